@@ -1,0 +1,45 @@
+# The front door. `make` prints this help; every target is enough on its own on a fresh Debian or Ubuntu.
+SHELL := /bin/bash
+BUILD ?= build
+PRESET ?= release
+JOBS ?= $(shell nproc)
+DIR := $(BUILD)/$(PRESET)
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libopenblas-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.DEFAULT_GOAL := help
+.PHONY: help deps configure build train test bench lint format sanitize clean
+
+help: ## this list
+	@echo "ringsmith: data-parallel training from scratch. Targets:"
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+
+deps: ## install what is missing (apt; elsewhere print the list and stop)
+	@.ci/deps $(PACKAGES)
+
+configure: deps
+	@cmake --preset $(PRESET) -B $(DIR) -G Ninja $(CMAKE_ARGS) > $(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }; rm -f $(BUILD)-configure.log
+
+build: configure ## compile everything into build/release
+	@cmake --build $(DIR) --parallel $(JOBS)
+
+train: build ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
+	@tests/support/mpirun.sh 2 $(DIR)/bin/train_gpt
+
+test: build ## every test that this machine can run
+	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error
+
+bench: build ## tables beside the peers: medians of alternating runs
+	@tests/bench/run.sh $(DIR)
+
+lint: ## clang-format, clang-tidy, include direction, file sizes
+	@.ci/lint
+
+format: ## rewrite all sources with clang-format
+	@git ls-files '*.hpp' '*.cpp' | xargs clang-format -i
+
+sanitize: ## all tests under ASan+UBSan, comm and data under TSan
+	@.ci/sanitize
+
+clean: ## remove everything that was built
+	rm -rf $(BUILD)

@@ -1,0 +1,24 @@
+// Which CPU kernels run: the fast ones, or the slow obvious oracles that they are held against.
+//
+// A family X is declared in kernels/X.hpp (namespace kernels::cpu); its oracle and the choice
+// between the two live in kernels/cpu/X.cpp, the fast version in kernels/cpu/fast/X.cpp. Oracles
+// are plain loops without contraction, with the summation orders of PyTorch's scalar build, so that
+// whole training runs can be compared with it bit for bit.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace ringsmith::kernels {
+
+enum class Mode : std::uint8_t { fast, oracle };
+
+[[nodiscard]] Mode mode();
+void set_mode(Mode mode);
+Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
+
+// Threads used by fast kernels (BLAS included). Default 1: one rank, one core.
+[[nodiscard]] int threads();
+void set_threads(int n);  // 1..256, else UsageError
+
+}  // namespace ringsmith::kernels

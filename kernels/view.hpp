@@ -1,0 +1,38 @@
+// What a kernel sees of a tensor: a typed pointer, sizes and strides. No ownership, no device
+// logic.
+//
+// Contiguous inputs of kernels that demand them are plain std::span; everything that may be strided
+// or broadcast comes as a View, whose stride is 0 in a broadcast dimension.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::kernels {
+
+constexpr int kMaxDims = 8;
+
+// Sizes and strides of up to kMaxDims dimensions, in elements.
+struct Layout {
+  int dims = 0;
+  std::array<std::int64_t, kMaxDims> sizes{};
+  std::array<std::int64_t, kMaxDims> strides{};
+
+  [[nodiscard]] std::int64_t numel() const {
+    std::int64_t n = 1;
+    for (int d = 0; d < dims; ++d) n *= sizes[static_cast<std::size_t>(d)];
+    return n;
+  }
+};
+
+template <class T>
+struct View {
+  T* data = nullptr;
+  Layout layout;
+};
+
+}  // namespace ringsmith::kernels

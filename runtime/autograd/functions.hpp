@@ -1,0 +1,110 @@
+// The differentiable operations, under PyTorch's names. Shapes in comments; all throw UsageError
+// naming the operation and the shapes when these do not fit. Broadcasting as in PyTorch.
+//
+// Grouped as the files that define them: functions/elementwise.cpp, reduce.cpp, shape.cpp,
+// linear.cpp, softmax.cpp (with losses), norm.cpp, conv.cpp, attention.cpp, embedding.cpp.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+// ---- element-wise ----
+Tensor add(const Tensor& a, const Tensor& b);
+Tensor sub(const Tensor& a, const Tensor& b);
+Tensor mul(const Tensor& a, const Tensor& b);
+Tensor div(const Tensor& a, const Tensor& b);
+Tensor add(const Tensor& a, double b);
+Tensor mul(const Tensor& a, double b);
+Tensor neg(const Tensor& x);
+Tensor pow(const Tensor& x, double exponent);
+Tensor exp(const Tensor& x);
+Tensor log(const Tensor& x);
+Tensor sqrt(const Tensor& x);
+Tensor tanh(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor relu(const Tensor& x);
+enum class Gelu : std::uint8_t { erf, tanh };
+Tensor gelu(const Tensor& x, Gelu approximate = Gelu::erf);
+Tensor masked_fill(const Tensor& x, const Tensor& mask,
+                   double value);                          // mask: bool, broadcasts to x
+Tensor dropout(const Tensor& x, double p, bool training);  // masks from the default generator
+inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
+inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
+inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
+inline Tensor operator/(const Tensor& a, const Tensor& b) { return div(a, b); }
+inline Tensor operator+(const Tensor& a, double b) { return add(a, b); }
+inline Tensor operator*(const Tensor& a, double b) { return mul(a, b); }
+inline Tensor operator-(const Tensor& x) { return neg(x); }
+
+// ---- reductions; no dims means all ----
+Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+Tensor var(const Tensor& x, int dim, bool unbiased = true, bool keepdim = false);
+Tensor max(const Tensor& x);  // ties share the gradient evenly
+std::pair<Tensor, Tensor> max(const Tensor& x, int dim,
+                              bool keepdim = false);  // values, i64 indices
+
+// ---- shape: views where possible ----
+Tensor view(const Tensor& x, const Shape& sizes);
+Tensor reshape(const Tensor& x, const Shape& sizes);
+Tensor transpose(const Tensor& x, int dim0, int dim1);
+Tensor permute(const Tensor& x, const std::vector<int>& dims);
+Tensor expand(const Tensor& x, const Shape& sizes);
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t stop,
+             std::int64_t step = 1);
+Tensor select(const Tensor& x, int dim, std::int64_t index);
+Tensor squeeze(const Tensor& x, int dim);
+Tensor unsqueeze(const Tensor& x, int dim);
+Tensor contiguous(const Tensor& x);
+Tensor clone(const Tensor& x);
+Tensor cat(const std::vector<Tensor>& tensors, int dim);
+
+// ---- products ----
+Tensor matmul(const Tensor& a, const Tensor& b);  // (..., m, k) x (..., k, n) -> (..., m, n)
+Tensor linear(const Tensor& x, const Tensor& weight,
+              const Tensor& bias = {});  // (..., in), (out, in), (out)
+
+// ---- softmax and losses ----
+Tensor softmax(const Tensor& x, int dim);
+Tensor log_softmax(const Tensor& x, int dim);
+enum class Reduction : std::uint8_t { mean, sum, none };
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target,
+                Reduction reduction = Reduction::mean, std::int64_t ignore_index = -100);
+// x (n, classes), target (n) of i64. Mean divides by the number of targets not ignored.
+Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction = Reduction::mean,
+                     std::int64_t ignore_index = -100, double label_smoothing = 0.0);
+Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::mean);
+
+// ---- normalisation ----
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  double eps = 1e-5);  // last dim
+// x (n, c) or (n, c, h, w); in training the running statistics are updated in place.
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& running_mean, const Tensor& running_var, bool training,
+                  double momentum = 0.1, double eps = 1e-5);
+
+// ---- convolution and pooling, NCHW ----
+struct Pair {
+  std::int64_t h = 1, w = 1;
+};
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride = {1, 1},
+              Pair padding = {0, 0}, Pair dilation = {1, 1}, std::int64_t groups = 1);
+Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding = {0, 0});
+Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding = {0, 0},
+                  bool count_include_pad = true);
+Tensor global_avg_pool2d(const Tensor& x);  // (n, c, h, w) -> (n, c, 1, 1)
+
+// ---- models ----
+Tensor embedding(const Tensor& weight, const Tensor& index);  // (v, d), i64 (...) -> (..., d)
+// q, k, v (b, h, t, d) -> (b, h, t, d): softmax(q k^T / sqrt(d) [causal]) v
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal);
+// The fused form that the GPT uses: qkv (b, t, 3*c), heads h -> (b, t, c); no transposed copies.
+Tensor attention_qkv(const Tensor& qkv, int heads, bool causal);
+
+}  // namespace ringsmith

@@ -1,0 +1,81 @@
+// The graph: one Node for each differentiable operation of the forward pass.
+//
+//        x ----> [mul] ----> y          forward, left to right
+//   AccumulateGrad(x) <---- MulBackward  graph, an edge for each input
+//
+// A Node turns the gradients of its outputs into gradients of its inputs. Leaves end in an
+// AccumulateGrad node, which adds into .grad and then fires the leaf's hooks: once per backward,
+// after all contributions have arrived, and that is all DistributedDataParallel needs.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+class Node;
+
+// Where a gradient flows to: an input slot of a node. An empty edge means "no gradient needed".
+struct Edge {
+  std::shared_ptr<Node> node;
+  int input = 0;
+  [[nodiscard]] explicit operator bool() const { return node != nullptr; }
+};
+
+class Node {
+ public:
+  virtual ~Node();
+  // grads[i] is the gradient of output i of the forward operation; undefined means zero.
+  // Returns one gradient (or an undefined tensor) for each element of edges.
+  virtual std::vector<Tensor> apply(std::vector<Tensor> grads) = 0;
+  [[nodiscard]] virtual std::string name() const = 0;  // "MulBackward"
+  // Frees saved tensors; a second apply() must then throw an Error that says so.
+  virtual void release() {}
+
+  std::vector<Edge> edges;
+  int outputs = 1;             // how many gradients apply() takes
+  std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
+};
+
+// ---- grad mode, per thread ----
+[[nodiscard]] bool grad_enabled();
+class NoGradGuard {  // no graph is recorded while it lives
+ public:
+  NoGradGuard();
+  ~NoGradGuard();
+  NoGradGuard(const NoGradGuard&) = delete;
+  NoGradGuard& operator=(const NoGradGuard&) = delete;
+
+ private:
+  bool previous_;
+};
+
+// ---- hooks on leaves ----
+using HookHandle = std::uint64_t;
+// Called after .grad of this leaf holds everything this backward adds to it. On the thread of
+// backward(), in the order of registration.
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
+                                              std::function<void(const Tensor& leaf)> hook);
+void remove_hook(const Tensor& leaf, HookHandle handle);
+
+// Runs after the whole graph of the current backward() is done, before backward() returns. May be
+// called from hooks only; the callback may throw, and backward() then throws that.
+void queue_backward_callback(std::function<void()> callback);
+
+// The leaves (with requires_grad) that backward from these roots would reach, in no particular
+// order.
+[[nodiscard]] std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots);
+
+// ---- building the graph, for authors of functions ----
+// True if grad mode is on and any input requires a gradient.
+[[nodiscard]] bool needs_graph(const std::vector<Tensor>& inputs);
+// Connects node to the graph of its inputs and makes output its i-th result.
+void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& inputs, Tensor& output,
+             int i = 0);
+
+}  // namespace ringsmith

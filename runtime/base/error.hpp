@@ -1,0 +1,90 @@
+// Errors that say who, with whom, in which call and at which step.
+//
+// Every failure in ringsmith is an exception derived from Error. A failure inside a collective
+// carries a Where: the rank that noticed, the peer it was dealing with, the operation, its sequence
+// number and the step of its schedule. Binaries wrap their body in run_main(), which prints one
+// line and turns the type of the error into the exit code (the table of nccl-tests, so that scripts
+// can tell them apart).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+
+namespace ringsmith {
+
+// Where a communication error happened. Negative numbers and empty strings mean "not applicable".
+struct Where {
+  int rank = -1;
+  int peer = -1;
+  std::string op;              // the call as the user wrote it, e.g. "all_reduce(sum, f32, 1024)"
+  std::int64_t sequence = -1;  // number of the operation in its group, from 0
+  std::int64_t step = -1;      // step of the schedule
+
+  // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41, step 5"; empty if nothing is set.
+  [[nodiscard]] std::string describe() const;
+};
+
+// Exit codes of every ringsmith binary.
+enum class ExitCode : int {
+  ok = 0,
+  internal = 1,
+  cuda = 2,
+  communication = 3,
+  timeout = 4,
+  not_implemented = 5,
+  usage = 6
+};
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& message, Where where = {});
+  [[nodiscard]] const Where& where() const noexcept { return where_; }
+  [[nodiscard]] virtual ExitCode exit_code() const noexcept { return ExitCode::internal; }
+
+ private:
+  Where where_;
+};
+
+// Bad input: the message names the input and the remedy.
+class UsageError : public Error {
+ public:
+  using Error::Error;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::usage; }
+};
+
+// Any failure of communication; the three below are its named kinds.
+class CommError : public Error {
+ public:
+  using Error::Error;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::communication; }
+};
+
+// Two ranks are in different calls; the message names both.
+class MismatchError : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+// A peer process is gone; where().peer names its rank.
+class PeerLost : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+// A deadline passed while waiting for a peer.
+class TimeoutError : public CommError {
+ public:
+  using CommError::CommError;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::timeout; }
+};
+
+// Throws UsageError(message) unless the condition holds.
+void require(bool condition, const std::string& message);
+
+// Runs body(); on an exception prints "program: error: ..." as one line on standard error and
+// returns the exit code of its type. Use it as the whole of main().
+int run_main(const char* program, const std::function<int()>& body) noexcept;
+
+}  // namespace ringsmith

@@ -1,0 +1,66 @@
+// The two 16-bit floating-point types: IEEE binary16 (f16) and bfloat16.
+//
+// Storage types: arithmetic happens in float and is rounded once per operation, to nearest, ties to
+// even. Conversions are exact on every one of the 65,536 codes (tests/base) and keep NaN a NaN.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace ringsmith {
+
+struct bf16 {
+  std::uint16_t bits = 0;
+
+  bf16() = default;
+  explicit bf16(float f) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(f);
+    // A NaN whose payload sits in the low half would round to infinity: force a quiet NaN instead.
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
+      bits = static_cast<std::uint16_t>((u >> 16) | 0x0040u);
+      return;
+    }
+    bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+  }
+  explicit operator float() const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+  }
+};
+
+struct f16 {
+  std::uint16_t bits = 0;
+
+  f16() = default;
+  explicit f16(float f) {
+    const std::uint32_t u = std::bit_cast<std::uint32_t>(f);
+    const std::uint32_t sign = (u >> 16) & 0x8000u;
+    const std::uint32_t mag = u & 0x7fffffffu;
+    std::uint32_t out;
+    if (mag > 0x7f800000u) {
+      out = 0x7e00u | ((mag >> 13) & 0x3ffu);
+    } else if (mag >= 0x477ff000u) {  // 65520 and above round to infinity
+      out = 0x7c00u;
+    } else if (mag >= 0x38800000u) {  // normal
+      const std::uint32_t rounded = mag + 0xfffu + ((mag >> 13) & 1u);
+      out = (rounded - 0x38000000u) >> 13;
+    } else {  // subnormal: adding 0.5 aligns the last kept bit with the unit of 0.5's mantissa
+      const float magic = std::bit_cast<float>(mag) + 0.5f;
+      out = std::bit_cast<std::uint32_t>(magic) - 0x3f000000u;
+    }
+    bits = static_cast<std::uint16_t>(sign | out);
+  }
+  explicit operator float() const {
+    const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
+    const std::uint32_t exponent = (bits >> 10) & 0x1fu;
+    const std::uint32_t fraction = bits & 0x3ffu;
+    if (exponent == 0x1f) return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13));
+    if (exponent != 0)
+      return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+};
+
+static_assert(sizeof(bf16) == 2 && sizeof(f16) == 2);
+
+}  // namespace ringsmith

@@ -1,0 +1,51 @@
+// Random numbers, bit for bit as PyTorch's CPU generator draws them.
+//
+// The engine is MT19937 seeded with the low 32 bits of the seed. The order of draws is part of the
+// contract: tests/reference compares randperm, uniform and normal with PyTorch index for index.
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace ringsmith {
+
+class Generator {
+ public:
+  static constexpr std::uint64_t kDefaultSeed = 67280421310721ULL;
+
+  explicit Generator(std::uint64_t seed = kDefaultSeed) { manual_seed(seed); }
+  void manual_seed(std::uint64_t seed);
+  [[nodiscard]] std::uint64_t seed() const { return seed_; }
+
+  std::uint32_t random32();
+  std::uint64_t random64();  // first word drawn is the high half
+  float uniform_float();     // [0, 1): one word, low 24 bits
+  double uniform_double();   // [0, 1): two words, low 53 bits
+
+  // State as text (the standard library's format of mt19937 plus the cached normal), for
+  // checkpoints.
+  [[nodiscard]] std::string state() const;
+  void set_state(const std::string& state);  // UsageError if it cannot be parsed
+
+ private:
+  friend void fill_normal(std::span<float>, double, double, Generator&);
+  std::mt19937 engine_;
+  std::uint64_t seed_ = 0;
+  bool has_cached_normal_ = false;
+  double cached_normal_ = 0;
+};
+
+// The process's generator, used when none is given. Not thread-safe: one rank, one training thread.
+Generator& default_generator();
+void manual_seed(std::uint64_t seed);  // of the default generator
+
+void fill_uniform(std::span<float> out, double low, double high, Generator& g);
+void fill_normal(std::span<float> out, double mean, double stddev, Generator& g);
+[[nodiscard]] std::vector<std::int64_t> randperm(std::int64_t n, Generator& g);
+[[nodiscard]] std::int64_t randint(std::int64_t low, std::int64_t high,
+                                   Generator& g);  // high excluded
+
+}  // namespace ringsmith

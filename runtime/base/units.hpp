@@ -1,0 +1,39 @@
+// Strong types for numbers that are easy to confuse.
+//
+// Passing a byte size where an element count was meant is the best-known bug of this field's
+// teaching code. Here the two are different types, made from each other only by naming the element
+// size.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+namespace ringsmith {
+
+template <class Tag>
+struct Quantity {
+  std::size_t value = 0;
+
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(std::size_t v) : value(v) {}
+  constexpr auto operator<=>(const Quantity&) const = default;
+  constexpr Quantity operator+(Quantity o) const { return Quantity(value + o.value); }
+  constexpr Quantity operator-(Quantity o) const { return Quantity(value - o.value); }
+  constexpr Quantity& operator+=(Quantity o) {
+    value += o.value;
+    return *this;
+  }
+};
+
+using Bytes = Quantity<struct BytesTag>;
+using Elements = Quantity<struct ElementsTag>;
+
+constexpr Bytes bytes_of(Elements n, std::size_t element_size) {
+  return Bytes(n.value * element_size);
+}
+
+constexpr Bytes KiB(std::size_t n) { return Bytes(n << 10); }
+constexpr Bytes MiB(std::size_t n) { return Bytes(n << 20); }
+
+}  // namespace ringsmith

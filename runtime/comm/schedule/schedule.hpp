@@ -1,0 +1,83 @@
+// A collective is a schedule, and a schedule is data.
+//
+// A Schedule says, for every rank, which chunk it sends to whom and which chunk it receives from
+// whom, step by step. It is a pure function of (algorithm, world size, count): no memory, no
+// sockets, no time. The checker proves it, the simulator prices it, the player draws it, and one
+// executor per transport runs it. A student's own schedule runs on all four unchanged.
+//
+//     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
+//                                                              [chunk 0][chunk 1][chunk 2]
+//        rank 0 --chunk 0--> rank 1 --chunk 1--> rank 2 --chunk 2--> rank 0
+//
+// Meaning of one Step of one rank:
+//   1. the send part is posted: the chunk as it is now, before this step's receive;
+//   2. the receive part completes: copy replaces the chunk, reduce does  chunk = received (op)
+//   chunk.
+// Sends do not wait for the matching receive (up to k slots); receives do. Between two ranks,
+// messages match in order. A rank's steps run in order; ranks are not otherwise synchronised.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/base/units.hpp"
+
+namespace ringsmith::comm {
+
+// A contiguous range of elements of the work buffer. Zero-length chunks exist (count < world): they
+// are part of the schedule, and executors move nothing for them.
+struct Chunk {
+  std::size_t offset = 0;  // elements
+  std::size_t count = 0;   // elements
+  bool operator==(const Chunk&) const = default;
+};
+
+enum class Action : std::uint8_t { copy, reduce };
+
+constexpr int kNobody = -1;
+
+struct Step {
+  int send_peer = kNobody;  // rank, or kNobody
+  int send_chunk = 0;       // index into Schedule::chunks
+  int recv_peer = kNobody;
+  int recv_chunk = 0;
+  Action action = Action::copy;  // what to do with what is received
+
+  [[nodiscard]] bool sends() const { return send_peer != kNobody; }
+  [[nodiscard]] bool receives() const { return recv_peer != kNobody; }
+  bool operator==(const Step&) const = default;
+};
+
+// What a collective promises; the checker compares a schedule's outcome with it.
+enum class Collective : std::uint8_t {
+  all_reduce,      // every chunk ends as the sum over all ranks, on all ranks
+  reduce_scatter,  // chunk r ends as the sum over all ranks, on rank r; other chunks end undefined
+  all_gather,      // chunk r starts valid on rank r only, ends as that value on all ranks
+  broadcast,       // every chunk of root, on all ranks
+  reduce,          // every chunk ends as the sum over all ranks, on root; elsewhere undefined
+  gather,          // chunk r starts valid on rank r, ends on root
+  scatter,         // chunk r starts valid on root, ends on rank r
+  all_to_all,      // separate input and output: output chunk p of rank r = input chunk r of rank p
+};
+
+struct Schedule {
+  std::string algorithm;  // "ring", "gloo_ring", "direct", "tree", ...
+  Collective collective = Collective::all_reduce;
+  int world = 1;
+  int root = 0;           // broadcast, reduce, gather, scatter
+  std::size_t count = 0;  // elements of the work buffer; all chunks lie inside it
+  std::vector<Chunk>
+      chunks;  // for all_to_all: chunk p is the part for (input) or from (output) rank p
+  // Sends read a separate input buffer instead of the work buffer (all_to_all only).
+  bool separate_input = false;
+  std::vector<std::vector<Step>> steps;  // [rank][step]
+};
+
+[[nodiscard]] const char* name_of(Collective collective);
+
+// Splits count elements into parts consecutive ranges whose sizes differ by at most one, the larger
+// ones first. parts >= 1.
+[[nodiscard]] std::vector<Chunk> split_evenly(std::size_t count, int parts);
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,128 @@
+// Tensor: a strided view of shared storage, with names and meanings that follow PyTorch's.
+//
+//   storage  [ 0 1 2 3 4 5 6 7 8 9 10 11 ]
+//   sizes {3,4}, strides {4,1}, offset 0      t
+//   sizes {4,3}, strides {1,4}, offset 0      t.transpose(0, 1): same bytes, no copy
+//
+// A Tensor is a handle: copying it shares the same tensor object (and its gradient). The operations
+// here never record a graph; the differentiable ones are in runtime/autograd/functions.hpp. The
+// gradient side of a tensor hangs on it as an opaque AutogradMeta, so that this floor does not know
+// the floor above; grad(), requires_grad() and backward() are defined in runtime/autograd.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/view.hpp"
+#include "runtime/base/dtype.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/tensor/storage.hpp"
+
+namespace ringsmith {
+
+using Shape = std::vector<std::int64_t>;
+
+[[nodiscard]] std::string to_string(const Shape& shape);  // "[2, 3]"
+[[nodiscard]] std::int64_t numel_of(const Shape& shape);
+[[nodiscard]] Shape contiguous_strides(const Shape& shape);
+
+struct AutogradMeta {  // base of what runtime/autograd hangs on a tensor
+  virtual ~AutogradMeta() = default;
+};
+
+struct TensorOptions {
+  DType dtype = DType::f32;
+  Device device = Device::cpu();
+};
+
+class Tensor {
+ public:
+  Tensor() = default;  // undefined
+
+  // ---- construction (see also runtime/tensor/factory.hpp: zeros, full, arange, from_vector,
+  // randn) ----
+  static Tensor empty(const Shape& sizes, TensorOptions options = {});
+  // A view on storage; offset in elements.
+  static Tensor from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
+                             const Shape& strides, std::int64_t offset, DType dtype);
+
+  // ---- what it is ----
+  [[nodiscard]] bool defined() const { return impl_ != nullptr; }
+  [[nodiscard]] const Shape& sizes() const;
+  [[nodiscard]] const Shape& strides() const;      // elements
+  [[nodiscard]] std::int64_t size(int dim) const;  // negative dims count from the end
+  [[nodiscard]] int dim() const;
+  [[nodiscard]] std::int64_t numel() const;
+  [[nodiscard]] DType dtype() const;
+  [[nodiscard]] Device device() const;
+  [[nodiscard]] std::int64_t storage_offset() const;  // elements
+  [[nodiscard]] const std::shared_ptr<Storage>& storage() const;
+  [[nodiscard]] bool is_contiguous() const;
+  [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+  [[nodiscard]] std::string str() const;  // values and shape, for people
+
+  // ---- memory; T must be the C++ type of dtype(), else UsageError ----
+  template <class T>
+  [[nodiscard]] T* data() const;  // first element of the view
+  template <class T>
+  [[nodiscard]] std::span<T> span() const;  // contiguous tensors only, else UsageError
+  template <class T>
+  [[nodiscard]] kernels::View<T> view_of() const;
+  template <class T>
+  [[nodiscard]] T item() const;  // one element only, else UsageError
+  template <class T>
+  [[nodiscard]] std::vector<T> to_vector() const;  // row-major, whatever the strides
+
+  // ---- views: share storage ----
+  [[nodiscard]] Tensor view(
+      const Shape& sizes) const;  // one -1 allowed; UsageError if strides forbid
+  [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // view if possible, else copy
+  [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
+  [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
+  [[nodiscard]] Tensor expand(const Shape& sizes) const;  // -1 keeps a size
+  [[nodiscard]] Tensor slice(int dim, std::int64_t start, std::int64_t stop,
+                             std::int64_t step = 1) const;
+  [[nodiscard]] Tensor select(int dim, std::int64_t index) const;
+  [[nodiscard]] Tensor squeeze(int dim) const;
+  [[nodiscard]] Tensor unsqueeze(int dim) const;
+  [[nodiscard]] Tensor as_strided(const Shape& sizes, const Shape& strides,
+                                  std::int64_t offset) const;
+  // The same data as a new tensor object, without gradient history.
+  [[nodiscard]] Tensor detach() const;
+
+  // ---- copies ----
+  [[nodiscard]] Tensor contiguous() const;  // itself if already contiguous
+  [[nodiscard]] Tensor clone() const;
+  [[nodiscard]] Tensor to(DType dtype) const;
+  void copy_(const Tensor& source) const;  // broadcasts and converts
+  void fill_(double value) const;
+  void zero_() const { fill_(0.0); }
+
+  // ---- gradient side, defined in runtime/autograd/tensor_grad.cpp ----
+  [[nodiscard]] bool requires_grad() const;
+  const Tensor& requires_grad_(bool on = true) const;  // leaves of floating dtype only
+  [[nodiscard]] Tensor grad() const;                   // undefined if there is none
+  void set_grad(const Tensor& grad) const;             // undefined clears it
+  [[nodiscard]] bool is_leaf() const;
+  void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
+
+  // ---- for runtime/autograd ----
+  [[nodiscard]] const std::shared_ptr<AutogradMeta>& autograd_meta() const;
+  void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
+  // Counts in-place writes to the storage (shared by its views): saved tensors check it in
+  // backward.
+  [[nodiscard]] std::uint32_t version() const;
+  void bump_version() const;
+
+ private:
+  struct Impl;
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  std::shared_ptr<Impl> impl_;
+  friend struct std::hash<Tensor>;
+};
+
+}  // namespace ringsmith
