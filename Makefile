@@ -32,8 +32,9 @@ test: build ## every test that this machine can run
 bench: build ## tables beside the peers: medians of alternating runs
 	@tests/bench/run.sh $(DIR)
 
-lint: ## clang-format, clang-tidy, include direction, file sizes
-	@.ci/lint
+lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
+	@.ci/deps clang-format $(if $(TIDY),clang-tidy)
+	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## rewrite all sources with clang-format
 	@git ls-files '*.hpp' '*.cpp' | xargs clang-format -i
