@@ -1,6 +1,15 @@
 #include "runtime/comm/schedule/schedule.hpp"
 
+#include "runtime/base/error.hpp"
+
 namespace ringsmith::comm {
+
+void check_world(int world, int root) {
+  require(world >= 1, "world " + std::to_string(world) + ": a schedule needs at least one rank");
+  require(root >= 0 && root < world, "root " + std::to_string(root) +
+                                         " is not a rank of a world of " + std::to_string(world) +
+                                         ": choose 0 to " + std::to_string(world - 1));
+}
 
 const char* name_of(Collective collective) {
   switch (collective) {

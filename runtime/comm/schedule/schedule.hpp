@@ -7,14 +7,17 @@
 //
 //     ring all-reduce, 3 ranks, step 0 (reduce-scatter)        the work buffer of each rank
 //                                                              [chunk 0][chunk 1][chunk 2]
-//        rank 0 --chunk 0--> rank 1 --chunk 1--> rank 2 --chunk 2--> rank 0
+//        rank 0 --chunk 2--> rank 1 --chunk 0--> rank 2 --chunk 1--> rank 0
 //
 // Meaning of one Step of one rank:
 //   1. the send part is posted: the chunk as it is now, before this step's receive;
-//   2. the receive part completes: copy replaces the chunk, reduce does  chunk = received (op)
-//   chunk.
-// Sends do not wait for the matching receive (up to k slots); receives do. Between two ranks,
-// messages match in order. A rank's steps run in order; ranks are not otherwise synchronised.
+//   2. the receive part completes: copy replaces the chunk, reduce does
+//      chunk = received (op) chunk.
+// A receive from oneself (separate_input only) is a local step: the chunk comes from this rank's
+// own input, and there is no message. A step may do nothing: step s is then the same round on all
+// ranks. Sends do not wait for the matching receive (up to k slots); receives do. Between two
+// ranks, messages match in order. A rank's steps run in order; ranks are not otherwise
+// synchronised.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +49,7 @@ struct Step {
 
   [[nodiscard]] bool sends() const { return send_peer != kNobody; }
   [[nodiscard]] bool receives() const { return recv_peer != kNobody; }
+  [[nodiscard]] bool idle() const { return !sends() && !receives(); }
   bool operator==(const Step&) const = default;
 };
 
@@ -69,12 +73,23 @@ struct Schedule {
   std::size_t count = 0;  // elements of the work buffer; all chunks lie inside it
   std::vector<Chunk>
       chunks;  // for all_to_all: chunk p is the part for (input) or from (output) rank p
-  // Sends read a separate input buffer instead of the work buffer (all_to_all only).
+  // Sends and local steps read a separate input buffer, of the same chunks, instead of the work
+  // buffer, which starts undefined and is fully written by the steps (all_to_all, one_shot). If the
+  // caller's input and output are the same memory, the executor sets the input aside first.
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
 };
 
 [[nodiscard]] const char* name_of(Collective collective);
+
+// UsageError unless world >= 1 and 0 <= root < world.
+void check_world(int world, int root = 0);
+
+// value modulo world, in 0..world-1 also for negative values: rank arithmetic on the ring.
+[[nodiscard]] constexpr int wrap(int value, int world) {
+  const int rest = value % world;
+  return rest < 0 ? rest + world : rest;
+}
 
 // Splits count elements into parts consecutive ranges whose sizes differ by at most one, the larger
 // ones first. parts >= 1.

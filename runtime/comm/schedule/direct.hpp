@@ -1,0 +1,49 @@
+// Direct algorithms: every rank exchanges with every other one, without relays. Few rounds and many
+// links, where the ring has many rounds and few links: the choice where latency counts, or where
+// all ranks can read each other's memory.
+//
+//     two-shot (4 ranks, chunk 0)                    one-shot (rank 1)
+//
+//        x1 ---+                    +---> rank 1       x0 --+
+//        x2 ---+--> rank 0 = sum ---+---> rank 2       x1 --+  (own, local)
+//        x3 ---+                    +---> rank 3       x2 --+--> sum, on every rank by itself
+//            reduce-scatter      all-gather            x3 --+
+//
+// | collective             | dependent rounds | steps listed  | elements sent by one rank       |
+// |------------------------|------------------|---------------|---------------------------------|
+// | all_reduce, two_shot   | 2                | 2 world - 2   | 2 count (world - 1) / world     |
+// | all_reduce, one_shot   | 1                | 2 world - 1   | count (world - 1)               |
+// | reduce_scatter         | 1                | world - 1     | count (world - 1) / world       |
+// | all_gather             | 1                | world - 1     | count (world - 1) / world       |
+// | all_to_all             | 1                | world         | count (world - 1) / world       |
+// | gather, scatter        | 1                | world - 1     | chunk; root: all but its own    |
+// | broadcast, reduce      | 1                | world - 1     | count; broadcast's root: all of |
+// |                        |                  |               | count, world - 1 times          |
+//
+// The sums, the same expression for an element whichever rank holds the result:
+//     two_shot, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
+//     reduce:                             ((x[root] + x[root+1]) + ...         ranks modulo world
+//     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
+// one_shot is summed by every rank for itself and therefore starts at rank 0 everywhere. That puts
+// a rank's own value in the middle of its sum, so the input is separate from the work buffer.
+// Peers are visited in rotation (step s: towards rank - 1 - s, from rank + 1 + s), so that no two
+// ranks send to the same one in the same step.
+#pragma once
+
+#include "runtime/comm/schedule/schedule.hpp"
+
+namespace ringsmith::comm {
+
+// World >= 1; count is the length of the work buffer, in elements.
+[[nodiscard]] Schedule one_shot_all_reduce(int world, std::size_t count);
+[[nodiscard]] Schedule two_shot_all_reduce(int world, std::size_t count);
+[[nodiscard]] Schedule direct_reduce_scatter(int world, std::size_t count);
+[[nodiscard]] Schedule direct_all_gather(int world, std::size_t count);
+[[nodiscard]] Schedule direct_broadcast(int world, std::size_t count, int root);
+[[nodiscard]] Schedule direct_reduce(int world, std::size_t count, int root);
+[[nodiscard]] Schedule direct_gather(int world, std::size_t count, int root);
+[[nodiscard]] Schedule direct_scatter(int world, std::size_t count, int root);
+// count must be a multiple of world: what rank r sends to p is as long as what p sends to r.
+[[nodiscard]] Schedule direct_all_to_all(int world, std::size_t count);
+
+}  // namespace ringsmith::comm

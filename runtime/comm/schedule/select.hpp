@@ -1,0 +1,33 @@
+// Every schedule that ships, by name.
+//
+// | collective     | algorithms (the first is the default)        |
+// |----------------|----------------------------------------------|
+// | all_reduce     | ring, gloo_ring, two_shot, one_shot, tree    |
+// | reduce_scatter | ring, direct                                 |
+// | all_gather     | ring, direct                                 |
+// | broadcast      | tree, direct                                 |
+// | reduce         | tree, direct                                 |
+// | gather         | direct                                       |
+// | scatter        | direct                                       |
+// | all_to_all     | direct                                       |
+//
+// "direct" is also accepted for all_reduce and means two_shot.
+#pragma once
+
+#include <string_view>
+
+#include "runtime/comm/schedule/schedule.hpp"
+
+namespace ringsmith::comm {
+
+// UsageError, naming the choices, for an algorithm that the collective does not have.
+// element_size (bytes) matters to gloo_ring only; root to the rooted collectives only.
+[[nodiscard]] Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
+                                     std::size_t count, std::size_t element_size = 4, int root = 0);
+
+[[nodiscard]] const std::vector<std::string>& algorithms_of(Collective collective);
+[[nodiscard]] const std::vector<Collective>& all_collectives();
+[[nodiscard]] Collective parse_collective(std::string_view name);  // UsageError naming the choices
+[[nodiscard]] bool is_rooted(Collective collective);  // broadcast, reduce, gather, scatter
+
+}  // namespace ringsmith::comm
