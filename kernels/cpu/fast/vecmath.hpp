@@ -53,7 +53,8 @@ RINGSMITH_VEC float exp(float x) {
   const float y = p * (r * r) + r + 1.0F;
   // Two factors, because 2^n alone leaves the range before exp does (overflow, subnormals). The
   // integer sits in the low bits of shifted; for NaN it is arbitrary, and y is NaN.
-  const std::int32_t k = std::bit_cast<std::int32_t>(shifted) - std::bit_cast<std::int32_t>(kRound);
+  const auto k = static_cast<std::int32_t>(std::bit_cast<std::uint32_t>(shifted) -
+                                           std::bit_cast<std::uint32_t>(kRound));
   const std::int32_t half = k >> 1;
   return y * power_of_two(half) * power_of_two(k - half);
 }
@@ -62,10 +63,10 @@ RINGSMITH_VEC float exp(float x) {
 RINGSMITH_VEC float log(float x) {
   const bool tiny = x < 1.17549435e-38F;  // subnormal: bring it into the normal range first
   const float scaled = tiny ? x * 8388608.0F : x;
-  const std::int32_t bits = std::bit_cast<std::int32_t>(scaled);
-  const std::int32_t offset = bits - 0x3f3504f3;  // sqrt(1/2): exponent of the nearest power
-  const std::int32_t e = (offset >> 23) - (tiny ? 23 : 0);
-  const float m = std::bit_cast<float>((offset & 0x007fffff) + 0x3f3504f3);
+  constexpr std::uint32_t kSqrtHalf = 0x3f3504f3U;
+  const std::uint32_t offset = std::bit_cast<std::uint32_t>(scaled) - kSqrtHalf;
+  const std::int32_t e = (static_cast<std::int32_t>(offset) >> 23) - (tiny ? 23 : 0);
+  const float m = std::bit_cast<float>((offset & 0x007fffffU) + kSqrtHalf);
   const float f = m - 1.0F;
   float p = 0.0691537037F;
   p = p * f - 0.117897198F;

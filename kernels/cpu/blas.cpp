@@ -1,0 +1,132 @@
+#include "kernels/cpu/blas.hpp"
+
+#include <atomic>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <limits>
+#include <string>
+
+#include "kernels/mode.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+namespace {
+
+// The CBLAS interface, as far as it is used here.
+constexpr int kRowMajor = 101, kNoTrans = 111, kTrans = 112;
+using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, float alpha,
+                     const float* a, int lda, const float* b, int ldb, float beta, float* c,
+                     int ldc);
+
+// An AMD processor with everything that the SkylakeX kernels use.
+bool avx512_on_amd() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+#else
+  return false;
+#endif
+}
+
+// Sets an environment variable for its lifetime, unless the user has set it.
+class Default {
+ public:
+  Default(const char* name, const char* value, bool wanted = true)
+      : name_(name), set_(wanted && std::getenv(name) == nullptr) {
+    if (set_) setenv(name_, value, 1);
+  }
+  ~Default() {
+    if (set_) unsetenv(name_);
+  }
+  Default(const Default&) = delete;
+  Default& operator=(const Default&) = delete;
+  [[nodiscard]] bool set() const { return set_; }
+
+ private:
+  const char* name_;
+  bool set_;
+};
+
+class OpenBlas {
+ public:
+  static OpenBlas& get() {
+    static OpenBlas library;
+    return library;
+  }
+
+  SgemmFn* sgemm = nullptr;
+  std::string description;
+
+  // OpenBLAS keeps the number of threads in a global; it is told only when it changes.
+  void follow_threads() {
+    const int wanted = threads();
+    if (current_threads_.exchange(wanted, std::memory_order_relaxed) != wanted)
+      set_num_threads_(wanted);
+  }
+
+ private:
+  OpenBlas() {
+    const bool user_chose = std::getenv("OPENBLAS_CORETYPE") != nullptr;
+    const Default core("OPENBLAS_CORETYPE", "SkylakeX", avx512_on_amd());
+    const Default single("OPENBLAS_NUM_THREADS", "1");  // else loading starts a pool of threads
+    for (const char* name : {"libopenblas.so.0", "libopenblas.so"})
+      if (handle_ == nullptr) handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (handle_ == nullptr)
+      throw Error(
+          "OpenBLAS (libopenblas.so.0) was not found: install it (Debian, Ubuntu: apt install "
+          "libopenblas0), or run with --kernels oracle");
+    sgemm = symbol<SgemmFn>("cblas_sgemm");
+    set_num_threads_ = symbol<void(int)>("openblas_set_num_threads");
+    describe(core.set(), user_chose);
+  }
+
+  template <class F>
+  F* symbol(const char* name) {
+    void* address = dlsym(handle_, name);
+    if (address == nullptr)
+      throw Error(std::string("this libopenblas has no function ") + name +
+                  ": install OpenBLAS with its CBLAS interface (Debian: libopenblas0-pthread)");
+    return reinterpret_cast<F*>(address);
+  }
+
+  void describe(bool we_chose, bool user_chose) {
+    const std::string config = symbol<char*()>("openblas_get_config")();  // "OpenBLAS 0.3.21 ..."
+    const std::size_t version_end = config.find(' ', config.find(' ') + 1);
+    description = config.substr(0, version_end) + ", " +
+                  symbol<char*()>("openblas_get_corename")() + " kernels (";
+    if (we_chose)
+      description += "chosen by ringsmith: AMD processor with AVX-512";
+    else if (user_chose)
+      description += "OPENBLAS_CORETYPE is set";
+    else
+      description += "chosen by OpenBLAS";
+    description += ")";
+  }
+
+  void* handle_ = nullptr;
+  void (*set_num_threads_)(int) = nullptr;
+  std::atomic<int> current_threads_{0};
+};
+
+int blas_int(std::int64_t n) {
+  require(n >= 0 && n <= std::numeric_limits<int>::max(),
+          "matrix dimension " + std::to_string(n) + " is beyond what OpenBLAS takes (2^31 - 1)");
+  return static_cast<int>(n);
+}
+
+}  // namespace
+
+void sgemm(const Gemm& g) {
+  OpenBlas& blas = OpenBlas::get();
+  blas.follow_threads();
+  blas.sgemm(kRowMajor, g.trans_a == Transpose::yes ? kTrans : kNoTrans,
+             g.trans_b == Transpose::yes ? kTrans : kNoTrans, blas_int(g.m), blas_int(g.n),
+             blas_int(g.k), g.alpha, g.a, blas_int(g.lda), g.b, blas_int(g.ldb), g.beta, g.c,
+             blas_int(g.ldc));
+}
+
+std::string blas_description() { return OpenBlas::get().description; }
+
+}  // namespace ringsmith::kernels::cpu

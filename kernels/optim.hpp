@@ -1,0 +1,61 @@
+// Optimizer steps: one pass over a parameter, its gradient and its state.
+//
+// The rules are PyTorch's (torch.optim, single-tensor path): in the oracle every operation is
+// rounded by itself, in the order of the formulas below, so that trajectories have PyTorch's bits.
+// The fast versions read and write each array once; what they cost is memory traffic.
+//
+//   SGD    d = g (+ wd p);  buf = first ? d : mu buf + (1 - damp) d;  d = nesterov ? d + mu buf
+//          : buf;  p -= lr d
+//   Adam   d = g (+ wd p);  m = b1 m + (1 - b1) d;  v = b2 v + (1 - b2) d d
+//          p -= lr / (1 - b1^t)  m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+//   AdamW  p *= 1 - lr wd, then Adam without wd
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels::cpu {
+
+struct SgdStep {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+  bool first = false;  // momentum only: buf starts as d, without dampening
+};
+// buf has the size of p when momentum is not 0; else it may be empty.
+void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step);
+void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
+         const SgdStep& step);
+
+struct AdamStep {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool decoupled = false;  // AdamW
+  std::int64_t t = 1;      // number of this step, from 1
+};
+// largest is amsgrad's running maximum of v; empty without amsgrad.
+void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
+          std::span<float> largest, const AdamStep& step);
+void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
+          std::span<double> largest, const AdamStep& step);
+
+// For clipping by the global norm. Accumulated in double: NaN and inf come through.
+[[nodiscard]] double sum_of_squares(std::span<const float> x);
+[[nodiscard]] double sum_of_squares(std::span<const double> x);
+void scale(std::span<float> x, double factor);
+void scale(std::span<double> x, double factor);
+
+namespace fast {
+void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step);
+void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
+          std::span<float> largest, const AdamStep& step);
+double sum_of_squares(std::span<const float> x);
+void scale(std::span<float> x, double factor);
+}  // namespace fast
+
+}  // namespace ringsmith::kernels::cpu

@@ -1,0 +1,50 @@
+// What the kernel tests share: seeded values, a mode for the length of a scope, a distance that NaN
+// never satisfies.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/mode.hpp"
+
+namespace ringsmith::testing {
+
+class ModeScope {
+ public:
+  explicit ModeScope(kernels::Mode mode) : previous_(kernels::mode()) { kernels::set_mode(mode); }
+  ~ModeScope() { kernels::set_mode(previous_); }
+  ModeScope(const ModeScope&) = delete;
+  ModeScope& operator=(const ModeScope&) = delete;
+
+ private:
+  kernels::Mode previous_;
+};
+
+inline std::vector<float> random_values(std::int64_t n, unsigned seed, float scale = 1.0F) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal(0.0F, scale);
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (float& v : values) v = normal(generator);
+  return values;
+}
+
+// The largest |a - b| / max(1, |b|max); infinite if a size or any non-finite value differs.
+inline double distance(std::span<const float> a, std::span<const float> b) {
+  constexpr double kInf = 1.0 / 0.0;
+  if (a.size() != b.size()) return kInf;
+  double largest = 1, most = 0;
+  for (const float y : b)
+    if (std::isfinite(y)) largest = std::fmax(largest, std::abs(static_cast<double>(y)));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (std::isnan(b[i]) ? std::isnan(a[i]) : (!std::isfinite(b[i]) && a[i] == b[i])) continue;
+    const double d = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(d <= most)) most = std::isnan(d) ? kInf : d;
+  }
+  return most / largest;
+}
+
+}  // namespace ringsmith::testing
