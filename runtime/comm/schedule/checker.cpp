@@ -1,0 +1,290 @@
+#include "runtime/comm/schedule/checker.hpp"
+
+#include <algorithm>
+
+#include "runtime/comm/schedule/contributions.hpp"
+#include "runtime/comm/schedule/promise.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+std::string number(std::size_t n) { return std::to_string(n); }
+std::string number(int n) { return std::to_string(n); }
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+std::string text_of(const Value& value) {
+  std::string out;
+  for (const Origin& origin : value)
+    out +=
+        (out.empty() ? "" : ", ") +
+        (origin == kUndefined ? "undefined data"
+                              : "rank " + number(origin.rank) + "'s chunk " + number(origin.chunk));
+  return out.empty() ? "nothing" : out;
+}
+
+class Checker {
+ public:
+  Checker(const Schedule& schedule, const CheckOptions& options)
+      : schedule_(schedule), options_(options) {}
+
+  std::vector<Finding> run() {
+    const auto stages = {&Checker::shape, &Checker::messages, &Checker::progress, &Checker::values,
+                         &Checker::cost};
+    for (const auto stage : stages) {
+      (this->*stage)();
+      if (!findings_.empty()) break;
+    }
+    return std::move(findings_);
+  }
+
+ private:
+  void add(Fault fault, int rank, int step, std::string reason) {
+    findings_.push_back({fault, rank, step, std::move(reason)});
+  }
+
+  // ---- 1 ----
+  void shape() {
+    if (schedule_.world < 1 || schedule_.steps.size() != at(schedule_.world))
+      return add(Fault::shape, -1, -1,
+                 "a world of " + number(schedule_.world) + " has steps for " +
+                     number(schedule_.steps.size()) + " ranks");
+    if (schedule_.root < 0 || schedule_.root >= schedule_.world)
+      add(Fault::shape, -1, -1, "root " + number(schedule_.root) + " is not a rank of the world");
+    chunks();
+    for (int rank = 0; rank < schedule_.world; ++rank) {
+      const auto& steps = schedule_.steps[at(rank)];
+      for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+        const Step& step = steps[at(s)];
+        if (step.sends()) endpoint(rank, s, "sends to", step.send_peer, step.send_chunk, false);
+        if (step.receives())
+          endpoint(rank, s, "receives from", step.recv_peer, step.recv_chunk,
+                   schedule_.separate_input);
+      }
+    }
+  }
+
+  void endpoint(int rank, int step, const char* does, int peer, int chunk, bool may_be_self) {
+    if (peer < 0 || peer >= schedule_.world)
+      add(Fault::shape, rank, step,
+          std::string(does) + " rank " + number(peer) + ", which does not exist");
+    if (peer == rank && !may_be_self) add(Fault::shape, rank, step, std::string(does) + " itself");
+    if (chunk < 0 || at(chunk) >= schedule_.chunks.size())
+      add(Fault::shape, rank, step,
+          std::string(does) + " rank " + number(peer) + " chunk " + number(chunk) + " of " +
+              number(schedule_.chunks.size()));
+  }
+
+  void chunks() {
+    const bool one_per_rank = schedule_.collective == Collective::reduce_scatter ||
+                              schedule_.collective == Collective::all_gather ||
+                              schedule_.collective == Collective::gather ||
+                              schedule_.collective == Collective::scatter ||
+                              schedule_.collective == Collective::all_to_all;
+    if (one_per_rank && schedule_.chunks.size() != at(schedule_.world))
+      add(Fault::shape, -1, -1,
+          std::string(name_of(schedule_.collective)) + " has one chunk for each rank, not " +
+              number(schedule_.chunks.size()));
+    std::vector<std::size_t> order;  // by position in the buffer; empty chunks are nowhere
+    for (std::size_t c = 0; c < schedule_.chunks.size(); ++c) {
+      const Chunk& chunk = schedule_.chunks[c];
+      if (chunk.count > schedule_.count || chunk.offset > schedule_.count - chunk.count)
+        add(Fault::chunk_outside, -1, -1,
+            "chunk " + number(c) + " ends at element " + number(chunk.offset + chunk.count) +
+                " of a buffer of " + number(schedule_.count));
+      if (chunk.count > 0) order.push_back(c);
+    }
+    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return schedule_.chunks[a].offset < schedule_.chunks[b].offset;
+    });
+    std::size_t end = 0;
+    for (const std::size_t c : order) {
+      const Chunk& chunk = schedule_.chunks[c];
+      if (chunk.offset < end)
+        add(Fault::chunk_overlap, -1, -1,
+            "chunk " + number(c) + " begins at element " + number(chunk.offset) +
+                ", inside the chunk before it, which ends at " + number(end));
+      if (chunk.offset > end)
+        add(Fault::chunk_gap, -1, -1,
+            "elements " + number(end) + " to " + number(chunk.offset - 1) + " are in no chunk");
+      end = std::max(end, chunk.offset + chunk.count);
+    }
+    if (end < schedule_.count)
+      add(Fault::chunk_gap, -1, -1,
+          "elements " + number(end) + " to " + number(schedule_.count - 1) + " are in no chunk");
+  }
+
+  // ---- 2 ----
+  struct End {
+    int step, chunk;
+  };
+
+  void messages() {
+    for (int from = 0; from < schedule_.world; ++from)
+      for (int to = 0; to < schedule_.world; ++to)
+        if (from != to) pair(from, to);
+  }
+
+  void pair(int from, int to) {
+    std::vector<End> sends, receives;
+    for (int s = 0; s < static_cast<int>(schedule_.steps[at(from)].size()); ++s)
+      if (const Step& step = schedule_.steps[at(from)][at(s)]; step.send_peer == to)
+        sends.push_back({s, step.send_chunk});
+    for (int s = 0; s < static_cast<int>(schedule_.steps[at(to)].size()); ++s)
+      if (const Step& step = schedule_.steps[at(to)][at(s)]; step.recv_peer == from)
+        receives.push_back({s, step.recv_chunk});
+    for (std::size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
+      const std::size_t sent = schedule_.chunks[at(sends[i].chunk)].count;
+      const std::size_t taken = schedule_.chunks[at(receives[i].chunk)].count;
+      if (sent != taken)
+        add(Fault::size_mismatch, to, receives[i].step,
+            "takes message " + number(i) + " from rank " + number(from) + " as chunk " +
+                number(receives[i].chunk) + " of " + number(taken) + " elements, but it is chunk " +
+                number(sends[i].chunk) + " of " + number(sent) + " (step " + number(sends[i].step) +
+                ")");
+    }
+    for (std::size_t i = receives.size(); i < sends.size(); ++i)
+      add(Fault::unmatched_send, from, sends[i].step,
+          "sends chunk " + number(sends[i].chunk) + " to rank " + number(to) +
+              ", which never receives it");
+    for (std::size_t i = sends.size(); i < receives.size(); ++i)
+      add(Fault::unmatched_receive, to, receives[i].step,
+          "waits for a message from rank " + number(from) + " that is never sent");
+  }
+
+  // ---- 3 ----
+  void progress() {
+    for (const Wires& wires : options_.wires) {
+      const std::vector<Blocked> blocked = interpret(schedule_, wires);
+      if (blocked.empty()) continue;
+      const Blocked& first = blocked.front();
+      add(Fault::deadlock, first.rank, first.step,
+          "with " + number(wires.slots) + (wires.slots == 1 ? " slot" : " slots") +
+              (wires.streamed ? " (streamed)" : "") + ": " + circle(blocked));
+    }
+  }
+
+  // Follows "waits for" from any blocked rank until a rank comes up twice: that is the circle.
+  static std::string circle(const std::vector<Blocked>& blocked) {
+    const auto find = [&](int rank) {
+      return std::find_if(blocked.begin(), blocked.end(),
+                          [&](const Blocked& b) { return b.rank == rank; });
+    };
+    std::vector<int> seen;
+    auto here = blocked.begin();
+    while (here != blocked.end() && std::find(seen.begin(), seen.end(), here->rank) == seen.end()) {
+      seen.push_back(here->rank);
+      here = find(here->peer);
+    }
+    if (here != blocked.end())
+      seen.erase(seen.begin(), std::find(seen.begin(), seen.end(), here->rank));
+    std::string out;
+    for (const int rank : seen) {
+      const auto b = find(rank);
+      out += (out.empty() ? "" : "; ") + std::string("rank ") + number(rank) + " at step " +
+             number(b->step) +
+             (b->sending ? " waits for a free slot to rank " : " waits for a message from rank ") +
+             number(b->peer);
+    }
+    return out;
+  }
+
+  // ---- 4 ----
+  void values() {
+    Contributions contributions(schedule_);
+    (void)interpret(schedule_, {}, contributions);
+    for (int rank = 0; rank < schedule_.world; ++rank)
+      for (int chunk = 0; chunk < static_cast<int>(schedule_.chunks.size()); ++chunk)
+        if (const Value promised = promised_value(schedule_, rank, chunk);
+            !promised.empty() && schedule_.chunks[at(chunk)].count > 0)
+          compare(contributions, rank, chunk, promised);
+  }
+
+  void compare(const Contributions& contributions, int rank, int chunk, const Value& promised) {
+    const Value& value = contributions.value(rank, chunk);
+    if (value == promised) return;
+    const int step = contributions.last_written(rank, chunk);
+    const std::string who = "chunk " + number(chunk) + " ";
+    const auto held = [&](const Origin& origin) {
+      return std::find(value.begin(), value.end(), origin) != value.end();
+    };
+    if (held(kUndefined))
+      return add(Fault::undefined_data, rank, step,
+                 who + "is made from memory that held no valid data");
+    Value foreign, missing, doubled;
+    std::set_difference(promised.begin(), promised.end(), value.begin(), value.end(),
+                        std::back_inserter(missing));
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      if (std::find(promised.begin(), promised.end(), value[i]) == promised.end())
+        foreign.push_back(value[i]);
+      else if (i > 0 && value[i] == value[i - 1])
+        doubled.push_back(value[i]);
+    }
+    if (!foreign.empty())
+      add(Fault::foreign, rank, step,
+          who + "holds what does not belong there: " + text_of(foreign));
+    if (!doubled.empty())
+      add(Fault::doubled, rank, step, who + "holds more than once: " + text_of(doubled));
+    if (missing.empty()) return;
+    for (int other = 0; other < schedule_.world; ++other)
+      if (other != rank && contributions.value(other, chunk) == promised &&
+          promised_value(schedule_, other, chunk).empty())
+        return add(Fault::wrong_owner, rank, step,
+                   who + "is complete on rank " + number(other) + ", but promised on rank " +
+                       number(rank));
+    std::string reason = who + "lacks " + text_of(missing);
+    for (const auto& loss : contributions.losses())
+      if (std::find(loss.lost.begin(), loss.lost.end(), missing.front()) != loss.lost.end()) {
+        reason +=
+            "; a copy overwrote it on rank " + number(loss.rank) + " at step " + number(loss.step);
+        break;
+      }
+    add(Fault::missing, rank, step, reason);
+  }
+
+  // ---- 5 ----
+  void cost() {
+    const auto promised = promised_cost(schedule_);
+    if (!promised) return;
+    const Promise counted = counted_cost(schedule_);
+    const auto differ = [&](const char* what, std::size_t is, std::size_t should) {
+      if (is != should)
+        add(Fault::cost, -1, -1,
+            schedule_.algorithm + " promises " + number(should) + " " + what + ", this takes " +
+                number(is));
+    };
+    differ("steps", at(counted.steps), at(promised->steps));
+    differ("elements sent by the busiest rank", counted.busiest, promised->busiest);
+    differ("elements sent in all", counted.total, promised->total);
+  }
+
+  const Schedule& schedule_;
+  const CheckOptions& options_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+const char* name_of(Fault fault) {
+  constexpr const char* kNames[] = {"shape",          "chunk outside the buffer",
+                                    "chunks overlap", "gap between chunks",
+                                    "unmatched send", "unmatched receive",
+                                    "size mismatch",  "deadlock",
+                                    "undefined data", "missing contribution",
+                                    "doubled",        "foreign contribution",
+                                    "wrong owner",    "cost"};
+  return kNames[static_cast<std::size_t>(fault)];
+}
+
+std::string Finding::describe() const {
+  std::string place;
+  if (rank >= 0) place = "rank " + number(rank);
+  if (step >= 0) place += (place.empty() ? "step " : ", step ") + number(step);
+  return (place.empty() ? "" : place + ": ") + name_of(fault) + ": " + reason;
+}
+
+std::vector<Finding> check(const Schedule& schedule, const CheckOptions& options) {
+  return Checker(schedule, options).run();
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,57 @@
+// Proves that a schedule does what its collective promises, or says where and why not.
+//
+// 1. shape       peers are other ranks of the world, chunk numbers exist; chunks lie inside the
+//                buffer, do not overlap and leave no gap
+// 2. messages    between each pair of ranks, the n-th send meets the n-th receive, equally long
+// 3. progress    all ranks finish with k slots per connection, for each k asked for; if not, the
+//                circle of ranks that wait for each other is named
+// 4. values      every promised chunk holds every contribution exactly once, and nothing else
+// 5. cost        steps and bytes are those of the algorithm's table (shipped algorithms)
+//
+// The parts build on each other, so the first one that finds something is the last one reported.
+// What it proves, it proves for all inputs and all timings: the argument is in interpreter.hpp
+// (one maximal run decides) and contributions.hpp (values as lists of contributions).
+#pragma once
+
+#include "runtime/comm/schedule/interpreter.hpp"
+
+namespace ringsmith::comm {
+
+enum class Fault : std::uint8_t {
+  shape,
+  chunk_outside,
+  chunk_overlap,
+  chunk_gap,
+  unmatched_send,
+  unmatched_receive,
+  size_mismatch,
+  deadlock,
+  undefined_data,
+  missing,
+  doubled,
+  foreign,
+  wrong_owner,
+  cost,
+};
+[[nodiscard]] const char* name_of(Fault fault);
+
+struct Finding {
+  Fault fault = Fault::shape;
+  int rank = -1;  // -1: the schedule as a whole
+  int step = -1;  // -1: no particular step
+  std::string reason;
+
+  [[nodiscard]] std::string describe() const;  // "rank 2, step 3: deadlock: waits ..."
+};
+
+struct CheckOptions {
+  // Connections to prove progress with. one_shot is made for whole messages in slots and would not
+  // pass {0, true} (messages larger than the slots); every other shipped schedule does.
+  std::vector<Wires> wires = {{1, false}, {2, false}, {8, false}};
+};
+
+// Empty: proved.
+[[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
+                                         const CheckOptions& options = {});
+
+}  // namespace ringsmith::comm

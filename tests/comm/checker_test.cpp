@@ -1,0 +1,310 @@
+// The checker: it accepts every schedule that ships, and rejects broken ones for the right reason.
+#include "runtime/comm/schedule/checker.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <random>
+#include <set>
+
+#include "runtime/comm/schedule/direct.hpp"
+#include "runtime/comm/schedule/mapped.hpp"
+#include "runtime/comm/schedule/ring.hpp"
+#include "runtime/comm/schedule/select.hpp"
+#include "runtime/comm/schedule/tree.hpp"
+#include "tests/comm/reference_executor.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::comm;
+
+namespace {
+
+std::string all_of(const std::vector<Finding>& findings) {
+  std::string out;
+  for (const Finding& finding : findings) out += finding.describe() + "\n";
+  return out;
+}
+
+// Calls f(schedule) for every shipped schedule of every world up to 8, root and count 0..3N+1.
+template <class F>
+void for_each_shipped(F f) {
+  for (int world = 1; world <= 8; ++world)
+    for (const Collective collective : all_collectives())
+      for (const std::string& algorithm : algorithms_of(collective))
+        for (int root = 0; root < (is_rooted(collective) ? world : 1); ++root)
+          for (int count = 0; count <= 3 * world + 1; ++count)
+            if (collective != Collective::all_to_all || count % world == 0)
+              f(make_schedule(collective, algorithm, world, static_cast<std::size_t>(count), 4,
+                              root));
+}
+
+Step& step_of(Schedule& schedule, int rank, int step) {
+  return schedule.steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
+}
+
+}  // namespace
+
+TEST_CASE("every shipped schedule is proved: worlds 1 to 8, counts 0 to 3N+1, 1, 2 and 8 slots",
+          "[checker]") {
+  int proved = 0;
+  for_each_shipped([&](const Schedule& schedule) {
+    const auto findings = check(schedule);
+    if (!findings.empty())
+      FAIL(schedule.algorithm << " " << name_of(schedule.collective) << " world " << schedule.world
+                              << " count " << schedule.count << " root " << schedule.root << "\n"
+                              << all_of(findings));
+    ++proved;
+  });
+  REQUIRE(proved > 3000);
+}
+
+TEST_CASE("every shipped schedule but one_shot also runs with messages larger than the slots",
+          "[checker]") {
+  for_each_shipped([](const Schedule& schedule) {
+    const bool proved = check(schedule, {{{0, true}}}).empty();
+    REQUIRE(proved == (schedule.algorithm != "one_shot" || schedule.world == 1));
+  });
+}
+
+TEST_CASE("every shipped schedule may read straight from its peers' buffers", "[checker]") {
+  for_each_shipped([](const Schedule& schedule) { REQUIRE(check_mapped(schedule).waits.empty()); });
+}
+
+TEST_CASE("a buffer that is overwritten while a peer may still read it needs a credit",
+          "[mapped]") {
+  // Rank 0 hands its chunk to rank 1, then takes a new value for it from rank 2, which knows
+  // nothing of rank 1. With slots this is fine; read in place, rank 1 may see the new value.
+  Schedule schedule;
+  schedule.algorithm = "student";
+  schedule.collective = Collective::all_gather;
+  schedule.world = 3;
+  schedule.count = 3;
+  schedule.chunks = split_evenly(3, 3);
+  schedule.steps = {{{1, 0, kNobody, 0, Action::copy}, {kNobody, 0, 2, 0, Action::copy}},
+                    {{kNobody, 0, 0, 0, Action::copy}},
+                    {{0, 0, kNobody, 0, Action::copy}}};
+  auto waits = check_mapped(schedule).waits;
+  REQUIRE(waits.size() == 1);
+  REQUIRE((waits[0].rank == 0 && waits[0].step == 1 && waits[0].chunk == 0));
+  REQUIRE((waits[0].reader == 1 && waits[0].reader_step == 0));
+  // If rank 2 had first heard from rank 1 after its read, the dependency would protect rank 0 ...
+  schedule.steps[1].push_back({2, 1, kNobody, 0, Action::copy});
+  schedule.steps[2].insert(schedule.steps[2].begin(), Step{kNobody, 0, 1, 1, Action::copy});
+  REQUIRE(check_mapped(schedule).waits.empty());
+  // ... unless that message is empty: executors move nothing for it, so it orders nothing.
+  schedule.chunks = {{0, 1}, {1, 0}, {1, 2}};
+  REQUIRE(check_mapped(schedule).waits.size() == 1);
+}
+
+TEST_CASE("the last readers are reported: the operation must not return before them", "[mapped]") {
+  REQUIRE(check_mapped(ring_all_reduce(4, 16)).read_after_end.size() == 4);
+  REQUIRE(check_mapped(ring_all_reduce(1, 16)).read_after_end.empty());
+  REQUIRE(check_mapped(tree_broadcast(2, 16, 0)).read_after_end == std::vector<int>{0});
+}
+
+TEST_CASE("when everyone sends first, rendezvous deadlocks and one slot does not", "[checker]") {
+  for (int world = 2; world <= 8; ++world) {
+    const Schedule ring = ring_all_reduce(world, 16);
+    const auto findings = check(ring, {{{0, false}}});
+    REQUIRE(findings.size() == 1);
+    REQUIRE(findings[0].fault == Fault::deadlock);
+    REQUIRE_THAT(findings[0].reason,
+                 ContainsSubstring("with 0 slots") &&
+                     ContainsSubstring("rank 1 at step 0 waits for a free slot"));
+    REQUIRE(check(ring, {{{1, false}}}).empty());
+    REQUIRE(check(tree_all_reduce(world, 16), {{{0, false}}}).empty());  // no circle in a tree
+  }
+}
+
+TEST_CASE("each kind of broken schedule is rejected with its own reason", "[checker]") {
+  struct Mutation {
+    const char* name;
+    Schedule schedule;
+    Fault fault;
+    const char* reason;
+  };
+  std::vector<Mutation> mutations;
+  const auto mutate = [&](const char* name, Schedule schedule, Fault fault, const char* reason,
+                          const std::function<void(Schedule&)>& change) {
+    REQUIRE(check(schedule).empty());
+    change(schedule);
+    mutations.push_back({name, std::move(schedule), fault, reason});
+  };
+  const Schedule ring = ring_all_reduce(4, 16), uneven = ring_all_reduce(4, 18);
+
+  mutate("last chunk overruns", ring, Fault::chunk_outside,
+         "chunk 3 ends at element 17 of a buffer of 16", [](Schedule& s) { ++s.chunks[3].count; });
+  mutate("overlapping chunks", ring, Fault::chunk_overlap, "inside the chunk before it",
+         [](Schedule& s) { ++s.chunks[1].count; });
+  mutate("forgotten element", ring, Fault::chunk_gap, "elements 7 to 7 are in no chunk",
+         [](Schedule& s) { --s.chunks[1].count; });
+  mutate("self-send", ring, Fault::shape, "sends to itself",
+         [](Schedule& s) { step_of(s, 2, 1).send_peer = 2; });
+  mutate("peer that does not exist", ring, Fault::shape,
+         "receives from rank 4, which does not exist",
+         [](Schedule& s) { step_of(s, 0, 0).recv_peer = 4; });
+  mutate("chunk that does not exist", ring, Fault::shape, "chunk 4 of 4",
+         [](Schedule& s) { step_of(s, 0, 0).send_chunk = 4; });
+  mutate("rank without steps", ring, Fault::shape, "a world of 4 has steps for 3 ranks",
+         [](Schedule& s) { s.steps.pop_back(); });
+  mutate("missing receive", ring, Fault::unmatched_send,
+         "sends chunk 0 to rank 3, which never receives",
+         [](Schedule& s) { step_of(s, 3, 5).recv_peer = kNobody; });
+  mutate("missing send", ring, Fault::unmatched_receive,
+         "waits for a message from rank 0 that is never sent",
+         [](Schedule& s) { step_of(s, 0, 5).send_peer = kNobody; });
+  mutate("dropped step", uneven, Fault::size_mismatch,
+         "takes message 3 from rank 0 as chunk 0 of 5 elements, but it is chunk 3 of 4",
+         [](Schedule& s) {
+           auto& steps = s.steps[0];
+           steps.erase(steps.begin() + 2);
+         });
+  mutate("swapped peers", ring, Fault::unmatched_send,
+         "sends chunk 0 to rank 0, which never receives", [](Schedule& s) {
+           Step& step = step_of(s, 1, 0);
+           std::swap(step.send_peer, step.recv_peer);
+         });
+  mutate("receive before send", ring, Fault::deadlock, "waits for a message from rank",
+         [](Schedule& s) {
+           for (auto& steps : s.steps) {  // every step cut in two, the receive first
+             std::vector<Step> cut;
+             for (const Step& step : steps) {
+               cut.push_back({kNobody, 0, step.recv_peer, step.recv_chunk, step.action});
+               cut.push_back({step.send_peer, step.send_chunk, kNobody, 0, Action::copy});
+             }
+             steps = cut;
+           }
+         });
+  mutate("two messages ahead", ring_all_reduce(2, 16), Fault::deadlock,
+         "with 1 slot: rank 0 at step 1 waits for a free slot", [](Schedule& s) {
+           for (auto& steps : s.steps) {  // sends all, then receives all
+             std::vector<Step> sends, receives;
+             for (const Step& step : steps) {
+               sends.push_back({step.send_peer, step.send_chunk, kNobody, 0, Action::copy});
+               receives.push_back({kNobody, 0, step.recv_peer, step.recv_chunk, step.action});
+             }
+             steps = sends;
+             steps.insert(steps.end(), receives.begin(), receives.end());
+           }
+         });
+  mutate("copy for reduce", ring, Fault::missing, "a copy overwrote it on rank 2 at step 1",
+         [](Schedule& s) { step_of(s, 2, 1).action = Action::copy; });
+  mutate("reduce for copy", ring, Fault::doubled,
+         "chunk 0 holds more than once: rank 1's chunk 0, rank 2's chunk 0",
+         [](Schedule& s) { step_of(s, 2, 4).action = Action::reduce; });
+  mutate("doubled reduce", tree_all_reduce(4, 16), Fault::doubled,
+         "chunk 0 holds more than once: rank 1's chunk 0", [](Schedule& s) {
+           for (auto& steps : s.steps) steps.insert(steps.begin(), steps.front());
+         });
+  mutate("wrong chunk", ring, Fault::foreign, "holds what does not belong there: rank 2's chunk 2",
+         [](Schedule& s) { step_of(s, 2, 0).send_chunk = 2; });
+  mutate("reordered steps", ring, Fault::missing, "lacks rank", [](Schedule& s) {
+    for (auto& steps : s.steps) std::swap(steps[3], steps[4]);
+  });
+  mutate("wrong chunk owner", ring_reduce_scatter(4, 16), Fault::wrong_owner,
+         "chunk 0 is complete on rank 3, but promised on rank 0", [](Schedule& s) {
+           for (auto& steps : s.steps)
+             for (Step& step : steps) {
+               step.send_chunk = wrap(step.send_chunk + 1, 4);
+               step.recv_chunk = wrap(step.recv_chunk + 1, 4);
+             }
+         });
+  mutate("wrong root of a reduce", tree_reduce(4, 16, 1), Fault::wrong_owner,
+         "complete on rank 1, but promised on rank 2", [](Schedule& s) { s.root = 2; });
+  mutate("wrong root of a broadcast", tree_broadcast(4, 16, 1), Fault::undefined_data,
+         "made from memory that held no valid data", [](Schedule& s) { s.root = 2; });
+  mutate("one step too many", ring, Fault::cost, "promises 6 steps, this takes 7",
+         [](Schedule& s) { s.steps[0].emplace_back(); });
+  mutate("bytes too many", tree_broadcast(2, 16, 0), Fault::cost, "elements sent in all",
+         [](Schedule& s) {  // the leaf sends back what it got, in the one promised step each
+           step_of(s, 1, 0) = {kNobody, 0, 0, 0, Action::copy};
+           s.algorithm = "tree";
+           s.collective = Collective::broadcast;
+           step_of(s, 0, 0) = {1, 0, 1, 0, Action::copy};
+           step_of(s, 1, 0).send_peer = kNobody;
+           s.steps[1].push_back({0, 0, kNobody, 0, Action::copy});
+         });
+
+  std::set<std::string> reasons;
+  for (const Mutation& mutation : mutations) {
+    INFO(mutation.name);
+    const auto findings = check(mutation.schedule);
+    REQUIRE(!findings.empty());
+    INFO(all_of(findings));
+    const bool found = std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+      return finding.fault == mutation.fault &&
+             finding.reason.find(mutation.reason) != std::string::npos;
+    });
+    CHECK(found);
+    reasons.insert(mutation.reason);
+  }
+  REQUIRE(reasons.size() == mutations.size());
+}
+
+TEST_CASE("the checker's verdict on random mutations is the verdict of running them", "[checker]") {
+  // Random single changes; the reference executor with distinct powers of two as inputs decides
+  // whether the result is right. A checker that misses a fault, or invents one, differs from it.
+  std::mt19937 engine(7);
+  const auto pick = [&](int n) { return static_cast<int>(engine() % static_cast<unsigned>(n)); };
+  int broken = 0, harmless = 0;
+  for (int trial = 0; trial < 4000; ++trial) {
+    const int world = 2 + pick(4);
+    const char* algorithms[] = {"ring", "two_shot", "one_shot", "tree"};
+    Schedule s = make_schedule(Collective::all_reduce, algorithms[pick(4)], world,
+                               static_cast<std::size_t>(world));
+    const int rank = pick(world);
+    auto& steps = s.steps[static_cast<std::size_t>(rank)];
+    const int where = pick(static_cast<int>(steps.size()));
+    Step& step = steps[static_cast<std::size_t>(where)];
+    const int chunks = static_cast<int>(s.chunks.size());
+    switch (pick(6)) {
+      case 0:
+        step.action = step.action == Action::copy ? Action::reduce : Action::copy;
+        break;
+      case 1:
+        step.send_chunk = pick(chunks);
+        break;
+      case 2:
+        step.recv_chunk = pick(chunks);
+        break;
+      case 3:
+        std::swap(step, steps[static_cast<std::size_t>(pick(static_cast<int>(steps.size())))]);
+        break;
+      case 4:
+        step.recv_peer = wrap(rank + 1 + pick(world - 1), world);
+        break;
+      default:
+        steps.erase(steps.begin() + where);
+    }
+    bool right = true;
+    testing::Buffers inputs(static_cast<std::size_t>(world));
+    for (std::size_t r = 0; r < inputs.size(); ++r)
+      for (std::size_t i = 0; i < s.count; ++i)
+        inputs[r].push_back(static_cast<float>(1 << (3 * r)) * (i % 2 == 0 ? 1.0f : -1.0f) +
+                            static_cast<float>(i) * 65536.0f);
+    float index_sum = 65536.0f * static_cast<float>(world), ones = 0;
+    for (int r = 0; r < world; ++r) ones += static_cast<float>(1 << (3 * r));
+    try {
+      for (const auto& buffer : testing::execute(s, inputs))
+        for (std::size_t i = 0; i < s.count; ++i)
+          right =
+              right && buffer[i] == (i % 2 == 0 ? ones : -ones) + static_cast<float>(i) * index_sum;
+    } catch (const std::exception&) {
+      right = false;  // somebody waits for ever, or a message has another length
+    }
+    auto findings = check(s, {{{}}});
+    // Faults that the plain executor cannot see: a message left over, and the promised cost.
+    findings.erase(std::remove_if(findings.begin(), findings.end(),
+                                  [&](const Finding& f) { return f.fault == Fault::cost; }),
+                   findings.end());
+    const bool left_over =
+        !findings.empty() && std::all_of(findings.begin(), findings.end(), [](const Finding& f) {
+          return f.fault == Fault::unmatched_send;
+        });
+    if (left_over) continue;
+    INFO("trial " << trial << " " << s.algorithm << " world " << world << "\n" << all_of(findings));
+    REQUIRE(findings.empty() == right);
+    (right ? harmless : broken) += 1;
+  }
+  REQUIRE(broken > 1000);
+  REQUIRE(harmless > 100);
+}
