@@ -33,6 +33,11 @@ template <class T>
 struct View {
   T* data = nullptr;
   Layout layout;
+
+  operator View<const T>()
+      const {  // NOLINT(google-explicit-constructor): reading is always allowed
+    return {data, layout};
+  }
 };
 
 }  // namespace ringsmith::kernels

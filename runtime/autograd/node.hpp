@@ -40,6 +40,7 @@ class Node {
   std::vector<Edge> edges;
   int outputs = 1;             // how many gradients apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
+  bool consumed = false;       // by a backward without retain_graph: a second one is an error
 };
 
 // ---- grad mode, per thread ----
@@ -57,8 +58,10 @@ class NoGradGuard {  // no graph is recorded while it lives
 
 // ---- hooks on leaves ----
 using HookHandle = std::uint64_t;
-// Called after .grad of this leaf holds everything this backward adds to it. On the thread of
-// backward(), in the order of registration.
+// Called after .grad of this leaf holds everything this backward adds to it, once for each backward
+// that reaches the leaf (even if what arrived was "no gradient"). On the thread of backward(), in
+// the order of registration. The order between leaves is the engine's
+// (runtime/autograd/engine.hpp).
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook);
 void remove_hook(const Tensor& leaf, HookHandle handle);

@@ -5,7 +5,9 @@
 // keeper is held until the last tensor lets go.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "runtime/base/units.hpp"
@@ -22,18 +24,24 @@ class Storage {
 
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
-  ~Storage() = default;
+  ~Storage();
 
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] Device device() const { return device_; }
 
+  // Counts in-place writes; all views of the storage share it (Tensor::version).
+  [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+
  private:
-  Storage(std::byte* data, Bytes size, std::shared_ptr<void> keeper, Device device);
+  Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
   std::byte* data_;
   Bytes size_;
+  bool owned_;  // the block goes back to the allocator
   std::shared_ptr<void> keeper_;
   Device device_;
+  std::atomic<std::uint32_t> version_{0};
 };
 
 }  // namespace ringsmith

@@ -65,17 +65,32 @@ class Tensor {
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   [[nodiscard]] std::string str() const;  // values and shape, for people
 
-  // ---- memory; T must be the C++ type of dtype(), else UsageError ----
+  // ---- memory; T must be the C++ type of dtype() or const of it, else UsageError ----
   template <class T>
-  [[nodiscard]] T* data() const;  // first element of the view
+  [[nodiscard]] T* data() const {  // first element of the view
+    return static_cast<T*>(checked_data(dtype_of<T>()));
+  }
   template <class T>
-  [[nodiscard]] std::span<T> span() const;  // contiguous tensors only, else UsageError
+  [[nodiscard]] std::span<T> span() const {  // contiguous tensors only, else UsageError
+    require_contiguous("span()");
+    return {data<T>(), static_cast<std::size_t>(numel())};
+  }
   template <class T>
-  [[nodiscard]] kernels::View<T> view_of() const;
+  [[nodiscard]] kernels::View<T> view_of() const {  // at most kernels::kMaxDims dimensions
+    return {data<T>(), layout()};
+  }
   template <class T>
-  [[nodiscard]] T item() const;  // one element only, else UsageError
+  [[nodiscard]] T item() const {  // one element only, else UsageError
+    require_one_element("item()");
+    return *data<T>();
+  }
   template <class T>
-  [[nodiscard]] std::vector<T> to_vector() const;  // row-major, whatever the strides
+  [[nodiscard]] std::vector<T> to_vector() const {  // row-major, whatever the strides
+    const Tensor flat = contiguous();
+    const T* values = flat.data<T>();
+    return std::vector<T>(values, values + flat.numel());
+  }
+  [[nodiscard]] kernels::Layout layout() const;
 
   // ---- views: share storage ----
   [[nodiscard]] Tensor view(
@@ -117,9 +132,16 @@ class Tensor {
   // backward.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
+  // True if this handle is the only one to its object and to its storage, and covers all of it: the
+  // memory may then be taken over or written to without anybody noticing.
+  [[nodiscard]] bool is_sole_owner() const;
 
  private:
   struct Impl;
+  [[nodiscard]] const Impl& impl() const;  // Error if undefined
+  [[nodiscard]] void* checked_data(DType expected) const;
+  void require_contiguous(const char* what) const;
+  void require_one_element(const char* what) const;
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
   friend struct std::hash<Tensor>;

@@ -1,0 +1,62 @@
+// Copy and fill: moving values is exact, so that one version serves as fast and as oracle.
+#include "kernels/copy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/loops.hpp"
+#include "runtime/base/dtype.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+template <class D, class S>
+void copy(View<D> out, View<const S> in) {
+  const Nest<2> nest = nest_of<2>({&out.layout, &in.layout});
+  const std::int64_t so = nest.inner(0), si = nest.inner(1);
+  for_each_run<2>(nest, [&](const Offsets<2>& at, std::int64_t n) {
+    D* const to = out.data + at[0];
+    const S* const from = in.data + at[1];
+    if (so == 1 && si == 1) {
+      if constexpr (std::is_same_v<D, S>)
+        std::memmove(to, from, static_cast<std::size_t>(n) * sizeof(D));
+      else
+        for (std::int64_t i = 0; i < n; ++i) to[i] = convert<D>(from[i]);
+    } else {
+      for (std::int64_t i = 0; i < n; ++i) to[i * so] = convert<D>(from[i * si]);
+    }
+  });
+}
+
+template <class T>
+void fill(View<T> out, T value) {
+  const Nest<1> nest = nest_of<1>({&out.layout});
+  const std::int64_t so = nest.inner(0);
+  for_each_run<1>(nest, [&](const Offsets<1>& at, std::int64_t n) {
+    T* const to = out.data + at[0];
+    if (so == 1)
+      std::fill_n(to, n, value);
+    else
+      for (std::int64_t i = 0; i < n; ++i) to[i * so] = value;
+  });
+}
+
+#define RINGSMITH_COPY(D)                                                 \
+  template void copy<D, float>(View<D>, View<const float>);               \
+  template void copy<D, f16>(View<D>, View<const f16>);                   \
+  template void copy<D, bf16>(View<D>, View<const bf16>);                 \
+  template void copy<D, double>(View<D>, View<const double>);             \
+  template void copy<D, std::int32_t>(View<D>, View<const std::int32_t>); \
+  template void copy<D, std::int64_t>(View<D>, View<const std::int64_t>); \
+  template void copy<D, std::uint8_t>(View<D>, View<const std::uint8_t>); \
+  template void copy<D, bool>(View<D>, View<const bool>);                 \
+  template void fill<D>(View<D>, D);
+RINGSMITH_COPY(float)
+RINGSMITH_COPY(f16)
+RINGSMITH_COPY(bf16)
+RINGSMITH_COPY(double)
+RINGSMITH_COPY(std::int32_t)
+RINGSMITH_COPY(std::int64_t)
+RINGSMITH_COPY(std::uint8_t)
+RINGSMITH_COPY(bool)
+
+}  // namespace ringsmith::kernels::cpu

@@ -1,0 +1,48 @@
+// The oracle: the C library's functions, one element after the other; and the choice of version.
+#include "kernels/elementwise.hpp"
+
+#include "kernels/cpu/elementwise_loops.hpp"
+#include "kernels/cpu/fast/elementwise.hpp"
+#include "kernels/cpu/library_math.hpp"
+#include "kernels/mode.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+template <class T>
+void unary(Unary op, View<T> out, View<const T> x) {
+  if (mode() == Mode::fast) return fast::unary(op, out, x);
+  unary_with<LibraryMath>(op, out, x);
+}
+
+template <class T>
+void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
+  if (mode() == Mode::fast) return fast::binary(op, out, a, b);
+  binary_with<LibraryMath>(op, out, a, b);
+}
+
+// One version: nothing here that a compiler could not vectorise, and pow is rare.
+template <class T>
+void scalar(Scalar op, View<T> out, View<const T> x, T s) {
+  scalar_with(op, out, x, s);
+}
+
+template <class T>
+void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value) {
+  map2(out, x, mask, [=](T v, bool m) { return m ? value : v; });
+}
+
+template <class T>
+void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale) {
+  map2(out, x, mask, [=](T v, bool m) { return v * (m ? scale : T(0)); });
+}
+
+#define RINGSMITH_ELEMENTWISE(T)                                             \
+  template void unary<T>(Unary, View<T>, View<const T>);                     \
+  template void binary<T>(Binary, View<T>, View<const T>, View<const T>);    \
+  template void scalar<T>(Scalar, View<T>, View<const T>, T);                \
+  template void masked_fill<T>(View<T>, View<const T>, View<const bool>, T); \
+  template void masked_scale<T>(View<T>, View<const T>, View<const bool>, T);
+RINGSMITH_ELEMENTWISE(float)
+RINGSMITH_ELEMENTWISE(double)
+
+}  // namespace ringsmith::kernels::cpu

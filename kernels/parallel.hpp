@@ -1,0 +1,37 @@
+// parallel_for: splits [0, n) over kernels::threads() threads.
+//
+//   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
+//
+// The range is cut into at most threads() equal pieces of at least `grain` iterations, a function
+// of (n, grain, threads) alone, so results never depend on which thread was faster. With one
+// thread, a short range, or inside another parallel_for, f(0, n) is called directly. An exception
+// in f is thrown again by the caller.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/mode.hpp"
+
+namespace ringsmith::kernels {
+
+namespace detail {
+using RangeFn = void (*)(const void* f, std::int64_t begin, std::int64_t end);
+void parallel_run(std::int64_t n, std::int64_t grain, RangeFn call, const void* f);
+}  // namespace detail
+
+template <class F>
+void parallel_for(std::int64_t n, std::int64_t grain, const F& f) {
+  if (n <= 0) return;
+  if (threads() == 1 || n <= grain) {
+    f(std::int64_t{0}, n);
+    return;
+  }
+  detail::parallel_run(
+      n, grain,
+      [](const void* g, std::int64_t begin, std::int64_t end) {
+        (*static_cast<const F*>(g))(begin, end);
+      },
+      &f);
+}
+
+}  // namespace ringsmith::kernels

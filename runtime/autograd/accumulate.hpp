@@ -1,0 +1,51 @@
+// The end of the graph: adding a gradient into a leaf's .grad.
+//
+//   .grad undefined, no target    the incoming tensor itself, if nobody else holds it; else a copy
+//   .grad undefined, target set   written into the target, and .grad becomes the target
+//   .grad defined                 .grad += incoming, in place: a view into a bucket stays that view
+//
+// If a leaf is used several times in one backward, its contributions are summed first, and .grad is
+// touched once. Then the hooks run.
+//
+// The target is how DistributedDataParallel gets gradients into its buckets without an extra copy:
+// it sets the leaf's slice of the bucket as the target once; zero_grad(set_to_none) then makes
+// .grad undefined, and the next backward fills the bucket again.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/autograd/node.hpp"
+
+namespace ringsmith {
+
+class AccumulateGrad : public Node {
+ public:
+  explicit AccumulateGrad(Tensor leaf);
+  std::vector<Tensor> apply(std::vector<Tensor> grads) override;
+  [[nodiscard]] std::string name() const override { return "AccumulateGrad"; }
+  [[nodiscard]] const Tensor& leaf() const { return leaf_; }
+
+ private:
+  void accumulate(Tensor grad) const;
+  Tensor leaf_;
+};
+
+// The first gradient that arrives while .grad is undefined is put into view, which then is .grad.
+// view: contiguous, of the leaf's shape and dtype, else UsageError; undefined takes the target
+// away. A .grad that is defined is left where it is.
+void set_grad_target(const Tensor& leaf, const Tensor& view);
+[[nodiscard]] Tensor grad_target(const Tensor& leaf);
+
+// For functions that can write a gradient straight to where it will live (a GEMM with beta = 0 or
+// 1): inside apply(), the place for the gradient that flows along `edge`, if this function is the
+// only contributor of this backward. Write it (accumulate: add to it) and return exactly this
+// tensor for the edge; AccumulateGrad then leaves it alone. Undefined tensor: no such place, return
+// a fresh one as usual.
+struct GradDestination {
+  Tensor tensor;
+  bool accumulate = false;
+};
+[[nodiscard]] GradDestination grad_destination(const Edge& edge);
+
+}  // namespace ringsmith

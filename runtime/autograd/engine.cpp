@@ -1,0 +1,172 @@
+#include "runtime/autograd/engine.hpp"
+
+#include <queue>
+#include <unordered_map>
+#include <utility>
+
+#include "runtime/autograd/meta.hpp"
+#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/raw.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+// What a node still waits for, and what has arrived.
+struct Inbox {
+  int waiting = 0;
+  bool touched = false;
+  std::vector<Tensor> grads;
+};
+
+struct Later {
+  bool operator()(const Node* a, const Node* b) const { return a->sequence < b->sequence; }
+};
+
+// One backward().
+class Run {
+ public:
+  Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
+    std::vector<Node*> stack;
+    const auto visit = [&](Node* node) {
+      const auto [inbox, fresh] = inboxes_.try_emplace(node);
+      if (fresh) {
+        inbox->second.grads.resize(static_cast<std::size_t>(node->outputs));
+        stack.push_back(node);
+      }
+      return &inbox->second;
+    };
+    for (const Edge& root : roots) ++visit(root.node.get())->waiting;
+    while (!stack.empty()) {
+      const Node* node = stack.back();
+      stack.pop_back();
+      if (node->consumed)
+        throw Error("backward through " + node->name() +
+                    " a second time: its saved tensors were freed by the first; call backward "
+                    "once, or the first time with retain_graph");
+      for (const Edge& edge : node->edges)
+        if (edge) ++visit(edge.node.get())->waiting;
+    }
+  }
+
+  // Hands grad to the edge's node, and runs accumulators that are now complete.
+  void deliver(const Edge& edge, Tensor grad) {
+    Node* node = edge.node.get();
+    Inbox& inbox = inboxes_.at(node);
+    if (grad.defined()) {
+      inbox.touched = true;
+      Tensor& slot = inbox.grads.at(static_cast<std::size_t>(edge.input));
+      if (!slot.defined()) {
+        slot = std::move(grad);
+      } else {
+        if (!slot.is_sole_owner() || !slot.is_contiguous()) slot = slot.clone();
+        raw::add_into(slot, grad);
+      }
+    }
+    if (--inbox.waiting > 0) return;
+    if (node->sequence == autograd::kAccumulateSequence)
+      node->apply(std::move(inbox.grads));
+    else
+      ready_.push(node);
+  }
+
+  void work() {
+    while (!ready_.empty()) {
+      Node* node = ready_.top();
+      ready_.pop();
+      std::vector<Tensor> grads = node->apply(std::move(inboxes_.at(node).grads));
+      if (!retain_graph_) {
+        node->consumed = true;
+        node->release();
+      }
+      if (grads.size() != node->edges.size())
+        throw Error(node->name() + " returned " + std::to_string(grads.size()) + " gradients for " +
+                    std::to_string(node->edges.size()) + " inputs");
+      for (std::size_t i = 0; i < grads.size(); ++i)
+        if (node->edges[i]) deliver(node->edges[i], std::move(grads[i]));
+    }
+  }
+
+  void run_callbacks() {
+    for (std::size_t i = 0; i < callbacks.size(); ++i) {
+      const std::function<void()> callback = std::move(callbacks[i]);
+      callback();
+    }
+  }
+
+  [[nodiscard]] int sole_pending(const Node* node) const {
+    const auto inbox = inboxes_.find(const_cast<Node*>(node));
+    return inbox == inboxes_.end() || inbox->second.touched ? -1 : inbox->second.waiting;
+  }
+
+  std::vector<std::function<void()>> callbacks;
+
+ private:
+  bool retain_graph_;
+  std::unordered_map<Node*, Inbox> inboxes_;
+  std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
+};
+
+thread_local Run* current = nullptr;
+
+class CurrentRun {  // backward() may be called from a hook: the outer one comes back afterwards
+ public:
+  explicit CurrentRun(Run& run) : outer_(std::exchange(current, &run)) {}
+  ~CurrentRun() { current = outer_; }
+  CurrentRun(const CurrentRun&) = delete;
+  CurrentRun& operator=(const CurrentRun&) = delete;
+
+ private:
+  Run* outer_;
+};
+
+Tensor seed_for(const Tensor& root, const Tensor& gradient) {
+  if (!gradient.defined()) {
+    require(root.numel() == 1, "backward() without a gradient needs a tensor of one element, got " +
+                                   to_string(root.sizes()));
+    return ones_like(root);
+  }
+  if (gradient.sizes() != root.sizes() || gradient.dtype() != root.dtype())
+    throw UsageError("backward: gradient of shape " + to_string(gradient.sizes()) + ", dtype " +
+                     std::string(name_of(gradient.dtype())) + " does not fit a tensor of shape " +
+                     to_string(root.sizes()) + ", dtype " + std::string(name_of(root.dtype())));
+  return gradient.detach();
+}
+
+}  // namespace
+
+namespace autograd {
+
+int sole_pending(const Node* node) { return current != nullptr ? current->sole_pending(node) : -1; }
+
+}  // namespace autograd
+
+void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
+              bool retain_graph) {
+  require(gradients.empty() || gradients.size() == roots.size(),
+          "backward: " + std::to_string(roots.size()) + " roots but " +
+              std::to_string(gradients.size()) + " gradients");
+  std::vector<Edge> edges;
+  std::vector<Tensor> seeds;
+  for (std::size_t i = 0; i < roots.size(); ++i) {
+    require(roots[i].requires_grad(),
+            "backward: the tensor does not require a gradient: no input of it does, or it was "
+            "computed without recording");
+    edges.push_back(autograd::gradient_edge(roots[i]));
+    seeds.push_back(seed_for(roots[i], gradients.empty() ? Tensor() : gradients[i]));
+  }
+  const NoGradGuard no_grad;
+  Run run(edges, retain_graph);
+  const CurrentRun scope(run);
+  for (std::size_t i = 0; i < edges.size(); ++i) run.deliver(edges[i], std::move(seeds[i]));
+  run.work();
+  run.run_callbacks();
+}
+
+void queue_backward_callback(std::function<void()> callback) {
+  if (current == nullptr)
+    throw UsageError("queue_backward_callback may be called during backward() only");
+  current->callbacks.push_back(std::move(callback));
+}
+
+}  // namespace ringsmith

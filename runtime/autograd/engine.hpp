@@ -1,0 +1,34 @@
+// Running the graph backwards.
+//
+// One thread, the caller's. First the edges into every reachable node are counted; a node is ready
+// when that many gradients have arrived. The order is a function of the graph alone:
+//
+//   1. An AccumulateGrad runs at once when it becomes ready; those that one node makes ready run
+//      in the order of that node's edges. So a function decides the ready order of its parameters
+//      by the order in which it lists its inputs: linear lists x, bias, weight, and the bias is
+//      ready before the weight, as in PyTorch, where the weight passes through a transpose first.
+//   2. Of the other ready nodes, the one created last runs first.
+//
+// Gradients that meet at one input are added in the order of their arrival.
+#pragma once
+
+#include <vector>
+
+#include "runtime/autograd/node.hpp"
+
+namespace ringsmith {
+
+// gradients[i] belongs to roots[i]; undefined means 1, for a root of one element. Without
+// retain_graph saved tensors are freed on the way, and a second backward through any of these nodes
+// is an Error. Runs without recording a graph; may be called from several threads on graphs that
+// share no leaf. UsageError if a root does not require a gradient or a gradient does not fit.
+void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients = {},
+              bool retain_graph = false);
+
+namespace autograd {
+// How many more gradients `node` waits for in the backward that runs on this thread, -1 if none is
+// running or the node has received some already.
+[[nodiscard]] int sole_pending(const Node* node);
+}  // namespace autograd
+
+}  // namespace ringsmith

@@ -1,0 +1,87 @@
+// Nodes, edges and grad mode: building the graph, and taking it down again.
+#include "runtime/autograd/node.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_set>
+#include <utility>
+
+#include "runtime/autograd/accumulate.hpp"
+#include "runtime/autograd/meta.hpp"
+
+namespace ringsmith {
+
+namespace {
+thread_local bool grad_mode = true;
+thread_local std::vector<std::shared_ptr<Node>>* dying = nullptr;
+std::atomic<std::uint64_t> next_sequence{1};
+}  // namespace
+
+bool grad_enabled() { return grad_mode; }
+NoGradGuard::NoGradGuard() : previous_(grad_mode) { grad_mode = false; }
+NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
+
+// A graph may be a chain of a hundred thousand nodes, each held by the next: destroying them by
+// recursion would overflow the stack. The outermost destructor collects what the others let go.
+Node::~Node() {
+  if (dying != nullptr) {
+    for (Edge& edge : edges)
+      if (edge) dying->push_back(std::move(edge.node));
+    return;
+  }
+  std::vector<std::shared_ptr<Node>> pending;
+  for (Edge& edge : edges)
+    if (edge) pending.push_back(std::move(edge.node));
+  if (pending.empty()) return;
+  dying = &pending;
+  while (!pending.empty()) {
+    const std::shared_ptr<Node> last = std::move(pending.back());
+    pending.pop_back();
+  }
+  dying = nullptr;
+}
+
+bool needs_graph(const std::vector<Tensor>& inputs) {
+  return grad_mode && std::any_of(inputs.begin(), inputs.end(),
+                                  [](const Tensor& t) { return t.defined() && t.requires_grad(); });
+}
+
+void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& inputs, Tensor& output,
+             int i) {
+  if (node->sequence == 0) {
+    node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
+    node->edges.reserve(inputs.size());
+    for (const Tensor& input : inputs) node->edges.push_back(autograd::gradient_edge(input));
+  }
+  node->outputs = std::max(node->outputs, i + 1);
+  if (output.autograd_meta() != nullptr)
+    throw Error(node->name() + ": connect() needs an output that is a fresh tensor object");
+  auto meta = std::make_shared<autograd::GradMeta>();
+  meta->grad_fn = node;
+  meta->output = i;
+  output.set_autograd_meta(std::move(meta));
+}
+
+std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots) {
+  std::vector<Tensor> leaves;
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> stack;
+  const auto visit = [&](const Edge& edge) {
+    if (edge && seen.insert(edge.node.get()).second) stack.push_back(edge.node.get());
+  };
+  std::vector<Edge> alive;  // a leaf that is a root may have no accumulator yet
+  for (const Tensor& root : roots) {
+    alive.push_back(autograd::gradient_edge(root));
+    visit(alive.back());
+  }
+  while (!stack.empty()) {
+    Node* node = stack.back();
+    stack.pop_back();
+    if (node->sequence == autograd::kAccumulateSequence)
+      leaves.push_back(static_cast<AccumulateGrad*>(node)->leaf());
+    for (const Edge& edge : node->edges) visit(edge);
+  }
+  return leaves;
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,120 @@
+// The gradient side of a tensor (declared in runtime/tensor/tensor.hpp), and hooks on leaves.
+#include <algorithm>
+#include <atomic>
+
+#include "runtime/autograd/accumulate.hpp"
+#include "runtime/autograd/engine.hpp"
+#include "runtime/autograd/meta.hpp"
+
+namespace ringsmith {
+
+namespace autograd {
+
+GradMeta& meta_or_new(const Tensor& t) {
+  if (t.autograd_meta() == nullptr) t.set_autograd_meta(std::make_shared<GradMeta>());
+  return *meta_of(t);
+}
+
+Edge gradient_edge(const Tensor& t) {
+  GradMeta* meta = meta_of(t);
+  if (meta == nullptr) return {};
+  if (meta->grad_fn) return {meta->grad_fn, meta->output};
+  if (!meta->requires_grad) return {};
+  std::shared_ptr<Node> node = meta->accumulator.lock();
+  if (node == nullptr) {
+    node = std::make_shared<AccumulateGrad>(t);
+    meta->accumulator = node;
+  }
+  return {node, 0};
+}
+
+namespace {
+void require_fits(const Tensor& leaf, const Tensor& other, const char* what) {
+  if (other.sizes() != leaf.sizes() || other.dtype() != leaf.dtype())
+    throw UsageError(std::string(what) + " of shape " + to_string(other.sizes()) + ", dtype " +
+                     std::string(name_of(other.dtype())) + " does not fit a tensor of shape " +
+                     to_string(leaf.sizes()) + ", dtype " + std::string(name_of(leaf.dtype())));
+}
+GradMeta& leaf_meta(const Tensor& leaf, const char* what) {
+  if (!leaf.is_leaf() || !leaf.requires_grad())
+    throw UsageError(std::string(what) + " needs a leaf that requires a gradient");
+  return *meta_of(leaf);
+}
+}  // namespace
+
+}  // namespace autograd
+
+using autograd::meta_of;
+
+bool Tensor::requires_grad() const {
+  const autograd::GradMeta* meta = meta_of(*this);
+  return meta != nullptr && (meta->requires_grad || meta->grad_fn != nullptr);
+}
+
+const Tensor& Tensor::requires_grad_(bool on) const {
+  if (!is_leaf()) {
+    require(on, "requires_grad_(false) works on leaves only: use detach()");
+    return *this;
+  }
+  if (on && !is_floating(dtype()))
+    throw UsageError("only floating-point tensors can require gradients, this one is " +
+                     std::string(name_of(dtype())));
+  if (on || meta_of(*this) != nullptr) autograd::meta_or_new(*this).requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  const autograd::GradMeta* meta = meta_of(*this);
+  return meta != nullptr ? meta->grad : Tensor();
+}
+
+void Tensor::set_grad(const Tensor& grad) const {
+  if (!grad.defined()) {
+    if (meta_of(*this) != nullptr) meta_of(*this)->grad = Tensor();
+    return;
+  }
+  autograd::require_fits(*this, grad, "a gradient");
+  autograd::meta_or_new(*this).grad = grad;
+}
+
+bool Tensor::is_leaf() const {
+  (void)impl();
+  const autograd::GradMeta* meta = meta_of(*this);
+  return meta == nullptr || meta->grad_fn == nullptr;
+}
+
+void Tensor::backward(const Tensor& gradient) const { ringsmith::backward({*this}, {gradient}); }
+
+HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
+                                              std::function<void(const Tensor& leaf)> hook) {
+  static std::atomic<HookHandle> next{1};
+  autograd::GradMeta& meta = autograd::leaf_meta(leaf, "register_post_accumulate_grad_hook");
+  const HookHandle handle = next++;
+  meta.hooks.push_back({handle, std::move(hook)});
+  return handle;
+}
+
+void remove_hook(const Tensor& leaf, HookHandle handle) {
+  autograd::GradMeta* meta = meta_of(leaf);
+  if (meta == nullptr) return;
+  auto& hooks = meta->hooks;
+  hooks.erase(std::remove_if(hooks.begin(), hooks.end(),
+                             [handle](const autograd::LeafHook& h) { return h.handle == handle; }),
+              hooks.end());
+}
+
+void set_grad_target(const Tensor& leaf, const Tensor& view) {
+  autograd::GradMeta& meta = autograd::leaf_meta(leaf, "set_grad_target");
+  if (view.defined()) {
+    autograd::require_fits(leaf, view, "a gradient target");
+    require(view.is_contiguous(), "a gradient target must be contiguous");
+  }
+  meta.grad_target = view;
+}
+
+Tensor grad_target(const Tensor& leaf) {
+  const autograd::GradMeta* meta = meta_of(leaf);
+  return meta != nullptr ? meta->grad_target : Tensor();
+}
+
+}  // namespace ringsmith

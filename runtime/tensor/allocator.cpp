@@ -1,0 +1,141 @@
+#include "runtime/tensor/allocator.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define RINGSMITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define RINGSMITH_ASAN 1
+#endif
+#endif
+#ifdef RINGSMITH_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
+namespace ringsmith::host_allocator {
+
+namespace {
+
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
+constexpr int kStepsPerOctave = 8;
+
+// Rounded size and the number of its class.
+struct SizeClass {
+  std::size_t size;
+  std::size_t index;
+};
+
+SizeClass classify(std::size_t size) {
+  // Up to 512 bytes the step is 64; above, an eighth of the power of two below the size.
+  if (size <= 512) {
+    const std::size_t steps = std::max<std::size_t>(1, (size + kAlignment - 1) / kAlignment);
+    return {steps * kAlignment, steps - 1};
+  }
+  const auto exponent = static_cast<std::size_t>(std::bit_width(size - 1)) - 1;  // 2^e <= size-1
+  const std::size_t step = std::size_t{1} << (exponent - 3);
+  const std::size_t rounded = (size + step - 1) / step * step;
+  // 9/8..16/8 of 2^e are classes 0..7 of the octave.
+  return {rounded, (exponent - 9) * kStepsPerOctave + 8 + (rounded >> (exponent - 3)) - 9};
+}
+
+class Cache {
+ public:
+  std::byte* take(std::size_t size) {
+    const SizeClass c = classify(size);
+    const std::scoped_lock lock(mutex_);
+    require(c.index < free_.size(), "cannot allocate " + std::to_string(size) + " bytes");
+    ++stats_.allocations;
+    std::byte* block = nullptr;
+    auto& list = free_[c.index];
+    if (!list.empty()) {
+      block = list.back();
+      list.pop_back();
+      ASAN_UNPOISON_MEMORY_REGION(block, c.size);
+    } else {
+      block = from_system(c.size);
+      ++stats_.system_allocations;
+      stats_.reserved += Bytes(c.size);
+    }
+    stats_.current += Bytes(size);
+    stats_.peak = std::max(stats_.peak, stats_.current);
+    return block;
+  }
+
+  void give(std::byte* block, std::size_t size) {
+    const SizeClass c = classify(size);
+    const std::scoped_lock lock(mutex_);
+    stats_.current = stats_.current - Bytes(size);
+    ASAN_POISON_MEMORY_REGION(block, c.size);
+    free_[c.index].push_back(block);
+    sizes_[c.index] = c.size;
+  }
+
+  void release() {
+    const std::scoped_lock lock(mutex_);
+    for (std::size_t i = 0; i < free_.size(); ++i) {
+      for (std::byte* block : free_[i]) {
+        ASAN_UNPOISON_MEMORY_REGION(block, sizes_[i]);
+        std::free(block);
+        stats_.reserved = stats_.reserved - Bytes(sizes_[i]);
+      }
+      free_[i].clear();
+    }
+  }
+
+  AllocatorStats stats() {
+    const std::scoped_lock lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() {
+    const std::scoped_lock lock(mutex_);
+    stats_.peak = stats_.current;
+  }
+
+ private:
+  static std::byte* from_system(std::size_t size) {
+    const bool huge = size >= kHugeFrom;
+    const std::size_t alignment = huge ? kHugePage : kAlignment;
+    // aligned_alloc wants a multiple of the alignment.
+    void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+    if (block == nullptr)
+      throw Error("out of memory: the system has no " + std::to_string(size) + " bytes left");
+    if (huge) madvise(block, size, MADV_HUGEPAGE);  // a wish; refused is fine
+    return static_cast<std::byte*>(block);
+  }
+
+  std::mutex mutex_;
+  std::array<std::vector<std::byte*>, 8 + 40 * kStepsPerOctave> free_;  // up to 2^49 bytes
+  std::array<std::size_t, 8 + 40 * kStepsPerOctave> sizes_{};
+  AllocatorStats stats_;
+};
+
+// Never destroyed: tensors in static variables may outlive any other static object.
+Cache& cache() {
+  static auto* const instance = new Cache;
+  return *instance;
+}
+
+}  // namespace
+
+std::byte* allocate(Bytes size) { return cache().take(size.value); }
+void free(std::byte* block, Bytes size) { cache().give(block, size.value); }
+AllocatorStats stats() { return cache().stats(); }
+void reset_peak() { cache().reset_peak(); }
+void release_cached() { cache().release(); }
+Bytes class_size(Bytes size) { return Bytes(classify(size.value).size); }
+
+}  // namespace ringsmith::host_allocator

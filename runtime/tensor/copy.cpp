@@ -1,0 +1,66 @@
+// Copies: contiguous, clone, conversion, copy_ and fill_.
+#include "kernels/copy.hpp"
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+// First and last byte that a non-empty view can touch.
+std::pair<const std::byte*, const std::byte*> extent(const Tensor& t) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < t.sizes().size(); ++d) last += (t.sizes()[d] - 1) * t.strides()[d];
+  const std::byte* begin =
+      t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
+  return {begin, begin + static_cast<std::size_t>(last + 1) * size_of(t.dtype())};
+}
+
+bool may_overlap(const Tensor& a, const Tensor& b) {
+  const auto [a0, a1] = extent(a);
+  const auto [b0, b1] = extent(b);
+  return a0 < b1 && b0 < a1;
+}
+
+}  // namespace
+
+Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
+
+Tensor Tensor::clone() const {
+  Tensor out = empty(sizes(), {dtype(), device()});
+  out.copy_(*this);
+  return out;
+}
+
+Tensor Tensor::to(DType wanted) const {
+  if (wanted == dtype()) return *this;
+  Tensor out = empty(sizes(), {wanted, device()});
+  out.copy_(*this);
+  return out;
+}
+
+void Tensor::copy_(const Tensor& source) const {
+  Tensor from = source.sizes() == sizes() ? source : source.expand(sizes());
+  if (numel() == 0) return;
+  if (may_overlap(*this, from) && !(from.storage_offset() == storage_offset() &&
+                                    from.strides() == strides() && from.dtype() == dtype()))
+    from = from.clone();
+  visit_dtype(dtype(), [&](auto to_tag) {
+    using D = typename decltype(to_tag)::type;
+    visit_dtype(from.dtype(), [&](auto from_tag) {
+      using S = typename decltype(from_tag)::type;
+      kernels::cpu::copy(view_of<D>(), from.view_of<const S>());
+    });
+  });
+  bump_version();
+}
+
+void Tensor::fill_(double value) const {
+  visit_dtype(dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    kernels::cpu::fill(view_of<T>(), kernels::cpu::convert<T>(value));
+  });
+  bump_version();
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,31 @@
+#include "runtime/tensor/factory.hpp"
+
+#include <cmath>
+
+#include "kernels/copy.hpp"
+
+namespace ringsmith {
+
+Tensor full(const Shape& sizes, double value, TensorOptions options) {
+  Tensor out = Tensor::empty(sizes, options);
+  out.fill_(value);
+  return out;
+}
+
+Tensor scalar(double value, DType dtype) { return full({}, value, {dtype}); }
+
+Tensor arange(double start, double stop, double step, TensorOptions options) {
+  require(step != 0 && std::isfinite(start) && std::isfinite(stop) && std::isfinite(step),
+          "arange: start, stop and step must be finite, and step not zero");
+  const double count = std::max(0.0, std::ceil((stop - start) / step));
+  Tensor out = Tensor::empty({static_cast<std::int64_t>(count)}, options);
+  visit_dtype(options.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T* to = out.data<T>();
+    for (std::int64_t i = 0; i < out.numel(); ++i)
+      to[i] = kernels::cpu::convert<T>(start + static_cast<double>(i) * step);
+  });
+  return out;
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,172 @@
+// The tensor object: what it is, and access to its memory. Views, copies and text are in their own
+// files and use only what is public here.
+#include "runtime/tensor/tensor.hpp"
+
+#include <utility>
+
+namespace ringsmith {
+
+struct Tensor::Impl {
+  std::shared_ptr<Storage> storage;
+  Shape sizes;
+  Shape strides;
+  std::int64_t offset = 0;
+  std::int64_t numel = 0;
+  DType dtype = DType::f32;
+  bool contiguous = true;
+  std::shared_ptr<AutogradMeta> meta;
+};
+
+std::string to_string(const Shape& shape) {
+  std::string text = "[";
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    text += (i > 0 ? ", " : "") + std::to_string(shape[i]);
+  return text + "]";
+}
+
+std::int64_t numel_of(const Shape& shape) {
+  std::int64_t n = 1;
+  for (const std::int64_t size : shape) {
+    require(size >= 0, "sizes must not be negative: " + to_string(shape));
+    require(!__builtin_mul_overflow(n, size, &n), "too many elements: " + to_string(shape));
+  }
+  return n;
+}
+
+Shape contiguous_strides(const Shape& shape) {
+  Shape strides(shape.size());
+  std::int64_t stride = 1;
+  for (std::size_t d = shape.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= shape[d] > 0 ? shape[d] : 1;
+  }
+  return strides;
+}
+
+namespace {
+
+// Strides of dimensions with one element do not matter, and nothing matters if there is no element.
+bool strides_are_contiguous(const Shape& sizes, const Shape& strides, std::int64_t numel) {
+  if (numel == 0) return true;
+  std::int64_t expected = 1;
+  for (std::size_t d = sizes.size(); d-- > 0;) {
+    if (sizes[d] == 1) continue;
+    if (strides[d] != expected) return false;
+    expected *= sizes[d];
+  }
+  return true;
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& sizes, TensorOptions options) {
+  auto impl = std::make_shared<Impl>();
+  impl->numel = numel_of(sizes);
+  impl->storage = Storage::allocate(
+      bytes_of(Elements(static_cast<std::size_t>(impl->numel)), size_of(options.dtype)),
+      options.device);
+  impl->sizes = sizes;
+  impl->strides = contiguous_strides(sizes);
+  impl->dtype = options.dtype;
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
+                            const Shape& strides, std::int64_t offset, DType dtype) {
+  require(storage != nullptr, "from_storage: no storage");
+  require(sizes.size() == strides.size(), "from_storage: sizes " + to_string(sizes) +
+                                              " and strides " + to_string(strides) +
+                                              " must have as many dimensions");
+  auto impl = std::make_shared<Impl>();
+  impl->numel = numel_of(sizes);
+  std::int64_t last = offset;  // the largest element index that the view can touch
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    require(strides[d] >= 0, "from_storage: negative strides are not supported");
+    last += sizes[d] > 0 ? (sizes[d] - 1) * strides[d] : 0;
+  }
+  const auto room = static_cast<std::int64_t>(storage->size().value / size_of(dtype));
+  if (offset < 0 || (impl->numel > 0 && last >= room))
+    throw UsageError("view of sizes " + to_string(sizes) + ", strides " + to_string(strides) +
+                     ", offset " + std::to_string(offset) + " leaves its storage of " +
+                     std::to_string(room) + " elements");
+  impl->storage = std::move(storage);
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->offset = offset;
+  impl->dtype = dtype;
+  impl->contiguous = strides_are_contiguous(sizes, strides, impl->numel);
+  return Tensor(std::move(impl));
+}
+
+const Tensor::Impl& Tensor::impl() const {
+  if (impl_ == nullptr) throw UsageError("use of an undefined tensor");
+  return *impl_;
+}
+
+const Shape& Tensor::sizes() const { return impl().sizes; }
+const Shape& Tensor::strides() const { return impl().strides; }
+int Tensor::dim() const { return static_cast<int>(impl().sizes.size()); }
+std::int64_t Tensor::numel() const { return impl().numel; }
+DType Tensor::dtype() const { return impl().dtype; }
+Device Tensor::device() const { return impl().storage->device(); }
+std::int64_t Tensor::storage_offset() const { return impl().offset; }
+const std::shared_ptr<Storage>& Tensor::storage() const { return impl().storage; }
+bool Tensor::is_contiguous() const { return impl().contiguous; }
+
+std::int64_t Tensor::size(int d) const {
+  const int n = dim();
+  require(d >= -n && d < n,
+          "dimension " + std::to_string(d) + " is outside of shape " + to_string(sizes()));
+  return impl_->sizes[static_cast<std::size_t>(d < 0 ? d + n : d)];
+}
+
+void* Tensor::checked_data(DType expected) const {
+  const Impl& i = impl();
+  if (i.dtype != expected)
+    throw UsageError("tensor of dtype " + std::string(name_of(i.dtype)) + " used as " +
+                     std::string(name_of(expected)));
+  return i.storage->data() + static_cast<std::size_t>(i.offset) * size_of(i.dtype);
+}
+
+void Tensor::require_contiguous(const char* what) const {
+  if (!impl().contiguous)
+    throw UsageError(std::string(what) + " needs a contiguous tensor; sizes " + to_string(sizes()) +
+                     ", strides " + to_string(strides()) + ": call contiguous() first");
+}
+
+void Tensor::require_one_element(const char* what) const {
+  if (impl().numel != 1)
+    throw UsageError(std::string(what) + " needs a tensor of one element, got shape " +
+                     to_string(sizes()));
+}
+
+kernels::Layout Tensor::layout() const {
+  const Impl& i = impl();
+  if (i.sizes.size() > kernels::kMaxDims)
+    throw UsageError("kernels take at most " + std::to_string(kernels::kMaxDims) +
+                     " dimensions, got shape " + to_string(i.sizes));
+  kernels::Layout layout;
+  layout.dims = static_cast<int>(i.sizes.size());
+  for (std::size_t d = 0; d < i.sizes.size(); ++d) {
+    layout.sizes[d] = i.sizes[d];
+    layout.strides[d] = i.strides[d];
+  }
+  return layout;
+}
+
+const std::shared_ptr<AutogradMeta>& Tensor::autograd_meta() const { return impl().meta; }
+void Tensor::set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const {
+  (void)impl();
+  impl_->meta = std::move(meta);
+}
+
+std::uint32_t Tensor::version() const { return impl().storage->version(); }
+void Tensor::bump_version() const { impl().storage->bump_version(); }
+
+bool Tensor::is_sole_owner() const {
+  const Impl& i = impl();
+  return impl_.use_count() == 1 && i.storage.use_count() == 1 && i.meta == nullptr &&
+         static_cast<std::size_t>(i.numel) * size_of(i.dtype) == i.storage->size().value;
+}
+
+}  // namespace ringsmith
