@@ -1,0 +1,107 @@
+// Products through OpenBLAS. It knows matrices with one stride of 1; anything else is packed first.
+#include "kernels/matmul.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cpu/blas.hpp"
+
+namespace ringsmith::kernels::cpu::fast {
+
+namespace {
+
+constexpr std::int64_t kOne = 1;
+
+// A matrix in BLAS's terms. BLAS wants leading dimensions of at least 1 and the row length, also
+// where they do not matter (a single row).
+struct Operand {
+  const float* data;
+  std::int64_t leading;
+  Transpose trans;
+};
+
+Operand operand(Matrix<const float> x, std::vector<float>& packed) {
+  const auto rows_lie = [](const Matrix<const float>& m) {
+    return (m.col_stride == 1 || m.cols == 1) && (m.row_stride >= m.cols || m.rows == 1);
+  };
+  if (rows_lie(x)) return {x.data, std::max({x.row_stride, x.cols, kOne}), Transpose::no};
+  if (rows_lie(x.t())) return {x.data, std::max({x.col_stride, x.rows, kOne}), Transpose::yes};
+  packed.resize(static_cast<std::size_t>(x.rows * x.cols));
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t c = 0; c < x.cols; ++c)
+      packed[static_cast<std::size_t>(r * x.cols + c)] = x(r, c);
+  return {packed.data(), std::max(x.cols, kOne), Transpose::no};
+}
+
+}  // namespace
+
+void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store) {
+  if (c.rows == 0 || c.cols == 0) return;
+  if (c.col_stride != 1 && c.row_stride == 1) {  // C^T = B^T A^T is row-major
+    fast::matmul(b.t(), a.t(), c.t(), store);
+    return;
+  }
+  std::vector<float> packed_a, packed_b, packed_c;
+  const Operand left = operand(a, packed_a);
+  const Operand right = operand(b, packed_b);
+  const bool direct = c.col_stride == 1 || c.cols == 1;
+  if (!direct) packed_c.resize(static_cast<std::size_t>(c.rows * c.cols));
+  sgemm({.trans_a = left.trans,
+         .trans_b = right.trans,
+         .m = c.rows,
+         .n = c.cols,
+         .k = a.cols,
+         .a = left.data,
+         .lda = left.leading,
+         .b = right.data,
+         .ldb = right.leading,
+         .beta = direct && store == Store::add ? 1.0F : 0.0F,
+         .c = direct ? c.data : packed_c.data(),
+         .ldc = direct ? std::max(c.row_stride, c.cols) : c.cols});
+  if (direct) return;
+  for (std::int64_t i = 0; i < c.rows; ++i)
+    for (std::int64_t j = 0; j < c.cols; ++j) {
+      const float value = packed_c[static_cast<std::size_t>(i * c.cols + j)];
+      c(i, j) = store == Store::add ? c(i, j) + value : value;
+    }
+}
+
+// The bias goes into y first and the product is added to it: that takes the place of the pass in
+// which BLAS would clear y.
+void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
+            Matrix<float> y) {
+  if (!bias.empty())
+    for (std::int64_t i = 0; i < y.rows; ++i)
+      std::copy(bias.begin(), bias.end(), y.data + i * y.row_stride);
+  fast::matmul(x, w.t(), y, bias.empty() ? Store::replace : Store::add);
+}
+
+// Strips of columns that stay in registers, blocks of rows whose sums are then added up: one pass
+// over x in the order of memory, and no sum longer than kRows + rows / kRows terms.
+void column_sum(Matrix<const float> x, std::span<float> sums, Store store) {
+  constexpr std::int64_t kRows = 128, kLanes = 64;
+  if (store == Store::replace) std::fill(sums.begin(), sums.end(), 0.0F);
+  for (std::int64_t first = 0; first < x.rows; first += kRows) {
+    const std::int64_t last = std::min(x.rows, first + kRows);
+    std::int64_t c = 0;
+    if (x.col_stride == 1) {
+      for (; c + kLanes <= x.cols; c += kLanes) {
+        std::array<float, kLanes> lane{};
+        for (std::int64_t r = first; r < last; ++r) {
+          const float* row = x.data + r * x.row_stride + c;
+          for (std::size_t k = 0; k < kLanes; ++k) lane[k] += row[k];
+        }
+        for (std::size_t k = 0; k < kLanes; ++k) sums[static_cast<std::size_t>(c) + k] += lane[k];
+      }
+    }
+    for (; c < x.cols; ++c) {
+      float sum = 0;
+      for (std::int64_t r = first; r < last; ++r) sum += x(r, c);
+      sums[static_cast<std::size_t>(c)] += sum;
+    }
+  }
+}
+
+}  // namespace ringsmith::kernels::cpu::fast

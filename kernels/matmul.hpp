@@ -1,0 +1,63 @@
+// Matrix products, and the Linear layer made of them.
+//
+//   y  = x w^T + b      (n, out) = (n, in) (out, in)^T
+//   dx = dy w           dw = dy^T x          db = column sums of dy
+//
+// A Matrix carries both strides, so that a transpose is a swap and a batch of rows of a larger
+// tensor needs no copy. In the oracle every element of a product is one sum over k in ascending
+// order, each product and each addition rounded; the fast version goes to OpenBLAS.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels::cpu {
+
+// Element (r, c) lies at data[r * row_stride + c * col_stride].
+template <class T>
+struct Matrix {
+  T* data = nullptr;
+  std::int64_t rows = 0, cols = 0;
+  std::int64_t row_stride = 0, col_stride = 1;
+
+  [[nodiscard]] Matrix t() const { return {data, cols, rows, col_stride, row_stride}; }
+  T& operator()(std::int64_t r, std::int64_t c) const {
+    return data[r * row_stride + c * col_stride];
+  }
+  operator Matrix<const T>() const {  // NOLINT(google-explicit-constructor): reading is allowed
+    return {data, rows, cols, row_stride, col_stride};
+  }
+};
+
+template <class T>
+Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
+  return {data, rows, cols, cols, 1};
+}
+
+// Whether a result replaces what its destination holds, or is added to it.
+enum class Store : std::uint8_t { replace, add };
+
+// c = a b, or c += a b. c must not overlap a or b.
+void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
+            Store store = Store::replace);
+void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
+            Store store = Store::replace);
+
+// y = x w^T + bias, contiguous y; bias is empty or has one element for each column of y.
+void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
+            Matrix<float> y);
+void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
+            Matrix<double> y);
+
+// sums[c] = (+=) the sum of column c of x: a bias gradient. In PyTorch's order (cpu/cascade.hpp).
+void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Store::replace);
+void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
+
+namespace fast {
+void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store);
+void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
+            Matrix<float> y);
+void column_sum(Matrix<const float> x, std::span<float> sums, Store store);
+}  // namespace fast
+
+}  // namespace ringsmith::kernels::cpu
