@@ -1,7 +1,6 @@
 #include "runtime/comm/schedule/interpreter.hpp"
 
 #include <deque>
-#include <unordered_map>
 
 namespace ringsmith::comm {
 
@@ -10,7 +9,11 @@ namespace {
 class Interpreter {
  public:
   Interpreter(const Schedule& schedule, Wires wires, Observer& observer)
-      : schedule_(schedule), wires_(wires), observer_(observer), ranks_(schedule.steps.size()) {}
+      : schedule_(schedule),
+        wires_(wires),
+        observer_(observer),
+        ranks_(schedule.steps.size()),
+        connections_(ranks_.size() * ranks_.size()) {}
 
   std::vector<Blocked> run() {
     for (bool moved = true; moved;) {
@@ -92,8 +95,7 @@ class Interpreter {
   Wires wires_;
   Observer& observer_;
   std::vector<State> ranks_;
-  // from * world + to -> steps of the messages that are posted and not yet received.
-  std::unordered_map<std::size_t, std::deque<int>> connections_;
+  std::vector<std::deque<int>> connections_;  // [from * world + to]: steps of posted messages
 };
 
 }  // namespace

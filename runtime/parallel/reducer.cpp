@@ -1,0 +1,240 @@
+#include "runtime/parallel/reducer.hpp"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "runtime/autograd/accumulate.hpp"
+#include "runtime/parallel/tensor_bytes.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+}  // namespace
+
+Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
+                 std::shared_ptr<comm::ProcessGroup> group, ReducerOptions options)
+    : names_(std::move(names)),
+      parameters_(std::move(parameters)),
+      group_(std::move(group)),
+      options_(options),
+      usage_(parameters_.size(), group_) {
+  require(!parameters_.empty(),
+          "DistributedDataParallel has nothing to do: no parameter requires a gradient");
+  require(options_.op == comm::ReduceOp::avg || options_.op == comm::ReduceOp::sum,
+          "gradients can be averaged (avg) or summed (sum) over the ranks, nothing else");
+  for (const Tensor& p : parameters_)
+    items_.push_back({Elements(static_cast<std::size_t>(p.numel())), p.dtype()});
+  arena_ = group_->allocate(arena_size(items_));
+  storage_ = Storage::adopt(arena_->data(), arena_->size(), arena_);
+  ready_.resize(parameters_.size());
+  unreachable_.resize(parameters_.size());
+  kept_.resize(parameters_.size());
+  views_.resize(parameters_.size());
+  install(initial_plan(items_, options_.caps, options_.find_unused_parameters));
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
+    hooks_.push_back(register_post_accumulate_grad_hook(
+        parameters_[at(p)], [this, p](const Tensor&) { on_gradient(p); }));
+}
+
+Reducer::~Reducer() {
+  // Peers may still be reducing from the arena.
+  for (const comm::WorkPtr& work : works_) try {
+      work->wait();
+    } catch (const Error&) {  // reported where it happened; here only the end of it matters
+      continue;
+    }
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    remove_hook(parameters_[p], hooks_[p]);
+    if (parameters_[p].requires_grad()) set_grad_target(parameters_[p], {});
+  }
+}
+
+// ---- forward ----
+
+void Reducer::begin_forward() {
+  if (phase_ == Phase::reducing)
+    throw Error("the last backward() through DistributedDataParallel did not end: " +
+                std::to_string(next_) + " of " + std::to_string(plan_.buckets.size()) +
+                " buckets were launched. After an error in backward(), construct it anew");
+  if (synchronising_ && step_ > 0 && !rebuilt_ && !options_.find_unused_parameters) rebuild();
+}
+
+void Reducer::end_forward(const std::vector<Tensor>& outputs) {
+  local_forward_ = !synchronising_;
+  if (!synchronising_) return;
+  if (options_.find_unused_parameters) {
+    std::unordered_set<const AutogradMeta*> reached;
+    for (const Tensor& leaf : reachable_leaves(outputs)) reached.insert(leaf.autograd_meta().get());
+    // Several forwards before one backward: unreachable means from none of them.
+    const bool first = phase_ != Phase::armed;
+    for (std::size_t p = 0; p < parameters_.size(); ++p)
+      unreachable_[p] =
+          (first || unreachable_[p]) && reached.count(parameters_[p].autograd_meta().get()) == 0;
+  }
+  phase_ = Phase::armed;
+}
+
+// ---- backward ----
+
+void Reducer::on_gradient(int parameter) {
+  if (!parameters_[at(parameter)].grad().defined()) return;
+  usage_.mark(parameter);
+  if (phase_ == Phase::idle) {
+    if (local_forward_ || !synchronising_) return;
+    throw UsageError("parameter '" + name_of_parameter(parameter) +
+                     "' got a gradient that DistributedDataParallel would leave unaveraged: call "
+                     "its forward() before each backward(), once, or use no_sync()");
+  }
+  if (phase_ == Phase::armed) start_reducing();
+  if (ready_[at(parameter)])
+    throw UsageError("parameter '" + name_of_parameter(parameter) +
+                     "' got a gradient, but the outputs of forward() do not depend on it: return "
+                     "what the loss is computed from");
+  adopt_gradient(parameter);
+  if (step_ == 0) ready_order_.push_back(parameter);
+  mark_ready(parameter);
+}
+
+void Reducer::start_reducing() {
+  phase_ = Phase::reducing;
+  clock_.restart();
+  statistics_ = {.step = step_ + 1, .buckets = std::vector<BucketTimes>(plan_.buckets.size())};
+  std::fill(ready_.begin(), ready_.end(), false);
+  works_.clear();
+  next_ = 0;
+  pending_.clear();
+  for (const BucketLayout& bucket : plan_.buckets) pending_.push_back(bucket.slots.size());
+  queue_backward_callback([this] { finish_backward(); });
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
+    if (unreachable_[at(p)]) {
+      provide_missing(p);
+      mark_ready(p);
+    }
+}
+
+void Reducer::mark_ready(int parameter) {
+  ready_[at(parameter)] = true;
+  --pending_[at(plan_.place[at(parameter)].bucket)];
+  launch_ready_buckets();
+}
+
+void Reducer::launch_ready_buckets() {
+  while (next_ < plan_.buckets.size() && pending_[next_] == 0) {
+    const BucketLayout& bucket = plan_.buckets[next_];
+    const comm::Buffer data(arena_->data() + bucket.start.value, bucket.count, bucket.dtype);
+    statistics_.buckets[next_].launched = clock_.seconds();
+    works_.push_back(group_->all_reduce_async(data, data, options_.op));
+    ++next_;
+  }
+}
+
+// Runs when the graph is done. First everything that peers may be waiting for, then the waits, then
+// the verdict: no rank can throw while another still needs it.
+void Reducer::finish_backward() {
+  statistics_.compute_end = clock_.seconds();
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
+    if (!ready_[at(p)]) {
+      provide_missing(p);
+      mark_ready(p);
+    }
+  for (std::size_t b = 0; b < works_.size(); ++b) {
+    works_[b]->wait();
+    statistics_.buckets[b].collected = clock_.seconds();
+  }
+  ++step_;
+  usage_.exchange(step_);
+  statistics_.finished = clock_.seconds();
+  phase_ = Phase::idle;
+  settle_unused();
+  usage_.clear();
+}
+
+void Reducer::settle_unused() {
+  if (usage_.used_everywhere()) return;
+  if (!options_.find_unused_parameters) {
+    const std::string unused = usage_.describe_unused(names_);
+    usage_.clear();
+    throw UsageError("backward pass " + std::to_string(step_) + ": " + unused +
+                     "; use them in the loss, freeze them, or set find_unused_parameters");
+  }
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) {
+    const Tensor& parameter = parameters_[at(p)];
+    if (usage_.marked(p)) continue;
+    if (usage_.used_anywhere(p)) {
+      parameter.set_grad(views_[at(p)]);
+    } else if (kept_[at(p)].defined()) {
+      views_[at(p)].copy_(kept_[at(p)]);
+    }
+    kept_[at(p)] = {};
+  }
+}
+
+// The slot of a parameter that gets no gradient in this backward: what .grad already holds, from
+// earlier passes, else zeros.
+void Reducer::provide_missing(int parameter) {
+  if (!parameters_[at(parameter)].grad().defined()) {
+    views_[at(parameter)].zero_();
+    return;
+  }
+  adopt_gradient(parameter);
+  if (options_.find_unused_parameters && !usage_.marked(parameter))
+    kept_[at(parameter)] = views_[at(parameter)].clone();
+}
+
+// Makes .grad the parameter's slot. Backward has written there already, unless the program gave the
+// parameter a gradient of its own.
+void Reducer::adopt_gradient(int parameter) {
+  const Tensor grad = parameters_[at(parameter)].grad();
+  const Tensor& view = views_[at(parameter)];
+  if (data_of(grad) == data_of(view) && grad.is_contiguous()) return;
+  view.copy_(grad);
+  parameters_[at(parameter)].set_grad(view);
+}
+
+bool Reducer::all_launched_are_in() const {
+  return std::all_of(works_.begin(), works_.end(),
+                     [](const comm::WorkPtr& work) { return work->is_completed(); });
+}
+
+// ---- buckets ----
+
+void Reducer::rebuild() {
+  std::vector<bool> seen(parameters_.size());
+  for (const int p : ready_order_) seen[at(p)] = true;
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
+    if (!seen[at(p)]) ready_order_.push_back(p);
+  std::vector<std::int32_t> order(ready_order_.begin(), ready_order_.end());
+  group_->broadcast(std::span<std::int32_t>(order), 0);
+  install(rebuilt_plan(items_, options_.caps, std::vector<int>(order.begin(), order.end())));
+  rebuilt_ = true;
+}
+
+// Gradients that exist move along: through copies of their own, because the old and the new places
+// share one arena. After zero_grad() that set them to none there is nothing to move.
+void Reducer::install(BucketPlan plan) {
+  std::vector<Tensor> held(parameters_.size());
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const Tensor grad = parameters_[p].grad();
+    if (!grad.defined()) continue;
+    held[p] = grad.storage() == storage_ ? grad.clone() : grad;
+  }
+  plan_ = std::move(plan);
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    const BucketLayout& bucket = plan_.buckets[at(plan_.place[p].bucket)];
+    const Elements offset = Elements(bucket.start.value / size_of(bucket.dtype)) +
+                            bucket.slots[at(plan_.place[p].slot)].offset;
+    const Shape& sizes = parameters_[p].sizes();
+    views_[p] = Tensor::from_storage(storage_, sizes, contiguous_strides(sizes),
+                                     static_cast<std::int64_t>(offset.value), bucket.dtype);
+    if (held[p].defined()) {
+      views_[p].copy_(held[p]);
+      parameters_[p].set_grad(views_[p]);
+    }
+    set_grad_target(parameters_[p], views_[p]);
+  }
+}
+
+}  // namespace ringsmith

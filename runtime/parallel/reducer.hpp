@@ -1,0 +1,121 @@
+// The reducer: averages gradients over the ranks while backward is still computing them.
+//
+//   backward      g5 g4 g3 | g2 g1 | g0 |
+//   bucket 0      [======] --- all-reduce ---->
+//   bucket 1               [===] ------- all-reduce ------>
+//   bucket 2                     [==]         ---- all-reduce -->|
+//                                       ^ compute ends           ^ backward() returns
+//                                       |-- exposed communication |
+//
+// - Gradients are the buckets: .grad of each parameter is a view into communication memory, where
+//   backward puts it and the peers reduce from. No second copy of the gradients exists.
+// - A bucket's all-reduce starts when its last gradient has arrived, and strictly in the order of
+//   the buckets, whatever the order of the gradients on this rank: all ranks call the same
+//   collectives in the same order.
+// - When the graph is done, buckets that still lack a gradient are sent with zeros in its place and
+//   the ranks exchange which parameters they had (usage_map.hpp). So no rank waits for one that
+//   took another path through the model, and all of them raise the same error in the same step.
+// - The first backward shows the order in which gradients come. The next forward rebuilds the
+//   buckets in that order, rank 0's on every rank.
+//
+// PyTorch's semantics, with three differences, each on the side of an early error: a missing
+// gradient is reported in its own step with names and ranks; one backward belongs to one
+// synchronising forward; a gradient that would silently stay local is an error outside of no_sync.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/autograd/node.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/parallel/bucket_plan.hpp"
+#include "runtime/parallel/reducer_statistics.hpp"
+#include "runtime/parallel/usage_map.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+struct ReducerOptions {
+  BucketCaps caps;
+  // Parameters without a gradient are legal: the average counts zeros for the ranks that lack one,
+  // and .grad stays as it is when all lack it. Buckets are then never rebuilt.
+  bool find_unused_parameters = false;
+  comm::ReduceOp op = comm::ReduceOp::avg;  // avg or sum
+};
+
+class Reducer {
+ public:
+  // The same parameters, in the same order, on every rank. Names serve the messages.
+  Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
+          std::shared_ptr<comm::ProcessGroup> group, ReducerOptions options = {});
+  ~Reducer();
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
+
+  // Off: forwards leave the gradients of their backward local (no_sync).
+  void set_synchronising(bool on) { synchronising_ = on; }
+  [[nodiscard]] bool synchronising() const { return synchronising_; }
+
+  // Around a forward with grad mode on. begin_forward rebuilds the buckets when that is due, which
+  // is a collective; end_forward makes the next backward reduce. Outputs are needed only with
+  // find_unused_parameters.
+  void begin_forward();
+  void end_forward(const std::vector<Tensor>& outputs);
+
+  [[nodiscard]] const BucketPlan& plan() const { return plan_; }
+  [[nodiscard]] bool rebuilt() const { return rebuilt_; }
+  [[nodiscard]] Bytes communication_memory() const { return arena_->size(); }
+  [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
+  [[nodiscard]] bool all_launched_are_in() const;
+  // Of the last synchronised backward.
+  [[nodiscard]] const ReducerStatistics& statistics() const { return statistics_; }
+
+ private:
+  enum class Phase : std::uint8_t { idle, armed, reducing };
+
+  void on_gradient(int parameter);
+  void start_reducing();
+  void mark_ready(int parameter);
+  void launch_ready_buckets();
+  void finish_backward();
+  void settle_unused();
+  void provide_missing(int parameter);
+  void adopt_gradient(int parameter);
+  void rebuild();
+  void install(BucketPlan plan);
+  [[nodiscard]] const std::string& name_of_parameter(int p) const {
+    return names_[static_cast<std::size_t>(p)];
+  }
+
+  std::vector<std::string> names_;
+  std::vector<Tensor> parameters_;
+  std::shared_ptr<comm::ProcessGroup> group_;
+  ReducerOptions options_;
+  std::vector<BucketItem> items_;
+  std::vector<HookHandle> hooks_;
+
+  std::shared_ptr<comm::CommMemory> arena_;
+  std::shared_ptr<Storage> storage_;  // the arena, as tensors see it
+  BucketPlan plan_;
+  std::vector<Tensor> views_;  // by parameter: its slot
+  bool rebuilt_ = false;
+
+  bool synchronising_ = true;
+  bool local_forward_ = false;  // the last forward was made under no_sync
+  Phase phase_ = Phase::idle;
+  std::uint64_t step_ = 0;            // synchronised backward passes so far
+  UsageMap usage_;                    // gradients since the last synchronisation
+  std::vector<bool> unreachable_;     // from the outputs; with find_unused_parameters
+  std::vector<bool> ready_;           // in this backward
+  std::vector<int> ready_order_;      // of the first backward
+  std::vector<std::size_t> pending_;  // by bucket: gradients still to come
+  std::vector<comm::WorkPtr> works_;  // by bucket, those launched
+  std::size_t next_ = 0;              // first bucket not yet launched
+  std::vector<Tensor> kept_;          // by parameter: .grad before, if it may be unused by all
+  ReducerStatistics statistics_;
+  ReducerClock clock_;
+};
+
+}  // namespace ringsmith

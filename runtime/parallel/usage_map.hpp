@@ -1,0 +1,57 @@
+// Which rank had a gradient for which parameter: one bit each, exchanged at the end of backward.
+//
+// A rank that lacks a gradient must not leave its peers waiting in an all-reduce that it will never
+// join, and an average that lacks a rank must not pass unnoticed. So each rank sends its bits when
+// its buckets are on their way, every rank sees the same table, and every rank comes to the same
+// verdict in the same step:
+//
+//              w0 b0 w1 b1
+//   rank 0      1  1  1  1        'w1', 'b1' lack a gradient on rank 1
+//   rank 1      1  1  0  0
+//
+// The record also carries the number of the step, because a rank that skipped a backward would
+// otherwise average its gradients of one step with those of another.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith {
+
+// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
+[[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
+
+class UsageMap {
+ public:
+  UsageMap(std::size_t parameters, std::shared_ptr<comm::ProcessGroup> group);
+
+  void mark(int parameter);
+  [[nodiscard]] bool marked(int parameter) const;
+  void clear();
+
+  // Collective: makes every rank's bits known here. CommError if the ranks are at different steps.
+  void exchange(std::uint64_t step);
+
+  // Of the last exchange.
+  [[nodiscard]] bool used_on(int rank, int parameter) const;
+  [[nodiscard]] bool used_anywhere(int parameter) const;
+  [[nodiscard]] bool used_everywhere() const;  // all parameters, all ranks
+  // "2 parameters have no gradient: 'head.weight' (on rank 1), 'head.bias' (on every rank)".
+  [[nodiscard]] std::string describe_unused(std::span<const std::string> names) const;
+
+ private:
+  [[nodiscard]] std::uint64_t* record(int rank) const { return all_.data() + rank * words_; }
+
+  std::size_t parameters_;
+  std::ptrdiff_t words_;  // of a record: the step, then the bits
+  std::shared_ptr<comm::ProcessGroup> group_;
+  std::shared_ptr<comm::CommMemory> mine_memory_, all_memory_;
+  std::span<std::uint64_t> mine_, all_;
+};
+
+}  // namespace ringsmith
