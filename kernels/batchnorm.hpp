@@ -1,0 +1,57 @@
+// Batch normalisation over (n, c, pixels): each channel is shifted and scaled by statistics of its
+// own (Ioffe and Szegedy, 2015).
+//
+//   training    mean, var = statistics of this batch over (n, pixels), var with divisor N
+//   evaluation  mean, var = the running statistics
+//   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
+//
+// Statistics and the sums of the backward pass are added in double, ascending (n, pixel) in the
+// oracle, so that a large mean does not eat the variance.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels {
+
+struct BatchNormShape {
+  std::int64_t n = 0, c = 0, pixels = 0;  // x is (n, c, pixels), contiguous
+  [[nodiscard]] std::int64_t per_channel() const { return n * pixels; }
+};
+
+namespace cpu {
+
+// T: float, double. Vectors over channels have c elements.
+// mean and var (divisor n * pixels, which must be at least 1) of every channel.
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var);
+template <class T>
+void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+                std::span<T> y);
+// Overwrites dx, dweight, dbias. batch_statistics: mean and inv_std came from this x (training), so
+// the gradient also flows through them.
+template <class T>
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
+                     std::span<T> dbias);
+
+namespace fast {  // kernels/cpu/fast/batchnorm.cpp: the same contracts
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var);
+template <class T>
+void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+                std::span<T> y);
+template <class T>
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
+                     std::span<T> dbias);
+}  // namespace fast
+
+}  // namespace cpu
+}  // namespace ringsmith::kernels

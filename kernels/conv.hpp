@@ -1,0 +1,72 @@
+// Two-dimensional convolution, NCHW, with stride, padding, dilation and groups.
+//
+//   y[n][o][i][j] = b[o] + sum over (c, kh, kw) of  x[n][c][i*sh - ph + kh*dh][j*sw - pw + kw*dw]
+//                                                 * w[o][c][kh][kw]
+//
+// where a pixel outside the image is zero and c runs over the channels of o's group. The two
+// backward products are the same triple sum read from the other sides.
+//
+// Oracle (kernels/cpu/conv.cpp): these loops, in the order of PyTorch's scalar build: y starts from
+// the bias and adds in ascending (c, kh, kw); dw is one product per sample (ascending output
+// pixels), samples added in order; dx first sums over the output channels of a column entry, then
+// adds column entries in ascending (kh, kw). db adds in ascending (sample, pixel).
+// Fast (kernels/cpu/fast/conv.cpp): im2col and a matrix product per sample (Chellapilla, Puri and
+// Simard, 2006).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels {
+
+struct Conv2dShape {
+  std::int64_t n = 0, c = 0, h = 0, w = 0;      // input
+  std::int64_t out_c = 0, kh = 0, kw = 0;       // weight (out_c, c / groups, kh, kw)
+  std::int64_t stride_h = 1, stride_w = 1;      // pixels
+  std::int64_t pad_h = 0, pad_w = 0;            // rows and columns of zeros on each side
+  std::int64_t dilation_h = 1, dilation_w = 1;  // distance of two taps of the kernel
+  std::int64_t groups = 1;                      // divides c and out_c
+
+  [[nodiscard]] std::int64_t out_h() const { return out(h, pad_h, dilation_h, kh, stride_h); }
+  [[nodiscard]] std::int64_t out_w() const { return out(w, pad_w, dilation_w, kw, stride_w); }
+
+  // Sizes per group and per sample, in elements.
+  [[nodiscard]] std::int64_t group_c() const { return c / groups; }
+  [[nodiscard]] std::int64_t group_out_c() const { return out_c / groups; }
+  [[nodiscard]] std::int64_t taps() const { return group_c() * kh * kw; }
+  [[nodiscard]] std::int64_t out_pixels() const { return out_h() * out_w(); }
+
+ private:
+  static std::int64_t out(std::int64_t size, std::int64_t pad, std::int64_t dilation,
+                          std::int64_t kernel, std::int64_t stride) {
+    return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
+  }
+};
+
+namespace cpu {
+
+// All contiguous, lengths as the shape says; outputs are overwritten. T: float, double.
+template <class T>  // bias: out_c elements, or empty
+void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
+            std::span<const T> bias, std::span<T> y);
+template <class T>
+void conv2d_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
+                       std::span<T> dx);
+template <class T>
+void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
+                        std::span<T> dw);
+template <class T>
+void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
+
+namespace fast {  // kernels/cpu/fast/conv.cpp: the same contracts
+void conv2d(const Conv2dShape& s, std::span<const float> x, std::span<const float> weight,
+            std::span<const float> bias, std::span<float> y);
+void conv2d_grad_input(const Conv2dShape& s, std::span<const float> dy,
+                       std::span<const float> weight, std::span<float> dx);
+void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::span<const float> x,
+                        std::span<float> dw);
+void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span<float> db);
+}  // namespace fast
+
+}  // namespace cpu
+}  // namespace ringsmith::kernels

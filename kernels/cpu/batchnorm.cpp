@@ -1,0 +1,101 @@
+// Batch normalisation: the oracle, and the choice between it and the fast version.
+#include "kernels/batchnorm.hpp"
+
+#include "kernels/mode.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+namespace {
+
+template <class F>
+void for_each_of_channel(const BatchNormShape& s, std::int64_t c, const F& f) {  // f(flat position)
+  for (std::int64_t n = 0; n < s.n; ++n)
+    for (std::int64_t p = 0; p < s.pixels; ++p)
+      f(static_cast<std::size_t>((n * s.c + c) * s.pixels + p));
+}
+
+template <class T>
+void oracle_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                  std::span<T> var) {
+  const auto count = static_cast<double>(s.per_channel());
+  for (std::int64_t c = 0; c < s.c; ++c) {
+    double sum = 0, squares = 0;
+    for_each_of_channel(s, c, [&](std::size_t i) { sum += x[i]; });
+    const double m = sum / count;
+    for_each_of_channel(s, c, [&](std::size_t i) { squares += (x[i] - m) * (x[i] - m); });
+    mean[static_cast<std::size_t>(c)] = static_cast<T>(m);
+    var[static_cast<std::size_t>(c)] = static_cast<T>(squares / count);
+  }
+}
+
+template <class T>
+void oracle(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+            std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+            std::span<T> y) {
+  for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c)
+    for_each_of_channel(s, static_cast<std::int64_t>(c), [&](std::size_t i) {
+      y[i] = (x[i] - mean[c]) * inv_std[c] * weight[c] + bias[c];
+    });
+}
+
+template <class T>
+void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                 std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                 bool batch_statistics, std::span<T> dx, std::span<T> dweight, std::span<T> dbias) {
+  const auto count = static_cast<double>(s.per_channel());
+  for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
+    const auto channel = static_cast<std::int64_t>(c);
+    const double m = mean[c], r = inv_std[c];
+    double sum = 0, dot = 0;  // of dy, and of dy with the normalised x
+    for_each_of_channel(s, channel, [&](std::size_t i) {
+      sum += dy[i];
+      dot += dy[i] * ((x[i] - m) * r);
+    });
+    for_each_of_channel(s, channel, [&](std::size_t i) {
+      double g = dy[i];  // gradient of the normalised x, less its mean and its part along x
+      if (batch_statistics) g -= sum / count + (x[i] - m) * r * (dot / count);
+      dx[i] = static_cast<T>(g * r * weight[c]);
+    });
+    dweight[c] = static_cast<T>(dot);
+    dbias[c] = static_cast<T>(sum);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var) {
+  return mode() == Mode::fast ? fast::batch_stats(s, x, mean, var) : oracle_stats(s, x, mean, var);
+}
+
+template <class T>
+void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+                std::span<T> y) {
+  return mode() == Mode::fast ? fast::batch_norm(s, x, mean, inv_std, weight, bias, y)
+                              : oracle(s, x, mean, inv_std, weight, bias, y);
+}
+
+template <class T>
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
+                     std::span<T> dbias) {
+  const auto grad = mode() == Mode::fast ? fast::batch_norm_grad<T> : oracle_grad<T>;
+  grad(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight, dbias);
+}
+
+#define RINGSMITH_BATCHNORM(T)                                                                    \
+  template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
+                               std::span<T>);                                                     \
+  template void batch_norm<T>(const BatchNormShape&, std::span<const T>, std::span<const T>,      \
+                              std::span<const T>, std::span<const T>, std::span<const T>,         \
+                              std::span<T>);                                                      \
+  template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
+                                   std::span<const T>, std::span<const T>, std::span<const T>,    \
+                                   bool, std::span<T>, std::span<T>, std::span<T>);
+RINGSMITH_BATCHNORM(float)
+RINGSMITH_BATCHNORM(double)
+
+}  // namespace ringsmith::kernels::cpu

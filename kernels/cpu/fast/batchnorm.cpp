@@ -1,0 +1,147 @@
+// Batch normalisation, vectorised: channels over threads, and within a channel the sums run in
+// kLanes independent partial sums, so that the compiler may use vectors without reordering
+// anything. y is one multiply-add: x * scale + shift.
+//
+// A layer after a Linear has one pixel per channel: its columns are walked as rows of channels.
+#include "kernels/batchnorm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "kernels/parallel.hpp"
+
+namespace ringsmith::kernels::cpu::fast {
+
+namespace {
+
+constexpr std::size_t kLanes = 16;
+constexpr std::int64_t kGrain = 16384;  // elements below which a thread costs more than it brings
+
+std::int64_t channels_per_thread(const BatchNormShape& s) {
+  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.per_channel()));
+}
+
+// Sum of term(i) for i in [0, n): lane l adds i = l, l + kLanes, ...; lanes are added in order.
+template <class F>
+double lane_sum(std::int64_t n, const F& term) {
+  std::array<double, kLanes> lanes{};
+  const auto count = static_cast<std::size_t>(n);
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
+  for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += term(i);
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+// Sum over a channel of term(position in x).
+template <class F>
+double channel_sum(const BatchNormShape& s, std::int64_t c, const F& term) {
+  if (s.pixels == 1)
+    return lane_sum(s.n, [&](std::size_t n) {
+      return term(n * static_cast<std::size_t>(s.c) + static_cast<std::size_t>(c));
+    });
+  double sum = 0;
+  for (std::int64_t n = 0; n < s.n; ++n) {
+    const auto base = static_cast<std::size_t>((n * s.c + c) * s.pixels);
+    sum += lane_sum(s.pixels, [&](std::size_t p) { return term(base + p); });
+  }
+  return sum;
+}
+
+// out[i] = f(i, c) for all elements of channel c, for all channels.
+template <class T, class F>
+void map(const BatchNormShape& s, T* out, const F& f) {
+  const auto pixels = static_cast<std::size_t>(s.pixels), channels = static_cast<std::size_t>(s.c);
+  if (s.pixels == 1) {
+    parallel_for(s.n, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.c)),
+                 [&](std::int64_t first, std::int64_t last) {
+                   for (auto n = static_cast<std::size_t>(first);
+                        n < static_cast<std::size_t>(last); ++n)
+                     for (std::size_t c = 0; c < channels; ++c)
+                       out[n * channels + c] = f(n * channels + c, c);
+                 });
+    return;
+  }
+  parallel_for(s.n * s.c, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.pixels)),
+               [&](std::int64_t first, std::int64_t last) {
+                 for (auto plane = static_cast<std::size_t>(first);
+                      plane < static_cast<std::size_t>(last); ++plane)
+                   for (std::size_t p = 0; p < pixels; ++p)
+                     out[plane * pixels + p] = f(plane * pixels + p, plane % channels);
+               });
+}
+
+}  // namespace
+
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var) {
+  const auto count = static_cast<double>(s.per_channel());
+  const T* v = x.data();
+  parallel_for(s.c, channels_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t c = first; c < last; ++c) {
+      const double m = channel_sum(s, c, [&](std::size_t i) -> double { return v[i]; }) / count;
+      const double squares =
+          channel_sum(s, c, [&](std::size_t i) { return (v[i] - m) * (v[i] - m); });
+      mean[static_cast<std::size_t>(c)] = static_cast<T>(m);
+      var[static_cast<std::size_t>(c)] = static_cast<T>(squares / count);
+    }
+  });
+}
+
+template <class T>
+void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+                std::span<T> y) {
+  std::vector<T> scale(weight.size());
+  for (std::size_t c = 0; c < scale.size(); ++c) scale[c] = inv_std[c] * weight[c];
+  map(s, y.data(),
+      [v = x.data(), m = mean.data(), k = scale.data(), b = bias.data()](
+          std::size_t i, std::size_t c) { return (v[i] - m[c]) * k[c] + b[c]; });
+}
+
+template <class T>
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
+                     std::span<T> dbias) {
+  const auto count = static_cast<double>(s.per_channel());
+  const T* g = dy.data();
+  const T* v = x.data();
+  const auto channels = static_cast<std::size_t>(s.c);
+  // dx = scale * (dy - offset - (x - mean) * slope)
+  std::vector<T> scale(channels), offset(channels), slope(channels);
+  parallel_for(s.c, channels_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+    for (std::int64_t ch = first; ch < last; ++ch) {
+      const auto c = static_cast<std::size_t>(ch);
+      const double m = mean[c], r = inv_std[c];
+      const double sum = channel_sum(s, ch, [&](std::size_t i) -> double { return g[i]; });
+      const double dot = channel_sum(s, ch, [&](std::size_t i) { return g[i] * (v[i] - m); }) * r;
+      dweight[c] = static_cast<T>(dot);
+      dbias[c] = static_cast<T>(sum);
+      scale[c] = inv_std[c] * weight[c];
+      offset[c] = batch_statistics ? static_cast<T>(sum / count) : T(0);
+      slope[c] = batch_statistics ? static_cast<T>(dot / count * r) : T(0);
+    }
+  });
+  map(s, dx.data(),
+      [g, v, m = mean.data(), k = scale.data(), o = offset.data(), d = slope.data()](
+          std::size_t i, std::size_t c) { return k[c] * (g[i] - o[c] - (v[i] - m[c]) * d[c]); });
+}
+
+#define RINGSMITH_BATCHNORM(T)                                                                    \
+  template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
+                               std::span<T>);                                                     \
+  template void batch_norm<T>(const BatchNormShape&, std::span<const T>, std::span<const T>,      \
+                              std::span<const T>, std::span<const T>, std::span<const T>,         \
+                              std::span<T>);                                                      \
+  template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
+                                   std::span<const T>, std::span<const T>, std::span<const T>,    \
+                                   bool, std::span<T>, std::span<T>, std::span<T>);
+RINGSMITH_BATCHNORM(float)
+RINGSMITH_BATCHNORM(double)
+
+}  // namespace ringsmith::kernels::cpu::fast

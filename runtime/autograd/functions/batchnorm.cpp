@@ -1,0 +1,94 @@
+// batch_norm: x (n, c) or (n, c, h, w); running statistics are updated in place while training:
+//
+//   running = (1 - momentum) * running + momentum * batch      var unbiased (divisor N - 1) here
+#include "kernels/batchnorm.hpp"
+
+#include <cmath>
+
+#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/functions/images.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using kernels::BatchNormShape;
+
+BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       const Tensor& running_mean, const Tensor& running_var, bool training) {
+  require(x.defined() && (x.dim() == 2 || x.dim() == 4),
+          "batch_norm: x must be (n, channels) or (n, channels, height, width), got " +
+              (x.defined() ? to_string(x.sizes()) : std::string("nothing")));
+  const BatchNormShape s{x.size(0), x.size(1), x.dim() == 4 ? x.size(2) * x.size(3) : 1};
+  const auto vector = [&](const char* name, const Tensor& t) {
+    require(t.defined() && t.sizes() == Shape{s.c} && t.dtype() == x.dtype(),
+            std::string("batch_norm: ") + name + " must hold " + std::to_string(s.c) +
+                " values of x's dtype, one for each channel of x " + to_string(x.sizes()) +
+                ", got " + (t.defined() ? to_string(t.sizes()) : std::string("nothing")));
+  };
+  vector("weight", weight);
+  vector("bias", bias);
+  vector("running_mean", running_mean);
+  vector("running_var", running_var);
+  require(running_mean.is_contiguous() && running_var.is_contiguous(),
+          "batch_norm: the running statistics are updated in place and must be contiguous");
+  require(
+      !training || s.per_channel() > 1,
+      "batch_norm: training needs more than one value per channel, got x " + to_string(x.sizes()));
+  return s;
+}
+
+template <class T>
+void update_running(std::span<T> running, std::span<const T> batch, double momentum,
+                    double factor) {
+  for (std::size_t c = 0; c < running.size(); ++c)
+    running[c] = static_cast<T>(momentum * factor * batch[c] + (1 - momentum) * running[c]);
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& running_mean, const Tensor& running_var, bool training,
+                  double momentum, double eps) {
+  const BatchNormShape s = checked(x, weight, bias, running_mean, running_var, training);
+  const Tensor image = x.contiguous(), scale = weight.contiguous(), shift = bias.contiguous();
+  Tensor y = Tensor::empty(x.sizes(), {x.dtype()});
+  const Tensor mean = Tensor::empty({s.c}, {x.dtype()}),
+               inv_std = Tensor::empty({s.c}, {x.dtype()});
+  detail::visit_float("batch_norm", x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const std::span<T> m = mean.span<T>(), r = inv_std.span<T>();
+    if (training) {
+      const auto count = static_cast<double>(s.per_channel());
+      kernels::cpu::batch_stats<T>(s, image.span<T>(), m, r);
+      update_running<T>(running_mean.span<T>(), m, momentum, 1);
+      update_running<T>(running_var.span<T>(), r, momentum, count / (count - 1));
+      running_mean.bump_version();
+      running_var.bump_version();
+    } else {
+      mean.copy_(running_mean);
+      inv_std.copy_(running_var);
+    }
+    for (T& v : r) v = static_cast<T>(1 / std::sqrt(static_cast<double>(v) + eps));
+    kernels::cpu::batch_norm<T>(s, image.span<T>(), m, r, scale.span<T>(), shift.span<T>(),
+                                y.span<T>());
+  });
+  record("BatchNormBackward", {x, weight, bias}, y, {image, scale, mean, inv_std},
+         [s, training](const Saved& saved, const Tensor& grad) {
+           const Tensor dy = grad.contiguous();
+           const Tensor dx = Tensor::empty(saved[0].sizes(), {dy.dtype()});
+           const Tensor dweight = Tensor::empty({s.c}, {dy.dtype()});
+           const Tensor dbias = Tensor::empty({s.c}, {dy.dtype()});
+           detail::visit_float("batch_norm", dy.dtype(), [&](auto tag) {
+             using T = typename decltype(tag)::type;
+             kernels::cpu::batch_norm_grad<T>(
+                 s, dy.span<T>(), saved[0].span<T>(), saved[2].span<T>(), saved[3].span<T>(),
+                 saved[1].span<T>(), training, dx.span<T>(), dweight.span<T>(), dbias.span<T>());
+           });
+           return std::vector<Tensor>{dx, dweight, dbias};
+         });
+  return y;
+}
+
+}  // namespace ringsmith
