@@ -9,6 +9,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+using Catch::Approx;  // version 2 has it in the global namespace
 using Catch::Matchers::ContainsSubstring;
 #else
 #include <catch2/catch.hpp>

@@ -9,16 +9,21 @@
 //        x3 ---+                    +---> rank 3       x2 --+--> sum, on every rank by itself
 //            reduce-scatter      all-gather            x3 --+
 //
-// | collective             | dependent rounds | steps listed  | elements sent by one rank       |
-// |------------------------|------------------|---------------|---------------------------------|
-// | all_reduce, two_shot   | 2                | 2 world - 2   | 2 count (world - 1) / world     |
-// | all_reduce, one_shot   | 1                | 2 world - 1   | count (world - 1)               |
-// | reduce_scatter         | 1                | world - 1     | count (world - 1) / world       |
-// | all_gather             | 1                | world - 1     | count (world - 1) / world       |
-// | all_to_all             | 1                | world         | count (world - 1) / world       |
-// | gather, scatter        | 1                | world - 1     | chunk; root: all but its own    |
-// | broadcast, reduce      | 1                | world - 1     | count; broadcast's root: all of |
-// |                        |                  |               | count, world - 1 times          |
+// | collective             | steps         | latencies | elements sent by one rank               |
+// |------------------------|---------------|-----------|-----------------------------------------|
+// | all_reduce, two_shot   | 2 world - 2   | all steps | 2 count (world - 1) / world             |
+// | all_reduce, one_shot   | 2 world - 1   | 1         | count (world - 1)                       |
+// | reduce_scatter         | world - 1     | all steps | count (world - 1) / world               |
+// | all_gather             | world - 1     | all steps | count (world - 1) / world               |
+// | all_to_all             | world         | all but 1 | count (world - 1) / world               |
+// | gather, scatter        | world - 1     | 1         | its chunk; root of scatter: all others' |
+// | broadcast, reduce      | world - 1     | 1         | count; root of broadcast: world - 1     |
+// |                        |               |           | times count                             |
+//
+// The data would allow two_shot to run in two latencies. As steps it is a pairwise exchange, each
+// step after the one before it, because that also works for messages of any size without buffering;
+// an engine that reads peers' memory directly may post everything at once, with the same sums.
+// one_shot does post all its sends first, and so needs a slot for each whole message.
 //
 // The sums, the same expression for an element whichever rank holds the result:
 //     two_shot, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world

@@ -1,6 +1,7 @@
 #include "runtime/comm/schedule/interpreter.hpp"
 
 #include <deque>
+#include <unordered_map>
 
 namespace ringsmith::comm {
 
@@ -9,11 +10,7 @@ namespace {
 class Interpreter {
  public:
   Interpreter(const Schedule& schedule, Wires wires, Observer& observer)
-      : schedule_(schedule),
-        wires_(wires),
-        observer_(observer),
-        ranks_(schedule.steps.size()),
-        connections_(ranks_.size() * ranks_.size()) {}
+      : schedule_(schedule), wires_(wires), observer_(observer), ranks_(schedule.steps.size()) {}
 
   std::vector<Blocked> run() {
     for (bool moved = true; moved;) {
@@ -95,7 +92,8 @@ class Interpreter {
   Wires wires_;
   Observer& observer_;
   std::vector<State> ranks_;
-  std::vector<std::deque<int>> connections_;  // [from * world + to]: steps of posted messages
+  // from * world + to -> steps of the messages that are posted and not yet received.
+  std::unordered_map<std::size_t, std::deque<int>> connections_;
 };
 
 }  // namespace

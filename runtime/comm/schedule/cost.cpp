@@ -1,0 +1,49 @@
+#include "runtime/comm/schedule/cost.hpp"
+
+#include <cmath>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/tree.hpp"
+
+namespace ringsmith::comm {
+
+Rate::Rate(std::vector<Point> points) : points_(std::move(points)) {
+  require(!points_.empty(), "a rate needs at least one point");
+  for (std::size_t i = 0; i < points_.size(); ++i) {
+    require(points_[i].working_set > 0 && std::isfinite(points_[i].seconds_per_byte),
+            "a rate's points need positive sizes and finite times");
+    require(i == 0 || points_[i].working_set > points_[i - 1].working_set,
+            "a rate's points must be in increasing order of working set");
+  }
+}
+
+double Rate::at(double working_set) const {
+  if (working_set <= points_.front().working_set) return points_.front().seconds_per_byte;
+  for (std::size_t i = 1; i < points_.size(); ++i) {
+    const Point &low = points_[i - 1], &high = points_[i];
+    if (working_set > high.working_set) continue;
+    const double share =
+        std::log(working_set / low.working_set) / std::log(high.working_set / low.working_set);
+    return low.seconds_per_byte + share * (high.seconds_per_byte - low.seconds_per_byte);
+  }
+  return points_.back().seconds_per_byte;
+}
+
+Network CostModel::network(double working_set) const {
+  return Network::uniform({alpha, beta.at(working_set)}, gamma.at(working_set), overhead);
+}
+
+double ring_half_time(int world, double bytes, Link link, double gamma) {
+  const double chunk = bytes / world;
+  return (world - 1) * (link.alpha + chunk * link.beta + chunk * gamma);
+}
+
+double ring_all_reduce_time(int world, double bytes, Link link, double gamma) {
+  return ring_half_time(world, bytes, link, gamma) + ring_half_time(world, bytes, link, 0);
+}
+
+double tree_time(int world, double bytes, Link link, double gamma) {
+  return tree_rounds(world) * (link.alpha + bytes * link.beta + bytes * gamma);
+}
+
+}  // namespace ringsmith::comm

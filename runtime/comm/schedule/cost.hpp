@@ -1,0 +1,51 @@
+// What a schedule costs on a machine, from a handful of measured constants.
+//
+//     time = overhead + steps * alpha + bytes * beta + bytes reduced * gamma
+//
+// beta and gamma are not constant: a chunk that fits a cache moves several times faster than one
+// that comes from memory. So each is a curve over the working set, given at a few sizes.
+#pragma once
+
+#include <string>
+
+#include "runtime/comm/schedule/simulator.hpp"
+
+namespace ringsmith::comm {
+
+// Seconds a byte as a function of the working set in bytes: straight between the given points on a
+// logarithmic axis of sizes, constant beyond both ends.
+class Rate {
+ public:
+  struct Point {
+    double working_set = 0;  // bytes
+    double seconds_per_byte = 0;
+  };
+  Rate() = default;
+  explicit Rate(double seconds_per_byte) : points_{{1, seconds_per_byte}} {}
+  explicit Rate(std::vector<Point> points);  // UsageError if empty or not increasing in size
+
+  [[nodiscard]] double at(double working_set) const;
+  [[nodiscard]] const std::vector<Point>& points() const { return points_; }
+
+ private:
+  std::vector<Point> points_ = {{1, 0}};
+};
+
+struct CostModel {
+  std::string origin;   // where the constants are from, for the reader of a prediction
+  double overhead = 0;  // seconds an operation
+  double alpha = 0;     // seconds a step
+  Rate beta;            // moving
+  Rate gamma;           // reducing
+
+  // The constants for one size of buffer. The working set is what all ranks of a node touch.
+  [[nodiscard]] Network network(double working_set) const;
+};
+
+// The textbook times, for uniform links and chunks of equal size; they are also what simulate()
+// gives. bytes is the length of the buffer.
+[[nodiscard]] double ring_all_reduce_time(int world, double bytes, Link link, double gamma);
+[[nodiscard]] double ring_half_time(int world, double bytes, Link link, double gamma);  // RS; AG: 0
+[[nodiscard]] double tree_time(int world, double bytes, Link link, double gamma);  // reduce; bc.: 0
+
+}  // namespace ringsmith::comm

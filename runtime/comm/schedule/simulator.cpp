@@ -1,0 +1,211 @@
+#include "runtime/comm/schedule/simulator.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/interpreter.hpp"
+#include "runtime/comm/schedule/ring.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+// The interpreter visits posts and receives in an order that respects every dependency; this adds
+// the times.
+class Clocks : public Observer {
+ public:
+  Clocks(const Schedule& schedule, std::size_t element_size, const Network& network, bool keep)
+      : schedule_(schedule),
+        element_size_(element_size),
+        network_(network),
+        keep_(keep),
+        ranks_(schedule.steps.size()) {
+    if (!keep) return;
+    for (std::size_t rank = 0; rank < schedule.steps.size(); ++rank) {
+      first_event_.push_back(result_.events.size());
+      for (std::size_t step = 0; step < schedule.steps[rank].size(); ++step)
+        result_.events.push_back({static_cast<int>(rank), static_cast<int>(step)});
+    }
+  }
+
+  void posted(int rank, int step) override {
+    const Step& s = step_of(rank, step);
+    const double bytes = bytes_of_chunk(s.send_chunk);
+    Rank& me = ranks_[at(rank)];
+    Connection& wire = connection(rank, s.send_peer);
+    const std::size_t n = wire.starts.size();
+    double start = me.clock;
+    if (bytes > 0) {
+      const auto slots = static_cast<std::size_t>(network_.slots);
+      const double credit = n >= slots ? wire.done[n - slots] : 0;
+      start = std::max(std::max(me.clock, me.out_free), credit);
+      me.out_free = start + bytes * network_.link(rank, s.send_peer).beta;
+      me.clock = start;
+      ++result_.messages;
+      result_.bytes += bytes;
+    }
+    wire.starts.push_back(start);
+    if (keep_) event(rank, step).posted = start;
+  }
+
+  void received(int rank, int step, int sender, int /*sender_step*/) override {
+    const Step& s = step_of(rank, step);
+    const double bytes = bytes_of_chunk(s.recv_chunk);
+    Rank& me = ranks_[at(rank)];
+    const double began = me.clock;
+    double arrived = me.clock;
+    Connection* wire = sender == rank ? nullptr : &connection(sender, rank);
+    if (bytes > 0) {
+      if (wire != nullptr) {
+        const Link link = network_.link(sender, rank);
+        const double start = wire->starts[wire->done.size()];
+        me.in_free = std::max(start + link.alpha, me.in_free) + bytes * link.beta;
+        arrived = std::max(me.clock, me.in_free);
+      }
+      me.clock = arrived + (s.action == Action::reduce ? bytes * network_.gamma : 0);
+    }
+    if (wire != nullptr) wire->done.push_back(me.clock);
+    if (keep_) {
+      Event& e = event(rank, step);
+      e.began = began;
+      e.arrived = arrived;
+      e.finished = me.clock;
+    }
+  }
+
+  Simulation result() && {
+    for (const Rank& rank : ranks_) {
+      result_.finished.push_back(rank.clock);
+      result_.seconds = std::max(result_.seconds, rank.clock);
+    }
+    result_.seconds += network_.overhead;
+    return std::move(result_);
+  }
+
+ private:
+  struct Rank {
+    double clock = 0, out_free = 0, in_free = 0;
+  };
+  struct Connection {
+    std::vector<double> starts, done;  // of its messages, in order
+  };
+
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  const Step& step_of(int rank, int step) { return schedule_.steps[at(rank)][at(step)]; }
+  double bytes_of_chunk(int chunk) {
+    return static_cast<double>(schedule_.chunks[at(chunk)].count * element_size_);
+  }
+  Connection& connection(int from, int to) {
+    return connections_[at(from) * ranks_.size() + at(to)];
+  }
+  Event& event(int rank, int step) { return result_.events[first_event_[at(rank)] + at(step)]; }
+
+  const Schedule& schedule_;
+  std::size_t element_size_;
+  const Network& network_;
+  bool keep_;
+  std::vector<Rank> ranks_;
+  std::unordered_map<std::size_t, Connection> connections_;
+  Simulation result_;
+  std::vector<std::size_t> first_event_;  // of each rank, in result_.events
+};
+
+// The state of all ranks of a ring between two steps. The arithmetic is Clocks', one loop over
+// ranks for each half of a step, without branches so that the compiler vectorises it.
+struct Front {
+  explicit Front(std::size_t n)
+      : alpha(n), beta_in(n), beta_out(n), clock(n), out_free(n), in_free(n), start(n + 1) {}
+
+  // bytes[r]: what rank r sends; credit[r]: when the slot it needs was free.
+  void post(const double* __restrict bytes, const double* __restrict credit) {
+    double* __restrict now = clock.data();
+    double* __restrict out = out_free.data();
+    double* __restrict begun = start.data() + 1;  // of rank r at r + 1; entry 0 is the last rank's
+    const double* __restrict beta = beta_out.data();
+    for (std::size_t r = 0; r < clock.size(); ++r) {
+      const bool some = bytes[r] > 0;
+      const double free = std::max(std::max(now[r], out[r]), credit[r]);
+      begun[r] = now[r] = some ? free : now[r];
+      out[r] = some ? free + bytes[r] * beta[r] : out[r];
+    }
+    start.front() = start.back();
+  }
+
+  void receive(const double* __restrict bytes, double gamma, double* __restrict done) {
+    double* __restrict now = clock.data();
+    double* __restrict in = in_free.data();
+    const double* __restrict begun = start.data();  // of rank r - 1
+    const double* __restrict a = alpha.data();
+    const double* __restrict beta = beta_in.data();
+    for (std::size_t r = 0; r < clock.size(); ++r) {
+      const bool some = bytes[r] > 0;
+      const double moved = std::max(begun[r] + a[r], in[r]) + bytes[r] * beta[r];
+      in[r] = some ? moved : in[r];
+      now[r] = some ? std::max(now[r], moved) + bytes[r] * gamma : now[r];
+      done[r] = now[r];
+    }
+    done[clock.size()] = done[0];
+  }
+
+  std::vector<double> alpha, beta_in, beta_out;  // [r]: of the link into, and out of, rank r
+  std::vector<double> clock, out_free, in_free, start;
+};
+
+}  // namespace
+
+Network Network::uniform(Link link, double gamma, double overhead) {
+  return {[link](int, int) { return link; }, gamma, overhead};
+}
+
+Simulation simulate(const Schedule& schedule, std::size_t element_size, const Network& network,
+                    bool keep_events) {
+  require(network.slots >= 1, "the simulator needs at least one slot for each connection");
+  Clocks clocks(schedule, element_size, network, keep_events);
+  const auto blocked = interpret(schedule, {network.slots, false}, clocks);
+  require(blocked.empty(), "the schedule does not finish with " + std::to_string(network.slots) +
+                               " slots: the checker says why");
+  return std::move(clocks).result();
+}
+
+Simulation simulate_ring_all_reduce(int world, std::size_t count, std::size_t element_size,
+                                    const Network& network) {
+  check_world(world);
+  require(network.slots >= 1, "the simulator needs at least one slot for each connection");
+  const auto n = static_cast<std::size_t>(world);
+  const auto slots = static_cast<std::size_t>(network.slots);
+  const int steps = 2 * (world - 1);
+  Simulation result;
+
+  Front front(n);
+  for (int r = 0; world > 1 && r < world; ++r) {
+    const Link in = network.link(wrap(r - 1, world), r);
+    const auto i = static_cast<std::size_t>(r);
+    front.alpha[i] = in.alpha;
+    front.beta_in[i] = in.beta;
+    front.beta_out[i] = network.link(r, wrap(r + 1, world)).beta;
+  }
+  // Chunk sizes in bytes, twice over: what all ranks send at a step is then one slice.
+  const auto chunks = split_evenly(count, world);
+  std::vector<double> size(2 * n);
+  for (std::size_t i = 0; i < 2 * n; ++i)
+    size[i] = static_cast<double>(chunks[i % n].count * element_size);
+  // done[s % slots][r]: when rank r had finished step s, for the last few steps; entry n repeats
+  // entry 0, so that a rank finds its right neighbour at r + 1.
+  std::vector<std::vector<double>> done(slots, std::vector<double>(n + 1, 0));
+
+  for (int s = 0; s < steps; ++s) {
+    const Step step = ring_all_reduce_step(world, 0, s);
+    std::vector<double>& row = done[static_cast<std::size_t>(s) % slots];
+    front.post(size.data() + step.send_chunk, row.data() + 1);
+    front.receive(size.data() + step.recv_chunk, step.action == Action::reduce ? network.gamma : 0,
+                  row.data());
+  }
+  result.messages = std::min(count, n) * static_cast<std::uint64_t>(steps);
+  result.bytes = static_cast<double>(count * element_size) * steps;
+  result.finished = front.clock;
+  result.seconds = *std::max_element(front.clock.begin(), front.clock.end()) + network.overhead;
+  return result;
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,62 @@
+// DataLoader: worker threads fetch batches ahead of time; the order is the sampler's, always.
+//
+//   tasks    0 1 2 3 | 4 5 6 7 | 8 9 ...    one task = the indices of one batch
+//            taken     window               workers take tasks in order, never beyond the window
+//   slots              . . . 7              task t lands in slot t mod window, whenever it is done
+//   next()             ^ waits for exactly task 4, although 7 came first
+//
+// A worker's exception waits in its slot like a batch and is thrown by the next() whose turn it is;
+// the epoch can go on after it. Ending an Epoch early stops the workers after their current batch.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/data/dataset.hpp"
+#include "runtime/data/sampler.hpp"
+
+namespace ringsmith {
+
+struct DataLoaderOptions {
+  std::int64_t batch_size = 1;
+  int workers = 1;         // threads; 0 fetches in the caller's thread
+  int prefetch = 2;        // batches ready or in work, for each worker
+  bool drop_last = false;  // leave out a last batch that is not full
+};
+
+class DataLoader {
+ public:
+  // Dataset and sampler must outlive the loader. UsageError if an option is out of range.
+  DataLoader(const Dataset& dataset, Sampler& sampler, DataLoaderOptions options);
+
+  [[nodiscard]] std::int64_t batches() const;  // in one epoch
+
+  // One pass over the sampler's indices. Use it from one thread.
+  class Epoch {
+   public:
+    Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices,
+          const DataLoaderOptions& options);
+    ~Epoch();  // joins the workers
+    Epoch(Epoch&&) noexcept;
+    Epoch& operator=(Epoch&&) noexcept;
+
+    // The next batch; empty after the last one. Throws what Dataset::get threw for this batch.
+    [[nodiscard]] std::optional<Batch> next();
+    [[nodiscard]] std::int64_t position() const;  // batches taken so far
+
+   private:
+    struct State;
+    std::unique_ptr<State> state_;
+  };
+  // Starts the workers at once.
+  [[nodiscard]] Epoch epoch();
+
+ private:
+  const Dataset& dataset_;
+  Sampler& sampler_;
+  DataLoaderOptions options_;
+};
+
+}  // namespace ringsmith

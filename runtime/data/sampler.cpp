@@ -1,0 +1,91 @@
+#include "runtime/data/sampler.hpp"
+
+#include <numeric>
+#include <string>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith {
+namespace {
+
+std::int64_t checked_size(std::int64_t n) {
+  require(n >= 0, "a dataset cannot have " + std::to_string(n) + " samples");
+  return n;
+}
+
+std::vector<std::int64_t> identity(std::int64_t n) {
+  std::vector<std::int64_t> order(static_cast<std::size_t>(n));
+  std::iota(order.begin(), order.end(), std::int64_t{0});
+  return order;
+}
+
+std::string count(std::int64_t n, const std::string& what) {
+  return std::to_string(n) + " " + what + (n == 1 ? "" : "s");
+}
+
+}  // namespace
+
+SequentialSampler::SequentialSampler(std::int64_t dataset_size)
+    : dataset_size_(checked_size(dataset_size)) {}
+
+std::vector<std::int64_t> SequentialSampler::indices() { return identity(dataset_size_); }
+
+RandomSampler::RandomSampler(std::int64_t dataset_size, Generator& g)
+    : dataset_size_(checked_size(dataset_size)), generator_(g) {}
+
+std::vector<std::int64_t> RandomSampler::indices() {
+  Generator fresh(generator_.random64() & ~(1ULL << 63));
+  return randperm(dataset_size_, fresh);
+}
+
+DistributedSampler::DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options)
+    : dataset_size_(checked_size(dataset_size)), options_(options) {
+  require(options.replicas >= 1, "DistributedSampler: replicas must be at least 1, got " +
+                                     std::to_string(options.replicas));
+  require(options.rank >= 0 && options.rank < options.replicas,
+          "DistributedSampler: invalid rank " + std::to_string(options.rank) +
+              ", it must be in [0, " + std::to_string(options.replicas - 1) + "]");
+  samples_ = dataset_size_ / options.replicas;
+  if (!options.drop_last && dataset_size_ % options.replicas != 0) ++samples_;
+}
+
+void DistributedSampler::set_epoch(std::int64_t epoch, std::int64_t start) {
+  require(start >= 0 && start <= samples_, "DistributedSampler: cannot start at sample " +
+                                               std::to_string(start) + " of an epoch of " +
+                                               std::to_string(samples_) + " samples per rank");
+  epoch_ = epoch;
+  start_ = start;
+}
+
+std::vector<std::int64_t> DistributedSampler::indices() {
+  Generator g(options_.seed + static_cast<std::uint64_t>(epoch_));
+  const std::vector<std::int64_t> order =
+      options_.shuffle ? randperm(dataset_size_, g) : identity(dataset_size_);
+  std::vector<std::int64_t> mine;
+  mine.reserve(static_cast<std::size_t>(size()));
+  for (std::int64_t i = start_; i < samples_; ++i) {
+    // Padding repeats the whole order from its beginning, as often as needed.
+    const std::int64_t position = (options_.rank + i * options_.replicas) % dataset_size_;
+    mine.push_back(order[static_cast<std::size_t>(position)]);
+  }
+  return mine;
+}
+
+void require_a_batch(const DistributedSampler& sampler, std::int64_t batch_size,
+                     bool drop_last_batch) {
+  require(batch_size >= 1, "batch size must be at least 1, got " + std::to_string(batch_size));
+  const std::int64_t samples = sampler.dataset_size();
+  const std::int64_t world = sampler.options().replicas;
+  const bool cut = sampler.options().drop_last;
+  const std::string sizes = count(samples, "sample") + " for " + count(world, "rank");
+  require(samples > 0, "the dataset is empty: give at least one sample for each rank");
+  require(samples >= world || !cut,
+          "dataset smaller than the world: " + sizes + "; give more data or start fewer ranks");
+  const std::int64_t share = (cut ? samples : samples + world - 1) / world;
+  require(share >= batch_size || !drop_last_batch,
+          "not one full batch: " + sizes + ", " + std::to_string(share) +
+              " each, but the batch size is " + std::to_string(batch_size) +
+              "; give more data, a smaller batch or fewer ranks");
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,85 @@
+// Samplers: which sample comes when, and on which rank.
+//
+//   permutation   4 1 7 5 3 9 0 8 6 2 | 4 1      L = 10, R = 3: padded with its own beginning
+//   rank 0        4     5     0     2            strided, not contiguous, so that step t of all
+//   rank 1          1     3     8     4          ranks together covers the same stretch of the
+//   rank 2            7     9     6     1        permutation for any number of ranks
+//
+// The indices are those of torch.utils.data.DistributedSampler for the same arguments.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/base/rng.hpp"
+
+namespace ringsmith {
+
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  // The indices of one pass, in order. RandomSampler gives another order on every call.
+  [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
+  [[nodiscard]] virtual std::int64_t size() const = 0;  // how many indices() returns
+};
+
+class SequentialSampler : public Sampler {
+ public:
+  explicit SequentialSampler(std::int64_t dataset_size);
+  [[nodiscard]] std::vector<std::int64_t> indices() override;
+  [[nodiscard]] std::int64_t size() const override { return dataset_size_; }
+
+ private:
+  std::int64_t dataset_size_;
+};
+
+// Each pass draws a 63-bit seed from g and permutes with a fresh generator of that seed, as
+// torch.utils.data.RandomSampler does. (Torch's DataLoader draws one more seed from g before.)
+class RandomSampler : public Sampler {
+ public:
+  explicit RandomSampler(std::int64_t dataset_size, Generator& g = default_generator());
+  [[nodiscard]] std::vector<std::int64_t> indices() override;
+  [[nodiscard]] std::int64_t size() const override { return dataset_size_; }
+
+ private:
+  std::int64_t dataset_size_;
+  Generator& generator_;
+};
+
+struct DistributedSamplerOptions {
+  int replicas = 1;  // R, usually the world size
+  int rank = 0;      // in [0, replicas)
+  bool shuffle = true;
+  std::uint64_t seed = 0;  // equal on all ranks; the order of an epoch comes from seed + epoch
+  bool drop_last = false;  // cut the dataset to a multiple of R, instead of repeating samples
+};
+
+class DistributedSampler : public Sampler {
+ public:
+  DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options);
+
+  // Must be called before each epoch, or every epoch has the order of epoch 0. To resume in the
+  // middle of an epoch, start is how many of this rank's samples were used already.
+  void set_epoch(std::int64_t epoch, std::int64_t start = 0);
+
+  [[nodiscard]] std::vector<std::int64_t> indices() override;
+  // Equal on every rank: after padding or cutting no rank ever has one sample more than another.
+  [[nodiscard]] std::int64_t size() const override { return samples_ - start_; }
+  [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
+  [[nodiscard]] std::int64_t dataset_size() const { return dataset_size_; }
+
+ private:
+  std::int64_t dataset_size_;
+  DistributedSamplerOptions options_;
+  std::int64_t samples_ = 0;  // of each rank in a whole epoch
+  std::int64_t epoch_ = 0;
+  std::int64_t start_ = 0;
+};
+
+// UsageError if a whole epoch gives the ranks no batch at all: an empty dataset; one smaller than
+// the world when the sampler cuts; or, with drop_last_batch, a rank's share smaller than one batch.
+// A training run wants this error; the sampler itself pads or yields nothing, as PyTorch's does.
+void require_a_batch(const DistributedSampler& sampler, std::int64_t batch_size,
+                     bool drop_last_batch);
+
+}  // namespace ringsmith

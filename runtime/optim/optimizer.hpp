@@ -1,0 +1,70 @@
+// Optimizer: what SGD, Adam and AdamW have in common.
+//
+//   for batches:  optimizer.zero_grad();  loss.backward();  optimizer.set_lr(schedule(step));
+//                 optimizer.step();
+//
+// A parameter whose .grad is undefined is skipped, its state untouched. The arithmetic is in
+// kernels/optim.hpp; with --kernels oracle it has PyTorch's bits.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/checkpoint/state_dict.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  void step();  // updates every parameter that has a gradient, in place
+
+  // To none: .grad becomes undefined. Otherwise it is zeroed in place, which keeps gradients where
+  // they are, for instance in the buckets of DistributedDataParallel.
+  void zero_grad(bool set_to_none = true);
+
+  [[nodiscard]] double lr() const { return lr_; }
+  void set_lr(double lr);  // UsageError if negative or not finite
+  [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
+
+  // The state by name and parameter number, "exp_avg.3"; shares memory with the optimizer.
+  // The learning rate is not in it: it belongs to the schedule.
+  [[nodiscard]] StateDict state_dict() const;
+  // Copies. UsageError naming the entry if it does not fit these parameters.
+  void load_state_dict(const StateDict& state);
+
+ protected:
+  // UsageError if params is empty, or holds a tensor twice, a non-leaf, or one that is neither f32
+  // nor f64. names are the state tensors that the optimizer may keep for each parameter.
+  Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names);
+
+  // One parameter and its contiguous gradient. steps counts the updates of this parameter, from 1.
+  virtual void update(std::size_t i, const Tensor& param, const Tensor& grad,
+                      std::int64_t steps) = 0;
+
+  // State tensor `name` (an index into names) of parameter i, zeros on first use.
+  Tensor& state(std::size_t name, std::size_t i);
+  [[nodiscard]] bool has_state(std::size_t name, std::size_t i) const;
+
+ private:
+  std::vector<Tensor> params_;
+  double lr_ = 0;
+  std::vector<std::string> names_;
+  std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
+  std::vector<std::int64_t> steps_;         // updates of each parameter
+};
+
+// Scales all gradients together so that their 2-norm is at most max_norm, and returns the norm they
+// had. As in PyTorch: the norm of the tensors' norms in f32, and the factor
+// min(1, max_norm / (norm + 1e-6)) is always multiplied. Undefined gradients are left out. After
+// DDP's reduction every rank computes the same factor without communication. A NaN or infinite norm
+// is a plain Error if error_if_nonfinite, else it is returned and the gradients become NaN or 0.
+double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
+                       bool error_if_nonfinite = false);
+
+}  // namespace ringsmith

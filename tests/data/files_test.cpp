@@ -1,0 +1,148 @@
+// Text and IDX files: what they give, and the one clear line when they are broken.
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/data/bytes.hpp"
+#include "runtime/data/idx.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using Bytes8 = std::vector<std::uint8_t>;
+
+namespace {
+
+class Folder {
+ public:
+  Folder()
+      : path_(std::filesystem::temp_directory_path() /
+              ("ringsmith_data_" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] std::string path() const { return path_; }
+  [[nodiscard]] std::string write(const std::string& name, const Bytes8& bytes) const {
+    const std::string file = path_ / name;
+    std::ofstream(file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
+    return file;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+Bytes8 text(const std::string& s) { return {s.begin(), s.end()}; }
+
+Bytes8 idx(const std::vector<std::uint32_t>& sizes, const Bytes8& data, std::uint8_t type = 8) {
+  Bytes8 file{0, 0, type, static_cast<std::uint8_t>(sizes.size())};
+  for (const std::uint32_t s : sizes)
+    for (int shift = 24; shift >= 0; shift -= 8)
+      file.push_back(static_cast<std::uint8_t>(s >> shift));
+  file.insert(file.end(), data.begin(), data.end());
+  return file;
+}
+
+// One line that names the file and holds the given words.
+template <class F>
+void refuses(F&& call, const std::string& file, const std::string& words) {
+  try {
+    call();
+    FAIL("accepted " << file);
+  } catch (const UsageError& e) {
+    const std::string message = e.what();
+    CHECK_THAT(message, ContainsSubstring("'" + file + "'") && ContainsSubstring(words));
+    CHECK(message.find('\n') == std::string::npos);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("byte windows: the target is the next byte, and every window is inside the text") {
+  const ByteWindows windows(text("The ring turns"), 4, 3);
+  REQUIRE(windows.size() == 4);  // starts at 0, 3, 6, 9; the last needs byte 13, the text's last
+  const std::vector<std::int64_t> order{3, 0};
+  const Batch batch = windows.get(order);
+  CHECK(batch.inputs.sizes() == Shape{2, 4});
+  const auto as_text = [](const Tensor& t) {
+    const std::vector<std::int64_t> v = t.to_vector<std::int64_t>();
+    return std::string(v.begin(), v.end());
+  };
+  CHECK(as_text(batch.inputs) == "turnThe ");
+  CHECK(as_text(batch.targets) == "urnshe r");
+  CHECK(ByteWindows(text("\xff\xfe"), 1, 1)
+            .get(std::vector<std::int64_t>{0})
+            .inputs.item<std::int64_t>() == 255);  // bytes above 127 stay positive
+  CHECK_THROWS_AS(windows.get(std::vector<std::int64_t>{4}), UsageError);
+  CHECK_THROWS_AS(windows.get(std::vector<std::int64_t>{-1}), UsageError);
+  CHECK(ByteWindows(text("12345"), 4, 9).size() == 1);
+  CHECK_THROWS_WITH(
+      ByteWindows(text("1234"), 4, 1, "validation text"),
+      ContainsSubstring("validation text is too short: 4 bytes") && ContainsSubstring("takes 5"));
+}
+
+TEST_CASE("the validation part is the tail of each file, and no byte is in both parts") {
+  const Folder folder;
+  const std::string a = folder.write("a", text("0123456789"));
+  const std::string b = folder.write("b", text("abcde"));
+  const std::string empty = folder.write("empty", {});
+  const ByteText loaded = load_text({a, empty, b}, 0.2);
+  CHECK(loaded.train == text("01234567abcd"));
+  CHECK(loaded.validation == text("89e"));
+  refuses(
+      [&] {
+        (void)load_text({a, folder.path() + "/none"});
+      },
+      folder.path() + "/none", "No such file");
+  refuses([&] { (void)load_text({folder.path()}); }, folder.path(), "folder");
+  refuses([&] { (void)load_text({empty}); }, empty, "is empty");
+  CHECK_THROWS_AS(load_text({}), UsageError);
+  CHECK_THROWS_AS(load_text({a}, 1.0), UsageError);
+}
+
+TEST_CASE("IDX images and labels come back as written, scaled to MNIST's mean and deviation") {
+  const Folder folder;
+  const std::string images =
+      folder.write("train-images-idx3-ubyte", idx({2, 1, 3}, {0, 255, 51, 1, 2, 3}));
+  const std::string labels = folder.write("train-labels.idx1-ubyte", idx({2}, {7, 0}));
+  const ImageDataset set(load_mnist(folder.path(), true));
+  REQUIRE(set.size() == 2);
+  const Batch batch = set.get(std::vector<std::int64_t>{1, 0});
+  CHECK(batch.inputs.sizes() == Shape{2, 1, 1, 3});
+  CHECK(batch.targets.to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 7});
+  CHECK(batch.inputs.to_vector<float>()[4] == (1.0F - 0.1307F) / 0.3081F);
+  CHECK_THROWS_AS(set.get(std::vector<std::int64_t>{2}), UsageError);
+  refuses([&] { (void)load_mnist(folder.path(), false); },
+          folder.path() + "/t10k-images-idx3-ubyte", "No such file");
+}
+
+TEST_CASE("a broken IDX file is one line with its name and the fault") {
+  const Folder folder;
+  const auto broken = [&](const Bytes8& bytes, const std::string& words) {
+    const std::string file = folder.write("broken", bytes);
+    refuses([&] { (void)read_idx(file); }, file, words);
+  };
+  const Bytes8 good = idx({2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
+  broken({}, "is empty");
+  broken({0, 0, 8}, "first 4 bytes");
+  broken(text("not an idx file at all"), "magic number");
+  broken({0x1f, 0x8b, 8, 0, 0}, "gunzip");
+  broken(idx({2}, {1, 2}, 0x0d), "element type 13");
+  broken(Bytes8(good.begin(), good.begin() + 9), "within its header");
+  broken(Bytes8(good.begin(), good.end() - 1),
+         "is truncated: 7 bytes of data, its header promises 8");
+  Bytes8 longer = good;
+  longer.push_back(0);
+  broken(longer, "is too long");
+  broken(idx({0xffffffff, 0xffffffff, 0xffffffff}, {}), "more elements than a file can hold");
+
+  const std::string images = folder.write("images", good);
+  const std::string labels = folder.write("labels", idx({3}, {0, 1, 2}));
+  refuses([&] { (void)load_idx_images(images, labels); }, labels, "2 images");
+  refuses([&] { (void)load_idx_images(labels, images); }, labels, "swapped");
+  const std::string high = folder.write("high", idx({2}, {0, 10}));
+  refuses([&] { (void)load_idx_images(images, high); }, high, "label 1 is 10");
+  const std::string none = folder.write("none", idx({0, 2, 2}, {}));
+  refuses([&] { (void)load_idx_images(none, labels); }, none, "holds no images");
+}

@@ -1,0 +1,109 @@
+#include "runtime/data/sampler.hpp"
+
+#include <algorithm>
+
+#include "runtime/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using Indices = std::vector<std::int64_t>;
+
+namespace {
+
+Indices of_rank(std::int64_t n, int replicas, int rank, bool shuffle, bool drop_last,
+                std::uint64_t seed = 0, std::int64_t epoch = 0) {
+  DistributedSampler sampler(n, {replicas, rank, shuffle, seed, drop_last});
+  sampler.set_epoch(epoch);
+  Indices indices = sampler.indices();
+  REQUIRE(std::ssize(indices) == sampler.size());
+  return indices;
+}
+
+}  // namespace
+
+TEST_CASE("DistributedSampler deals, pads and cuts as PyTorch's") {
+  CHECK(of_rank(10, 3, 0, false, false) == Indices{0, 3, 6, 9});
+  CHECK(of_rank(10, 3, 1, false, false) == Indices{1, 4, 7, 0});
+  CHECK(of_rank(10, 3, 2, false, false) == Indices{2, 5, 8, 1});
+  CHECK(of_rank(10, 3, 0, false, true) == Indices{0, 3, 6});
+  CHECK(of_rank(10, 3, 2, false, true) == Indices{2, 5, 8});
+  for (int rank = 0; rank < 5; ++rank)
+    CHECK(of_rank(2, 5, rank, false, false) == Indices{rank % 2});
+  for (int rank = 0; rank < 4; ++rank) CHECK(of_rank(3, 4, rank, true, true).empty());
+  CHECK(of_rank(0, 2, 1, true, false).empty());
+  // randperm(10) with seed 0: 4 1 7 5 3 9 0 8 6 2
+  CHECK(of_rank(10, 3, 0, true, false) == Indices{4, 5, 0, 2});
+  CHECK(of_rank(10, 3, 1, true, false) == Indices{1, 3, 8, 4});
+  CHECK(of_rank(10, 3, 2, true, false) == Indices{7, 9, 6, 1});
+}
+
+TEST_CASE("every rank has the same count, and together they see every sample") {
+  for (int world : {1, 2, 3, 4, 5, 7, 8})
+    for (std::int64_t n : {1, 2, 3, 7, 8, 9, 31, 64, 65, 1009}) {
+      Indices seen;
+      for (int rank = 0; rank < world; ++rank) {
+        const Indices mine = of_rank(n, world, rank, true, false, 5, 2);
+        REQUIRE(std::ssize(mine) == (n + world - 1) / world);
+        seen.insert(seen.end(), mine.begin(), mine.end());
+      }
+      std::sort(seen.begin(), seen.end());
+      seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+      REQUIRE(std::ssize(seen) == n);
+    }
+}
+
+TEST_CASE("a step of all ranks together covers the same samples for any world") {
+  const auto step = [](int world, int batch, int t) {
+    Indices all;
+    for (int rank = 0; rank < world; ++rank) {
+      const Indices mine = of_rank(96, world, rank, true, false, 9);
+      all.insert(all.end(), mine.begin() + t * batch, mine.begin() + (t + 1) * batch);
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  for (int t = 0; t < 8; ++t)
+    for (int world : {2, 3, 4}) CHECK(step(world, 12 / world, t) == step(1, 12, t));
+}
+
+TEST_CASE("set_epoch changes the order as seed + epoch, and start resumes in mid-epoch") {
+  CHECK(of_rank(50, 2, 0, true, false, 1, 0) == of_rank(50, 2, 0, true, false, 0, 1));
+  CHECK(of_rank(50, 2, 0, true, false, 0, 0) != of_rank(50, 2, 0, true, false, 0, 1));
+  DistributedSampler sampler(50, {4, 3, true, 7, false});
+  sampler.set_epoch(2);
+  const Indices whole = sampler.indices();
+  sampler.set_epoch(2, 5);
+  CHECK(sampler.size() == std::ssize(whole) - 5);
+  CHECK(sampler.indices() == Indices(whole.begin() + 5, whole.end()));
+  sampler.set_epoch(2);
+  CHECK(sampler.indices() == whole);
+  CHECK_THROWS_AS(sampler.set_epoch(2, 14), UsageError);
+  CHECK_THROWS_AS(sampler.set_epoch(2, -1), UsageError);
+}
+
+TEST_CASE("arguments that PyTorch refuses are refused, and an unusable split has its own error") {
+  CHECK_THROWS_WITH(DistributedSampler(8, {4, 4}),
+                    ContainsSubstring("invalid rank 4") && ContainsSubstring("[0, 3]"));
+  CHECK_THROWS_AS(DistributedSampler(8, {4, -1}), UsageError);
+  CHECK_THROWS_AS(DistributedSampler(8, {0, 0}), UsageError);
+  CHECK_THROWS_AS(DistributedSampler(-1, {1, 0}), UsageError);
+  const auto require_batch = [](std::int64_t n, bool cut, std::int64_t batch, bool drop_batch) {
+    require_a_batch(DistributedSampler(n, {4, 0, true, 0, cut}), batch, drop_batch);
+  };
+  CHECK_NOTHROW(require_batch(3, false, 8, false));  // padded: each rank has one sample
+  CHECK_THROWS_WITH(require_batch(3, true, 1, false),
+                    ContainsSubstring("dataset smaller than the world: 3 samples for 4 ranks"));
+  CHECK_THROWS_WITH(require_batch(0, false, 1, false), ContainsSubstring("dataset is empty"));
+  CHECK_THROWS_WITH(require_batch(31, true, 8, true), ContainsSubstring("not one full batch"));
+  CHECK_NOTHROW(require_batch(32, true, 8, true));
+  CHECK_NOTHROW(require_batch(29, false, 8, true));  // padded to 8 each
+}
+
+TEST_CASE("RandomSampler seeds each pass from the generator as PyTorch's") {
+  // torch.manual_seed(7); list(RandomSampler(range(10))) twice
+  Generator g(7);
+  RandomSampler sampler(10, g);
+  CHECK(sampler.indices() == Indices{3, 0, 1, 9, 4, 7, 2, 5, 6, 8});
+  CHECK(sampler.indices() == Indices{3, 2, 7, 8, 6, 1, 5, 9, 0, 4});
+  CHECK(SequentialSampler(3).indices() == Indices{0, 1, 2});
+}

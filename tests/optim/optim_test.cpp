@@ -1,0 +1,232 @@
+#include <cmath>
+#include <limits>
+
+#include "kernels/mode.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/optim/adam.hpp"
+#include "runtime/optim/schedule.hpp"
+#include "runtime/optim/sgd.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using Values = std::vector<float>;
+
+namespace {
+
+Tensor tensor(const Values& values) {
+  Tensor t = Tensor::empty({std::ssize(values)});
+  std::copy(values.begin(), values.end(), t.data<float>());
+  return t;
+}
+
+Tensor parameter(const Values& values) {
+  Tensor t = tensor(values);
+  t.requires_grad_();
+  return t;
+}
+
+// Oracle kernels for the time of a test.
+struct Oracle {
+  Oracle() { kernels::set_mode(kernels::Mode::oracle); }
+  ~Oracle() { kernels::set_mode(kernels::Mode::fast); }
+  Oracle(const Oracle&) = delete;
+  Oracle& operator=(const Oracle&) = delete;
+};
+
+// Parameters of 7 and 1 elements, gradients of step t drawn from generator 40 + t.
+template <class Opt, class Options>
+std::vector<Values> trajectory(const Options& options, int steps) {
+  std::vector<Values> out;
+  Values a(7);
+  Values b(1);
+  Generator g(3);
+  fill_normal(a, 0, 1, g);
+  fill_normal(b, 0, 1, g);
+  const std::vector<Tensor> params{parameter(a), parameter(b)};
+  Opt optimizer(params, options);
+  for (int t = 0; t < steps; ++t) {
+    Generator draw(40 + static_cast<std::uint64_t>(t));
+    for (const Tensor& p : params) {
+      Values grad(static_cast<std::size_t>(p.numel()));
+      fill_normal(grad, 0, 1, draw);
+      p.set_grad(tensor(grad));
+    }
+    optimizer.step();
+    out.push_back(params[0].to_vector<float>());
+    out.push_back(params[1].to_vector<float>());
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("five steps of each optimizer end at PyTorch's bits") {
+  const Oracle oracle;
+  const auto last = [](std::vector<Values> t) {
+    Values end = t[t.size() - 2];
+    end.push_back(t.back().front());
+    return end;
+  };
+  CHECK(last(trajectory<SGD>(SGDOptions{.lr = 0.1}, 5)) ==
+        Values{0x1.5016e2p-1F, 0x1.e232d2p-2F, -0x1.81e1b8p-3F, -0x1.870974p-1F, 0x1.eb127ep-4F,
+               -0x1.5fc6bep+0F, 0x1.198decp-4F, 0x1.ce03ap-1F});
+  CHECK(last(trajectory<SGD>(SGDOptions{0.1, 0.9, 0.25, 0.01, false}, 5)) ==
+        Values{0x1.d8725p-3F, 0x1.516d5cp-1F, -0x1.099e08p-1F, -0x1.6d543p-1F, 0x1.2580fp-1F,
+               -0x1.c033b8p+0F, -0x1.566cdep-1F, 0x1.874276p-1F});
+  CHECK(last(trajectory<SGD>(SGDOptions{0.1, 0.9, 0, 0.01, true}, 5)) ==
+        Values{0x1.566ef4p-4F, 0x1.01c06cp+0F, -0x1.9d31dep-1F, -0x1.e21d38p-1F, 0x1.64813ap-1F,
+               -0x1.b5d654p+0F, -0x1.facb5cp-1F, 0x1.55b2dp-1F});
+  CHECK(last(trajectory<Adam>(AdamOptions{.lr = 0.1, .weight_decay = 0.1}, 5)) ==
+        Values{0x1.b1abbap-2F, 0x1.2c1f9ap-1F, -0x1.59e25cp-2F, -0x1.11b26p-1F, 0x1.738ac6p-2F,
+               -0x1.9937eep+0F, -0x1.deb26ap-5F, 0x1.700e3ap-1F});
+  CHECK(last(trajectory<Adam>(AdamOptions{.lr = 0.1, .beta1 = 0.8, .beta2 = 0.5, .amsgrad = true},
+                              5)) == Values{0x1.e18686p-2F, 0x1.18d55p-1F, -0x1.28c694p-2F,
+                                            -0x1.2342acp-1F, 0x1.554704p-2F, -0x1.a03a62p+0F,
+                                            -0x1.c802e8p-9F, 0x1.97d652p-1F});
+  CHECK(last(trajectory<AdamW>(AdamOptions{.lr = 0.1, .weight_decay = 0.1}, 5)) ==
+        Values{0x1.a0ec28p-2F, 0x1.27e5e2p-1F, -0x1.578acep-2F, -0x1.17d134p-1F, 0x1.6c4398p-2F,
+               -0x1.95b7eep+0F, -0x1.065778p-4F, 0x1.73eda4p-1F});
+}
+
+TEST_CASE("the fast kernels follow the oracle's trajectory") {
+  const auto close = [](const auto& run) {
+    const std::vector<Values> fast = run();
+    const Oracle oracle;
+    const std::vector<Values> slow = run();
+    for (std::size_t i = 0; i < slow.size(); ++i)
+      for (std::size_t k = 0; k < slow[i].size(); ++k)
+        CHECK(std::abs(fast[i][k] - slow[i][k]) <= 2e-6F * (1 + std::abs(slow[i][k])));
+  };
+  close([] { return trajectory<SGD>(SGDOptions{0.1, 0.9, 0, 0.01, true}, 20); });
+  close([] { return trajectory<Adam>(AdamOptions{.lr = 0.1, .weight_decay = 0.1}, 20); });
+  close([] { return trajectory<AdamW>(AdamOptions{.lr = 0.1, .amsgrad = true}, 20); });
+}
+
+TEST_CASE("a parameter without gradient keeps its value and its step count") {
+  const std::vector<Tensor> params{parameter({1, 2}), parameter({5})};
+  Adam optimizer(params, {.lr = 0.5});
+  params[0].set_grad(tensor({1, 1}));
+  optimizer.step();
+  CHECK(params[1].item<float>() == 5);
+  CHECK(optimizer.state_dict().at("steps").to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{1, 0});
+  CHECK(optimizer.state_dict().count("exp_avg.1") == 0);
+  // Its first step is a first step, bias correction included: Adam's first move is lr.
+  params[1].set_grad(tensor({3}));
+  optimizer.step();
+  CHECK(params[1].item<float>() == Approx(4.5));
+}
+
+TEST_CASE("zero_grad drops gradients, or zeroes them where they are") {
+  const std::vector<Tensor> params{parameter({1, 2}), parameter({3})};
+  SGD optimizer(params, {.lr = 0.1});
+  const Tensor grad = tensor({7, 8});
+  params[0].set_grad(grad);
+  optimizer.zero_grad(/*set_to_none=*/false);
+  CHECK(params[0].grad().data<float>() == grad.data<float>());
+  CHECK(grad.to_vector<float>() == Values{0, 0});
+  CHECK_FALSE(params[1].grad().defined());
+  optimizer.zero_grad();
+  CHECK_FALSE(params[0].grad().defined());
+}
+
+TEST_CASE("an optimizer restored from its state goes on with the same bits") {
+  const auto gradients = [](const std::vector<Tensor>& params, std::uint64_t seed) {
+    Generator g(seed);
+    for (const Tensor& p : params) {
+      Values grad(static_cast<std::size_t>(p.numel()));
+      fill_normal(grad, 0, 1, g);
+      p.set_grad(tensor(grad));
+    }
+  };
+  const auto check = [&](auto make) {
+    const std::vector<Tensor> a{parameter({1, -2, 3}), parameter({4})};
+    auto original = make(a);
+    for (std::uint64_t t = 0; t < 3; ++t) gradients(a, t), original->step();
+    const std::vector<Tensor> b{parameter(a[0].to_vector<float>()),
+                                parameter(a[1].to_vector<float>())};
+    auto restored = make(b);
+    restored->load_state_dict(original->state_dict());
+    for (std::uint64_t t = 3; t < 6; ++t) {
+      gradients(a, t), original->step();
+      gradients(b, t), restored->step();
+    }
+    CHECK(a[0].to_vector<float>() == b[0].to_vector<float>());
+    CHECK(a[1].to_vector<float>() == b[1].to_vector<float>());
+  };
+  check([](const std::vector<Tensor>& p) {
+    return std::make_unique<SGD>(p, SGDOptions{0.1, 0.9, 0.5, 0, false});
+  });
+  check([](const std::vector<Tensor>& p) {
+    return std::make_unique<AdamW>(p, AdamOptions{.lr = 0.1, .weight_decay = 0.1, .amsgrad = true});
+  });
+
+  Adam adam({parameter({1, 2})}, {});
+  StateDict state = adam.state_dict();
+  state["exp_avg.0"] = tensor({1, 2, 3});
+  CHECK_THROWS_WITH(adam.load_state_dict(state), ContainsSubstring("'exp_avg.0' is [3]"));
+  state.erase("exp_avg.0");
+  state["momentum_buffer.0"] = tensor({1, 2});
+  CHECK_THROWS_WITH(adam.load_state_dict(state), ContainsSubstring("unknown to this optimizer"));
+  CHECK_THROWS_WITH(adam.load_state_dict({}), ContainsSubstring("'steps' is missing"));
+}
+
+TEST_CASE("optimizer arguments that PyTorch refuses are refused") {
+  const std::vector<Tensor> p{parameter({1})};
+  CHECK_THROWS_WITH(SGD(p, {.lr = 0.1, .nesterov = true}), ContainsSubstring("Nesterov"));
+  CHECK_THROWS_AS(SGD(p, {.momentum = 0.9, .dampening = 0.1, .nesterov = true}), UsageError);
+  CHECK_THROWS_AS(SGD(p, {.lr = -1}), UsageError);
+  CHECK_THROWS_AS(SGD(p, {.lr = std::numeric_limits<double>::quiet_NaN()}), UsageError);
+  CHECK_THROWS_AS(SGD(p, {.momentum = -0.1}), UsageError);
+  CHECK_THROWS_AS(SGD(p, {.weight_decay = -0.1}), UsageError);
+  CHECK_THROWS_AS(Adam(p, {.beta1 = 1.0}), UsageError);
+  CHECK_THROWS_AS(Adam(p, {.beta2 = -0.1}), UsageError);
+  CHECK_THROWS_AS(AdamW(p, {.eps = -1}), UsageError);
+  CHECK_THROWS_WITH(SGD({}, {}), ContainsSubstring("empty parameter list"));
+  CHECK_THROWS_WITH(SGD({p[0], p[0]}, {}), ContainsSubstring("same tensor as parameter 0"));
+  CHECK_THROWS_AS(SGD({Tensor::empty({2}, {DType::i64})}, {}), UsageError);
+}
+
+TEST_CASE("clipping scales to the norm, always multiplies, and never hides a NaN") {
+  const std::vector<Tensor> params{parameter({0, 0}), parameter({0}), parameter({1})};
+  params[0].set_grad(tensor({3, 4}));
+  params[1].set_grad(tensor({12}));
+  CHECK(clip_grad_norm_(params, 6.5) == 13.0);
+  CHECK(params[0].grad().to_vector<float>()[1] == Approx(2).epsilon(1e-6));
+  CHECK(clip_grad_norm_(params, 100) == Approx(6.5));
+  CHECK(params[1].grad().item<float>() == Approx(6).epsilon(1e-6));
+  CHECK_FALSE(params[2].grad().defined());
+
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  params[1].set_grad(tensor({nan}));
+  CHECK_THROWS_WITH(clip_grad_norm_(params, 1, true), ContainsSubstring("nan"));
+  CHECK(params[0].grad().to_vector<float>()[0] == Approx(1.5));  // the refusal left it
+  CHECK(std::isnan(clip_grad_norm_(params, 1)));
+  CHECK(std::isnan(params[0].grad().to_vector<float>()[0]));
+}
+
+TEST_CASE("schedules take their values at the corners and between") {
+  CHECK(constant_lr(0.3)(1000) == 0.3);
+  const LrSchedule warm = warmup_lr(0.8, 4);
+  CHECK(warm(0) == 0.2);
+  CHECK(warm(3) == 0.8);
+  CHECK(warm(400) == 0.8);
+  CHECK(warmup_lr(0.8, 0)(0) == 0.8);
+  const LrSchedule cosine = cosine_lr(1.0, 10, 110, 0.1);
+  CHECK(cosine(0) == 0.1);
+  CHECK(cosine(9) == 1.0);
+  CHECK(cosine(10) == 1.0);
+  CHECK(cosine(60) == Approx(0.55));
+  CHECK(cosine(35) == Approx(0.1 + 0.9 * (1 + std::sqrt(0.5)) / 2));
+  CHECK(cosine(110) == Approx(0.1));
+  CHECK(cosine(5000) == cosine(110));
+  const LrSchedule steps = step_lr(0.1, 30, 0.1);
+  CHECK(steps(29) == 0.1);
+  CHECK(steps(30) == Approx(0.01));
+  CHECK(steps(89) == Approx(0.001));
+  CHECK_THROWS_WITH(cosine_lr(1, 10, 10), ContainsSubstring("warm-up of 10"));
+  CHECK_THROWS_AS(step_lr(1, 0), UsageError);
+  CHECK_THROWS_AS(constant_lr(-1), UsageError);
+  CHECK_THROWS_AS(warmup_lr(1, -1), UsageError);
+}
