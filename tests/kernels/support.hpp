@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <random>
 #include <span>
 #include <vector>
@@ -32,9 +33,16 @@ inline std::vector<float> random_values(std::int64_t n, unsigned seed, float sca
   return values;
 }
 
+inline std::vector<double> widen(const std::vector<float>& x) { return {x.begin(), x.end()}; }
+inline std::vector<float> narrow(const std::vector<double>& x) {
+  std::vector<float> y;
+  for (const double v : x) y.push_back(static_cast<float>(v));
+  return y;
+}
+
 // The largest |a - b| / max(1, |b|max); infinite if a size or any non-finite value differs.
 inline double distance(std::span<const float> a, std::span<const float> b) {
-  constexpr double kInf = 1.0 / 0.0;
+  constexpr double kInf = std::numeric_limits<double>::infinity();
   if (a.size() != b.size()) return kInf;
   double largest = 1, most = 0;
   for (const float y : b)

@@ -1,0 +1,76 @@
+// Scaled dot-product attention, one (batch, head) at a time.
+//
+//   S = q k^T / sqrt(dim)      P = softmax of each row of S      out = P v
+//   dV = P^T dOut    dP = dOut v^T    dS = P (dP - row sums of dOut out)
+//   dQ = dS k / sqrt(dim)      dK = dS^T q / sqrt(dim)
+//
+// Causal: row i of S ends at column i. P is not kept from forward to backward but computed again
+// from each row's maximum and sum (two floats instead of `tokens`): the idea of FlashAttention
+// (Dao et al., 2022), here for the sake of memory traffic.
+//
+// q, k and v may lie anywhere with strides, for instance interleaved in the (batch, tokens,
+// 3 * channels) result of one Linear layer: no transposed copies are made.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels::cpu {
+
+// A (batch, head, token, dim) tensor whose last dimension is contiguous.
+template <class T>
+struct Heads {
+  T* data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0, token_stride = 0;
+
+  [[nodiscard]] T* head(std::int64_t b, std::int64_t h) const {
+    return data + b * batch_stride + h * head_stride;
+  }
+  operator Heads<const T>() const {  // NOLINT(google-explicit-constructor): reading is allowed
+    return {data, batch_stride, head_stride, token_stride};
+  }
+};
+
+struct AttentionShape {
+  std::int64_t batch = 0, heads = 0, tokens = 0, dim = 0;
+  bool causal = false;
+  // Rows of scores: (batch, head, token).
+  [[nodiscard]] std::int64_t rows() const { return batch * heads * tokens; }
+};
+
+// What the backward pass needs of each softmax row.
+template <class T>
+struct RowStatistic {
+  T largest = 0;      // of the scaled scores
+  T inverse_sum = 0;  // 1 / sum of exp(score - largest)
+};
+
+// statistics has shape.rows() elements and is written.
+void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
+               std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
+void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
+               Heads<double> out, std::span<RowStatistic<double>> statistics,
+               const AttentionShape& shape);
+
+template <class T>
+struct AttentionSaved {
+  Heads<const T> q, k, v, out;
+  std::span<const RowStatistic<T>> statistics;
+};
+// dq, dk and dv are replaced.
+void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
+                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
+                        const AttentionShape& shape);
+void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
+                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
+                        const AttentionShape& shape);
+
+namespace fast {
+void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
+               std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
+void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
+                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
+                        const AttentionShape& shape);
+}  // namespace fast
+
+}  // namespace ringsmith::kernels::cpu

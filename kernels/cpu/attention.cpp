@@ -1,0 +1,112 @@
+#include "kernels/attention.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "kernels/mode.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+namespace {
+
+// Calls f(b, h, offset of the head's first row of scores).
+template <class F>
+void for_each_head(const AttentionShape& s, const F& f) {
+  for (std::int64_t b = 0; b < s.batch; ++b)
+    for (std::int64_t h = 0; h < s.heads; ++h) f(b, h, (b * s.heads + h) * s.tokens);
+}
+
+template <class T>
+T dot(const T* a, const T* b, std::int64_t n) {
+  T sum{};
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+template <class T>
+void attention_oracle(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
+                      std::span<RowStatistic<T>> statistics, const AttentionShape& s) {
+  const T root = std::sqrt(static_cast<T>(s.dim));
+  std::vector<T> p(static_cast<std::size_t>(s.tokens));
+  for_each_head(s, [&](std::int64_t b, std::int64_t h, std::int64_t first) {
+    for (std::int64_t i = 0; i < s.tokens; ++i) {
+      const std::int64_t columns = s.causal ? i + 1 : s.tokens;
+      const T* query = q.head(b, h) + i * q.token_stride;
+      T largest = -std::numeric_limits<T>::infinity();
+      for (std::int64_t j = 0; j < columns; ++j) {
+        const T score = dot(query, k.head(b, h) + j * k.token_stride, s.dim) / root;
+        p[static_cast<std::size_t>(j)] = score;
+        if (score > largest || std::isnan(score)) largest = score;
+      }
+      T sum{};
+      for (std::int64_t j = 0; j < columns; ++j) {
+        T& value = p[static_cast<std::size_t>(j)];
+        value = std::exp(value - largest);
+        sum += value;
+      }
+      statistics[static_cast<std::size_t>(first + i)] = {largest, 1 / sum};
+      for (std::int64_t d = 0; d < s.dim; ++d) {
+        T value{};
+        for (std::int64_t j = 0; j < columns; ++j)
+          value += p[static_cast<std::size_t>(j)] / sum * v.head(b, h)[j * v.token_stride + d];
+        out.head(b, h)[i * out.token_stride + d] = value;
+      }
+    }
+  });
+}
+
+template <class T>
+void attention_backward_oracle(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
+                               Heads<T> dk, Heads<T> dv, const AttentionShape& s) {
+  const T root = std::sqrt(static_cast<T>(s.dim));
+  for_each_head(s, [&](std::int64_t b, std::int64_t h, std::int64_t first) {
+    for (const Heads<T>& grad : {dq, dk, dv})
+      for (std::int64_t i = 0; i < s.tokens; ++i)
+        for (std::int64_t d = 0; d < s.dim; ++d) grad.head(b, h)[i * grad.token_stride + d] = 0;
+    for (std::int64_t i = 0; i < s.tokens; ++i) {
+      const T* query = saved.q.head(b, h) + i * saved.q.token_stride;
+      const T* dy = dout.head(b, h) + i * dout.token_stride;
+      const T mean = dot(dy, saved.out.head(b, h) + i * saved.out.token_stride, s.dim);
+      const RowStatistic<T> row = saved.statistics[static_cast<std::size_t>(first + i)];
+      for (std::int64_t j = 0; j < (s.causal ? i + 1 : s.tokens); ++j) {
+        const T* key = saved.k.head(b, h) + j * saved.k.token_stride;
+        const T p = std::exp(dot(query, key, s.dim) / root - row.largest) * row.inverse_sum;
+        const T dp = dot(dy, saved.v.head(b, h) + j * saved.v.token_stride, s.dim);
+        const T ds = p * (dp - mean) / root;
+        for (std::int64_t d = 0; d < s.dim; ++d) {
+          dv.head(b, h)[j * dv.token_stride + d] += p * dy[d];
+          dq.head(b, h)[i * dq.token_stride + d] += ds * key[d];
+          dk.head(b, h)[j * dk.token_stride + d] += ds * query[d];
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
+               std::span<RowStatistic<float>> statistics, const AttentionShape& shape) {
+  mode() == Mode::fast ? fast::attention(q, k, v, out, statistics, shape)
+                       : attention_oracle(q, k, v, out, statistics, shape);
+}
+void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
+               Heads<double> out, std::span<RowStatistic<double>> statistics,
+               const AttentionShape& shape) {
+  attention_oracle(q, k, v, out, statistics, shape);
+}
+void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
+                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
+                        const AttentionShape& shape) {
+  mode() == Mode::fast ? fast::attention_backward(dout, saved, dq, dk, dv, shape)
+                       : attention_backward_oracle(dout, saved, dq, dk, dv, shape);
+}
+void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
+                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
+                        const AttentionShape& shape) {
+  attention_backward_oracle(dout, saved, dq, dk, dv, shape);
+}
+
+}  // namespace ringsmith::kernels::cpu

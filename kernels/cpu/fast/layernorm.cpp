@@ -1,0 +1,97 @@
+// Forward: a row is read from memory once; mean, variance and result are computed while it lies in
+// L1. Backward: block by block of rows, first dx, then the block's share of dweight and dbias,
+// while the block lies in L2.
+#include "kernels/layernorm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cpu/fast/rows.hpp"
+#include "kernels/parallel.hpp"
+
+namespace ringsmith::kernels::cpu::fast {
+
+namespace {
+
+constexpr std::int64_t kGrain = 8192;  // elements for a thread of its own
+constexpr std::int64_t kBlock = 64;    // rows that gather one share of the weight gradients
+
+std::int64_t rows_per_thread(std::int64_t n) { return std::max<std::int64_t>(1, kGrain / (n + 1)); }
+
+}  // namespace
+
+void layer_norm(std::span<const float> x, std::span<const float> weight,
+                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
+                std::span<float> rstd) {
+  if (mean.empty()) return;
+  const auto rows = static_cast<std::int64_t>(mean.size());
+  const std::int64_t n = static_cast<std::int64_t>(x.size()) / rows;
+  // Ones and zeros stand in for a missing weight and bias, so that there is one inner loop.
+  const std::vector<float> ones(weight.empty() ? static_cast<std::size_t>(n) : 0, 1.0F);
+  const std::vector<float> zeros(bias.empty() ? static_cast<std::size_t>(n) : 0, 0.0F);
+  const float* w = weight.empty() ? ones.data() : weight.data();
+  const float* b = bias.empty() ? zeros.data() : bias.data();
+  const float inverse = 1.0F / static_cast<float>(n);
+  parallel_for(rows, rows_per_thread(n), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      const float* row = x.data() + r * n;
+      float* __restrict out = y.data() + r * n;
+      const float m = row_sum_of(n, [row](std::int64_t i) { return row[i]; }) * inverse;
+      const float variance =
+          row_sum_of(n, [row, m](std::int64_t i) { return (row[i] - m) * (row[i] - m); }) * inverse;
+      const float s = 1.0F / std::sqrt(variance + static_cast<float>(eps));
+      for (std::int64_t i = 0; i < n; ++i) out[i] = (row[i] - m) * s * w[i] + b[i];
+      mean[static_cast<std::size_t>(r)] = m;
+      rstd[static_cast<std::size_t>(r)] = s;
+    }
+  });
+}
+
+void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
+                         std::span<const float> weight, std::span<const float> mean,
+                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
+                         std::span<float> dbias) {
+  std::fill(dweight.begin(), dweight.end(), 0.0F);
+  std::fill(dbias.begin(), dbias.end(), 0.0F);
+  if (mean.empty()) return;
+  const auto rows = static_cast<std::int64_t>(mean.size());
+  const std::int64_t n = static_cast<std::int64_t>(x.size()) / rows;
+  const auto width = static_cast<std::size_t>(n);
+  const std::vector<float> ones(weight.empty() ? width : 0, 1.0F);
+  const float* w = weight.empty() ? ones.data() : weight.data();
+  const float inverse = 1.0F / static_cast<float>(n);
+  const std::int64_t blocks = (rows + kBlock - 1) / kBlock;
+  std::vector<float> shares(static_cast<std::size_t>(2 * blocks * n));  // of dweight, of dbias
+  parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin * kBlock; r < std::min(rows, end * kBlock); ++r) {
+      const float* g = dy.data() + r * n;
+      const float* row = x.data() + r * n;
+      const float m = mean[static_cast<std::size_t>(r)], s = rstd[static_cast<std::size_t>(r)];
+      if (!dx.empty()) {
+        float* __restrict out = dx.data() + r * n;
+        const float sum = row_sum_of(n, [g, w](std::int64_t i) { return g[i] * w[i]; }) * inverse;
+        const float dot =
+            row_sum_of(n, [g, w, row, m](std::int64_t i) { return g[i] * w[i] * (row[i] - m); }) *
+            (inverse * s);
+        for (std::int64_t i = 0; i < n; ++i)
+          out[i] = (g[i] * w[i] - sum - (row[i] - m) * (s * dot)) * s;
+      }
+      float* __restrict share_weight = shares.data() + r / kBlock * 2 * n;
+      float* __restrict share_bias = share_weight + n;
+      for (std::int64_t i = 0; i < n; ++i) {
+        share_weight[i] += g[i] * ((row[i] - m) * s);
+        share_bias[i] += g[i];
+      }
+    }
+  });
+  // In the order of the blocks, so that the sums do not depend on the number of threads.
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const float* share = shares.data() + block * 2 * n;
+    for (std::size_t i = 0; i < dweight.size(); ++i) dweight[i] += share[i];
+    for (std::size_t i = 0; i < dbias.size(); ++i) dbias[i] += share[width + i];
+  }
+}
+
+}  // namespace ringsmith::kernels::cpu::fast

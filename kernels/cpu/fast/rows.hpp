@@ -1,0 +1,48 @@
+// Reductions over a contiguous row that compilers vectorise without -ffast-math: the lanes, which
+// the language does not allow them to introduce, are written out.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace ringsmith::kernels::cpu {
+namespace {
+
+constexpr std::size_t kRowLanes = 16;
+using RowLanes = std::array<float, kRowLanes>;
+
+// Sum of term(0) .. term(n - 1).
+template <class Term>
+[[maybe_unused, gnu::always_inline]] inline float row_sum_of(std::int64_t n, const Term& term) {
+  RowLanes lane{};
+  std::int64_t j = 0;
+  for (; j + static_cast<std::int64_t>(kRowLanes) <= n; j += kRowLanes)
+    for (std::size_t k = 0; k < kRowLanes; ++k) lane[k] += term(j + static_cast<std::int64_t>(k));
+  for (std::size_t k = 0; j < n; ++j, ++k) lane[k] += term(j);
+  for (std::size_t width = kRowLanes / 2; width > 0; width /= 2)
+    for (std::size_t k = 0; k < width; ++k) lane[k] += lane[k + width];
+  return lane[0];
+}
+
+// The largest element; NaN if the row holds one. n is at least 1.
+[[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
+  // A comparison is false for NaN: the new value is kept unless the old one is at least as large,
+  // and a NaN that is already there is never replaced.
+  const auto larger = [](float old, float value) {
+    return old >= value || old != old ? old : value;
+  };
+  RowLanes lane;
+  lane.fill(x[0]);
+  std::int64_t j = 0;
+  for (; j + static_cast<std::int64_t>(kRowLanes) <= n; j += kRowLanes)
+    for (std::size_t k = 0; k < kRowLanes; ++k)
+      lane[k] = larger(lane[k], x[j + static_cast<std::int64_t>(k)]);
+  for (std::size_t k = 0; j < n; ++j, ++k) lane[k] = larger(lane[k], x[j]);
+  for (std::size_t width = kRowLanes / 2; width > 0; width /= 2)
+    for (std::size_t k = 0; k < width; ++k) lane[k] = larger(lane[k], lane[k + width]);
+  return lane[0];
+}
+
+}  // namespace
+}  // namespace ringsmith::kernels::cpu

@@ -1,0 +1,99 @@
+#include "kernels/layernorm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "kernels/cpu/cascade.hpp"
+#include "kernels/mode.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+namespace {
+
+template <class T>
+void layer_norm_oracle(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
+                       double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+  const std::size_t n = mean.empty() ? 0 : x.size() / mean.size();
+  const T count = static_cast<T>(n);
+  for (std::size_t r = 0; r < mean.size(); ++r) {
+    const T* row = x.data() + r * n;
+    const auto length = static_cast<std::int64_t>(n);
+    const T m = contiguous_sum<T>(length, [&](std::int64_t i) { return row[i]; }) / count;
+    const T variance =
+        contiguous_sum<T>(length, [&](std::int64_t i) { return (row[i] - m) * (row[i] - m); }) /
+        count;
+    mean[r] = m;
+    rstd[r] = 1 / std::sqrt(variance + static_cast<T>(eps));
+    for (std::size_t i = 0; i < n; ++i) {
+      const T normal = (row[i] - m) * rstd[r];
+      y[r * n + i] = (weight.empty() ? normal : normal * weight[i]) + (bias.empty() ? 0 : bias[i]);
+    }
+  }
+}
+
+template <class T>
+void layer_norm_backward_oracle(std::span<const T> dy, std::span<const T> x,
+                                std::span<const T> weight, std::span<const T> mean,
+                                std::span<const T> rstd, std::span<T> dx, std::span<T> dweight,
+                                std::span<T> dbias) {
+  const std::size_t rows = mean.size();
+  const std::size_t n = std::max({dweight.size(), dbias.size(), rows == 0 ? 0 : x.size() / rows});
+  const auto xhat = [&](std::size_t r, std::size_t i) {
+    return (x[r * n + i] - mean[r]) * rstd[r];
+  };
+  const auto scaled = [&](std::size_t r, std::size_t i) {
+    return weight.empty() ? dy[r * n + i] : dy[r * n + i] * weight[i];
+  };
+  for (std::size_t r = 0; r < rows && !dx.empty(); ++r) {
+    T sum = 0, dot = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      sum += scaled(r, i);
+      dot += scaled(r, i) * xhat(r, i);
+    }
+    sum /= static_cast<T>(n);
+    dot /= static_cast<T>(n);
+    for (std::size_t i = 0; i < n; ++i)
+      dx[r * n + i] = (scaled(r, i) - sum - xhat(r, i) * dot) * rstd[r];
+  }
+  const auto height = static_cast<std::int64_t>(rows), width = static_cast<std::int64_t>(n);
+  const auto at = [](std::int64_t i) { return static_cast<std::size_t>(i); };
+  if (!dweight.empty())
+    column_sums<T>(
+        height, width,
+        [&](std::int64_t r, std::int64_t i) { return dy[at(r) * n + at(i)] * xhat(at(r), at(i)); },
+        dweight.data());
+  if (!dbias.empty())
+    column_sums<T>(
+        height, width, [&](std::int64_t r, std::int64_t i) { return dy[at(r) * n + at(i)]; },
+        dbias.data());
+}
+
+}  // namespace
+
+void layer_norm(std::span<const float> x, std::span<const float> weight,
+                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
+                std::span<float> rstd) {
+  mode() == Mode::fast ? fast::layer_norm(x, weight, bias, eps, y, mean, rstd)
+                       : layer_norm_oracle(x, weight, bias, eps, y, mean, rstd);
+}
+void layer_norm(std::span<const double> x, std::span<const double> weight,
+                std::span<const double> bias, double eps, std::span<double> y,
+                std::span<double> mean, std::span<double> rstd) {
+  layer_norm_oracle(x, weight, bias, eps, y, mean, rstd);
+}
+void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
+                         std::span<const float> weight, std::span<const float> mean,
+                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
+                         std::span<float> dbias) {
+  mode() == Mode::fast ? fast::layer_norm_backward(dy, x, weight, mean, rstd, dx, dweight, dbias)
+                       : layer_norm_backward_oracle(dy, x, weight, mean, rstd, dx, dweight, dbias);
+}
+void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
+                         std::span<const double> weight, std::span<const double> mean,
+                         std::span<const double> rstd, std::span<double> dx,
+                         std::span<double> dweight, std::span<double> dbias) {
+  layer_norm_backward_oracle(dy, x, weight, mean, rstd, dx, dweight, dbias);
+}
+
+}  // namespace ringsmith::kernels::cpu

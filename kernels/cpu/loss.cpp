@@ -1,0 +1,155 @@
+#include "kernels/loss.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "kernels/cpu/cascade.hpp"
+#include "kernels/mode.hpp"
+#include "kernels/softmax.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+void check_targets(const char* op, const Targets& targets) {
+  for (std::size_t i = 0; i < targets.index.size(); ++i) {
+    const std::int64_t t = targets.index[i];
+    require(t == targets.ignore_index || (t >= 0 && t < targets.classes),
+            std::string(op) + ": target " + std::to_string(t) + " of row " + std::to_string(i) +
+                " is outside [0, " + std::to_string(targets.classes) +
+                ") and is not ignore_index (" + std::to_string(targets.ignore_index) + ")");
+  }
+}
+
+namespace {
+
+std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
+
+template <class T>
+T grad_of(std::span<const T> grads, std::size_t i) {
+  return grads.size() == 1 ? grads[0] : grads[i];
+}
+
+template <class T>
+void nll_rows_oracle(std::span<const T> log_probs, const Targets& t, std::span<T> losses) {
+  const T keep = static_cast<T>(1 - t.smoothing);
+  const T spread = static_cast<T>(t.smoothing / static_cast<double>(t.classes));
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const T* row = log_probs.data() + i * at(t.classes);
+    if (t.index[i] == t.ignore_index) {
+      losses[i] = 0;
+      continue;
+    }
+    losses[i] = -row[t.index[i]];
+    if (t.smoothing == 0) continue;
+    T sum = 0;
+    for (std::int64_t j = 0; j < t.classes; ++j) sum -= row[j];
+    losses[i] = keep * losses[i] + spread * sum;
+  }
+}
+
+template <class T>
+LossSum<T> loss_total_of(std::span<const T> losses, const Targets& t) {
+  LossSum<T> total;
+  const auto skip = [&](std::int64_t i) { return t.index[at(i)] == t.ignore_index; };
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    total.counted += skip(static_cast<std::int64_t>(i)) ? 0 : 1;
+  total.sum = loss_sum<T>(
+      static_cast<std::int64_t>(losses.size()), [&](std::int64_t i) { return losses[at(i)]; },
+      skip);
+  return total;
+}
+
+// One row of d loss / d log_probs.
+template <class T>
+void nll_row_backward(const Targets& t, std::size_t i, T grad, T* row) {
+  if (t.index[i] == t.ignore_index) {
+    std::fill(row, row + t.classes, T{});
+    return;
+  }
+  const T spread = static_cast<T>(t.smoothing / static_cast<double>(t.classes));
+  const T keep = static_cast<T>(1 - t.smoothing);
+  std::fill(row, row + t.classes, t.smoothing == 0 ? T{} : -(spread * grad));
+  row[t.index[i]] += -(keep * grad);
+}
+
+template <class T>
+void nll_backward_oracle(const Targets& t, std::span<const T> row_grad, std::span<T> dlog_probs) {
+  for (std::size_t i = 0; i < t.index.size(); ++i)
+    nll_row_backward(t, i, grad_of(row_grad, i), dlog_probs.data() + i * at(t.classes));
+}
+
+template <class T>
+void cross_entropy_backward_oracle(std::span<const T> log_probs, const Targets& t,
+                                   std::span<const T> row_grad, std::span<T> dx) {
+  nll_backward_oracle(t, row_grad, dx);
+  const auto rows = static_cast<std::int64_t>(t.index.size());
+  log_softmax_backward(std::span<const T>(dx), log_probs, dx, {rows, t.classes, 1});
+}
+
+template <class T>
+T squared_error_oracle(std::span<const T> x, std::span<const T> y) {
+  return contiguous_sum<T>(static_cast<std::int64_t>(x.size()), [&](std::int64_t i) {
+    const T d = x[at(i)] - y[at(i)];
+    return d * d;
+  });
+}
+
+template <class T>
+void squared_error_backward_of(std::span<const T> x, std::span<const T> y, T factor,
+                               std::span<const T> grad, std::span<T> dx, std::span<T> dy) {
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const T d = (factor * (x[i] - y[i])) * grad_of(grad, i);
+    if (!dx.empty()) dx[i] = d;
+    if (!dy.empty()) dy[i] = -d;
+  }
+}
+
+}  // namespace
+
+void nll_rows(std::span<const float> log_probs, const Targets& t, std::span<float> losses) {
+  nll_rows_oracle(log_probs, t, losses);
+}
+void nll_rows(std::span<const double> log_probs, const Targets& t, std::span<double> losses) {
+  nll_rows_oracle(log_probs, t, losses);
+}
+LossSum<float> loss_total(std::span<const float> losses, const Targets& t) {
+  return loss_total_of(losses, t);
+}
+LossSum<double> loss_total(std::span<const double> losses, const Targets& t) {
+  return loss_total_of(losses, t);
+}
+void nll_backward(const Targets& t, std::span<const float> row_grad, std::span<float> dlog_probs) {
+  nll_backward_oracle(t, row_grad, dlog_probs);
+}
+void nll_backward(const Targets& t, std::span<const double> row_grad,
+                  std::span<double> dlog_probs) {
+  nll_backward_oracle(t, row_grad, dlog_probs);
+}
+void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
+                            std::span<const float> row_grad, std::span<float> dx) {
+  mode() == Mode::fast ? fast::cross_entropy_backward(log_probs, t, row_grad, dx)
+                       : cross_entropy_backward_oracle(log_probs, t, row_grad, dx);
+}
+void cross_entropy_backward(std::span<const double> log_probs, const Targets& t,
+                            std::span<const double> row_grad, std::span<double> dx) {
+  cross_entropy_backward_oracle(log_probs, t, row_grad, dx);
+}
+float squared_error(std::span<const float> x, std::span<const float> y) {
+  return mode() == Mode::fast ? fast::squared_error(x, y) : squared_error_oracle(x, y);
+}
+double squared_error(std::span<const double> x, std::span<const double> y) {
+  return squared_error_oracle(x, y);
+}
+void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
+                            std::span<const float> grad, std::span<float> dx, std::span<float> dy) {
+  squared_error_backward_of(x, y, factor, grad, dx, dy);
+}
+void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,
+                            std::span<const double> grad, std::span<double> dx,
+                            std::span<double> dy) {
+  squared_error_backward_of(x, y, factor, grad, dx, dy);
+}
+
+}  // namespace ringsmith::kernels::cpu

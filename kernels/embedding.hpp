@@ -1,0 +1,24 @@
+// Rows of a table by number, and the way back: the gradient of a row is the sum over its uses.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels::cpu {
+
+// Throws UsageError naming the position and value of the first index outside [0, rows).
+void check_indices(const char* op, std::span<const std::int64_t> index, std::int64_t rows);
+
+// out[i] = weight[index[i]], rows of `dim` elements.
+void embedding(std::span<const float> weight, std::int64_t dim, std::span<const std::int64_t> index,
+               std::span<float> out);
+void embedding(std::span<const double> weight, std::int64_t dim,
+               std::span<const std::int64_t> index, std::span<double> out);
+
+// dweight[index[i]] += dy[i], in the order of i. Adds to what dweight holds.
+void embedding_backward(std::span<const float> dy, std::int64_t dim,
+                        std::span<const std::int64_t> index, std::span<float> dweight);
+void embedding_backward(std::span<const double> dy, std::int64_t dim,
+                        std::span<const std::int64_t> index, std::span<double> dweight);
+
+}  // namespace ringsmith::kernels::cpu

@@ -1,0 +1,67 @@
+// Losses over a batch of n rows: negative log-likelihood, cross entropy, mean squared error.
+//
+//   loss_i = (1 - s) (-log p_i[target_i]) + s / classes * sum_j (-log p_i[j])    s = label
+//   smoothing d loss_i / d x_ij = p_ij - (1 - s) [j = target_i] - s / classes              through
+//   log_softmax
+//
+// Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
+// batch follows PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes: it is short.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace ringsmith::kernels::cpu {
+
+struct Targets {
+  std::span<const std::int64_t> index;  // n, each in [0, classes) or ignore_index
+  std::int64_t classes = 0;
+  std::int64_t ignore_index = -100;
+  double smoothing = 0;
+};
+
+// Throws UsageError naming the operation, the row and the value of the first target out of range.
+void check_targets(const char* op, const Targets& targets);
+
+// losses[i] from log_probs (n, classes).
+void nll_rows(std::span<const float> log_probs, const Targets& targets, std::span<float> losses);
+void nll_rows(std::span<const double> log_probs, const Targets& targets, std::span<double> losses);
+
+template <class T>
+struct LossSum {
+  T sum = 0;
+  std::int64_t counted = 0;  // rows that are not ignored
+};
+LossSum<float> loss_total(std::span<const float> losses, const Targets& targets);
+LossSum<double> loss_total(std::span<const double> losses, const Targets& targets);
+
+// The gradient with respect to log_probs, given that of each row's loss: row_grad has n elements,
+// or one that holds for all rows.
+void nll_backward(const Targets& targets, std::span<const float> row_grad,
+                  std::span<float> dlog_probs);
+void nll_backward(const Targets& targets, std::span<const double> row_grad,
+                  std::span<double> dlog_probs);
+
+// The same through log_softmax: the gradient with respect to the logits.
+void cross_entropy_backward(std::span<const float> log_probs, const Targets& targets,
+                            std::span<const float> row_grad, std::span<float> dx);
+void cross_entropy_backward(std::span<const double> log_probs, const Targets& targets,
+                            std::span<const double> row_grad, std::span<double> dx);
+
+// Sum of (x - y)^2, in the order of PyTorch's sum() in the oracle.
+[[nodiscard]] float squared_error(std::span<const float> x, std::span<const float> y);
+[[nodiscard]] double squared_error(std::span<const double> x, std::span<const double> y);
+// dx = (factor (x - y)) grad, dy = -dx; grad has n elements or one; dx or dy may be empty.
+void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
+                            std::span<const float> grad, std::span<float> dx, std::span<float> dy);
+void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,
+                            std::span<const double> grad, std::span<double> dx,
+                            std::span<double> dy);
+
+namespace fast {
+void cross_entropy_backward(std::span<const float> log_probs, const Targets& targets,
+                            std::span<const float> row_grad, std::span<float> dx);
+float squared_error(std::span<const float> x, std::span<const float> y);
+}  // namespace fast
+
+}  // namespace ringsmith::kernels::cpu
