@@ -1,0 +1,35 @@
+// How ranks find each other before they can talk: rank, size, and an exchange of small records.
+//
+// Whoever started the processes knows them (mpirun, a launcher, a test); the group needs only this
+// much of it. No data of a collective ever goes through a bootstrap.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith::comm {
+
+class Bootstrap {
+ public:
+  virtual ~Bootstrap() = default;
+  [[nodiscard]] virtual int rank() const = 0;
+  [[nodiscard]] virtual int size() const = 0;
+  // Every rank gives one record (up to 4 KiB) and gets those of all ranks, in rank order.
+  // Collective.
+  [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
+  // The group is broken: peers may be gone, so leaving must not wait for them.
+  virtual void abandon() {}
+};
+
+// Open MPI's, when mpirun started this process; else the process alone.
+[[nodiscard]] std::shared_ptr<Bootstrap> detect_bootstrap();
+
+// The seam for launchers and tests: a group over any bootstrap. Collective over its ranks, which
+// must share a host.
+[[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
+                                                               GroupOptions options = {});
+
+}  // namespace ringsmith::comm

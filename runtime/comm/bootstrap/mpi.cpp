@@ -1,0 +1,75 @@
+#include "runtime/comm/bootstrap/mpi.hpp"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <mpi.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/self.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+std::atomic<bool> abandoned{false};
+
+void check(int code, const char* call) {
+  if (code != MPI_SUCCESS)
+    throw CommError(std::string(call) + " failed with code " + std::to_string(code));
+}
+
+// glibc's on_exit, not atexit: the handler must know the exit status.
+void leave_mpi(int status, void*) {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) return;
+  if (status == 0 && !abandoned) {
+    MPI_Finalize();
+    return;
+  }
+  std::fflush(nullptr);
+  _exit(status);
+}
+
+}  // namespace
+
+bool started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
+
+MpiBootstrap::MpiBootstrap() {
+  int initialized = 0;
+  MPI_Initialized(&initialized);
+  if (initialized == 0) {
+    int provided = 0;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    on_exit(leave_mpi, nullptr);
+  }
+  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
+  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+}
+
+std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
+  constexpr std::size_t kRecord = 4096;  // bytes, with the terminating zero
+  require(record.size() < kRecord,
+          "bootstrap record of " + std::to_string(record.size()) + " bytes: at most 4095 fit");
+  std::string mine = record;
+  mine.resize(kRecord, '\0');
+  std::string all(kRecord * static_cast<std::size_t>(size_), '\0');
+  check(
+      MPI_Allgather(mine.data(), kRecord, MPI_BYTE, all.data(), kRecord, MPI_BYTE, MPI_COMM_WORLD),
+      "MPI_Allgather");
+  std::vector<std::string> records;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r)
+    records.emplace_back(all.c_str() + r * kRecord);
+  return records;
+}
+
+void MpiBootstrap::abandon() { abandoned = true; }
+
+std::shared_ptr<Bootstrap> detect_bootstrap() {
+  if (started_by_mpirun()) return std::make_shared<MpiBootstrap>();
+  return std::make_shared<SelfBootstrap>();
+}
+
+}  // namespace ringsmith::comm

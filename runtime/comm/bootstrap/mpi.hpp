@@ -1,0 +1,26 @@
+// Open MPI as a telephone book: rank, size, and one exchange of records. No data goes through it.
+#pragma once
+
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+
+namespace ringsmith::comm {
+
+// Was this process started by Open MPI's mpirun?
+[[nodiscard]] bool started_by_mpirun();
+
+// Initialises MPI unless the program has done so. At exit, MPI is finalised if all went well; after
+// an error the process ends without: MPI_Finalize would wait for peers that may never come.
+class MpiBootstrap : public Bootstrap {
+ public:
+  MpiBootstrap();
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
+  void abandon() override;
+
+ private:
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace ringsmith::comm

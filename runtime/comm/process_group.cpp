@@ -1,0 +1,47 @@
+#include "runtime/comm/process_group.hpp"
+
+#include <array>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/group.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
+constexpr std::array<std::string_view, 5> kAlgorithms{"automatic", "ring", "gloo_ring", "direct",
+                                                      "tree"};
+
+template <class Enum, std::size_t n>
+Enum parse(const std::array<std::string_view, n>& names, std::string_view name, const char* what) {
+  std::string choices;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+    choices += (i == 0 ? "" : i + 1 == n ? " or " : ", ") + std::string(names[i]);
+  }
+  throw UsageError("unknown " + std::string(what) + " '" + std::string(name) + "': use " + choices);
+}
+
+}  // namespace
+
+std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
+std::string_view name_of(Algorithm a) { return kAlgorithms.at(static_cast<std::size_t>(a)); }
+
+ReduceOp parse_reduce_op(std::string_view name) {
+  return parse<ReduceOp>(kReduceOps, name, "reduction");
+}
+Algorithm parse_algorithm(std::string_view name) {
+  return parse<Algorithm>(kAlgorithms, name, "algorithm");
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
+                                                 GroupOptions options) {
+  return std::make_shared<HostGroup>(std::move(bootstrap), options);
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options) {
+  return init_process_group(detect_bootstrap(), options);
+}
+
+}  // namespace ringsmith::comm

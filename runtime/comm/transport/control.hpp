@@ -1,0 +1,66 @@
+// What one rank writes and all ranks of the host read: the first pages of its segment.
+//
+// Counters only grow and are never reset. Each is written by one rank only and lies on a cache line
+// of its own (two lines, because CPUs fetch lines in pairs), so that polling one disturbs nobody.
+// Fields of a record are relaxed atomics; the counter stored last, with release, publishes them.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ringsmith::comm {
+
+constexpr std::size_t kLine = 128;  // bytes
+constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
+constexpr std::size_t kFailureText = 1536;  // bytes
+
+// "I am in this call": one entry of the roll call that opens every collective. Two of them take
+// turns; a rank can be one round ahead of the others, never two.
+struct alignas(64) Arrival {
+  std::atomic<std::uint64_t> round{0};  // published last
+  std::atomic<std::uint64_t> call{0};   // Call::pack()
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::uint64_t> input{0};   // offsets of the buffers in the rank's segment, bytes, or
+  std::atomic<std::uint64_t> output{0};  // kNotShared
+};
+
+// Sleeping and waking. A waiter that has waited long says so in `sleeping`, looks once more, and
+// sleeps on `rings`; whoever publishes a counter looks at `sleeping` (no system call when 0).
+struct alignas(kLine) Doorbell {
+  std::atomic<std::uint32_t> sleeping{0};
+  std::atomic<std::uint32_t> rings{0};
+};
+
+// For the error messages of the others: what this rank is doing.
+struct alignas(kLine) Board {
+  std::atomic<std::uint64_t> call{0};
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::int64_t> step{-1};
+  std::atomic<std::int32_t> waits_for{-1};  // rank, or -1: not waiting
+  std::atomic<std::uint32_t> busy{0};       // inside a call
+  std::atomic<std::uint32_t> left{0};       // the group was destroyed, in good order
+};
+
+enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other };
+
+// The first failure this rank met, for ranks that would otherwise wait for it in vain.
+struct alignas(kLine) Failure {
+  std::atomic<FailureKind> kind{FailureKind::none};  // published last
+  std::atomic<std::int32_t> culprit{-1};
+  std::atomic<char> text[kFailureText]{};
+};
+
+struct Control {
+  alignas(kLine) Arrival arrivals[2];
+  alignas(kLine) std::atomic<std::uint64_t> progress{0};
+  Doorbell bell;
+  Board board;
+  Failure failure;
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
+
+}  // namespace ringsmith::comm

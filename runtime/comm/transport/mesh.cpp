@@ -1,0 +1,186 @@
+#include "runtime/comm/transport/mesh.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <poll.h>
+#include <random>
+#include <sched.h>
+#include <sstream>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+  throw CommError("connecting the ranks of this host: " + what + ": " + std::strerror(errno));
+}
+
+std::string first_word(const char* path) {
+  std::string word;
+  std::ifstream(path) >> word;
+  return word;
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Two processes with the same identity can reach each other by an abstract Unix socket.
+std::string host_identity() {
+  std::array<char, 64> netns{};
+  if (readlink("/proc/self/ns/net", netns.data(), netns.size() - 1) < 0) netns[0] = '?';
+  return first_word("/proc/sys/kernel/random/boot_id") + netns.data();
+}
+
+std::string allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  std::string cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) cpus += CPU_ISSET(cpu, &set) ? '1' : '0';
+  while (cpus.size() > 1 && cpus.back() == '0') cpus.pop_back();
+  return cpus;
+}
+
+// The abstract namespace: the address is a name that starts with a zero byte and has no file.
+socklen_t make_address(const std::string& name, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+std::string random_name() {
+  std::random_device random;
+  std::ostringstream name;
+  name << "ringsmith-" << std::hex << random() << random() << random();
+  return name.str();
+}
+
+void await_readable(int fd, std::chrono::milliseconds timeout, const char* what) {
+  pollfd entry{fd, POLLIN, 0};
+  const int n = poll(&entry, 1, static_cast<int>(timeout.count()));
+  if (n == 0) throw TimeoutError(std::string("connecting the ranks of this host: ") + what);
+  if (n < 0) fail("poll");
+}
+
+// One byte or more must accompany a descriptor: the sender's rank.
+void send_hello(int socket, int rank, int fd) {
+  iovec data{&rank, sizeof rank};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fd)> space{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof fd);
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof rank)) fail("sendmsg");
+}
+
+std::pair<int, Descriptor> receive_hello(int socket, std::chrono::milliseconds timeout) {
+  await_readable(socket, timeout, "no greeting came from a peer before the deadline");
+  int rank = -1;
+  iovec data{&rank, sizeof rank};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = space.data();
+  message.msg_controllen = space.size();
+  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof rank))
+    fail("recvmsg");
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS)
+    throw CommError("connecting the ranks of this host: a greeting came without memory");
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  return {rank, Descriptor(fd)};
+}
+
+struct Record {
+  std::string identity, host, address, cpus;
+  pid_t pid = 0;
+
+  [[nodiscard]] std::string str() const {
+    return identity + ' ' + host + ' ' + address + ' ' + std::to_string(pid) + ' ' + cpus;
+  }
+  static Record parse(const std::string& text) {
+    Record r;
+    std::istringstream in(text);
+    if (!(in >> r.identity >> r.host >> r.address >> r.pid >> r.cpus))
+      throw CommError("corrupt bootstrap record '" + text + "'");
+    return r;
+  }
+};
+
+}  // namespace
+
+std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
+                                   std::chrono::milliseconds timeout) {
+  const int rank = bootstrap.rank(), world = bootstrap.size();
+  const Record mine{host_identity(), host_name(), random_name(), allowed_cpus(), getpid()};
+  sockaddr_un address{};
+  socklen_t length = make_address(mine.address, address);
+  const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!listener.valid()) fail("socket");
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) fail("bind");
+  if (listen(listener.get(), world) != 0) fail("listen");
+
+  const std::vector<std::string> records = bootstrap.all_gather(mine.str());
+  std::vector<PeerLink> links(records.size());
+  for (int r = 0; r < world; ++r) {
+    const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
+    if (theirs.identity != mine.identity)
+      throw UsageError("rank " + std::to_string(rank) + " is on host " + mine.host + " and rank " +
+                       std::to_string(r) + " on " + theirs.host +
+                       ": shared memory does not reach across hosts or network namespaces; start "
+                       "all ranks on one host");
+    PeerLink& link = links[static_cast<std::size_t>(r)];
+    link.pid = theirs.pid;
+    link.cpus = theirs.cpus;
+    if (r >= rank) continue;
+    // Connecting does not wait for accept(): the listener's queue holds all ranks.
+    link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    length = make_address(theirs.address, address);
+    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+      fail("connect to rank " + std::to_string(r));
+    send_hello(link.socket.get(), rank, memory.get());
+  }
+  for (int n = rank + 1; n < world; ++n) {
+    await_readable(listener.get(), timeout, "a peer did not connect before the deadline");
+    Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!socket.valid()) fail("accept");
+    auto [peer, file] = receive_hello(socket.get(), timeout);
+    if (peer <= rank || peer >= world)
+      throw CommError("connecting the ranks of this host: a stranger called itself rank " +
+                      std::to_string(peer));
+    send_hello(socket.get(), rank, memory.get());
+    PeerLink& link = links[static_cast<std::size_t>(peer)];
+    link.socket = std::move(socket);
+    link.memory = std::move(file);
+  }
+  for (int r = 0; r < rank; ++r) {
+    PeerLink& link = links[static_cast<std::size_t>(r)];
+    link.memory = receive_hello(link.socket.get(), timeout).second;
+  }
+  return links;
+}
+
+bool hung_up(const Descriptor& socket) {
+  pollfd entry{socket.get(), POLLRDHUP, 0};
+  return poll(&entry, 1, 0) > 0;
+}
+
+}  // namespace ringsmith::comm

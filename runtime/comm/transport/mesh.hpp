@@ -1,0 +1,30 @@
+// A Unix socket between every two ranks of a host. It carries the descriptor of each rank's shared
+// memory once, and then nothing: it stays open because the kernel closes it when the process at its
+// other end dies, which is how a dead peer is noticed, whatever killed it.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::comm {
+
+struct PeerLink {
+  Descriptor socket;  // invalid for the rank itself
+  Descriptor memory;  // the peer's memfd
+  pid_t pid = 0;
+  std::string cpus;  // CPUs the peer may run on, as a string of 0 and 1
+};
+
+// Connects all ranks and exchanges their memory. Collective. UsageError if a rank is on another
+// host (or in another network namespace), where a Unix socket cannot reach it.
+[[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
+                                                 std::chrono::milliseconds timeout);
+
+// Has the other end gone? Never blocks.
+[[nodiscard]] bool hung_up(const Descriptor& socket);
+
+}  // namespace ringsmith::comm

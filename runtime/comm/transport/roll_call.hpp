@@ -1,0 +1,40 @@
+// The roll call: every rank says which call it is in, and goes on when all others are in the same.
+//
+// It is a barrier that carries the fingerprint, so that a mismatch is found before any data moves,
+// by every rank, with both calls at hand. Rounds are numbered from 1 and never reset. A rank that
+// has completed round g knows that everybody has entered g, hence left g - 1: staging memory that
+// alternates between two halves by the round's parity needs no other protection.
+#pragma once
+
+#include "runtime/comm/transport/host.hpp"
+
+namespace ringsmith::comm {
+
+class RollCall {
+ public:
+  explicit RollCall(Host& host) : host_(host) {}
+
+  // The round that answer() will open. Data for it may be staged now.
+  [[nodiscard]] std::uint64_t next() const { return round_ + 1; }
+
+  // "Here": publishes the call, and with it everything this rank has staged. Offsets of the call's
+  // buffers in the segment, or kNotShared.
+  void answer(const Call& call, std::uint64_t sequence, std::uint64_t input = kNotShared,
+              std::uint64_t output = kNotShared);
+  // Waits for all others. MismatchError if one of them is in another call.
+  void await_all();
+
+  // What rank r said in the current round.
+  [[nodiscard]] const Arrival& arrival(int r) const {
+    return host_.control(r).arrivals[round_ % 2];
+  }
+
+ private:
+  [[nodiscard]] bool differs(int r) const;
+  [[noreturn]] void report_mismatch();
+
+  Host& host_;
+  std::uint64_t round_ = 0;
+};
+
+}  // namespace ringsmith::comm

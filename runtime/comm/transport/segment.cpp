@@ -1,0 +1,86 @@
+#include "runtime/comm/transport/segment.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <map>
+#include <mutex>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+// What this process has mapped, by device and inode of the anonymous file.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Segment>> mapped;
+};
+
+Registry& registry() {
+  static auto* const r = new Registry;  // outlives every segment, also those freed at exit
+  return *r;
+}
+
+[[noreturn]] void fail(const std::string& what) {
+  throw CommError("shared memory: " + what + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+Segment::Segment(Descriptor file, std::byte* data, Bytes size)
+    : file_(std::move(file)), data_(data), size_(size) {}
+
+Segment::~Segment() { munmap(data_, size_.value); }
+
+std::shared_ptr<Segment> Segment::map(Descriptor file) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) fail("fstat");
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  auto& entry = all.mapped[{status.st_dev, status.st_ino}];
+  if (auto known = entry.lock()) return known;
+  const Bytes size(static_cast<std::size_t>(status.st_size));
+  void* const data =
+      mmap(nullptr, size.value, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
+  if (data == MAP_FAILED) fail("mapping " + std::to_string(size.value >> 20) + " MiB");
+  auto segment =
+      std::shared_ptr<Segment>(new Segment(std::move(file), static_cast<std::byte*>(data), size));
+  entry = segment;
+  return segment;
+}
+
+std::shared_ptr<Segment> Segment::create(Bytes size) {
+  Descriptor file(memfd_create("ringsmith", MFD_CLOEXEC));
+  if (!file.valid()) fail("memfd_create");
+  if (ftruncate(file.get(), static_cast<off_t>(size.value)) != 0)
+    fail("reserving " + std::to_string(size.value >> 20) + " MiB");
+  return map(std::move(file));
+}
+
+std::shared_ptr<Segment> Segment::open(Descriptor file) { return map(std::move(file)); }
+
+void Segment::commit(Bytes offset, Bytes size) {
+  if (size.value == 0) return;
+  const int code = posix_fallocate(file_.get(), static_cast<off_t>(offset.value),
+                                   static_cast<off_t>(size.value));
+  if (code == 0) return;
+  errno = code;
+  fail("no memory for " + std::to_string((size.value + (1 << 20) - 1) >> 20) +
+       " MiB of communication memory");
+}
+
+void Segment::release(Bytes offset, Bytes size) {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t begin = (offset.value + kPage - 1) / kPage * kPage;
+  const std::size_t end = (offset.value + size.value) / kPage * kPage;
+  if (begin < end)
+    fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+              static_cast<off_t>(end - begin));
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,43 @@
+// Shared memory without a name: an anonymous file (memfd) that lives as long as somebody holds it.
+// Nothing appears in /dev/shm or /tmp, so nothing is left there by kill -9, and Docker's limit of
+// 64 MB on /dev/shm does not apply.
+//
+// A segment is sparse: its size is reserved address space, and memory is used only for what has
+// been committed or touched. One process maps a segment once: opening it again, or opening one's
+// own (ranks that are threads of one process), gives the same pointer.
+#pragma once
+
+#include <memory>
+
+#include "runtime/base/units.hpp"
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::comm {
+
+class Segment {
+ public:
+  static std::shared_ptr<Segment> create(Bytes size);
+  static std::shared_ptr<Segment> open(Descriptor file);
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+  ~Segment();
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] Bytes size() const { return size_; }
+  [[nodiscard]] const Descriptor& file() const { return file_; }
+
+  // Makes sure that memory for this range exists. CommError with the sizes if it does not, where
+  // touching the range would have ended in SIGBUS.
+  void commit(Bytes offset, Bytes size);
+  // Gives the memory of the whole pages in this range back; it reads as zero afterwards.
+  void release(Bytes offset, Bytes size);
+
+ private:
+  Segment(Descriptor file, std::byte* data, Bytes size);
+  static std::shared_ptr<Segment> map(Descriptor file);
+  Descriptor file_;
+  std::byte* data_;
+  Bytes size_;
+};
+
+}  // namespace ringsmith::comm

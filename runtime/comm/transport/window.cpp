@@ -1,0 +1,152 @@
+#include "runtime/comm/transport/window.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace ringsmith::comm {
+
+Arithmetic::Arithmetic(ReduceOp op, int world) {
+  switch (op) {
+    case ReduceOp::avg:
+      scaled = true;
+      scale = 1.0 / world;
+      break;
+    case ReduceOp::sum:
+      break;
+    case ReduceOp::prod:
+      reduction = kernels::Reduction::prod;
+      break;
+    case ReduceOp::min:
+      reduction = kernels::Reduction::min;
+      break;
+    case ReduceOp::max:
+      reduction = kernels::Reduction::max;
+      break;
+  }
+}
+
+namespace {
+
+// One block of a collective, elements [at, at + n) of every part. A part is what one rank gives to
+// or takes from one other; all_reduce, broadcast and reduce have a single part.
+class Block {
+ public:
+  Block(Host& host, RollCall& roll_call, const Transfer& transfer, std::size_t part_elements,
+        std::size_t at, std::size_t n)
+      : host_(host),
+        t_(transfer),
+        round_(roll_call.next()),
+        width_(size_of(transfer.call.dtype)),
+        part_(part_elements * width_),
+        at_(at * width_),
+        bytes_(n * width_),
+        n_(n) {}
+
+  void stage() {
+    const bool root = host_.rank() == t_.call.root;
+    switch (t_.call.op) {
+      case Op::all_reduce:
+      case Op::reduce:
+      case Op::all_gather:
+      case Op::gather:
+        return stage_part(0);
+      case Op::broadcast:
+        if (root) stage_part(0);
+        return;
+      case Op::scatter:
+        if (root) stage_all();
+        return;
+      case Op::reduce_scatter:
+      case Op::all_to_all:
+        return stage_all();
+      default:
+        return;
+    }
+  }
+
+  void take() {
+    const int me = host_.rank(), world = host_.size();
+    const bool root = me == t_.call.root;
+    switch (t_.call.op) {
+      case Op::all_reduce:
+        return reduce_into(0, 0);
+      case Op::reduce:
+        if (root) reduce_into(0, 0);
+        return;
+      case Op::reduce_scatter:
+        return reduce_into(me, 0);
+      case Op::all_gather:
+        for (int r = 0; r < world; ++r) copy(r, 0, r);
+        return;
+      case Op::gather:
+        for (int r = 0; r < world && root; ++r) copy(r, 0, r);
+        return;
+      case Op::broadcast:
+        if (!root) copy(t_.call.root, 0, 0);
+        return;
+      case Op::scatter:
+        return copy(t_.call.root, me, 0);
+      case Op::all_to_all:
+        for (int r = 0; r < world; ++r) copy(r, me, r);
+        return;
+      default:
+        return;
+    }
+  }
+
+ private:
+  // Part p of a rank's window starts after p blocks.
+  [[nodiscard]] std::byte* staged(int rank, int part) const {
+    return host_.window(rank, round_) + static_cast<std::size_t>(part) * bytes_;
+  }
+  void stage_part(int part) {
+    std::memcpy(staged(host_.rank(), part),
+                t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_);
+  }
+  void stage_all() {
+    for (int part = 0; part < host_.size(); ++part) stage_part(part);
+  }
+  void copy(int from, int from_part, int to_part) {
+    std::memcpy(t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_,
+                staged(from, from_part), bytes_);
+  }
+  void reduce_into(int from_part, int to_part) {
+    const Arithmetic arithmetic(t_.call.reduction, host_.size());
+    std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
+    const auto world = static_cast<std::size_t>(host_.size());
+    for (std::size_t r = 0; r < world; ++r)
+      sources[r] = {staged(static_cast<int>(r), from_part), arithmetic.scaled};
+    std::byte* const out = t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_;
+    kernels::cpu::reduce(t_.call.dtype, arithmetic.reduction, {sources.data(), world}, {&out, 1},
+                         Elements(n_), arithmetic.scale);
+  }
+
+  Host& host_;
+  const Transfer& t_;
+  std::uint64_t round_;
+  std::size_t width_, part_, at_, bytes_, n_;  // bytes, except n_: elements
+};
+
+}  // namespace
+
+void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer) {
+  const Call& call = transfer.call;
+  const bool many_parts =
+      call.op == Op::reduce_scatter || call.op == Op::scatter || call.op == Op::all_to_all;
+  const std::size_t parts = many_parts ? static_cast<std::size_t>(host.size()) : 1;
+  const std::size_t part_elements =
+      call.op == Op::all_to_all ? call.count / static_cast<std::size_t>(host.size()) : call.count;
+  const std::size_t most = Host::kWindow / size_of(call.dtype) / parts;
+  std::size_t at = 0;
+  do {
+    Block block(host, roll_call, transfer, part_elements, at, std::min(most, part_elements - at));
+    block.stage();
+    roll_call.answer(call, transfer.sequence);
+    roll_call.await_all();
+    block.take();
+    at += most;
+  } while (at < part_elements);
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,16 @@
+#include "tests/multi/group.hpp"
+
+namespace ringsmith::test {
+
+namespace {
+std::shared_ptr<comm::ProcessGroup> the_group;
+}
+
+comm::ProcessGroup& group() {
+  if (!the_group) the_group = comm::init_process_group();
+  return *the_group;
+}
+
+void forget_group() { the_group.reset(); }
+
+}  // namespace ringsmith::test

@@ -1,0 +1,94 @@
+// Catch2 under mpirun: every rank runs the same cases, rank 0 makes one report.
+//
+// Each rank runs the whole session. What the other ranks print is gathered by Open MPI and shown by
+// rank 0 only if that rank failed. A deadline bounds the whole group: a rank that is still running
+// then says in which test case, and ends the job.
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <mpi.h>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+#define CATCH_CONFIG_RUNNER
+#include "tests/multi/group.hpp"
+#include "tests/support/catch.hpp"
+
+#if __has_include(<catch2/reporters/catch_reporter_event_listener.hpp>)
+#include <catch2/reporters/catch_reporter_event_listener.hpp>
+#include <catch2/reporters/catch_reporter_registrars.hpp>
+using Listener = Catch::EventListenerBase;
+#else
+using Listener = Catch::TestEventListenerBase;
+#endif
+
+namespace {
+
+constexpr int kDeadline = 200;  // seconds, for all cases of one world
+
+int world_rank = 0;
+std::atomic<const char*> current_case{"(none)"};
+std::string case_name;
+
+class NameListener : public Listener {
+ public:
+  using Listener::Listener;
+  void testCaseStarting(const Catch::TestCaseInfo& info) override {
+    case_name = info.name;
+    current_case = case_name.c_str();
+  }
+};
+CATCH_REGISTER_LISTENER(NameListener)
+
+void watch() {
+  for (int second = 0; second < kDeadline; ++second) sleep(1);
+  std::fprintf(stderr, "rank %d: still in test case '%s' after %d s\n", world_rank,
+               current_case.load(), kDeadline);
+  std::fflush(stderr);
+  _exit(124);
+}
+
+// The reports of the failing ranks, one after the other, on rank 0.
+void gather_reports(const std::string& report, int failures) {
+  int world = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (world_rank != 0) {
+    const int length = failures != 0 ? static_cast<int>(report.size()) : 0;
+    MPI_Send(&length, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+    if (length > 0) MPI_Send(report.data(), length, MPI_CHAR, 0, 1, MPI_COMM_WORLD);
+    return;
+  }
+  for (int r = 1; r < world; ++r) {
+    int length = 0;
+    MPI_Recv(&length, 1, MPI_INT, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    if (length == 0) continue;
+    std::string text(static_cast<std::size_t>(length), ' ');
+    MPI_Recv(text.data(), length, MPI_CHAR, r, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    std::printf("---- rank %d of %d ----\n%s\n", r, world, text.c_str());
+  }
+  std::printf("world %d: ", world);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+  std::thread(watch).detach();
+  std::ostringstream report;
+  auto* const terminal = std::cout.rdbuf();
+  if (world_rank != 0) std::cout.rdbuf(report.rdbuf());
+  int failures = Catch::Session().run(argc, argv);
+  std::cout.rdbuf(terminal);
+  ringsmith::test::forget_group();
+  gather_reports(report.str(), failures);
+  int anywhere = 0;
+  MPI_Allreduce(&failures, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+  if (world_rank == 0) std::printf("%s\n", anywhere == 0 ? "all ranks passed" : "FAILED");
+  MPI_Finalize();
+  return anywhere;
+}
