@@ -1,0 +1,232 @@
+#include "runtime/checkpoint/safetensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "runtime/checkpoint/atomic_file.hpp"
+
+namespace ringsmith {
+namespace {
+
+using Json = nlohmann::json;
+static_assert(std::endian::native == std::endian::little, "the file's byte order is the memory's");
+
+constexpr std::size_t kHeaderAlignment = 8;        // so that the first tensor is aligned
+constexpr std::uint64_t kMaxHeader = 100'000'000;  // the format's own limit, in bytes
+constexpr std::pair<DType, const char*> kDTypes[] = {
+    {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::f16, "F16"}, {DType::bf16, "BF16"},
+    {DType::i64, "I64"}, {DType::i32, "I32"}, {DType::u8, "U8"},   {DType::boolean, "BOOL"}};
+
+const char* format_name(DType dtype) {
+  for (const auto& [d, name] : kDTypes)
+    if (d == dtype) return name;
+  throw Error("corrupt dtype tag");
+}
+
+std::span<std::byte> bytes_of_tensor(const Tensor& t) {
+  const std::size_t size = size_of(t.dtype());
+  return {t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size,
+          static_cast<std::size_t>(t.numel()) * size};
+}
+
+}  // namespace
+
+void save_safetensors(const std::string& path, const StateDict& tensors, const Metadata& metadata) {
+  // Wide elements first: then every tensor is aligned to its element size without gaps.
+  std::vector<std::pair<std::string, Tensor>> order;
+  for (const auto& [name, tensor] : tensors) {
+    require(tensor.defined(), "cannot save '" + name + "': the tensor is undefined");
+    require(name != "__metadata__", "cannot save a tensor under the reserved name '__metadata__'");
+    order.emplace_back(name, tensor.contiguous());
+  }
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+    return size_of(a.second.dtype()) > size_of(b.second.dtype());
+  });
+
+  Json header = Json::object();
+  if (!metadata.empty()) header["__metadata__"] = metadata;
+  std::size_t end = 0;
+  for (const auto& [name, tensor] : order) {
+    const std::size_t begin = std::exchange(end, end + bytes_of_tensor(tensor).size());
+    header[name] = {{"dtype", format_name(tensor.dtype())},
+                    {"shape", tensor.sizes()},
+                    {"data_offsets", {begin, end}}};
+  }
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const Json::exception&) {
+    throw UsageError("cannot write '" + path + "': a name or its metadata is not UTF-8");
+  }
+  text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
+
+  AtomicFile file(path);
+  const std::uint64_t size = text.size();
+  file.write(std::as_bytes(std::span(&size, 1)));
+  file.write(std::as_bytes(std::span(text)));
+  for (const auto& [name, tensor] : order) file.write(bytes_of_tensor(tensor));
+  file.commit();
+}
+
+namespace {
+
+// One entry of the header, checked by itself.
+struct Entry {
+  std::string name;
+  DType dtype = DType::f32;
+  Shape shape;
+  std::uint64_t begin = 0, end = 0;
+};
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path)
+      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
+    if (!file_) fail(std::strerror(errno));
+    std::error_code bad;
+    file_size_ = std::filesystem::file_size(path, bad);
+    if (bad) fail("not a regular file");
+  }
+
+  Checkpoint read() {
+    const Json header = read_header();
+    Checkpoint checkpoint;
+    std::vector<Entry> entries;
+    for (const auto& [name, value] : header.items()) {
+      if (name == "__metadata__")
+        checkpoint.metadata = metadata(value);
+      else
+        entries.push_back(entry(name, value));
+    }
+    std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    std::uint64_t at = 0;
+    for (const Entry& e : entries) {
+      if (e.begin < at) fail("tensor '" + e.name + "' overlaps another");
+      if (e.begin > at) fail("there is a gap before tensor '" + e.name + "'");
+      at = e.end;
+    }
+    if (at > data_size_)
+      fail("truncated: the header promises " + std::to_string(at) + " bytes of data, there are " +
+           std::to_string(data_size_));
+    if (at < data_size_)
+      fail(std::to_string(data_size_ - at) + " bytes after the last tensor belong to none");
+    for (const Entry& e : entries) {
+      const Tensor tensor = Tensor::empty(e.shape, {e.dtype});
+      read_exactly(bytes_of_tensor(tensor));
+      checkpoint.tensors.emplace(e.name, tensor);
+    }
+    return checkpoint;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError("cannot read checkpoint '" + path_ + "': " + what);
+  }
+
+  void read_exactly(std::span<std::byte> out) {
+    if (std::fread(out.data(), 1, out.size(), file_.get()) != out.size())
+      fail("the file ended early; it is truncated or still being written");
+  }
+
+  Json read_header() {
+    if (file_size_ < sizeof(std::uint64_t))
+      fail("truncated: " + std::to_string(file_size_) + " bytes, too short for a safetensors file");
+    std::uint64_t size = 0;
+    read_exactly(std::as_writable_bytes(std::span(&size, 1)));
+    if (size > kMaxHeader)
+      fail("its header claims " + std::to_string(size) + " bytes, more than the format's " +
+           std::to_string(kMaxHeader) + "; is this a safetensors file?");
+    if (size > file_size_ - sizeof size)
+      fail("truncated: its header of " + std::to_string(size) + " bytes is cut off");
+    data_size_ = file_size_ - sizeof size - size;
+    std::string text(size, '\0');
+    read_exactly(std::as_writable_bytes(std::span(text)));
+    if (text.empty() || text.front() != '{') fail("its header is not a JSON object");
+
+    // JSON parsers keep the last of two equal keys; here that would hide a tensor.
+    std::vector<std::set<std::string>> keys;
+    std::string duplicate;
+    const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+      if (event == Json::parse_event_t::object_start) keys.emplace_back();
+      if (event == Json::parse_event_t::object_end) keys.pop_back();
+      if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+        duplicate = value.get<std::string>();
+      return true;
+    };
+    const Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
+    if (header.is_discarded()) fail("its header is not valid JSON");
+    if (!duplicate.empty()) fail("the name '" + duplicate + "' appears twice");
+    return header;
+  }
+
+  Metadata metadata(const Json& value) const {
+    Metadata out;
+    if (!value.is_object()) fail("__metadata__ is not an object");
+    for (const auto& [key, text] : value.items()) {
+      if (!text.is_string()) fail("__metadata__ '" + key + "' is not a string");
+      out[key] = text.get<std::string>();
+    }
+    return out;
+  }
+
+  Entry entry(const std::string& name, const Json& value) const {
+    const auto bad = [&](const std::string& what) { fail("tensor '" + name + "': " + what); };
+    if (!value.is_object()) bad("its entry is not an object");
+    for (const char* field : {"dtype", "shape", "data_offsets"})
+      if (!value.contains(field)) bad(std::string("it has no ") + field);
+    Entry e{name, DType::f32, {}, 0, 0};
+
+    const Json& dtype = value["dtype"];
+    const auto* known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                     [&](const auto& d) { return dtype == d.second; });
+    if (known == std::end(kDTypes)) bad("dtype " + dtype.dump() + " is not supported");
+    e.dtype = known->first;
+
+    std::uint64_t bytes = size_of(e.dtype);
+    if (!value["shape"].is_array()) bad("its shape is not a list");
+    for (const Json& size : value["shape"]) {
+      if (!size.is_number_unsigned()) bad("its shape holds " + size.dump());
+      const auto n = size.get<std::uint64_t>();
+      constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+      if (n > kMost || (n != 0 && bytes > kMost / n)) bad("its shape is too large");
+      bytes *= n;
+      e.shape.push_back(static_cast<std::int64_t>(n));
+    }
+    const Json& offsets = value["data_offsets"];
+    if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+        !offsets[1].is_number_unsigned())
+      bad("its data_offsets are not two numbers");
+    e.begin = offsets[0].get<std::uint64_t>();
+    e.end = offsets[1].get<std::uint64_t>();
+    if (e.begin > e.end || e.end - e.begin != bytes)
+      bad("its data_offsets " + offsets.dump() + " do not span the " + std::to_string(bytes) +
+          " bytes of its shape");
+    return e;
+  }
+
+  std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
+  std::uint64_t file_size_ = 0;
+  std::uint64_t data_size_ = 0;
+};
+
+}  // namespace
+
+Checkpoint load_safetensors(const std::string& path) { return Reader(path).read(); }
+
+}  // namespace ringsmith
