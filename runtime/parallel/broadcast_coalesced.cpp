@@ -16,11 +16,14 @@ class Packer {
   Packer(comm::ProcessGroup& group, int root, Bytes capacity)
       : group_(group), root_(root), staging_(group.allocate(capacity)) {}
 
-  void add(std::byte* data, std::size_t size) {
+  // The tensor must be contiguous and live until flush().
+  void add(const Tensor& tensor) {
+    std::byte* data = data_of(tensor);
+    std::size_t size = size_in_bytes(tensor).value;
     while (size > 0) {
       const std::size_t piece = std::min(size, staging_->size().value - used_);
       if (group_.rank() == root_) std::memcpy(staging_->data() + used_, data, piece);
-      pieces_.push_back({data, piece});
+      pieces_.push_back({&tensor, data, piece});
       used_ += piece;
       data += piece;
       size -= piece;
@@ -33,7 +36,7 @@ class Packer {
     group_.broadcast(comm::Buffer(staging_->data(), Elements(used_), DType::u8), root_);
     const std::byte* from = staging_->data();
     for (const Piece& piece : pieces_) {
-      if (group_.rank() != root_) std::memcpy(piece.data, from, piece.size);
+      if (group_.rank() != root_) unpack(piece, from);
       from += piece.size;
     }
     pieces_.clear();
@@ -42,9 +45,19 @@ class Packer {
 
  private:
   struct Piece {
+    const Tensor* tensor;
     std::byte* data;
     std::size_t size;
   };
+
+  // A tensor that already holds these bytes counts as not written: a constant buffer, saved by a
+  // graph that is still to run backward, stays valid.
+  static void unpack(const Piece& piece, const std::byte* from) {
+    if (std::memcmp(piece.data, from, piece.size) == 0) return;
+    std::memcpy(piece.data, from, piece.size);
+    piece.tensor->bump_version();
+  }
+
   comm::ProcessGroup& group_;
   int root_;
   std::shared_ptr<comm::CommMemory> staging_;
@@ -60,11 +73,9 @@ void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& t
   for (const Tensor& t : tensors) total += size_in_bytes(t);
   if (total == Bytes(0) || group.size() == 1) return;
   Packer packer(group, root, std::min(total, cap));
-  std::vector<Tensor> dense;  // itself, or a row-major copy, which must live until the last flush
-  for (const Tensor& t : tensors) {
-    dense.push_back(t.contiguous());
-    packer.add(data_of(dense.back()), size_in_bytes(t).value);
-  }
+  std::vector<Tensor> dense;  // itself, or a row-major copy
+  for (const Tensor& t : tensors) dense.push_back(t.contiguous());
+  for (const Tensor& t : dense) packer.add(t);
   packer.flush();
   if (group.rank() == root) return;
   for (std::size_t i = 0; i < tensors.size(); ++i)

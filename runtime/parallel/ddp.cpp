@@ -1,0 +1,102 @@
+#include "runtime/parallel/ddp.hpp"
+
+#include <cmath>
+#include <fmt/core.h>
+
+#include "runtime/base/table.hpp"
+#include "runtime/parallel/broadcast_coalesced.hpp"
+#include "runtime/parallel/verify_model.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+Bytes mebibytes(double mib, const char* what) {
+  if (!std::isfinite(mib) || mib <= 0)
+    throw UsageError(fmt::format("{} must be a positive number of MiB, got {}", what, mib));
+  return Bytes(static_cast<std::size_t>(std::ceil(mib * (1 << 20))));
+}
+
+std::string describe_options(const DdpOptions& o) {
+  return fmt::format(
+      "options bucket_cap_mb={} first_bucket_mb={} find_unused_parameters={} broadcast_buffers={} "
+      "op={} algorithm={}",
+      o.bucket_cap_mb, o.first_bucket_mb, o.find_unused_parameters, o.broadcast_buffers,
+      static_cast<int>(o.op), o.algorithm ? static_cast<int>(*o.algorithm) : -1);
+}
+
+}  // namespace
+
+DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
+                                                 const NamedTensors& buffers,
+                                                 std::shared_ptr<comm::ProcessGroup> group,
+                                                 const DdpOptions& options)
+    : group_(std::move(group)), options_(options) {
+  const BucketCaps caps{mebibytes(options.first_bucket_mb, "first_bucket_mb"),
+                        mebibytes(options.bucket_cap_mb, "bucket_cap_mb")};
+  std::vector<std::string> model;
+  std::vector<Tensor> state, trained;
+  for (const auto& [name, tensor] : parameters) {
+    model.push_back(
+        describe_tensor(tensor.requires_grad() ? "parameter" : "frozen parameter", name, tensor));
+    state.push_back(tensor);
+    if (!tensor.requires_grad()) continue;
+    names_.push_back(name);
+    trained.push_back(tensor);
+  }
+  for (const auto& [name, tensor] : buffers) {
+    model.push_back(describe_tensor("buffer", name, tensor));
+    state.push_back(tensor);
+    buffers_.push_back(tensor);
+  }
+  model.push_back(describe_options(options));
+  verify_same_model(*group_, model);
+  if (options.algorithm) group_->set_algorithm(*options.algorithm);
+  broadcast_coalesced(*group_, state, 0);
+  reducer_ = std::make_unique<Reducer>(
+      names_, trained, group_, ReducerOptions{caps, options.find_unused_parameters, options.op});
+}
+
+void DistributedDataParallel::synchronise_buffers() { broadcast_coalesced(*group_, buffers_, 0); }
+
+void DistributedDataParallel::begin_forward() {
+  if (!grad_enabled()) return;
+  reducer_->begin_forward();
+  if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
+}
+
+void DistributedDataParallel::end_forward(const std::vector<Tensor>& outputs) {
+  if (grad_enabled()) reducer_->end_forward(outputs);
+}
+
+std::string DistributedDataParallel::bucket_table() const {
+  Table table({{"bucket"},
+               {"dtype", Table::Align::left},
+               {"KiB"},
+               {"parameters"},
+               {"launched ms"},
+               {"collected ms"},
+               {"members", Table::Align::left}});
+  const BucketPlan& plan = reducer_->plan();
+  // Statistics are of the last backward, which may have had other buckets.
+  const bool timed = statistics().buckets.size() == plan.buckets.size();
+  const auto ms = [&](double seconds) {
+    return timed ? fmt::format("{:.3f}", seconds * 1e3) : "-";
+  };
+  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
+    const BucketLayout& bucket = plan.buckets[b];
+    const auto name = [&](const BucketSlot& s) {
+      return names_[static_cast<std::size_t>(s.parameter)];
+    };
+    const BucketTimes times = timed ? statistics().buckets[b] : BucketTimes{};
+    std::string members = name(bucket.slots.front());
+    if (bucket.slots.size() > 1) members += " .. " + name(bucket.slots.back());
+    table.row({std::to_string(b), std::string(name_of(bucket.dtype)),
+               fmt::format("{:.1f}", static_cast<double>(bucket.size().value) / 1024),
+               std::to_string(bucket.slots.size()), ms(times.launched), ms(times.collected),
+               members});
+  }
+  return table.str();
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,121 @@
+// DistributedDataParallel: one model, W ranks, each with its own part of the batch.
+//
+//   DistributedDataParallel ddp(model, group);          // verify, broadcast rank 0's state
+//   for (batch of this rank) {
+//     optimizer.zero_grad();
+//     loss(ddp.forward(x), y).backward();               // gradients are averaged when this returns
+//     optimizer.step();                                 // the same update on every rank
+//   }
+//
+// Equal start, equal gradients, equal updates: the replicas stay equal bit for bit, and when every
+// rank's loss is a mean over equally many samples, they are what one process with the whole batch
+// would have. How the gradients travel: runtime/parallel/reducer.hpp.
+//
+// Accumulation needs no communication until its last pass:
+//
+//   { auto guard = ddp.no_sync();  loss(ddp.forward(x1), y1).backward(); }   // stays local
+//   loss(ddp.forward(x2), y2).backward();                                    // averages the sum
+//
+// What it does not do: a parameter that joins the model later is not averaged; a rank that runs
+// fewer steps than the others is an error, not a shorter epoch.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "runtime/comm/process_group.hpp"
+#include "runtime/parallel/reducer.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+struct DdpOptions {
+  double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
+  double first_bucket_mb = 1;           // the first one: small, so that communication starts early
+  bool find_unused_parameters = false;  // see ReducerOptions
+  // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
+  // statistics) replace everybody's. Forwards under no_sync or NoGradGuard never communicate, so
+  // that a rank may evaluate alone.
+  bool broadcast_buffers = true;
+  comm::ReduceOp op = comm::ReduceOp::avg;   // or sum, when the loss is a sum over samples
+  std::optional<comm::Algorithm> algorithm;  // of the group's all-reduces from here on
+};
+
+using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
+
+// The tensors in what a forward returned.
+inline void collect_tensors(const Tensor& t, std::vector<Tensor>& out) { out.push_back(t); }
+inline void collect_tensors(const std::vector<Tensor>& ts, std::vector<Tensor>& out) {
+  out.insert(out.end(), ts.begin(), ts.end());
+}
+template <class A, class B>
+void collect_tensors(const std::pair<A, B>& pair, std::vector<Tensor>& out) {
+  collect_tensors(pair.first, out);
+  collect_tensors(pair.second, out);
+}
+template <class... Ts>
+void collect_tensors(const std::tuple<Ts...>& tuple, std::vector<Tensor>& out) {
+  std::apply([&](const Ts&... each) { (collect_tensors(each, out), ...); }, tuple);
+}
+
+class DistributedDataParallel {
+ public:
+  // Collective. Parameters that do not require a gradient are broadcast, and then left alone.
+  // UsageError, the same on every rank, if the ranks' models or options differ.
+  DistributedDataParallel(const NamedTensors& parameters, const NamedTensors& buffers,
+                          std::shared_ptr<comm::ProcessGroup> group,
+                          const DdpOptions& options = {});
+
+  // body() is one forward pass; it returns the tensors that the loss is computed from.
+  template <class Body>
+  auto forward(Body&& body) {
+    begin_forward();
+    auto result = std::forward<Body>(body)();
+    std::vector<Tensor> outputs;
+    collect_tensors(result, outputs);
+    end_forward(outputs);
+    return result;
+  }
+
+  // While the guard lives, forwards leave the gradients of their backward local.
+  class NoSync {
+   public:
+    explicit NoSync(Reducer& reducer) : reducer_(reducer), before_(reducer.synchronising()) {
+      reducer_.set_synchronising(false);
+    }
+    ~NoSync() { reducer_.set_synchronising(before_); }
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+
+   private:
+    Reducer& reducer_;
+    bool before_;
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
+
+  // Collective: rank 0's buffers replace everybody's.
+  void synchronise_buffers();
+
+  [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }
+  [[nodiscard]] const Reducer& reducer() const { return *reducer_; }
+  [[nodiscard]] const ReducerStatistics& statistics() const { return reducer_->statistics(); }
+  // One line for each bucket: its dtype, size, parameters, and times in the last backward.
+  [[nodiscard]] std::string bucket_table() const;
+
+ private:
+  void begin_forward();
+  void end_forward(const std::vector<Tensor>& outputs);
+
+  std::shared_ptr<comm::ProcessGroup> group_;
+  DdpOptions options_;
+  std::vector<std::string> names_;  // of the parameters that require gradients
+  std::vector<Tensor> buffers_;
+  std::unique_ptr<Reducer> reducer_;
+};
+
+}  // namespace ringsmith
