@@ -1,0 +1,24 @@
+// Reads a command line: help on request, one line and exit code 6 for everything that is wrong.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace ringsmith::apps {
+
+// False if --help was asked for and has been printed. UsageError in one line if the arguments are
+// wrong. Under mpirun all ranks see the same arguments: rank 0 speaks, the others end quietly with
+// the same exit code.
+[[nodiscard]] bool parse_command_line(CLI::App& app, int argc, const char* const* argv);
+
+// "64", "1K", "4M", "1G" (powers of two) in bytes. UsageError otherwise; option is named in it.
+[[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
+
+// Columns of the terminal that standard output goes to; fallback without one.
+[[nodiscard]] std::size_t terminal_width(std::size_t fallback);
+
+}  // namespace ringsmith::apps

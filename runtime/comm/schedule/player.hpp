@@ -1,0 +1,49 @@
+// Shows a schedule: who sends what at each step, and what every chunk then holds.
+//
+//     step 0                                contributions after the step
+//     rank   sends        receives          chunk 0  1      2      3
+//     0      3 -> 1       2 <- 3 +          [0...]   [0...] [0.  3] ...
+//
+// play() runs the steps without data and keeps every state; the renderers draw what it kept: as
+// text for a terminal, or as a picture (SVG, without any other file) that reads on light and dark
+// paper.
+#pragma once
+
+#include "runtime/comm/schedule/contributions.hpp"
+
+namespace ringsmith::comm {
+
+struct Message {
+  int sender = 0, send_step = 0, send_chunk = 0;
+  int receiver = 0, recv_step = 0, recv_chunk = 0;
+  Action action = Action::copy;
+  bool local = false;  // from the rank's own input
+};
+
+struct Playback {
+  // [step][rank][chunk]: before the step; the last entry is the result. Rank r's state at step s is
+  // after its own steps before s: ranks need not be at the same step at the same time.
+  std::vector<std::vector<std::vector<Value>>> states;
+  std::vector<Message> messages;  // in an order in which they could be received
+};
+
+// UsageError if the schedule does not finish (the checker says why).
+[[nodiscard]] Playback play(const Schedule& schedule);
+
+struct TextStyle {
+  std::size_t width = 80;  // columns of the terminal
+  bool colour = false;     // ANSI: complete chunks green, changed ones bold
+};
+
+// Chunk states shrink to fit the width: the set of ranks, their number, or nothing.
+[[nodiscard]] std::string render_text(const Schedule& schedule, const Playback& playback,
+                                      TextStyle style);
+
+// At most kMaxDrawnRanks ranks; UsageError above.
+constexpr int kMaxDrawnRanks = 16;
+[[nodiscard]] std::string render_svg(const Schedule& schedule, const Playback& playback);
+
+// "ring all_reduce, 4 ranks, 16 elements in 4 chunks"
+[[nodiscard]] std::string title_of(const Schedule& schedule);
+
+}  // namespace ringsmith::comm
