@@ -1,0 +1,94 @@
+#include "runtime/nn/gpt.hpp"
+
+#include <cmath>
+#include <string>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/rng.hpp"
+
+namespace ringsmith {
+
+CausalSelfAttention::CausalSelfAttention(std::int64_t dim, int heads)
+    : qkv(dim, 3 * dim), out(dim, dim), heads_(heads) {
+  require(heads >= 1 && dim % heads == 0, "attention: a width of " + std::to_string(dim) +
+                                              " cannot be split into " + std::to_string(heads) +
+                                              " heads");
+  register_module("qkv", qkv);
+  register_module("out", out);
+}
+
+Block::Block(const GPTOptions& o)
+    : norm1(o.dim),
+      attention(o.dim, o.heads),
+      norm2(o.dim),
+      up(o.dim, 4 * o.dim),
+      down(4 * o.dim, o.dim),
+      drop_(o.dropout) {
+  register_module("norm1", norm1);
+  register_module("attention", attention);
+  register_module("norm2", norm2);
+  register_module("up", up);
+  register_module("down", down);
+  register_module("drop", drop_);
+}
+
+Tensor Block::forward(const Tensor& x) {
+  const Tensor y = x + drop_(attention(norm1(x)));
+  return y + drop_(down(gelu(up(norm2(y)), Gelu::tanh)));
+}
+
+// Members are built, and so draw their initial values, in the order tok, pos, blocks, head.
+GPT::GPT(const GPTOptions& options)
+    : tok(options.vocabulary, options.dim),
+      pos(options.context, options.dim),
+      norm(options.dim),
+      options_(options),
+      drop_(options.dropout) {
+  require(options.layers >= 1,
+          "GPT: needs at least one layer, got " + std::to_string(options.layers));
+  register_module("tok", tok);
+  register_module("pos", pos);
+  for (int i = 0; i < options.layers; ++i) {
+    blocks.push_back(std::make_unique<Block>(options));
+    register_module("blocks." + std::to_string(i), *blocks.back());
+  }
+  register_module("norm", norm);
+  head = std::make_unique<Linear>(options.dim, options.vocabulary, /*with_bias=*/false);
+  register_module("head", *head);
+  register_module("drop", drop_);
+  if (options.gpt2_init) initialise_as_gpt2();
+  if (options.tied) head->weight = tok.weight;
+}
+
+Tensor GPT::forward(const Tensor& tokens) {
+  require(tokens.dim() == 2, "GPT: tokens must be (batch, time), got " + to_string(tokens.sizes()));
+  const std::int64_t t = tokens.size(1);
+  require(t <= options_.context, "GPT: " + std::to_string(t) + " tokens exceed the context of " +
+                                     std::to_string(options_.context));
+  Tensor x = drop_(tok(tokens) + slice(pos.weight, 0, 0, t));
+  for (const auto& block : blocks) x = (*block)(x);
+  return (*head)(norm(x));
+}
+
+void GPT::initialise_as_gpt2() {
+  constexpr double kStddev = 0.02;
+  const double residual = kStddev / std::sqrt(2.0 * options_.layers);
+  const auto normal = [](const Tensor& weight, double stddev) {
+    fill_normal(weight.span<float>(), 0, stddev, default_generator());
+  };
+  const auto dense = [&](const Linear& layer, double stddev) {
+    normal(layer.weight, stddev);
+    if (layer.bias.defined()) layer.bias.zero_();
+  };
+  normal(tok.weight, kStddev);
+  normal(pos.weight, kStddev);
+  for (const auto& block : blocks) {
+    dense(block->attention.qkv, kStddev);
+    dense(block->attention.out, residual);
+    dense(block->up, kStddev);
+    dense(block->down, residual);
+  }
+  dense(*head, kStddev);
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,78 @@
+// A GPT: the decoder-only transformer, pre-norm.
+//
+//   tokens (b, t) -> tok[token] + pos[place] -> block x layers -> norm -> head -> (b, t,
+//   vocabulary)
+//
+//   block:  x ---+--> norm1 -> attention --+--+--> norm2 -> up -> GELU -> down --+-->
+//                |                         |  |                                  |
+//                +-------------------------+  +----------------------------------+
+//
+// Each place attends to itself and to earlier places only, so one pass trains all t predictions.
+// Radford et al., "Language models are unsupervised multitask learners", 2019.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/nn/layers.hpp"
+
+namespace ringsmith {
+
+struct GPTOptions {
+  std::int64_t vocabulary = 256;
+  std::int64_t context = 128;  // longest input
+  int layers = 4;
+  std::int64_t dim = 128;  // a multiple of heads
+  int heads = 4;
+  double dropout = 0;  // of the embedding's sum and of each branch's result
+  bool tied = false;   // the head uses the token table as its weight
+  // Weights N(0, 0.02), those that end a branch divided by sqrt(2 layers), biases 0; instead of the
+  // layers' own initial values.
+  bool gpt2_init = false;
+};
+
+// (b, t, dim) -> (b, t, dim)
+class CausalSelfAttention : public Module {
+ public:
+  CausalSelfAttention(std::int64_t dim, int heads);
+  Tensor forward(const Tensor& x) override { return out(attention_qkv(qkv(x), heads_, true)); }
+  Linear qkv, out;
+
+ private:
+  int heads_;
+};
+
+class Block : public Module {
+ public:
+  explicit Block(const GPTOptions& options);
+  Tensor forward(const Tensor& x) override;
+  LayerNorm norm1;
+  CausalSelfAttention attention;
+  LayerNorm norm2;
+  Linear up, down;
+
+ private:
+  Dropout drop_;
+};
+
+class GPT : public Module {
+ public:
+  // UsageError if an option is out of range.
+  explicit GPT(const GPTOptions& options);
+
+  // tokens: i64 (b, t) with t <= context, each in [0, vocabulary); returns logits.
+  Tensor forward(const Tensor& tokens) override;
+  [[nodiscard]] const GPTOptions& options() const { return options_; }
+
+  Embedding tok, pos;
+  std::vector<std::unique_ptr<Block>> blocks;
+  LayerNorm norm;
+  std::unique_ptr<Linear> head;
+
+ private:
+  void initialise_as_gpt2();
+  GPTOptions options_;
+  Dropout drop_;
+};
+
+}  // namespace ringsmith

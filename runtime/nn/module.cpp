@@ -1,0 +1,112 @@
+#include "runtime/nn/module.hpp"
+
+#include <algorithm>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith {
+
+void Module::register_parameter(std::string name, Tensor& slot, Tensor value) {
+  slot = std::move(value);
+  slot.requires_grad_();
+  slots_.push_back({std::move(name), Kind::parameter, &slot});
+}
+
+void Module::register_buffer(std::string name, Tensor& slot, Tensor value) {
+  slot = std::move(value);
+  slots_.push_back({std::move(name), Kind::buffer, &slot});
+}
+
+void Module::register_module(std::string name, Module& child) {
+  children_.emplace_back(std::move(name), &child);
+}
+
+void Module::collect(const std::string& prefix, Kind kind, NamedTensors& out) const {
+  for (const Slot& slot : slots_)
+    if (slot.kind == kind && slot.tensor->defined())
+      out.emplace_back(prefix + slot.name, *slot.tensor);
+  for (const auto& [name, child] : children_) child->collect(prefix + name + ".", kind, out);
+}
+
+NamedTensors Module::unique(Kind kind) const {
+  NamedTensors all;
+  collect("", kind, all);
+  NamedTensors out;
+  for (auto& named : all)
+    if (std::none_of(out.begin(), out.end(),
+                     [&](const auto& seen) { return seen.second.is_same(named.second); }))
+      out.push_back(std::move(named));
+  return out;
+}
+
+NamedTensors Module::named_parameters() const { return unique(Kind::parameter); }
+NamedTensors Module::named_buffers() const { return unique(Kind::buffer); }
+
+namespace {
+
+std::vector<Tensor> tensors_of(NamedTensors named) {
+  std::vector<Tensor> out;
+  out.reserve(named.size());
+  for (auto& [name, tensor] : named) out.push_back(std::move(tensor));
+  return out;
+}
+
+}  // namespace
+
+std::vector<Tensor> Module::parameters() const { return tensors_of(named_parameters()); }
+std::vector<Tensor> Module::buffers() const { return tensors_of(named_buffers()); }
+
+StateDict Module::state_dict() const {
+  NamedTensors all;
+  collect("", Kind::parameter, all);
+  collect("", Kind::buffer, all);
+  StateDict out;
+  for (const auto& [name, tensor] : all) out[name] = tensor.detach();
+  return out;
+}
+
+void Module::load_state_dict(const StateDict& state) {
+  const StateDict mine = state_dict();
+  std::string faults;
+  const auto fault = [&](const std::string& what) {
+    faults += (faults.empty() ? "" : "; ") + what;
+  };
+  for (const auto& [name, tensor] : mine) {
+    const auto given = state.find(name);
+    if (given == state.end())
+      fault("'" + name + "' is missing");
+    else if (given->second.sizes() != tensor.sizes())
+      fault("'" + name + "' is " + to_string(given->second.sizes()) + ", the model has " +
+            to_string(tensor.sizes()));
+  }
+  for (const auto& [name, tensor] : state)
+    if (mine.count(name) == 0) fault("'" + name + "' is unknown to the model");
+  require(faults.empty(), "state does not fit the model: " + faults);
+  for (const auto& [name, tensor] : mine) tensor.copy_(state.at(name));
+}
+
+void Module::train(bool on) {
+  apply([on](Module& m) { m.training_ = on; });
+}
+
+void Module::zero_grad(bool set_to_none) {
+  for (const Tensor& p : parameters()) {
+    if (set_to_none)
+      p.set_grad({});
+    else if (const Tensor grad = p.grad(); grad.defined())
+      grad.zero_();
+  }
+}
+
+void Module::apply(const std::function<void(Module&)>& f) {
+  for (const auto& [name, child] : children_) child->apply(f);
+  f(*this);
+}
+
+std::int64_t parameter_count(const Module& module) {
+  std::int64_t n = 0;
+  for (const Tensor& p : module.parameters()) n += p.numel();
+  return n;
+}
+
+}  // namespace ringsmith
