@@ -27,6 +27,14 @@ std::string describe_options(const DdpOptions& o) {
 
 }  // namespace
 
+DistributedDataParallel::DistributedDataParallel(Module& module,
+                                                 std::shared_ptr<comm::ProcessGroup> group,
+                                                 const DdpOptions& options)
+    : DistributedDataParallel(module.named_parameters(), module.named_buffers(), std::move(group),
+                              options) {
+  module_ = &module;
+}
+
 DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
                                                  const NamedTensors& buffers,
                                                  std::shared_ptr<comm::ProcessGroup> group,
@@ -55,6 +63,12 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
   broadcast_coalesced(*group_, state, 0);
   reducer_ = std::make_unique<Reducer>(
       names_, trained, group_, ReducerOptions{caps, options.find_unused_parameters, options.op});
+}
+
+Tensor DistributedDataParallel::forward(const Tensor& x) {
+  require(module_ != nullptr,
+          "DistributedDataParallel was constructed without a module: use forward(body)");
+  return forward([&] { return module_->forward(x); });
 }
 
 void DistributedDataParallel::synchronise_buffers() { broadcast_coalesced(*group_, buffers_, 0); }

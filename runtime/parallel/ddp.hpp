@@ -20,7 +20,7 @@
 // fewer steps than the others is an error, not a shorter epoch.
 #pragma once
 
-#include <functional>
+#include <concepts>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
+#include "runtime/nn/module.hpp"
 #include "runtime/parallel/reducer.hpp"
 #include "runtime/tensor/tensor.hpp"
 
@@ -42,11 +43,9 @@ struct DdpOptions {
   // statistics) replace everybody's. Forwards under no_sync or NoGradGuard never communicate, so
   // that a rank may evaluate alone.
   bool broadcast_buffers = true;
-  comm::ReduceOp op = comm::ReduceOp::avg;   // or sum, when the loss is a sum over samples
-  std::optional<comm::Algorithm> algorithm;  // of the group's all-reduces from here on
+  comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, when the loss is a sum over samples
+  std::optional<comm::Algorithm> algorithm = {};  // of the group's all-reduces from here on
 };
-
-using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 
 // The tensors in what a forward returned.
 inline void collect_tensors(const Tensor& t, std::vector<Tensor>& out) { out.push_back(t); }
@@ -66,13 +65,18 @@ void collect_tensors(const std::tuple<Ts...>& tuple, std::vector<Tensor>& out) {
 class DistributedDataParallel {
  public:
   // Collective. Parameters that do not require a gradient are broadcast, and then left alone.
-  // UsageError, the same on every rank, if the ranks' models or options differ.
+  // UsageError, the same on every rank, if the ranks' models or options differ. The module must
+  // outlive this object, the tensors are shared.
+  DistributedDataParallel(Module& module, std::shared_ptr<comm::ProcessGroup> group,
+                          const DdpOptions& options = {});
   DistributedDataParallel(const NamedTensors& parameters, const NamedTensors& buffers,
                           std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
 
-  // body() is one forward pass; it returns the tensors that the loss is computed from.
-  template <class Body>
+  // The module's forward; UsageError if constructed without one.
+  Tensor forward(const Tensor& x);
+  // body() is one forward pass of any form; it returns the tensors that the loss is computed from.
+  template <std::invocable Body>
   auto forward(Body&& body) {
     begin_forward();
     auto result = std::forward<Body>(body)();
@@ -111,6 +115,7 @@ class DistributedDataParallel {
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
+  Module* module_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> group_;
   DdpOptions options_;
   std::vector<std::string> names_;  // of the parameters that require gradients
