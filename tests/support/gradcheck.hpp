@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <functional>
 #include <random>
 #include <string>
@@ -26,6 +27,16 @@ inline Tensor spread_values(const Shape& shape, unsigned seed) {
     values[i] = (static_cast<double>(i) + 0.55) / static_cast<double>(n) * 2 - 1;
   std::shuffle(values.begin(), values.end(), std::mt19937(seed));
   return from_vector(values, shape);
+}
+
+// Element i of t in row-major order, whatever its strides.
+inline double& element(const Tensor& t, std::int64_t i) {
+  std::int64_t offset = 0;
+  for (int d = t.dim() - 1; d >= 0; --d) {
+    offset += i % t.size(d) * t.strides()[static_cast<std::size_t>(d)];
+    i /= t.size(d);
+  }
+  return t.data<double>()[offset];
 }
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
@@ -54,7 +65,7 @@ inline std::string gradcheck(const Function& f, const std::vector<Tensor>& input
     const std::vector<double> got = grad.to_vector<double>();
     const Tensor values = inputs[k].detach();  // shares memory, and writing to it records nothing
     for (std::size_t i = 0; i < got.size(); ++i) {
-      double& x = values.span<double>()[i];
+      double& x = element(values, static_cast<std::int64_t>(i));
       const double kept = x;
       x = kept + kStep;
       const double above = loss();

@@ -1,0 +1,39 @@
+#include "kernels/embedding.hpp"
+
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/functions/support.hpp"
+
+namespace ringsmith {
+
+Tensor embedding(const Tensor& weight, const Tensor& index) {
+  require(weight.defined() && weight.dim() == 2 && index.defined() && index.dtype() == DType::i64,
+          "embedding: expected weight (rows, dim) and index of i64, got weight " +
+              detail::shape_of(weight) + " and index " + detail::shape_of(index) +
+              (index.defined() ? " of " + std::string(name_of(index.dtype())) : std::string()));
+  const Tensor rows = index.contiguous(), table = weight.contiguous();
+  const std::int64_t dim = weight.size(1);
+  kernels::cpu::check_indices("embedding", rows.span<std::int64_t>(), weight.size(0));
+  Shape sizes = index.sizes();
+  sizes.push_back(dim);
+  Tensor out = Tensor::empty(sizes, {weight.dtype()});
+  detail::visit_float_type("embedding", weight.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    kernels::cpu::embedding(std::span<const T>(table.span<T>()), dim, rows.span<std::int64_t>(),
+                            out.span<T>());
+  });
+  record("EmbeddingBackward", {weight}, out, {rows},
+         [table_sizes = weight.sizes(), dim](const Saved& saved, const Tensor& grad) {
+           const Tensor dy = grad.contiguous();
+           const auto [dw, add] = detail::grad_place(saved, 0, table_sizes, dy.dtype());
+           if (!add) dw.zero_();
+           detail::visit_float_type("embedding", dy.dtype(), [&, to = dw](auto tag) {
+             using T = typename decltype(tag)::type;
+             kernels::cpu::embedding_backward(std::span<const T>(dy.span<T>()), dim,
+                                              saved[0].span<std::int64_t>(), to.template span<T>());
+           });
+           return std::vector<Tensor>{dw};
+         });
+  return out;
+}
+
+}  // namespace ringsmith

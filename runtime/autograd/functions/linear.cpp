@@ -1,0 +1,176 @@
+// linear and matmul.
+//
+// The backward of linear writes weight and bias gradients straight to where they will live
+// (grad_destination): one pass over a 4 MiB gradient instead of three.
+#include <array>
+#include <vector>
+
+#include "kernels/matmul.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/functions/support.hpp"
+#include "runtime/tensor/factory.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using kernels::cpu::Matrix;
+using kernels::cpu::Store;
+
+Store store_of(bool accumulate) { return accumulate ? Store::add : Store::replace; }
+
+// The last two dimensions of t, at an offset in elements.
+template <class T>
+Matrix<T> matrix(const Tensor& t, std::int64_t offset = 0) {
+  return {t.data<T>() + offset, t.size(-2), t.size(-1), t.strides()[t.strides().size() - 2],
+          t.strides().back()};
+}
+
+// t (..., features), contiguous, as (rows, features).
+Tensor flat_rows(const Tensor& t) {
+  const std::int64_t features = t.sizes().back();
+  const std::int64_t rows = features == 0 ? 0 : t.numel() / features;
+  return t.contiguous().view({rows, features});
+}
+
+// c = a b over equal batch dimensions; accumulate: c += a b, and c may then repeat (stride 0).
+void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate) {
+  const auto batch_dims = static_cast<std::size_t>(c.dim() - 2);
+  std::int64_t batches = 1;
+  for (std::size_t d = 0; d < batch_dims; ++d) batches *= c.sizes()[d];
+  detail::visit_float_type("matmul", c.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (std::int64_t i = 0; i < batches; ++i) {
+      std::array<std::int64_t, 3> at{};
+      std::int64_t rest = i;
+      for (std::size_t d = batch_dims; d-- > 0;) {
+        const std::int64_t index = rest % c.sizes()[d];
+        rest /= c.sizes()[d];
+        at[0] += index * a.strides()[d];
+        at[1] += index * b.strides()[d];
+        at[2] += index * c.strides()[d];
+      }
+      kernels::cpu::matmul(matrix<T>(a, at[0]), matrix<T>(b, at[1]), matrix<T>(c, at[2]),
+                           store_of(accumulate));
+    }
+  });
+}
+
+// Batch dimensions of t replaced by batch, the last two kept.
+Tensor with_batch(const Tensor& t, const Shape& batch) {
+  Shape sizes = batch;
+  sizes.push_back(t.size(-2));
+  sizes.push_back(t.size(-1));
+  return t.expand(sizes);
+}
+
+Shape batch_of(const Tensor& a, const Tensor& b) {
+  const auto fit = [&](const Shape& from, std::size_t dims, std::size_t d) {
+    const std::size_t own = from.size() - 2;
+    return d + own < dims ? 1 : from[d + own - dims];
+  };
+  const auto dims = static_cast<std::size_t>(std::max(a.dim(), b.dim()) - 2);
+  Shape batch;
+  for (std::size_t d = 0; d < dims; ++d) {
+    const std::int64_t x = fit(a.sizes(), dims, d), y = fit(b.sizes(), dims, d);
+    require(x == y || x == 1 || y == 1, "matmul: batch dimensions of " + to_string(a.sizes()) +
+                                            " and " + to_string(b.sizes()) + " do not broadcast");
+    batch.push_back(x == 1 ? y : x);
+  }
+  return batch;
+}
+
+// a b summed over the batch dimensions that `sizes` lacks or has as 1: the gradient of a broadcast
+// operand. Without any, a plain batched product; with one matrix b for all of a, a single one.
+Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
+  if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
+    const Tensor c = Tensor::empty(sizes, {a.dtype()});
+    multiply(flat_rows(a), b, flat_rows(c), false);
+    return c;
+  }
+  const Shape batch = batch_of(a, b);
+  Shape full = batch;
+  full.insert(full.end(), sizes.end() - 2, sizes.end());
+  const bool broadcast = full != sizes;
+  const Tensor c = broadcast ? zeros(sizes, {a.dtype()}) : Tensor::empty(sizes, {a.dtype()});
+  multiply(with_batch(a, batch), with_batch(b, batch), c.expand(full), broadcast);
+  return c;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& a, const Tensor& b) {
+  require(a.defined() && b.defined() && a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-2),
+          "matmul: " + detail::shape_of(a) + " and " + detail::shape_of(b) +
+              " do not fit (..., m, k) x (..., k, n)");
+  require(a.dtype() == b.dtype(), "matmul: dtypes " + std::string(name_of(a.dtype())) + " and " +
+                                      std::string(name_of(b.dtype())) + " differ");
+  Shape sizes = batch_of(a, b);
+  sizes.push_back(a.size(-2));
+  sizes.push_back(b.size(-1));
+  Tensor c = product(a, b, sizes);
+  record("MatmulBackward", {a, b}, c, {a, b}, [](const Saved& saved, const Tensor& grad) {
+    const Tensor& left = saved[0];
+    const Tensor& right = saved[1];
+    std::vector<Tensor> grads(2);
+    if (saved.needs(0)) grads[0] = product(grad, right.transpose(-2, -1), left.sizes());
+    if (saved.needs(1))
+      grads[1] = right.dim() == 2
+                     ? product(flat_rows(left).transpose(0, 1), flat_rows(grad), right.sizes())
+                     : product(left.transpose(-2, -1), grad, right.sizes());
+    return grads;
+  });
+  return c;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
+              x.size(-1) == weight.size(1),
+          "linear: x " + detail::shape_of(x) + " and weight " + detail::shape_of(weight) +
+              " do not fit (..., in) and (out, in)");
+  require(!bias.defined() || bias.sizes() == Shape{weight.size(0)},
+          "linear: bias " + detail::shape_of(bias) + " does not fit weight " +
+              to_string(weight.sizes()) + ": expected (out)");
+  require(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
+          "linear: x, weight and bias must have one dtype");
+  Shape sizes = x.sizes();
+  sizes.back() = weight.size(0);
+  Tensor y = Tensor::empty(sizes, {x.dtype()});
+  const Tensor rows = x.contiguous();
+  const Tensor offsets = bias.defined() ? bias.contiguous() : bias;
+  detail::visit_float_type("linear", x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const std::span<const T> b = bias.defined() ? offsets.span<T>() : std::span<T>();
+    kernels::cpu::linear(matrix<T>(flat_rows(rows)), matrix<T>(weight), b, matrix<T>(flat_rows(y)));
+  });
+  // The bias comes first: its gradient is ready before the weight's, as in PyTorch, and the order
+  // in which gradients become ready decides the layout of DDP's buckets.
+  record("LinearBackward", {bias, weight, x}, y, {rows, weight},
+         [](const Saved& saved, const Tensor& grad) {
+           const Tensor& w = saved[1];
+           const Tensor dy = flat_rows(grad);
+           std::vector<Tensor> grads(3);
+           detail::visit_float_type("linear", dy.dtype(), [&](auto tag) {
+             using T = typename decltype(tag)::type;
+             if (saved.needs(0)) {
+               const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.dtype());
+               kernels::cpu::column_sum(matrix<T>(dy), db.template span<T>(), store_of(add));
+               grads[0] = db;
+             }
+             if (saved.needs(1)) {
+               const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.dtype());
+               kernels::cpu::matmul(matrix<T>(dy).t(), matrix<T>(flat_rows(saved[0])),
+                                    matrix<T>(dw), store_of(add));
+               grads[1] = dw;
+             }
+             if (saved.needs(2)) {
+               grads[2] = Tensor::empty(saved[0].sizes(), {dy.dtype()});
+               kernels::cpu::matmul(matrix<T>(dy), matrix<T>(w), matrix<T>(flat_rows(grads[2])));
+             }
+           });
+           return grads;
+         });
+  return y;
+}
+
+}  // namespace ringsmith

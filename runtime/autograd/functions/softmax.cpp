@@ -1,0 +1,173 @@
+// softmax, log_softmax and the losses.
+#include "kernels/softmax.hpp"
+
+#include <vector>
+
+#include "kernels/loss.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/functions/support.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using kernels::cpu::Slices;
+using kernels::cpu::Targets;
+
+Slices slices_of(const Tensor& x, int dim) {
+  Slices s{1, x.size(dim), 1};
+  for (int d = 0; d < x.dim(); ++d) (d < dim ? s.outer : s.inner) *= d == dim ? 1 : x.size(d);
+  return s;
+}
+
+// The two differ only in their kernels.
+enum class Kind : std::uint8_t { softmax, log_softmax };
+
+Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
+  const char* name = kind == Kind::softmax ? "softmax" : "log_softmax";
+  require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs a dimension to run over");
+  const Tensor in = x.contiguous();
+  const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
+  Tensor y = Tensor::empty(x.sizes(), {x.dtype()});
+  detail::visit_float_type(name, x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const std::span<const T> from = in.span<T>();
+    kind == Kind::softmax ? kernels::cpu::softmax(from, y.span<T>(), slices)
+                          : kernels::cpu::log_softmax(from, y.span<T>(), slices);
+  });
+  record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
+         [kind, slices](const Saved& saved, const Tensor& grad) {
+           const Tensor dy = grad.contiguous();
+           const Tensor dx = Tensor::empty(dy.sizes(), {dy.dtype()});
+           detail::visit_float_type("softmax", dy.dtype(), [&](auto tag) {
+             using T = typename decltype(tag)::type;
+             const std::span<const T> g = dy.span<T>(), out = saved[0].span<T>();
+             kind == Kind::softmax
+                 ? kernels::cpu::softmax_backward(g, out, dx.span<T>(), slices)
+                 : kernels::cpu::log_softmax_backward(g, out, dx.span<T>(), slices);
+           });
+           return std::vector<Tensor>{dx};
+         });
+  return y;
+}
+
+void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) {
+  require(x.defined() && target.defined() && x.dim() == 2 && x.size(1) > 0 &&
+              target.sizes() == Shape{x.size(0)} && target.dtype() == DType::i64,
+          std::string(name) + ": expected x (n, classes) and target (n) of i64, got " +
+              detail::shape_of(x) + " and " + detail::shape_of(target));
+}
+
+// The losses of the rows reduced to what the caller wants; divisor: the rows that count.
+template <class T>
+Tensor reduced(const Tensor& losses, const Targets& targets, Reduction reduction, T& divisor) {
+  const auto total = kernels::cpu::loss_total(std::span<const T>(losses.span<T>()), targets);
+  divisor = reduction == Reduction::mean ? static_cast<T>(total.counted) : T{1};
+  if (reduction == Reduction::none) return losses;
+  Tensor out = Tensor::empty({}, {losses.dtype()});
+  *out.data<T>() = total.sum / divisor;  // nothing counted: 0 / 0 is NaN, as in PyTorch
+  return out;
+}
+
+// Gradient of each row's loss: one number for all of them, or one each.
+template <class T>
+std::vector<T> row_grads(const Tensor& grad, T divisor) {
+  std::vector<T> g = grad.to_vector<T>();
+  for (T& v : g) v = v / divisor;
+  return g;
+}
+
+}  // namespace
+
+Tensor softmax(const Tensor& x, int dim) { return softmax_of(Kind::softmax, x, dim); }
+Tensor log_softmax(const Tensor& x, int dim) { return softmax_of(Kind::log_softmax, x, dim); }
+
+namespace {
+
+// nll_loss of log-probabilities that are given, or (through_softmax) made here from x.
+Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, Reduction reduction,
+                       std::int64_t ignore_index, double smoothing, bool through_softmax) {
+  check_loss_inputs(name, x, target);
+  const Tensor labels = target.contiguous(), in = x.contiguous();
+  const Targets targets{labels.span<std::int64_t>(), x.size(1), ignore_index, smoothing};
+  kernels::cpu::check_targets(name, targets);
+  const Tensor log_probs = through_softmax ? Tensor::empty(x.sizes(), {x.dtype()}) : in;
+  const Tensor losses = Tensor::empty({x.size(0)}, {x.dtype()});
+  Tensor loss;
+  detail::visit_float_type(name, x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (through_softmax)
+      kernels::cpu::log_softmax(std::span<const T>(in.span<T>()), log_probs.span<T>(),
+                                {x.size(0), x.size(1), 1});
+    kernels::cpu::nll_rows(std::span<const T>(log_probs.span<T>()), targets, losses.span<T>());
+    T divisor{};
+    loss = reduced<T>(losses, targets, reduction, divisor);
+    record(through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
+           {log_probs, labels},
+           [ignore_index, smoothing, through_softmax, divisor](const Saved& saved,
+                                                               const Tensor& grad) {
+             const Tensor& lp = saved[0];
+             const Targets t{saved[1].span<std::int64_t>(), lp.size(1), ignore_index, smoothing};
+             const std::vector<T> g = row_grads<T>(grad, divisor);
+             const Tensor dx = Tensor::empty(lp.sizes(), {lp.dtype()});
+             if (through_softmax)
+               kernels::cpu::cross_entropy_backward(std::span<const T>(lp.span<T>()), t,
+                                                    std::span<const T>(g), dx.span<T>());
+             else
+               kernels::cpu::nll_backward(t, std::span<const T>(g), dx.span<T>());
+             return std::vector<Tensor>{dx};
+           });
+  });
+  return loss;
+}
+
+}  // namespace
+
+Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction,
+                std::int64_t ignore_index) {
+  return likelihood_loss("nll_loss", log_probs, target, reduction, ignore_index, 0, false);
+}
+
+Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction,
+                     std::int64_t ignore_index, double label_smoothing) {
+  require(
+      label_smoothing >= 0 && label_smoothing <= 1,
+      "cross_entropy: label_smoothing " + std::to_string(label_smoothing) + " is outside [0, 1]");
+  return likelihood_loss("cross_entropy", x, target, reduction, ignore_index, label_smoothing,
+                         true);
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
+  require(x.defined() && y.defined() && x.sizes() == y.sizes() && x.dtype() == y.dtype(),
+          "mse_loss: x " + detail::shape_of(x) + " and y " + detail::shape_of(y) +
+              " must have one shape and dtype");
+  const Tensor a = x.contiguous(), b = y.contiguous();
+  Tensor loss = Tensor::empty(reduction == Reduction::none ? x.sizes() : Shape{}, {x.dtype()});
+  const double count = reduction == Reduction::mean ? static_cast<double>(x.numel()) : 1.0;
+  detail::visit_float_type("mse_loss", x.dtype(), [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const std::span<const T> left = a.span<T>(), right = b.span<T>();
+    if (reduction == Reduction::none)
+      for (std::size_t i = 0; i < left.size(); ++i)
+        loss.data<T>()[i] = (left[i] - right[i]) * (left[i] - right[i]);
+    else
+      *loss.data<T>() = kernels::cpu::squared_error(left, right) / static_cast<T>(count);
+  });
+  record("MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
+    const auto wanted = [&](std::size_t i) {
+      return saved.needs(i) ? Tensor::empty(saved[0].sizes(), {grad.dtype()}) : Tensor();
+    };
+    const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
+    detail::visit_float_type("mse_loss", grad.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const auto span = [](const Tensor& t) { return t.defined() ? t.span<T>() : std::span<T>(); };
+      kernels::cpu::squared_error_backward(
+          std::span<const T>(saved[0].span<T>()), std::span<const T>(saved[1].span<T>()),
+          static_cast<T>(2.0 / count), std::span<const T>(g.span<T>()), span(dx), span(dy));
+    });
+    return std::vector<Tensor>{dx, dy};
+  });
+  return loss;
+}
+
+}  // namespace ringsmith

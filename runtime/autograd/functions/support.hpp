@@ -1,0 +1,44 @@
+// What the model functions have in common: dtype dispatch, shape complaints, gradient places.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "runtime/autograd/accumulate.hpp"
+#include "runtime/autograd/function.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::detail {
+
+// Calls f(TypeTag<float>) or f(TypeTag<double>); UsageError naming the function for another dtype.
+template <class F>
+void visit_float_type(const char* function, DType dtype, const F& f) {
+  if (dtype == DType::f32) return f(TypeTag<float>{});
+  if (dtype == DType::f64) return f(TypeTag<double>{});
+  throw UsageError(std::string(function) + ": dtype " + std::string(name_of(dtype)) +
+                   ", expected f32 or f64");
+}
+
+inline std::string shape_of(const Tensor& t) {
+  return t.defined() ? to_string(t.sizes()) : std::string("nothing");
+}
+
+// A dimension of t, negative ones counted from the end.
+inline int checked_dim(const char* function, const Tensor& t, int dim) {
+  const int dims = t.dim();
+  require(dim >= -dims && dim < dims, std::string(function) + ": dimension " + std::to_string(dim) +
+                                          " of a tensor of shape " + to_string(t.sizes()));
+  return dim < 0 ? dim + dims : dim;
+}
+
+// Where a function writes the gradient of one of its inputs: straight into a leaf's .grad or its
+// bucket if the engine offers that, else into fresh memory.
+inline GradDestination grad_place(const Saved& saved, std::size_t input, const Shape& sizes,
+                                  DType dtype) {
+  GradDestination place = grad_destination(saved.edge(input));
+  if (!place.tensor.defined() || place.tensor.dtype() != dtype)
+    place = {Tensor::empty(sizes, {dtype}), false};
+  return place;
+}
+
+}  // namespace ringsmith::detail
