@@ -40,6 +40,7 @@ enum class Binary : std::uint8_t {
 enum class Scalar : std::uint8_t {
   add,           // x + s
   mul,           // x s
+  div,           // x / s
   pow,           // x^s
   pow_backward,  // s x^(s-1)
 };

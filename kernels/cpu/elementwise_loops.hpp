@@ -151,6 +151,8 @@ void scalar_with(Scalar op, View<T> out, View<const T> x, T s) {
       return map(out, x, [=](T v) { return v + s; });
     case Scalar::mul:
       return map(out, x, [=](T v) { return v * s; });
+    case Scalar::div:
+      return map(out, x, [=](T v) { return v / s; });
     case Scalar::pow:
       return power(out, x, s, T(1));
     case Scalar::pow_backward:

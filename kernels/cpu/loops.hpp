@@ -82,6 +82,30 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
 // Elements below which another thread costs more than it brings.
 constexpr std::int64_t kParallelGrain = 16384;
 
+// Calls f(offsets) for the runs begin .. end - 1, on this thread.
+template <int N, class F>
+void walk_runs(const Nest<N>& nest, std::int64_t begin, std::int64_t end, const F& f) {
+  std::array<std::int64_t, kMaxDims> index{};
+  Offsets<N> at{};
+  std::int64_t rest = begin;  // where the first run lies
+  for (std::size_t d = nest.last(); d-- > 0;) {
+    index[d] = rest % nest.sizes[d];
+    rest /= nest.sizes[d];
+    for (std::size_t k = 0; k < N; ++k) at[k] += index[d] * nest.strides[d][k];
+  }
+  for (std::int64_t run = begin; run < end; ++run) {
+    f(at);
+    for (std::size_t d = nest.last(); d-- > 0;) {  // count on, like an odometer
+      for (std::size_t k = 0; k < N; ++k) at[k] += nest.strides[d][k];
+      if (++index[d] < nest.sizes[d]) break;
+      for (std::size_t k = 0; k < N; ++k) at[k] -= nest.sizes[d] * nest.strides[d][k];
+      index[d] = 0;
+    }
+  }
+}
+
+// Calls f(offsets, n) for pieces of runs that together cover everything, spread over threads if
+// there are at least `grain` elements for each.
 template <int N, class F>
 void for_each_run(const Nest<N>& nest, const F& f, std::int64_t grain = kParallelGrain) {
   const std::int64_t n = nest.inner_size();
@@ -96,24 +120,7 @@ void for_each_run(const Nest<N>& nest, const F& f, std::int64_t grain = kParalle
   }
   parallel_for(nest.runs(), std::max<std::int64_t>(1, grain / n),
                [&](std::int64_t begin, std::int64_t end) {
-                 std::array<std::int64_t, kMaxDims> index{};
-                 Offsets<N> at{};
-                 std::int64_t rest = begin;  // where the first run lies
-                 for (std::size_t d = nest.last(); d-- > 0;) {
-                   index[d] = rest % nest.sizes[d];
-                   rest /= nest.sizes[d];
-                   for (std::size_t k = 0; k < N; ++k) at[k] += index[d] * nest.strides[d][k];
-                 }
-                 for (std::int64_t run = begin; run < end; ++run) {
-                   f(at, n);
-                   for (std::size_t d = nest.last(); d-- > 0;) {  // count on, like an odometer
-                     for (std::size_t k = 0; k < N; ++k) at[k] += nest.strides[d][k];
-                     if (++index[d] < nest.sizes[d]) break;
-                     for (std::size_t k = 0; k < N; ++k)
-                       at[k] -= nest.sizes[d] * nest.strides[d][k];
-                     index[d] = 0;
-                   }
-                 }
+                 walk_runs<N>(nest, begin, end, [&](const Offsets<N>& at) { f(at, n); });
                });
 }
 

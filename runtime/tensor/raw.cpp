@@ -3,18 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/reduction.hpp"
+
 namespace ringsmith::raw {
 
 namespace {
-
-// Calls f with the type tag of a dtype that has arithmetic.
-template <class F>
-void visit_arithmetic(DType dtype, const char* what, F&& f) {
-  if (dtype == DType::f32) return f(TypeTag<float>{});
-  if (dtype == DType::f64) return f(TypeTag<double>{});
-  throw UsageError(std::string(what) + " works on f32 and f64, not on " +
-                   std::string(name_of(dtype)) + ": convert with to()");
-}
 
 Tensor room_for(Tensor& x, const Shape& sizes) {
   if (x.is_sole_owner() && x.is_contiguous() && x.sizes() == sizes) return x;
@@ -71,6 +64,43 @@ Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
   return out;
 }
 
+namespace {
+
+Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
+  if (mask.dtype() != DType::boolean)
+    throw UsageError(std::string(what) + ": the mask must be bool, not " +
+                     std::string(name_of(mask.dtype())));
+  if (mask.sizes() == x.sizes()) return mask;
+  if (broadcast_shape(what, x.sizes(), mask.sizes()) != x.sizes())
+    throw UsageError(std::string(what) + ": mask of shape " + to_string(mask.sizes()) +
+                     " does not broadcast to " + to_string(x.sizes()));
+  return mask.expand(x.sizes());
+}
+
+}  // namespace
+
+Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what) {
+  const Tensor wide = wide_mask(mask, x, what);
+  const Tensor out = room_for(x, x.sizes());
+  visit_arithmetic(x.dtype(), what, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    kernels::cpu::masked_fill<T>(out.view_of<T>(), x.view_of<const T>(), wide.view_of<const bool>(),
+                                 static_cast<T>(value));
+  });
+  return out;
+}
+
+Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what) {
+  const Tensor wide = wide_mask(mask, x, what);
+  const Tensor out = room_for(x, x.sizes());
+  visit_arithmetic(x.dtype(), what, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    kernels::cpu::masked_scale<T>(out.view_of<T>(), x.view_of<const T>(),
+                                  wide.view_of<const bool>(), static_cast<T>(scale));
+  });
+  return out;
+}
+
 void add_into(const Tensor& to, const Tensor& from) {
   if (to.dtype() == DType::f16 || to.dtype() == DType::bf16) {  // one rounding, of the sum
     const Tensor sum = binary(Binary::add, to.to(DType::f32), from.to(DType::f32), "add_into");
@@ -85,6 +115,55 @@ void add_into(const Tensor& to, const Tensor& from) {
                             wide.view_of<const T>());
   });
   to.bump_version();
+}
+
+std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims, const char* what) {
+  const auto n = static_cast<std::size_t>(x.dim());
+  std::vector<bool> reduced(n, dims.empty());
+  for (const int dim : dims) {
+    const int d = dim < 0 ? dim + x.dim() : dim;
+    if (d < 0 || d >= x.dim())
+      throw UsageError(std::string(what) + ": dimension " + std::to_string(dim) +
+                       " is outside of shape " + to_string(x.sizes()));
+    if (reduced[static_cast<std::size_t>(d)])
+      throw UsageError(std::string(what) + ": dimension " + std::to_string(dim) +
+                       " is named twice");
+    reduced[static_cast<std::size_t>(d)] = true;
+  }
+  return reduced;
+}
+
+Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, const char* what) {
+  Shape kept, full = x.sizes();
+  for (std::size_t d = 0; d < full.size(); ++d) {
+    if (reduced[d]) full[d] = 1;
+    if (!reduced[d]) kept.push_back(full[d]);
+  }
+  const Tensor out = Tensor::empty(full, {x.dtype(), x.device()});
+  visit_arithmetic(x.dtype(), what, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (x.numel() == 0) {
+      out.fill_(0);
+      return;
+    }
+    // The kernel takes a reduced dimension as one of stride 0.
+    kernels::View<T> to = out.view_of<T>();
+    for (std::size_t d = 0; d < full.size(); ++d) {
+      to.layout.sizes[d] = x.sizes()[d];
+      if (reduced[d]) to.layout.strides[d] = 0;
+    }
+    kernels::cpu::sum<T>(to, x.view_of<const T>());
+  });
+  return keepdim ? out : out.view(kept);
+}
+
+Tensor sum_to(const Tensor& x, const Shape& shape) {
+  if (x.sizes() == shape) return x;
+  const std::size_t fresh = x.sizes().size() - shape.size();
+  std::vector<bool> reduced(x.sizes().size());
+  for (std::size_t d = 0; d < reduced.size(); ++d)
+    reduced[d] = d < fresh || (shape[d - fresh] == 1 && x.sizes()[d] != 1);
+  return sum(x, reduced, true, "sum_to").view(shape);
 }
 
 }  // namespace ringsmith::raw

@@ -1,8 +1,12 @@
 // Kernels on tensors, without a graph: allocate the result, broadcast the operands, call the
 // kernel. What the differentiable functions (runtime/autograd/functions) are made of. f32 and f64
 // unless said otherwise, else UsageError naming the function.
+//
+// Operands passed by value may be moved in: their memory is then reused for the result, if nobody
+// else holds it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "kernels/elementwise.hpp"
@@ -14,16 +18,34 @@ using kernels::cpu::Binary;
 using kernels::cpu::Scalar;
 using kernels::cpu::Unary;
 
+// Calls f with the type tag of a dtype that has arithmetic, else UsageError naming `what`.
+template <class F>
+void visit_arithmetic(DType dtype, const char* what, F&& f) {
+  if (dtype == DType::f32) return f(TypeTag<float>{});
+  if (dtype == DType::f64) return f(TypeTag<double>{});
+  throw UsageError(std::string(what) + " works on f32 and f64, not on " +
+                   std::string(name_of(dtype)) + ": convert with to()");
+}
+
 // The shape that a and b broadcast to; UsageError naming both if there is none.
 [[nodiscard]] Shape broadcast_shape(const char* what, const Shape& a, const Shape& b);
 
-// Operands passed by value may be moved in: their memory is then reused for the result, if nobody
-// else holds it.
 [[nodiscard]] Tensor unary(Unary op, Tensor x, const char* what);
 [[nodiscard]] Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what);
 [[nodiscard]] Tensor scalar(Scalar op, Tensor x, double s, const char* what);
+[[nodiscard]] Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what);
+[[nodiscard]] Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what);
 
 // to += from, in place; from is converted to to's dtype. Any floating dtype.
 void add_into(const Tensor& to, const Tensor& from);
+
+// Which dimensions of x a list names; none means all. UsageError for one outside or named twice.
+[[nodiscard]] std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims,
+                                             const char* what);
+[[nodiscard]] Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim,
+                         const char* what);
+// Undoes a broadcast: x summed down to a shape that broadcasts to x's. x itself if nothing is to
+// do.
+[[nodiscard]] Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace ringsmith::raw

@@ -1,19 +1,43 @@
 #include "kernels/cpu/fast/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"
-#include "kernels/cpu/fast/vector_math.hpp"
+#include "kernels/cpu/fast/vecmath.hpp"
 #include "kernels/cpu/library_math.hpp"
 
 namespace ringsmith::kernels::cpu::fast {
 
+namespace {
+
+// float: the vectorised functions; double, used for checks only: the C library's.
+struct VectorMath : LibraryMath {
+  using LibraryMath::exp;
+  using LibraryMath::gelu_erf;
+  using LibraryMath::gelu_erf_gradient;
+  using LibraryMath::gelu_tanh;
+  using LibraryMath::gelu_tanh_gradient;
+  using LibraryMath::log;
+  using LibraryMath::sigmoid;
+  using LibraryMath::tanh;
+  static float exp(float x) { return vec::exp(x); }
+  static float log(float x) { return vec::log(x); }
+  static float tanh(float x) { return vec::tanh(x); }
+  static float sigmoid(float x) { return vec::sigmoid(x); }
+  static float gelu_erf(float x) { return vec::gelu_erf(x); }
+  static float gelu_erf_gradient(float x) { return vec::gelu_erf_derivative(x); }
+  static float gelu_tanh(float x) { return vec::gelu_tanh(x); }
+  static float gelu_tanh_gradient(float x) { return vec::gelu_tanh_derivative(x); }
+};
+
+}  // namespace
+
 template <class T>
 void unary(Unary op, View<T> out, View<const T> x) {
-  unary_with<LibraryMath>(op, out, x);
+  unary_with<VectorMath>(op, out, x);
 }
 
 template <class T>
 void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
-  binary_with<LibraryMath>(op, out, a, b);
+  binary_with<VectorMath>(op, out, a, b);
 }
 
 template void unary<float>(Unary, View<float>, View<const float>);

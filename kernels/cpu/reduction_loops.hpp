@@ -1,0 +1,69 @@
+// How a sum over some dimensions is taken apart, for the oracle and the fast version alike.
+//
+//   x (4, 3, 5) summed over dim 0:       columns of a (4, 15) matrix
+//   x (4, 3, 5) summed over dims 1, 2:   4 contiguous runs of 15
+//   x (4, 3, 5) summed over dims 0, 2:   3 results, 4 runs of 5 each
+//
+// Sums supplies run(x, n, stride) -> T and columns(Matrix, out, Store), and says whether the
+// results may be spread over threads (PyTorch's order of a column depends on how many there are
+// beside it).
+#pragma once
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "kernels/cpu/loops.hpp"
+#include "kernels/matmul.hpp"
+
+namespace ringsmith::kernels::cpu {
+
+template <class Sums, class T>
+void sum_with(View<T> out, View<const T> x) {
+  Layout kept_out, kept_x, reduced;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(x.layout.dims); ++d) {
+    if (out.layout.strides[d] == 0) {
+      const auto to = static_cast<std::size_t>(reduced.dims++);
+      reduced.sizes[to] = x.layout.sizes[d];
+      reduced.strides[to] = x.layout.strides[d];
+    } else {
+      const auto to = static_cast<std::size_t>(kept_out.dims++);
+      kept_x.dims = kept_out.dims;
+      kept_out.sizes[to] = kept_x.sizes[to] = x.layout.sizes[d];
+      kept_out.strides[to] = out.layout.strides[d];
+      kept_x.strides[to] = x.layout.strides[d];
+    }
+  }
+  const Nest<2> kept = nest_of<2>({&kept_out, &kept_x});
+  const Nest<1> runs = nest_of<1>({&reduced});
+  const std::int64_t n = runs.inner_size(), stride = n == 0 ? 0 : runs.inner(0);
+  const std::int64_t so = kept.inner(0), sx = kept.inner(1);
+  // Runs of columns that are neighbours in memory are better than one strided run for each result.
+  const bool columns = so == 1 && sx == 1 && kept.inner_size() > 1 && stride != 1;
+  for_each_run<2>(
+      kept,
+      [&](const Offsets<2>& at, std::int64_t count) {
+        T* const to = out.data + at[0];
+        const T* const from = x.data + at[1];
+        for (std::int64_t i = 0; i < count; ++i) to[i * so] = T{};
+        bool first = true;
+        walk_runs<1>(runs, 0, n == 0 ? 0 : runs.runs(), [&](const Offsets<1>& outer) {
+          if (columns) {
+            Sums::columns({from + outer[0], n, count, stride, 1},
+                          std::span<T>(to, static_cast<std::size_t>(count)),
+                          first ? Store::replace : Store::add);
+          } else {
+            for (std::int64_t i = 0; i < count; ++i) {
+              const T run = Sums::run(from + i * sx + outer[0], n, stride);
+              to[i * so] = first ? run : to[i * so] + run;
+            }
+          }
+          first = false;
+        });
+      },
+      Sums::kParallel
+          ? std::max<std::int64_t>(1, kParallelGrain / std::max<std::int64_t>(1, n * runs.runs()))
+          : std::numeric_limits<std::int64_t>::max());
+}
+
+}  // namespace ringsmith::kernels::cpu

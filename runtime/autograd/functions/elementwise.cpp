@@ -1,0 +1,149 @@
+// Element-wise functions. A broadcast operand gets its gradient summed back to its own shape.
+#include <utility>
+
+#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/tensor/raw.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using raw::Binary;
+using raw::Scalar;
+using raw::Unary;
+using Grads = std::vector<Tensor>;
+
+// y = f(x), whose gradient is one kernel of (gradient, x or y).
+enum class Keep : std::uint8_t { input, output };
+Tensor unary_function(const char* what, const char* node, Unary op, Binary backward, Keep keep,
+                      const Tensor& x) {
+  Tensor y = raw::unary(op, x, what);
+  record(node, {x}, y, {keep == Keep::input ? x : y},
+         [what, backward](const Saved& saved, Tensor g) {
+           return Grads{raw::binary(backward, std::move(g), saved[0], what)};
+         });
+  return y;
+}
+
+}  // namespace
+
+Tensor add(const Tensor& a, const Tensor& b) {
+  Tensor y = raw::binary(Binary::add, a, b, "add");
+  record("AddBackward", {a, b}, y, {},
+         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
+           return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(),
+                        saved.needs(1) ? raw::sum_to(g, sb) : Tensor()};
+         });
+  return y;
+}
+
+Tensor sub(const Tensor& a, const Tensor& b) {
+  Tensor y = raw::binary(Binary::sub, a, b, "sub");
+  record("SubBackward", {a, b}, y, {},
+         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
+           Tensor gb;
+           if (saved.needs(1)) gb = raw::sum_to(raw::unary(Unary::neg, g, "sub"), sb);
+           return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(), gb};
+         });
+  return y;
+}
+
+Tensor mul(const Tensor& a, const Tensor& b) {
+  Tensor y = raw::binary(Binary::mul, a, b, "mul");
+  record("MulBackward", {a, b}, y, {a, b},
+         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
+           Tensor ga, gb;
+           if (saved.needs(1)) gb = raw::sum_to(raw::binary(Binary::mul, g, saved[0], "mul"), sb);
+           if (saved.needs(0))
+             ga = raw::sum_to(raw::binary(Binary::mul, std::move(g), saved[1], "mul"), sa);
+           return Grads{ga, gb};
+         });
+  return y;
+}
+
+Tensor div(const Tensor& a, const Tensor& b) {
+  Tensor y = raw::binary(Binary::div, a, b, "div");
+  record("DivBackward", {a, b}, y, {y, b},
+         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
+           Tensor ga, gb;
+           if (saved.needs(1)) {  // -g (a / b) / b
+             const Tensor slope = raw::binary(Binary::div, saved[0], saved[1], "div");
+             gb = raw::sum_to(
+                 raw::binary(Binary::mul, raw::unary(Unary::neg, g, "div"), slope, "div"), sb);
+           }
+           if (saved.needs(0))
+             ga = raw::sum_to(raw::binary(Binary::div, std::move(g), saved[1], "div"), sa);
+           return Grads{ga, gb};
+         });
+  return y;
+}
+
+Tensor add(const Tensor& a, double b) {
+  Tensor y = raw::scalar(Scalar::add, a, b, "add");
+  record("AddBackward", {a}, y, {}, [](const Saved&, Tensor g) { return Grads{std::move(g)}; });
+  return y;
+}
+
+Tensor mul(const Tensor& a, double b) {
+  Tensor y = raw::scalar(Scalar::mul, a, b, "mul");
+  record("MulBackward", {a}, y, {}, [b](const Saved&, Tensor g) {
+    return Grads{raw::scalar(Scalar::mul, std::move(g), b, "mul")};
+  });
+  return y;
+}
+
+Tensor neg(const Tensor& x) {
+  Tensor y = raw::unary(Unary::neg, x, "neg");
+  record("NegBackward", {x}, y, {},
+         [](const Saved&, Tensor g) { return Grads{raw::unary(Unary::neg, std::move(g), "neg")}; });
+  return y;
+}
+
+Tensor pow(const Tensor& x, double exponent) {
+  Tensor y = raw::scalar(Scalar::pow, x, exponent, "pow");
+  record("PowBackward", {x}, y, {x}, [exponent](const Saved& saved, Tensor g) {
+    const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
+    return Grads{raw::binary(Binary::mul, std::move(g), slope, "pow")};
+  });
+  return y;
+}
+
+Tensor exp(const Tensor& x) {
+  return unary_function("exp", "ExpBackward", Unary::exp, Binary::mul, Keep::output, x);
+}
+Tensor log(const Tensor& x) {
+  return unary_function("log", "LogBackward", Unary::log, Binary::div, Keep::input, x);
+}
+Tensor sqrt(const Tensor& x) {
+  return unary_function("sqrt", "SqrtBackward", Unary::sqrt, Binary::sqrt_backward, Keep::output,
+                        x);
+}
+Tensor tanh(const Tensor& x) {
+  return unary_function("tanh", "TanhBackward", Unary::tanh, Binary::tanh_backward, Keep::output,
+                        x);
+}
+Tensor sigmoid(const Tensor& x) {
+  return unary_function("sigmoid", "SigmoidBackward", Unary::sigmoid, Binary::sigmoid_backward,
+                        Keep::output, x);
+}
+Tensor relu(const Tensor& x) {
+  return unary_function("relu", "ReluBackward", Unary::relu, Binary::relu_backward, Keep::output,
+                        x);
+}
+Tensor gelu(const Tensor& x, Gelu approximate) {
+  return approximate == Gelu::erf ? unary_function("gelu", "GeluBackward", Unary::gelu_erf,
+                                                   Binary::gelu_erf_backward, Keep::input, x)
+                                  : unary_function("gelu", "GeluBackward", Unary::gelu_tanh,
+                                                   Binary::gelu_tanh_backward, Keep::input, x);
+}
+
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  Tensor y = raw::masked_fill(x, mask, value, "masked_fill");
+  record("MaskedFillBackward", {x}, y, {mask}, [](const Saved& saved, Tensor g) {
+    return Grads{raw::masked_fill(std::move(g), saved[0], 0, "masked_fill")};
+  });
+  return y;
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,167 @@
+// Sums, means, variance and maxima, and the mean squared error.
+#include <string>
+#include <utility>
+
+#include "kernels/reduction.hpp"
+#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/raw.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using raw::Binary;
+using raw::Scalar;
+using Grads = std::vector<Tensor>;
+
+// The gradient of a reduction, seen as large as the input was: a view, no copy.
+Tensor spread(const Tensor& g, const Shape& sizes, const std::vector<bool>& reduced) {
+  Shape kept = sizes;
+  for (std::size_t d = 0; d < kept.size(); ++d)
+    if (reduced[d]) kept[d] = 1;
+  return g.view(kept).expand(sizes);
+}
+
+std::int64_t count_of(const Shape& sizes, const std::vector<bool>& reduced) {
+  std::int64_t n = 1;
+  for (std::size_t d = 0; d < sizes.size(); ++d)
+    if (reduced[d]) n *= sizes[d];
+  return n;
+}
+
+// The dimension of a tensor as something to walk along, and the tensor without it.
+kernels::cpu::Reduced along(const Tensor& x, int dim) {
+  return {x.size(dim), x.strides()[static_cast<std::size_t>(dim)]};
+}
+template <class T>
+kernels::View<T> without(const Tensor& x, int dim) {
+  return x.select(dim, 0).view_of<T>();
+}
+
+int wrap(const Tensor& x, int dim, const char* what) {
+  (void)raw::reduced_dims(x, {dim}, what);  // complains
+  return dim < 0 ? dim + x.dim() : dim;
+}
+
+}  // namespace
+
+Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const std::vector<bool> reduced = raw::reduced_dims(x, dims, "sum");
+  Tensor y = raw::sum(x, reduced, keepdim, "sum");
+  record("SumBackward", {x}, y, {}, [sizes = x.sizes(), reduced](const Saved&, const Tensor& g) {
+    return Grads{spread(g, sizes, reduced)};
+  });
+  return y;
+}
+
+Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const std::vector<bool> reduced = raw::reduced_dims(x, dims, "mean");
+  const auto n = static_cast<double>(count_of(x.sizes(), reduced));
+  Tensor y = raw::scalar(Scalar::div, raw::sum(x, reduced, keepdim, "mean"), n, "mean");
+  record("MeanBackward", {x}, y, {}, [sizes = x.sizes(), reduced, n](const Saved&, Tensor g) {
+    return Grads{spread(raw::scalar(Scalar::div, std::move(g), n, "mean"), sizes, reduced)};
+  });
+  return y;
+}
+
+// In two passes, the mean first: no cancellation.
+Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
+  const std::vector<bool> reduced = raw::reduced_dims(x, {dim}, "var");
+  const auto n = static_cast<double>(count_of(x.sizes(), reduced));
+  const double divisor = unbiased ? n - 1 : n;
+  const Tensor average = raw::scalar(Scalar::div, raw::sum(x, reduced, true, "var"), n, "var");
+  const Tensor off = raw::binary(Binary::sub, x, average, "var");
+  Tensor y = raw::scalar(
+      Scalar::div, raw::sum(raw::binary(Binary::mul, off, off, "var"), reduced, keepdim, "var"),
+      divisor, "var");
+  record("VarBackward", {x}, y, {off}, [reduced, divisor](const Saved& saved, Tensor g) {
+    const Tensor scaled = raw::scalar(Scalar::mul, std::move(g), 2 / divisor, "var");
+    return Grads{
+        raw::binary(Binary::mul, saved[0], spread(scaled, saved[0].sizes(), reduced), "var")};
+  });
+  return y;
+}
+
+Tensor max(const Tensor& x) {
+  require(x.numel() > 0, "max: a tensor of shape " + to_string(x.sizes()) + " has no maximum");
+  const Tensor flat = x.contiguous().view({-1});
+  Tensor y = Tensor::empty({}, {x.dtype(), x.device()});
+  const Tensor index = Tensor::empty({}, {DType::i64, x.device()});
+  raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    kernels::cpu::max<T>(y.view_of<T>(), index.view_of<std::int64_t>(), without<const T>(flat, 0),
+                         along(flat, 0));
+  });
+  record("MaxBackward", {x}, y, {flat, y},
+         [sizes = x.sizes()](const Saved& saved, const Tensor& g) {
+           const Tensor gx = empty_like(saved[0]);
+           raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
+             using T = typename decltype(tag)::type;
+             kernels::cpu::max_all_backward<T>(gx.span<T>(), saved[0].span<const T>(),
+                                               saved[1].template item<T>(), g.item<T>());
+           });
+           return Grads{gx.view(sizes)};
+         });
+  return y;
+}
+
+std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
+  const int d = wrap(x, dim, "max");
+  require(x.size(d) > 0, "max: dimension " + std::to_string(dim) + " of shape " +
+                             to_string(x.sizes()) + " is empty");
+  Shape sizes = x.sizes();
+  sizes[static_cast<std::size_t>(d)] = 1;
+  const Tensor values = Tensor::empty(sizes, {x.dtype(), x.device()});
+  const Tensor indices = Tensor::empty(sizes, {DType::i64, x.device()});
+  raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    kernels::cpu::max<T>(without<T>(values, d), without<std::int64_t>(indices, d),
+                         without<const T>(x, d), along(x, d));
+  });
+  Tensor y = keepdim ? values : values.select(d, 0);
+  record("MaxBackward", {x}, y, {indices},
+         [sizes = x.sizes(), kept = values.sizes(), d](const Saved& saved, const Tensor& g) {
+           const Tensor gx = Tensor::empty(sizes, {g.dtype(), g.device()});
+           const Tensor gy = g.reshape(kept);
+           raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
+             using T = typename decltype(tag)::type;
+             kernels::cpu::max_backward<T>(without<T>(gx, d),
+                                           without<const std::int64_t>(saved[0], d),
+                                           without<const T>(gy, d), along(gx, d));
+           });
+           return Grads{gx};
+         });
+  return {y, keepdim ? indices : indices.select(d, 0)};
+}
+
+Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
+  require(x.sizes() == y.sizes(), "mse_loss: shapes " + to_string(x.sizes()) + " and " +
+                                      to_string(y.sizes()) + " must be equal");
+  if (reduction == Reduction::none) {
+    const Tensor d = sub(x, y);
+    return mul(d, d);
+  }
+  const Tensor a = x.contiguous(), b = y.contiguous();
+  const auto n = static_cast<double>(x.numel());
+  const double divisor = reduction == Reduction::mean ? n : 1;
+  Tensor loss = Tensor::empty({}, {x.dtype(), x.device()});
+  raw::visit_arithmetic(x.dtype(), "mse_loss", [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    *loss.data<T>() = kernels::cpu::squared_error<T>(a.span<const T>(), b.span<const T>()) /
+                      static_cast<T>(divisor);
+  });
+  record("MseLossBackward", {x, y}, loss, {a, b}, [divisor](const Saved& saved, const Tensor& g) {
+    // (2/N d) g, in this order
+    Tensor gx = raw::scalar(Scalar::mul, raw::binary(Binary::sub, saved[0], saved[1], "mse_loss"),
+                            2 / divisor, "mse_loss");
+    gx = raw::binary(Binary::mul, std::move(gx), g, "mse_loss");
+    Tensor gy;
+    if (saved.needs(1)) gy = raw::unary(raw::Unary::neg, gx, "mse_loss");
+    return Grads{saved.needs(0) ? gx : Tensor(), gy};
+  });
+  return loss;
+}
+
+}  // namespace ringsmith

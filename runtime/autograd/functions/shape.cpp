@@ -1,0 +1,118 @@
+// Functions that only move the view: forward and backward are views where strides allow it.
+#include <utility>
+
+#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/raw.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using Grads = std::vector<Tensor>;
+
+// y shows x's elements in order under another shape: so does its gradient.
+Tensor reshaped(const char* node, const Tensor& x, Tensor y) {
+  record(node, {x}, y, {},
+         [sizes = x.sizes()](const Saved&, const Tensor& g) { return Grads{g.reshape(sizes)}; });
+  return y;
+}
+
+// y is a part of x: the gradient is zero elsewhere. part(t) shows the same part of t.
+template <class Part>
+Tensor part_of(const char* node, const Tensor& x, const Part& part) {
+  Tensor y = part(x);
+  record(node, {x}, y, {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
+    const Tensor gx = zeros(sizes, {g.dtype(), g.device()});
+    part(gx).copy_(g);
+    return Grads{gx};
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor view(const Tensor& x, const Shape& sizes) {
+  return reshaped("ViewBackward", x, x.view(sizes));
+}
+Tensor reshape(const Tensor& x, const Shape& sizes) {
+  return reshaped("ReshapeBackward", x, x.reshape(sizes));
+}
+Tensor squeeze(const Tensor& x, int dim) { return reshaped("SqueezeBackward", x, x.squeeze(dim)); }
+Tensor unsqueeze(const Tensor& x, int dim) {
+  return reshaped("UnsqueezeBackward", x, x.unsqueeze(dim));
+}
+
+Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  Tensor y = x.transpose(dim0, dim1);
+  record("TransposeBackward", {x}, y, {},
+         [dim0, dim1](const Saved&, const Tensor& g) { return Grads{g.transpose(dim0, dim1)}; });
+  return y;
+}
+
+Tensor permute(const Tensor& x, const std::vector<int>& dims) {
+  Tensor y = x.permute(dims);
+  std::vector<int> back(dims.size());
+  for (std::size_t i = 0; i < dims.size(); ++i)
+    back[static_cast<std::size_t>(dims[i] < 0 ? dims[i] + x.dim() : dims[i])] = static_cast<int>(i);
+  record("PermuteBackward", {x}, y, {},
+         [back](const Saved&, const Tensor& g) { return Grads{g.permute(back)}; });
+  return y;
+}
+
+Tensor expand(const Tensor& x, const Shape& sizes) {
+  Tensor y = x.expand(sizes);
+  record("ExpandBackward", {x}, y, {},
+         [from = x.sizes()](const Saved&, const Tensor& g) { return Grads{raw::sum_to(g, from)}; });
+  return y;
+}
+
+Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t stop, std::int64_t step) {
+  return part_of("SliceBackward", x,
+                 [=](const Tensor& t) { return t.slice(dim, start, stop, step); });
+}
+
+Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  return part_of("SelectBackward", x, [=](const Tensor& t) { return t.select(dim, index); });
+}
+
+Tensor clone(const Tensor& x) { return reshaped("CloneBackward", x, x.clone()); }
+
+Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
+
+Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+  require(!tensors.empty(), "cat: no tensors");
+  const Tensor& first = tensors[0];
+  Shape sizes = first.sizes();
+  (void)first.size(dim);  // complains
+  const auto d = static_cast<std::size_t>(dim < 0 ? dim + first.dim() : dim);
+  sizes[d] = 0;
+  std::vector<std::int64_t> starts{0};
+  for (const Tensor& t : tensors) {
+    Shape expected = t.sizes();
+    const bool same_rank = expected.size() == sizes.size();
+    if (same_rank) expected[d] = sizes[d];
+    if (!same_rank || expected != sizes || t.dtype() != first.dtype())
+      throw UsageError("cat: shapes " + to_string(first.sizes()) + " and " + to_string(t.sizes()) +
+                       " of dtypes " + std::string(name_of(first.dtype())) + " and " +
+                       std::string(name_of(t.dtype())) + " do not fit along dimension " +
+                       std::to_string(dim));
+    starts.push_back(starts.back() + t.sizes()[d]);
+    sizes[d] = 0;
+  }
+  sizes[d] = starts.back();
+  Tensor y = Tensor::empty(sizes, {first.dtype(), first.device()});
+  const int at = static_cast<int>(d);
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    y.slice(at, starts[i], starts[i + 1]).copy_(tensors[i]);
+  record("CatBackward", tensors, y, {}, [starts, at](const Saved& saved, const Tensor& g) {
+    Grads grads;
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+      grads.push_back(saved.needs(i) ? g.slice(at, starts[i], starts[i + 1]) : Tensor());
+    return grads;
+  });
+  return y;
+}
+
+}  // namespace ringsmith
