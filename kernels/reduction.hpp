@@ -38,8 +38,4 @@ void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T
 template <class T>
 void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g);
 
-// Sum of (x - y)^2: each difference and square rounded, added as contiguous_sum.
-template <class T>
-T squared_error(std::span<const T> x, std::span<const T> y);
-
 }  // namespace ringsmith::kernels::cpu

@@ -75,21 +75,11 @@ void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g)
   for (std::size_t i = 0; i < x.size(); ++i) grad_x[i] = hit(x[i]) ? share : T{};
 }
 
-template <class T>
-T squared_error(std::span<const T> x, std::span<const T> y) {
-  if (mode() == Mode::fast) return fast::squared_error(x, y);
-  return contiguous_sum<T>(static_cast<std::int64_t>(x.size()), [=](std::int64_t i) {
-    const T d = x[static_cast<std::size_t>(i)] - y[static_cast<std::size_t>(i)];
-    return d * d;
-  });
-}
-
 #define RINGSMITH_REDUCTION(T)                                                              \
   template void sum<T>(View<T>, View<const T>);                                             \
   template void max<T>(View<T>, View<std::int64_t>, View<const T>, Reduced);                \
   template void max_backward<T>(View<T>, View<const std::int64_t>, View<const T>, Reduced); \
-  template void max_all_backward<T>(std::span<T>, std::span<const T>, T, T);                \
-  template T squared_error<T>(std::span<const T>, std::span<const T>);
+  template void max_all_backward<T>(std::span<T>, std::span<const T>, T, T);
 RINGSMITH_REDUCTION(float)
 RINGSMITH_REDUCTION(double)
 

@@ -149,13 +149,3 @@ TEST_CASE("sums of small integers are exact in both modes", "[reduction]") {
     }
   }
 }
-
-TEST_CASE("the squared error agrees with the oracle", "[reduction]") {
-  for (const std::int64_t n : {1, 7, 8, 100, 10007}) {
-    const auto x = random_values(n, 8), y = random_values(n, 9);
-    const float fast = kernels::cpu::squared_error<float>(x, y);
-    const ModeScope mode(Mode::oracle);
-    const float oracle = kernels::cpu::squared_error<float>(x, y);
-    REQUIRE(std::abs(fast - oracle) <= 1e-6F * oracle);
-  }
-}

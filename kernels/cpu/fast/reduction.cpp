@@ -49,19 +49,7 @@ void sum(View<T> out, View<const T> x) {
   sum_with<FastSums<T>>(out, x);
 }
 
-template <class T>
-T squared_error(std::span<const T> x, std::span<const T> y) {
-  const T* const a = x.data();
-  const T* const b = y.data();
-  return blocked_sum<T>(static_cast<std::int64_t>(x.size()), [=](std::int64_t i) {
-    const T d = a[i] - b[i];
-    return d * d;
-  });
-}
-
 template void sum<float>(View<float>, View<const float>);
 template void sum<double>(View<double>, View<const double>);
-template float squared_error<float>(std::span<const float>, std::span<const float>);
-template double squared_error<double>(std::span<const double>, std::span<const double>);
 
 }  // namespace ringsmith::kernels::cpu::fast

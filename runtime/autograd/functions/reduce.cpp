@@ -1,4 +1,4 @@
-// Sums, means, variance and maxima, and the mean squared error.
+// Sums, means, variance and maxima.
 #include <string>
 #include <utility>
 
@@ -134,34 +134,6 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
            return Grads{gx};
          });
   return {y, keepdim ? indices : indices.select(d, 0)};
-}
-
-Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
-  require(x.sizes() == y.sizes(), "mse_loss: shapes " + to_string(x.sizes()) + " and " +
-                                      to_string(y.sizes()) + " must be equal");
-  if (reduction == Reduction::none) {
-    const Tensor d = sub(x, y);
-    return mul(d, d);
-  }
-  const Tensor a = x.contiguous(), b = y.contiguous();
-  const auto n = static_cast<double>(x.numel());
-  const double divisor = reduction == Reduction::mean ? n : 1;
-  Tensor loss = Tensor::empty({}, {x.dtype(), x.device()});
-  raw::visit_arithmetic(x.dtype(), "mse_loss", [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    *loss.data<T>() = kernels::cpu::squared_error<T>(a.span<const T>(), b.span<const T>()) /
-                      static_cast<T>(divisor);
-  });
-  record("MseLossBackward", {x, y}, loss, {a, b}, [divisor](const Saved& saved, const Tensor& g) {
-    // (2/N d) g, in this order
-    Tensor gx = raw::scalar(Scalar::mul, raw::binary(Binary::sub, saved[0], saved[1], "mse_loss"),
-                            2 / divisor, "mse_loss");
-    gx = raw::binary(Binary::mul, std::move(gx), g, "mse_loss");
-    Tensor gy;
-    if (saved.needs(1)) gy = raw::unary(raw::Unary::neg, gx, "mse_loss");
-    return Grads{saved.needs(0) ? gx : Tensor(), gy};
-  });
-  return loss;
 }
 
 }  // namespace ringsmith
