@@ -1,11 +1,11 @@
 // OpenBLAS, opened at run time, for the matrix products of the fast kernels.
 //
-// Opened with dlopen rather than linked, because OpenBLAS chooses its kernels while it is being
-// loaded. The version in Debian 12 (0.3.21) does not recognise AMD processors with AVX-512 and
-// falls back to AVX2: half the speed (1024^3 sgemm on one Zen 5 core: 113 against 209 GFLOP/s). So
-// on such a processor OPENBLAS_CORETYPE=SkylakeX is put into the environment for the moment of
-// loading, unless the user has set that variable: then theirs decides. blas_description() says what
-// came of it. No threads are started beyond kernels::threads().
+// Opened with dlopen rather than linked, for the sake of the moment of loading: that is when
+// OpenBLAS starts a thread for every core unless OPENBLAS_NUM_THREADS forbids it (here it is told
+// 1, unless the user has set it), and only programs that multiply matrices need the library at all.
+// It also chooses its kernels then: by the processor, or by OPENBLAS_CORETYPE, which can halve the
+// speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description()
+// says what came of it: look there first when products seem slow.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct Gemm {
 };
 void sgemm(const Gemm& product);
 
-// "OpenBLAS 0.3.21, SkylakeX kernels (chosen by ringsmith: ...)". Loads the library.
+// "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.
 [[nodiscard]] std::string blas_description();
 
 }  // namespace ringsmith::kernels::cpu
