@@ -31,9 +31,13 @@ Call Call::unpack(std::uint64_t packed, std::uint64_t count) {
   return call;
 }
 
-std::string Call::describe() const {
+const char* Call::name() const {
   const auto index = static_cast<std::size_t>(op);
-  std::string text = index < kNames.size() ? kNames[index] : "corrupt call";
+  return index < kNames.size() ? kNames[index] : "corrupt call";
+}
+
+std::string Call::describe() const {
+  std::string text = name();
   if (op == Op::none) return text;
   if (op == Op::barrier) return text + "()";
   text += '(';

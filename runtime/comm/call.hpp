@@ -37,6 +37,7 @@ struct Call {
   // Everything but the count.
   [[nodiscard]] std::uint64_t pack() const;
   static Call unpack(std::uint64_t packed, std::uint64_t count);
+  [[nodiscard]] const char* name() const;  // "all_reduce"
   // "all_reduce(sum, f32, 1024)", "broadcast(f32, 10, root 2)", "barrier()".
   [[nodiscard]] std::string describe() const;
 };

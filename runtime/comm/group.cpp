@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/tracer.hpp"
 
 namespace ringsmith::comm {
 
@@ -70,6 +71,9 @@ HostGroup::HostGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
 WorkPtr HostGroup::submit(Transfer transfer) {
   host_.check_usable();
   transfer.sequence = sequence_++;
+  const trace::Span span(
+      transfer.call.name(), trace::Category::comm,
+      {"bytes", static_cast<std::int64_t>(transfer.call.count * size_of(transfer.call.dtype))});
   host_.enter(transfer.call, transfer.sequence);
   run_in_window(host_, roll_call_, transfer);
   host_.leave();

@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "runtime/autograd/accumulate.hpp"
+#include "runtime/base/tracer.hpp"
 #include "runtime/parallel/tensor_bytes.hpp"
 
 namespace ringsmith {
@@ -140,12 +141,14 @@ void Reducer::finish_backward() {
       provide_missing(p);
       mark_ready(p);
     }
+  trace::Span waiting("wait for gradients", trace::Category::wait);
   for (std::size_t b = 0; b < works_.size(); ++b) {
     works_[b]->wait();
     statistics_.buckets[b].collected = clock_.seconds();
   }
   ++step_;
   usage_.exchange(step_);
+  waiting.end();
   statistics_.finished = clock_.seconds();
   phase_ = Phase::idle;
   settle_unused();
