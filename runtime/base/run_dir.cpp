@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <fcntl.h>
 #include <filesystem>
 #include <system_error>
 #include <unistd.h>
@@ -67,29 +66,6 @@ std::string create_run_dir(const std::string& wanted) {
   for (int n = 2; !make(path); ++n) path = base.string() + "-" + std::to_string(n);
   check_writable(path);
   return path.string();
-}
-
-void write_file_atomically(const std::string& path, const std::string& contents) {
-  const std::string part = path + ".part";
-  const auto fail = [&](int error) {
-    ::unlink(part.c_str());
-    throw Error("cannot write '" + path + "': " + std::strerror(error));
-  };
-  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) fail(errno);
-  std::size_t done = 0;
-  int error = 0;
-  while (done < contents.size() && error == 0) {
-    const ssize_t n = ::write(fd, contents.data() + done, contents.size() - done);
-    if (n >= 0)
-      done += static_cast<std::size_t>(n);
-    else if (errno != EINTR)
-      error = errno;
-  }
-  if (error == 0 && ::fsync(fd) != 0) error = errno;
-  if (::close(fd) != 0 && error == 0) error = errno;
-  if (error == 0 && ::rename(part.c_str(), path.c_str()) != 0) error = errno;
-  if (error != 0) fail(error);
 }
 
 }  // namespace ringsmith

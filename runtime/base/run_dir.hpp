@@ -10,7 +10,4 @@ namespace ringsmith {
 // exist or must be empty. UsageError with the reason and the remedy when that cannot be.
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
 
-// Writes the file as a whole or not at all (temporary name, fsync, rename). Error naming the path.
-void write_file_atomically(const std::string& path, const std::string& contents);
-
 }  // namespace ringsmith
