@@ -1,0 +1,132 @@
+#include "labs/apps/common/options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <fmt/format.h>
+#include <string>
+
+#include "kernels/mode.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+constexpr const char* kFooter = R"(
+Start it alone, or on N ranks of this host:  mpirun -np N PROGRAM [options]
+(as root: OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; more ranks than cores: --oversubscribe)
+
+Environment:
+  OMPI_COMM_WORLD_RANK   set by mpirun; where it is set, the ranks find each other through Open MPI,
+                         and rank 0 alone prints
+
+Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication failed, 4 a deadline
+passed, 6 wrong options or input.)";
+
+}  // namespace
+
+void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length) {
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.option_defaults()->always_capture_default();
+
+  auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
+                    ->always_capture_default(false)
+                    ->check(CLI::PositiveNumber)
+                    ->group("Training");
+  app.add_option("--epochs", o.epochs, "passes over the training data, instead of --steps")
+      ->always_capture_default(false)
+      ->check(CLI::PositiveNumber)
+      ->excludes(steps)
+      ->group("Training");
+  app.add_option("--batch", o.batch, "samples in a step, of each rank")
+      ->check(CLI::PositiveNumber)
+      ->group("Training");
+  app.add_option("--global-batch", o.global_batch,
+                 "samples in a step, of all ranks together, instead of --batch; the same for any "
+                 "number of ranks gives the same training (0: --batch times ranks)")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Training");
+  app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
+      ->check(CLI::PositiveNumber)
+      ->group("Training");
+  app.add_option("--seed", o.seed, "of parameters, order of samples and dropout")
+      ->group("Training");
+
+  app.add_option("--threads", o.threads, "threads of each rank's kernels")
+      ->check(CLI::Range(1, 256))
+      ->group("Machine");
+  app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
+      ->check(CLI::IsMember({"fast", "oracle"}))
+      ->group("Machine");
+
+  app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
+      ->check(CLI::PositiveNumber)
+      ->group("Communication");
+  app.add_option("--algorithm", o.algorithm, "order of the all-reduce sums")
+      ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree"}))
+      ->group("Communication");
+  app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
+      ->check(CLI::PositiveNumber)
+      ->group("Communication");
+
+  app.add_option("--run-dir", o.run_dir,
+                 "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
+                 "[runs/<stamp>]")
+      ->always_capture_default(false)
+      ->group("Output");
+  app.add_flag("--no-trace", o.no_trace,
+               "record no spans: no trace.json, and no communication times")
+      ->group("Output");
+  app.add_option("--progress", o.progress,
+                 "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
+      ->check(CLI::IsMember({"auto", "bar", "lines", "off"}))
+      ->group("Output");
+  app.add_flag("--json", o.json, "the closing report as one JSON object on standard output")
+      ->group("Output");
+
+  app.add_flag("--bench", o.bench,
+               "measure only: synthetic data, the model of tests/bench/peers, medians of a step "
+               "and its parts; no files")
+      ->group("Benchmark");
+  app.add_option("--bench-steps", o.bench_steps, "steps that count")
+      ->check(CLI::PositiveNumber)
+      ->group("Benchmark");
+  app.add_option("--bench-warmup", o.bench_warmup, "steps before them")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Benchmark");
+}
+
+std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
+  kernels::set_mode(kernels::parse_mode(o.kernels));
+  kernels::set_threads(o.threads);
+  comm::GroupOptions options;
+  options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));
+  options.algorithm = comm::parse_algorithm(o.algorithm);
+  return comm::init_process_group(options);
+}
+
+DdpOptions ddp_options(const TrainOptions& o) {
+  DdpOptions out;
+  out.bucket_cap_mb = o.bucket_cap_mb;
+  return out;
+}
+
+std::int64_t batch_per_rank(const TrainOptions& o, int world) {
+  if (o.global_batch == 0) return o.batch;
+  require(o.global_batch % world == 0,
+          fmt::format("--global-batch {} cannot be shared by {} ranks; give a multiple of {}",
+                      o.global_batch, world, world));
+  return o.global_batch / world;
+}
+
+std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,
+                      std::int64_t default_steps) {
+  if (o.epochs <= 0) return o.steps > 0 ? o.steps : default_steps;
+  const double steps = std::ceil(o.epochs * static_cast<double>(batches_per_epoch));
+  require(steps < 1e15, fmt::format("--epochs {} is too many", o.epochs));
+  return static_cast<std::int64_t>(steps);
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,56 @@
+// The options that all training programs share, and what follows from them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "runtime/comm/process_group.hpp"
+#include "runtime/parallel/ddp.hpp"
+
+namespace CLI {
+class App;
+}
+
+namespace ringsmith::apps {
+
+struct TrainOptions {
+  std::string data;               // a file; empty: the program's own data
+  std::int64_t steps = 0;         // optimizer steps; 0: by epochs, or the program's default
+  double epochs = 0;              // passes over the training data; 0: by steps
+  std::int64_t batch = 0;         // samples of each rank and step
+  std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
+  double lr = 0;
+  std::uint64_t seed = 0;
+  int threads = 1;
+  std::string kernels = "fast";
+  double bucket_cap_mb = 25;
+  std::string algorithm = "automatic";
+  double timeout = 30;  // seconds
+  std::string run_dir;  // empty: runs/<stamp>
+  bool no_trace = false;
+  bool json = false;
+  std::string progress = "auto";
+  bool bench = false;
+  std::int64_t bench_steps = 0;
+  std::int64_t bench_warmup = 0;
+};
+
+// Adds the shared options to the program's own; the values in o are the defaults, default_length is
+// what --steps and --epochs are when neither is given, in words.
+void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length);
+
+// Switches the kernels and their threads, and starts the process group.
+[[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o);
+
+[[nodiscard]] DdpOptions ddp_options(const TrainOptions& o);
+
+// Samples of one rank and step: from --global-batch if given (UsageError unless the world divides
+// it), else --batch.
+[[nodiscard]] std::int64_t batch_per_rank(const TrainOptions& o, int world);
+
+// Steps of the run, from --steps or --epochs; default_steps without either.
+[[nodiscard]] std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,
+                                    std::int64_t default_steps);
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,307 @@
+// train_gpt: the main job. A byte-level GPT, trained on this repository's own lessons and sources
+// or any other text, data-parallel over all ranks of mpirun.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <optional>
+#include <vector>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/batches.hpp"
+#include "labs/apps/common/bench.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/finish.hpp"
+#include "labs/apps/common/losses.hpp"
+#include "labs/apps/common/options.hpp"
+#include "labs/apps/common/source_text.hpp"
+#include "labs/apps/common/train_loop.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/base/tracer.hpp"
+#include "runtime/data/bytes.hpp"
+#include "runtime/nn/generate.hpp"
+#include "runtime/nn/gpt.hpp"
+#include "runtime/optim/adam.hpp"
+#include "runtime/optim/schedule.hpp"
+#include "runtime/parallel/ddp.hpp"
+#include "runtime/tensor/factory.hpp"
+
+namespace ringsmith::apps {
+namespace {
+
+constexpr std::int64_t kDefaultSteps = 1000;
+
+struct GptOptions {
+  TrainOptions common;
+  GPTOptions model;
+  double weight_decay = 0.1;
+  double clip = 1.0;
+  double warmup = 0.05;  // share of the steps
+  double floor = 0.1;    // of the learning rate, as a share of its peak
+  std::int64_t validation_windows = 512;
+  std::int64_t sample = 400;
+  double temperature = 0.8;
+  std::string prompt = "// ";
+  int workers = 1;
+};
+
+Tensor loss_of(const Tensor& logits, const Tensor& targets) {
+  return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
+}
+
+// Mean nats per byte over windows that lie evenly spread in the held-out text; the ranks share the
+// work.
+double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
+                std::int64_t most_windows) {
+  const NoGradGuard no_grad;
+  const EvalGuard evaluating(model);
+  const trace::Span span("validation", trace::Category::frame);
+  constexpr std::int64_t kBatch = 16;
+  const std::int64_t windows = std::min(held_out.size(), most_windows);
+  double nats = 0;
+  std::vector<std::int64_t> indices;
+  const auto add = [&] {
+    if (indices.empty()) return;
+    const Batch batch = held_out.get(indices);
+    nats += static_cast<double>(loss_of(model.forward(batch.inputs), batch.targets).item<float>()) *
+            static_cast<double>(indices.size());
+    indices.clear();
+  };
+  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
+    indices.push_back(w * held_out.size() / windows);
+    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
+  }
+  add();
+  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
+}
+
+// What the model writes after the prompt. Bytes that are no printable ASCII become '?', so that
+// half a character cannot upset the terminal.
+std::string sample_text(const GptOptions& o, Module& model) {
+  std::vector<std::int64_t> prompt;
+  for (const char c : o.prompt) prompt.push_back(static_cast<unsigned char>(c));
+  GenerateOptions options;
+  options.tokens = o.sample;
+  options.context = o.model.context;
+  options.temperature = o.temperature;
+  Generator generator(o.common.seed);
+  std::string text;
+  for (const std::int64_t byte : generate(model, prompt, options, generator)) {
+    const bool plain = byte == '\n' || byte == '\t' || (byte >= ' ' && byte < 127);
+    text += plain ? static_cast<char>(byte) : '?';
+  }
+  return text;
+}
+
+int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
+  constexpr int kBatches = 4;
+  GPTOptions shape = o.model;
+  shape.vocabulary = 65;
+  manual_seed(o.common.seed);
+  GPT model(shape);
+  std::optional<DistributedDataParallel> ddp;
+  if (group->size() > 1) ddp.emplace(model, group, ddp_options(o.common));
+  AdamW optimizer(model.parameters(), {.lr = 3e-4, .weight_decay = 1e-2});
+  Generator generator(1000 + static_cast<std::uint64_t>(group->rank()));
+  std::vector<Batch> data;
+  for (int i = 0; i < kBatches; ++i) {
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t n = 0; n < o.common.batch * (shape.context + 1); ++n)
+      tokens.push_back(randint(0, shape.vocabulary, generator));
+    const Tensor all = from_vector(tokens, {o.common.batch, shape.context + 1});
+    data.push_back({all.slice(1, 0, shape.context).contiguous(),
+                    all.slice(1, 1, shape.context + 1).contiguous()});
+  }
+
+  const Batch* batch = nullptr;
+  BenchRecipe recipe;
+  recipe.name = "gpt";
+  recipe.unit = "tokens";
+  recipe.warmup = o.common.bench_warmup;
+  recipe.steps = o.common.bench_steps;
+  recipe.batch = o.common.batch;
+  recipe.units_per_rank_step = static_cast<double>(o.common.batch * shape.context);
+  recipe.parameters = parameter_count(model);
+  recipe.threads = o.common.threads;
+  recipe.fetch = [&](std::int64_t step) {
+    batch = &data[static_cast<std::size_t>(step % kBatches)];
+  };
+  recipe.zero_grad = [&] { optimizer.zero_grad(/*set_to_none=*/false); };
+  recipe.forward = [&] {
+    return loss_of(ddp ? ddp->forward(batch->inputs) : model.forward(batch->inputs),
+                   batch->targets);
+  };
+  recipe.update = [&] { optimizer.step(); };
+  recipe.without_sync = [&](const std::function<void()>& body) {
+    const auto guard = ddp->no_sync();
+    body();
+  };
+  say(o.common, *group, bench(*group, recipe));
+  return 0;
+}
+
+struct Corpus {
+  std::optional<ByteWindows> train, held_out;
+  std::int64_t train_bytes = 0, held_out_bytes = 0;
+  std::string origin;
+};
+
+Corpus load_corpus(const GptOptions& o) {
+  Corpus out;
+  std::vector<std::string> paths{o.common.data};
+  out.origin = o.common.data;
+  if (o.common.data.empty()) {
+    const std::string root = find_source_root();
+    paths = list_sources(root);
+    out.origin = fmt::format("{} files of {}", paths.size(), root);
+  }
+  ByteText text = load_text(paths);
+  out.train_bytes = static_cast<std::int64_t>(text.train.size());
+  out.held_out_bytes = static_cast<std::int64_t>(text.validation.size());
+  // Training windows may start at any byte; held-out ones do not overlap.
+  out.train.emplace(std::move(text.train), o.model.context, 1,
+                    "the training part of " + out.origin);
+  out.held_out.emplace(std::move(text.validation), o.model.context, o.model.context,
+                       "the held-out tenth of " + out.origin);
+  return out;
+}
+
+bool read_options(GptOptions& o, int argc, char** argv) {
+  o.model.gpt2_init = true;
+  o.common.batch = 16;
+  o.common.lr = 3e-3;
+  o.common.bench_steps = 15;
+  o.common.bench_warmup = 3;
+  CLI::App app("Trains a byte-level GPT, data-parallel over all ranks.", "train_gpt");
+  app.add_option("--data", o.common.data,
+                 "text file; its last tenth is held out [the lessons and sources of ringsmith, the "
+                 "last tenth of each file held out]")
+      ->group("Data");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--workers", o.workers, "threads that prepare batches; 0: the training thread")
+      ->check(CLI::Range(0, 64))
+      ->group("Data");
+  app.add_option("--validation-windows", o.validation_windows,
+                 "most windows of held-out text that are evaluated at the end")
+      ->check(CLI::PositiveNumber)
+      ->group("Data");
+  app.add_option("--layers", o.model.layers, "transformer blocks")
+      ->check(CLI::Range(1, 1000))
+      ->group("Model");
+  app.add_option("--dim", o.model.dim, "width; a multiple of --heads")
+      ->check(CLI::PositiveNumber)
+      ->group("Model");
+  app.add_option("--heads", o.model.heads, "attention heads")
+      ->check(CLI::Range(1, 1000))
+      ->group("Model");
+  app.add_option("--context", o.model.context, "bytes that the model sees")
+      ->check(CLI::PositiveNumber)
+      ->group("Model");
+  app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
+      ->check(CLI::Range(0.0, 0.99))
+      ->group("Model");
+  app.add_option("--weight-decay", o.weight_decay, "of AdamW")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Training");
+  app.add_option("--clip", o.clip, "largest 2-norm of the gradient")
+      ->check(CLI::PositiveNumber)
+      ->group("Training");
+  app.add_option("--warmup", o.warmup, "share of the steps in which the learning rate rises")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Training");
+  app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
+      ->check(CLI::Range(0.0, 1.0))
+      ->group("Training");
+  app.add_option("--sample", o.sample, "bytes to write at the end")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Output");
+  app.add_option("--prompt", o.prompt, "what they follow")->group("Output");
+  app.add_option("--temperature", o.temperature, "of their choice; 0: always the likeliest")
+      ->check(CLI::NonNegativeNumber)
+      ->group("Output");
+  add_train_options(app, o.common, std::to_string(kDefaultSteps));
+  return parse_command_line(app, argc, argv);
+}
+
+int train_gpt(int argc, char** argv) {
+  GptOptions o;
+  if (!read_options(o, argc, argv)) return 0;
+  const TrainOptions& common = o.common;
+  const auto group = start(common);
+  if (common.bench) return run_bench(o, group);
+
+  StepClock clock(!common.no_trace);
+  Corpus corpus;
+  std::int64_t batch = 0;
+  std::optional<Batches> batches;
+  std::optional<GPT> model;
+  together(*group, [&] {
+    batch = batch_per_rank(common, group->size());
+    corpus = load_corpus(o);
+    batches.emplace(*corpus.train, *group, batch, common.seed, o.workers);
+    require(!o.prompt.empty() || o.sample == 0, "--prompt is empty; give at least one byte");
+    manual_seed(common.seed);
+    model.emplace(o.model);
+  });
+  RunFiles files = open_run_files(*group, common);
+
+  DistributedDataParallel ddp(*model, group, ddp_options(common));
+  // Every rank drops other activations; the parameters above are the same on all.
+  manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
+  AdamW optimizer(model->parameters(),
+                  {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
+
+  Recipe recipe;
+  const std::int64_t tokens_per_step = batch * group->size() * o.model.context;
+  recipe.steps = steps_of(common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step),
+                          kDefaultSteps);
+  recipe.unit = "tokens";
+  recipe.units_per_step = static_cast<double>(tokens_per_step);
+  const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(recipe.steps));
+  const LrSchedule schedule = cosine_lr(common.lr, warmup, recipe.steps, o.floor * common.lr);
+  Batch current;
+  recipe.fetch = [&] { current = batches->next(); };
+  recipe.forward = [&] {
+    optimizer.zero_grad(/*set_to_none=*/false);
+    return loss_of(ddp.forward(current.inputs), current.targets);
+  };
+  recipe.update = [&](std::int64_t step) {
+    clip_grad_norm_(optimizer.params(), o.clip);
+    optimizer.set_lr(schedule(step - 1));
+    optimizer.step();
+    return optimizer.lr();
+  };
+  say(common, *group,
+      fmt::format(
+          "train_gpt: {} ({:.0f} KB to train, {:.0f} KB held out)\n{} parameters, {} rank(s) "
+          "x batch {} x {} bytes, {} steps; files go to {}",
+          corpus.origin, static_cast<double>(corpus.train_bytes) / 1e3,
+          static_cast<double>(corpus.held_out_bytes) / 1e3, parameter_count(*model), group->size(),
+          batch, o.model.context, recipe.steps, files.folder));
+
+  Ending ending;
+  ending.result = train(*group, common, recipe, files, clock);
+  const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
+  ending.units_per_step = recipe.units_per_step;
+  ending.unit = recipe.unit;
+  ending.headline = fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text",
+                                nats, nats / std::log(2.0));
+  ending.figures = {{"validation_nats_per_byte", nats}};
+  if (o.sample > 0 && group->rank() == 0)
+    ending.headline += "\n---- a sample ----\n" + sample_text(o, *model) + "\n------------------";
+  ending.model = model->state_dict();
+  ending.metadata = {{"program", "train_gpt"},
+                     {"layers", std::to_string(o.model.layers)},
+                     {"heads", std::to_string(o.model.heads)},
+                     {"seed", std::to_string(common.seed)}};
+  finish_run(*group, common, files, clock, ending);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringsmith::apps
+
+int main(int argc, char** argv) {
+  return ringsmith::apps::run_program("train_gpt",
+                                      [&] { return ringsmith::apps::train_gpt(argc, argv); });
+}

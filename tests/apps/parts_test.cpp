@@ -1,0 +1,148 @@
+// What the training programs are made of, without processes: peers are imitated.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/losses.hpp"
+#include "labs/apps/common/options.hpp"
+#include "labs/apps/common/source_text.hpp"
+#include "labs/apps/common/step_clock.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/fake_group.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::apps;
+using ringsmith::test::FakeGroup;
+
+namespace {
+
+template <class T>
+void put(const comm::Buffer& output, std::size_t rank, T value) {
+  reinterpret_cast<T*>(output.data())[rank] = value;
+}
+
+}  // namespace
+
+TEST_CASE("a NaN on one rank stops all: rank 0 names that rank and the step, others are quiet",
+          "[losses]") {
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()})
+    for (const int rank : {0, 1}) {
+      FakeGroup group(3, rank);
+      group.on_all_gather = [&](const comm::Buffer& out) { put(out, 2, bad); };
+      LossExchange losses(group);
+      losses.begin(1.0);
+      if (rank == 0)
+        REQUIRE_THROWS_WITH(losses.finish(17),
+                            ContainsSubstring("at step 17 on rank 2") && ContainsSubstring("--lr"));
+      else
+        REQUIRE_THROWS_AS(losses.finish(17), QuietStop);
+    }
+}
+
+TEST_CASE("the loss is the mean over the ranks, not this rank's", "[losses]") {
+  FakeGroup group(4, 1);
+  group.on_all_gather = [](const comm::Buffer& out) {
+    for (std::size_t r : {0, 2, 3}) put(out, r, static_cast<double>(r));
+  };
+  LossExchange losses(group);
+  losses.begin(10.0);
+  REQUIRE(losses.finish(1) == 15.0 / 4);
+}
+
+TEST_CASE("an error on a peer stops this rank with that peer's exit code", "[agreement]") {
+  FakeGroup group(3, 0);
+  group.on_all_gather = [](const comm::Buffer& out) { put(out, 1, std::int32_t{6}); };
+  try {
+    together(group, [] {});
+    FAIL("went on alone");
+  } catch (const QuietStop& e) {
+    REQUIRE(e.exit_code() == ExitCode::usage);
+  }
+}
+
+TEST_CASE("of several ranks with errors the lowest one speaks", "[agreement]") {
+  for (const int rank : {0, 1}) {
+    FakeGroup group(2, rank);
+    group.on_all_gather = [](const comm::Buffer& out) {
+      put(out, 0, std::int32_t{6});
+      put(out, 1, std::int32_t{6});
+    };
+    const auto fail = [&] { together(group, [] { throw UsageError("the file is empty"); }); };
+    if (rank == 0)
+      REQUIRE_THROWS_WITH(fail(), "the file is empty");
+    else
+      REQUIRE_THROWS_AS(fail(), QuietStop);
+  }
+}
+
+TEST_CASE("a broken group is reported, not agreed upon through the broken group", "[agreement]") {
+  FakeGroup group(2, 1);
+  REQUIRE_THROWS_AS(together(group, [] { throw PeerLost("gone"); }), PeerLost);
+  REQUIRE(group.log.empty());
+}
+
+TEST_CASE("a global batch must be shared evenly, and the error names the remedy", "[options]") {
+  TrainOptions o;
+  o.batch = 16;
+  REQUIRE(batch_per_rank(o, 3) == 16);
+  o.global_batch = 12;
+  REQUIRE(batch_per_rank(o, 3) == 4);
+  REQUIRE_THROWS_WITH(batch_per_rank(o, 5),
+                      ContainsSubstring("--global-batch 12") && ContainsSubstring("multiple of 5"));
+}
+
+TEST_CASE("steps come from --epochs rounded up, from --steps, or from the default", "[options]") {
+  TrainOptions o;
+  REQUIRE(steps_of(o, 7, 100) == 100);
+  o.steps = 3;
+  REQUIRE(steps_of(o, 7, 100) == 3);
+  o.steps = 0;
+  o.epochs = 2;
+  REQUIRE(steps_of(o, 7, 100) == 14);
+  o.epochs = 0.5;
+  REQUIRE(steps_of(o, 7, 100) == 4);
+}
+
+TEST_CASE("the default text is this repository's sources, in an order of their own", "[text]") {
+  const auto paths = list_sources(find_source_root());
+  REQUIRE(std::is_sorted(paths.begin(), paths.end()));
+  REQUIRE(std::any_of(paths.begin(), paths.end(), [](const std::string& p) {
+    return std::filesystem::path(p).filename() == "parts_test.cpp";
+  }));
+  REQUIRE_THROWS_WITH(list_sources("/proc/self/fdinfo"), ContainsSubstring("--data"));
+}
+
+TEST_CASE("step times add up, and the trace keeps whole steps within its bound", "[step_clock]") {
+  (void)trace::drain();
+  StepClock clock(true);
+  std::uint64_t recorded = 0;
+  const std::int64_t kSpans = 5000;
+  for (std::int64_t step = 1; step <= 30; ++step) {
+    clock.begin();
+    const std::int64_t begin = trace::now_ns();
+    while (trace::now_ns() < begin + 50'000) {
+    }
+    const std::int64_t middle = trace::now_ns();
+    for (std::int64_t i = 1; i < kSpans; ++i)
+      trace::record("x", trace::Category::frame, begin, middle);
+    trace::record("forward", trace::Category::compute, begin, middle);
+    const auto t = clock.end(step);
+    recorded += kSpans + 1;
+    REQUIRE(t.forward == middle - begin);
+    REQUIRE(t.step >= t.forward);
+  }
+  REQUIRE(clock.steps() == 30);
+  REQUIRE(clock.events().size() <= StepClock::kKeptEvents);
+  REQUIRE(clock.events().size() % (kSpans + 1) == 0);
+  REQUIRE(clock.events().size() + clock.lost() - trace::dropped() == recorded);
+}
+
+TEST_CASE("without tracing a step still has its length", "[step_clock]") {
+  StepClock clock(false);
+  clock.begin();
+  const auto t = clock.end(1);
+  REQUIRE(t.step > 0);
+  REQUIRE(clock.events().empty());
+}
