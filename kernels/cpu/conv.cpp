@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/cpu/cascade.hpp"
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {
@@ -109,11 +110,11 @@ void oracle_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<c
 
 template <class T>
 void oracle_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db) {
-  std::fill(db.begin(), db.end(), T(0));
-  const T* grad = dy.data();
-  for (std::int64_t n = 0; n < s.n; ++n)
-    for (std::int64_t o = 0; o < s.out_c; ++o)
-      for (std::int64_t p = 0; p < s.out_pixels(); ++p) db[static_cast<std::size_t>(o)] += *grad++;
+  const std::int64_t pixels = s.out_pixels();
+  for (std::int64_t o = 0; o < s.out_c; ++o)
+    db[static_cast<std::size_t>(o)] = contiguous_sum<T>(s.n * pixels, [&](std::int64_t i) {
+      return dy.data()[(i / pixels * s.out_c + o) * pixels + i % pixels];
+    });
 }
 
 }  // namespace

@@ -6,10 +6,12 @@ namespace {
 std::shared_ptr<comm::ProcessGroup> the_group;
 }
 
-comm::ProcessGroup& group() {
+std::shared_ptr<comm::ProcessGroup> shared_group() {
   if (!the_group) the_group = comm::init_process_group();
-  return *the_group;
+  return the_group;
 }
+
+comm::ProcessGroup& group() { return *shared_group(); }
 
 void forget_group() { the_group.reset(); }
 

@@ -6,6 +6,7 @@
 namespace ringsmith::test {
 
 comm::ProcessGroup& group();
+std::shared_ptr<comm::ProcessGroup> shared_group();
 void forget_group();  // before MPI is finalised
 
 }  // namespace ringsmith::test

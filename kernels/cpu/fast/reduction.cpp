@@ -12,22 +12,29 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
+constexpr std::int64_t kLanes = 64;
+
+template <class T>
+T fold(std::array<T, kLanes>& lane) {  // in halves
+  for (std::size_t half = kLanes / 2; half > 0; half /= 2)
+    for (std::size_t k = 0; k < half; ++k) lane[k] += lane[k + half];
+  return lane[0];
+}
+
 template <class T, class Term>
 T blocked_sum(std::int64_t n, const Term& term) {
-  constexpr std::int64_t kLanes = 64, kBlock = 4096;
+  constexpr std::int64_t kBlock = 4096;
   T total{};
   std::int64_t i = 0;
   while (i + kLanes <= n) {
     std::array<T, kLanes> lane{};
     for (const std::int64_t end = std::min(n, i + kBlock); i + kLanes <= end; i += kLanes)
       for (std::int64_t k = 0; k < kLanes; ++k) lane[static_cast<std::size_t>(k)] += term(i + k);
-    for (std::size_t half = kLanes / 2; half > 0; half /= 2)
-      for (std::size_t k = 0; k < half; ++k) lane[k] += lane[k + half];
-    total += lane[0];
+    total += fold(lane);
   }
-  T tail{};
-  for (; i < n; ++i) tail += term(i);
-  return total + tail;
+  std::array<T, kLanes> tail{};  // a short sum is a tree as well: 6 roundings deep, not 63
+  for (std::size_t k = 0; i < n; ++i, ++k) tail[k] = term(i);
+  return total + fold(tail);
 }
 
 template <class T>

@@ -148,10 +148,13 @@ RINGSMITH_VEC float gelu_tanh(float x) {
   return x / (1.0F + exp(-u2));
 }
 
+// s (1 - s) as e / (1 + e)^2 with e = exp(-|2u|): 1 - s itself would lose its digits near s = 1.
 RINGSMITH_VEC float gelu_tanh_derivative(float x) {
   const float u2 = x * (1.59576912F + 0.0713548163F * x * x);
-  const float s = 1.0F / (1.0F + exp(-u2));
-  return s + s * (1.0F - s) * x * (1.59576912F + 0.214064449F * x * x);
+  const float e = exp(-magnitude(u2));
+  const float t = 1.0F / (1.0F + e);
+  const float s = u2 < 0.0F ? e * t : t;
+  return s + e * t * t * x * (1.59576912F + 0.214064449F * x * x);
 }
 
 #undef RINGSMITH_VEC

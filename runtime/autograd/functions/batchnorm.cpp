@@ -5,9 +5,8 @@
 
 #include <cmath>
 
-#include "runtime/autograd/function.hpp"
 #include "runtime/autograd/functions.hpp"
-#include "runtime/autograd/functions/images.hpp"
+#include "runtime/autograd/functions/support.hpp"
 
 namespace ringsmith {
 
@@ -56,7 +55,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   Tensor y = Tensor::empty(x.sizes(), {x.dtype()});
   const Tensor mean = Tensor::empty({s.c}, {x.dtype()}),
                inv_std = Tensor::empty({s.c}, {x.dtype()});
-  detail::visit_float("batch_norm", x.dtype(), [&](auto tag) {
+  detail::visit_float_type("batch_norm", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const std::span<T> m = mean.span<T>(), r = inv_std.span<T>();
     if (training) {
@@ -80,7 +79,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
            const Tensor dx = Tensor::empty(saved[0].sizes(), {dy.dtype()});
            const Tensor dweight = Tensor::empty({s.c}, {dy.dtype()});
            const Tensor dbias = Tensor::empty({s.c}, {dy.dtype()});
-           detail::visit_float("batch_norm", dy.dtype(), [&](auto tag) {
+           detail::visit_float_type("batch_norm", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
              kernels::cpu::batch_norm_grad<T>(
                  s, dy.span<T>(), saved[0].span<T>(), saved[2].span<T>(), saved[3].span<T>(),

@@ -1,9 +1,8 @@
 // conv2d: x (n, c, h, w), weight (out, c / groups, kh, kw), bias (out) or undefined.
 #include "kernels/conv.hpp"
 
-#include "runtime/autograd/function.hpp"
 #include "runtime/autograd/functions.hpp"
-#include "runtime/autograd/functions/images.hpp"
+#include "runtime/autograd/functions/support.hpp"
 
 namespace ringsmith {
 
@@ -65,7 +64,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
   const Tensor image = x.contiguous(), kernel = weight.contiguous();
   const Tensor offset = bias.defined() ? bias.contiguous() : bias;
   Tensor y = Tensor::empty({s.n, s.out_c, s.out_h(), s.out_w()}, {x.dtype()});
-  detail::visit_float("conv2d", x.dtype(), [&](auto tag) {
+  detail::visit_float_type("conv2d", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::conv2d<T>(s, image.span<T>(), kernel.span<T>(),
                             offset.defined() ? offset.span<T>() : std::span<T>(), y.span<T>());
@@ -74,7 +73,7 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
          [s](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
            std::vector<Tensor> out(3);
-           detail::visit_float("conv2d", dy.dtype(), [&](auto tag) {
+           detail::visit_float_type("conv2d", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
              if (saved.needs(0)) {
                out[0] = Tensor::empty({s.n, s.c, s.h, s.w}, {dy.dtype()});

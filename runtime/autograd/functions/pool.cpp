@@ -3,9 +3,8 @@
 
 #include <limits>
 
-#include "runtime/autograd/function.hpp"
 #include "runtime/autograd/functions.hpp"
-#include "runtime/autograd/functions/images.hpp"
+#include "runtime/autograd/functions/support.hpp"
 
 namespace ringsmith {
 
@@ -47,14 +46,14 @@ Pool2dShape checked(const char* function, const Tensor& x, Pair kernel, Pair str
 Tensor averaged(const char* function, const char* node, const Tensor& x, const Pool2dShape& s) {
   const Tensor image = x.contiguous();
   Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, {x.dtype()});
-  detail::visit_float(function, x.dtype(), [&](auto tag) {
+  detail::visit_float_type(function, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::avg_pool2d<T>(s, image.span<T>(), y.span<T>());
   });
   record(node, {x}, y, {}, [s, function, shape = x.sizes()](const Saved&, const Tensor& grad) {
     const Tensor dy = grad.contiguous();
     const Tensor dx = Tensor::empty(shape, {dy.dtype()});
-    detail::visit_float(function, dy.dtype(), [&](auto tag) {
+    detail::visit_float_type(function, dy.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
       kernels::cpu::avg_pool2d_grad<T>(s, dy.span<T>(), dx.span<T>());
     });
@@ -71,7 +70,7 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
   const Shape out{x.size(0), x.size(1), s.out_h(), s.out_w()};
   Tensor y = Tensor::empty(out, {x.dtype()});
   const Tensor index = Tensor::empty(out, {DType::i32});
-  detail::visit_float("max_pool2d", x.dtype(), [&](auto tag) {
+  detail::visit_float_type("max_pool2d", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::max_pool2d<T>(s, image.span<T>(), y.span<T>(), index.span<std::int32_t>());
   });
@@ -79,7 +78,7 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
          [s, shape = x.sizes()](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
            const Tensor dx = Tensor::empty(shape, {dy.dtype()});
-           detail::visit_float("max_pool2d", dy.dtype(), [&](auto tag) {
+           detail::visit_float_type("max_pool2d", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
              kernels::cpu::max_pool2d_grad<T>(s, dy.span<T>(), saved[0].span<std::int32_t>(),
                                               dx.span<T>());

@@ -23,6 +23,12 @@ inline std::string shape_of(const Tensor& t) {
   return t.defined() ? to_string(t.sizes()) : std::string("nothing");
 }
 
+inline void require_dims(const char* function, const char* what, const Tensor& t, int dims,
+                         const char* meaning) {
+  require(t.defined() && t.dim() == dims, std::string(function) + ": " + what + " must be " +
+                                              meaning + ", got " + shape_of(t));
+}
+
 // A dimension of t, negative ones counted from the end.
 inline int checked_dim(const char* function, const Tensor& t, int dim) {
   const int dims = t.dim();

@@ -1,0 +1,38 @@
+// The numbers that tests_reference holds us to, computed by PyTorch, which nobody here wrote.
+//
+// They live in tests/reference/data, or in the directory that RINGSMITH_REFERENCE_DIR names: any
+// other set of the same form (other seeds, shapes, worlds, numbers of cases) must pass unchanged.
+//
+//   index.json     {"torch", "seed", "ops": [case names], "optim": [run names]}
+//   ops/CASE.json  one call: attributes, inputs, output, its vector-Jacobian products, torch's
+//   error optim/RUN.json 20 steps of one optimizer randperm.json, sampler.json, buckets.json,
+//   ddp.json strict/*.json  whole training runs of DistributedDataParallel, every sum in plain
+//   scalar order
+//
+// A tensor is {"shape", "dtype": "f32"|"i64", "data": [row-major]}, or "npy": a file instead of
+// data.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::reference {
+
+// UsageError if RINGSMITH_REFERENCE_DIR is set but is no directory.
+[[nodiscard]] std::filesystem::path directory();
+[[nodiscard]] bool is_shipped_set();  // the copy in the repository, whose sizes are known
+
+// A file of the set by its name relative to directory(). UsageError naming the file if it is
+// missing or cannot be parsed.
+[[nodiscard]] nlohmann::json load(const std::string& name);
+// The names (without ".json") of the files of a subdirectory, sorted; empty if there is none.
+[[nodiscard]] std::vector<std::string> list(const std::string& subdirectory);
+
+[[nodiscard]] Tensor tensor(const nlohmann::json& entry);
+[[nodiscard]] Tensor tensor_f32(const std::vector<float>& values, const Shape& shape);
+
+}  // namespace ringsmith::reference

@@ -1,0 +1,27 @@
+// Reader for NumPy's .npy files, as far as the reference sets need it: little-endian float32 and
+// int64, C order.
+//
+//   "\x93NUMPY" major minor | header length (2 bytes in version 1, else 4) | header | raw values
+//   header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::reference {
+
+template <class T>
+struct NpyArray {
+  Shape shape;
+  std::vector<T> values;  // row-major
+};
+
+// T: float or std::int64_t. UsageError naming the file when it is missing, truncated or of another
+// type.
+template <class T>
+[[nodiscard]] NpyArray<T> read_npy(const std::filesystem::path& file);
+
+}  // namespace ringsmith::reference

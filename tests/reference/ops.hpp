@@ -1,0 +1,40 @@
+// The driver's table: for each operation of the reference set, how ringsmith computes it.
+//
+// One file per group (ops_elementwise.cpp, ...), as in runtime/autograd/functions. An operation
+// that is not in the table fails the test.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::reference {
+
+using Tensors = std::map<std::string, Tensor>;
+
+struct Call {
+  const nlohmann::json& attrs;
+  const Tensors& inputs;
+  Tensors& extra;  // results beside the output, by the names of the set
+
+  [[nodiscard]] const Tensor& in(const std::string& name) const;  // UsageError if absent
+  [[nodiscard]] Tensor optional_in(const std::string& name) const;
+};
+
+using Op = std::function<Tensor(const Call&)>;
+using OpTable = std::map<std::string, Op>;
+
+void add_elementwise(OpTable& table);
+void add_reductions(OpTable& table);
+void add_shapes(OpTable& table);
+void add_products(OpTable& table);
+void add_losses(OpTable& table);
+void add_images(OpTable& table);
+void add_models(OpTable& table);
+
+[[nodiscard]] const OpTable& op_table();
+
+}  // namespace ringsmith::reference

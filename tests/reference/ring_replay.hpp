@@ -1,0 +1,32 @@
+// Runs a schedule on all ranks at once, serially, in one process: the ring without the wires.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
+
+namespace ringsmith::reference {
+
+// work[rank] is that rank's work buffer (schedule.count floats); steps of all ranks run in
+// lockstep, as the schedules of rings allow: a step receives what its peer sends in the same step.
+inline void replay(const comm::Schedule& schedule, std::span<std::vector<float>> work) {
+  if (schedule.steps.empty()) return;
+  for (std::size_t step = 0; step < schedule.steps[0].size(); ++step) {
+    const std::vector<std::vector<float>> before(work.begin(), work.end());
+    for (std::size_t rank = 0; rank < work.size(); ++rank) {
+      const comm::Step& s = schedule.steps[rank][step];
+      if (!s.receives()) continue;
+      const comm::Step& peer = schedule.steps[static_cast<std::size_t>(s.recv_peer)][step];
+      require(peer.send_peer == static_cast<int>(rank) && peer.send_chunk == s.recv_chunk,
+              "replay: the schedule is not in lockstep");
+      const comm::Chunk chunk = schedule.chunks[static_cast<std::size_t>(s.recv_chunk)];
+      const auto& sent = before[static_cast<std::size_t>(s.recv_peer)];
+      for (std::size_t i = chunk.offset; i < chunk.offset + chunk.count; ++i)
+        work[rank][i] = s.action == comm::Action::copy ? sent[i] : sent[i] + work[rank][i];
+    }
+  }
+}
+
+}  // namespace ringsmith::reference

@@ -1,0 +1,19 @@
+// One rank of a golden trajectory, with everything real: DistributedSampler, the model,
+// DistributedDataParallel over the given group, SGD.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "runtime/comm/process_group.hpp"
+#include "tests/reference/strict.hpp"
+
+namespace ringsmith::reference {
+
+// Collective over the group, whose size must be run.world. Oracle kernels must be chosen. Trains
+// like the run and compares batches, loss and parameters of every step bit for bit; returns the
+// first complaint, after the last step (so that no rank leaves the others waiting).
+[[nodiscard]] std::string train_and_compare(const StrictRun& run,
+                                            const std::shared_ptr<comm::ProcessGroup>& group);
+
+}  // namespace ringsmith::reference
