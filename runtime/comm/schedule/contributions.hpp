@@ -21,7 +21,10 @@ namespace ringsmith::comm {
 struct Origin {
   int rank = 0;
   int chunk = 0;
-  auto operator<=>(const Origin&) const = default;
+  bool operator==(const Origin&) const = default;
+  bool operator<(const Origin& other) const {
+    return rank != other.rank ? rank < other.rank : chunk < other.chunk;
+  }
 };
 constexpr Origin kUndefined{-1, -1};
 

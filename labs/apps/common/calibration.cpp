@@ -1,0 +1,246 @@
+#include "labs/apps/common/calibration.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "kernels/reduce.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/select.hpp"
+
+namespace ringsmith::apps {
+
+using comm::CostModel;
+using comm::Rate;
+using nlohmann::json;
+
+namespace {
+
+// Sizes between the powers of two; bytes.
+constexpr std::size_t kSizes[] = {
+    1536,        6 * 1024,        24 * 1024,        96 * 1024,        384 * 1024,
+    1536 * 1024, 6 * 1024 * 1024, 24 * 1024 * 1024, 96 * 1024 * 1024, 192 * 1024 * 1024};
+constexpr std::size_t kTinySize = 64;
+
+std::string cpu_model() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  return "unknown CPU";
+}
+
+double available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("MemAvailable:", 0) == 0) return std::strtod(line.c_str() + 13, nullptr) * 1024;
+  return 0;
+}
+
+// Adding n floats to n others, seconds a byte of n; the working set counts both, as in a collective
+// on n elements between two ranks.
+double seconds_a_byte_reduced(std::size_t bytes) {
+  std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
+  using Clock = std::chrono::steady_clock;
+  double best = 1e9;
+  int rounds = 0;
+  for (const auto begin = Clock::now();
+       rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
+    const auto start = Clock::now();
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    // Keeps the loop: the compiler must assume that somebody looks.
+    asm volatile("" : : "r"(a.data()) : "memory");
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best / static_cast<double>(bytes);
+}
+
+json to_json(const Rate& rate) {
+  json points = json::array();
+  for (const auto& p : rate.points()) points.push_back({p.working_set, p.seconds_per_byte});
+  return points;
+}
+
+Rate rate_from(const json& points) {
+  std::vector<Rate::Point> out;
+  for (const auto& p : points) out.push_back({p.at(0), p.at(1)});
+  return Rate(std::move(out));
+}
+
+CostModel shipped(const CalibrationKey& key);
+
+}  // namespace
+
+std::string CalibrationKey::text() const {
+  return fmt::format("{} ranks, {} memory, {}, {} cores, {}", world, own_memory ? "own" : "user",
+                     name_of(algorithm), std::thread::hardware_concurrency(), cpu_model());
+}
+
+std::string calibration_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string base = cache != nullptr && *cache != '\0' ? std::string(cache)
+                           : home != nullptr                  ? std::string(home) + "/.cache"
+                                                              : ".cache";
+  return base + "/ringsmith/calibration.json";
+}
+
+CostModel load_cost_model(const CalibrationKey& key) {
+  std::string trouble;
+  try {
+    std::ifstream file(calibration_file());
+    if (file) {
+      const json all = json::parse(file);
+      if (const auto found = all.find(key.text()); found != all.end()) {
+        CostModel model;
+        model.origin = "calibrated on " + found->at("date").get<std::string>();
+        model.overhead = found->at("overhead");
+        model.alpha = found->at("alpha");
+        model.beta = rate_from(found->at("beta"));
+        model.gamma = rate_from(found->at("gamma"));
+        return model;
+      }
+    }
+  } catch (const std::exception&) {  // parse errors, missing keys, wrong types
+    trouble = "; " + calibration_file() + " is unreadable, --calibrate writes it anew";
+  }
+  CostModel model = shipped(key);
+  model.origin += trouble;
+  return model;
+}
+
+void store_cost_model(const CalibrationKey& key, const CostModel& model) {
+  namespace fs = std::filesystem;
+  const fs::path path = calibration_file();
+  json all = json::object();
+  try {
+    if (std::ifstream file(path); file) all = json::parse(file);
+  } catch (const json::exception&) {
+    all = json::object();  // unreadable: start anew
+  }
+  const auto now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%d %H:%M", std::localtime(&now));
+  all[key.text()] = {{"date", date},
+                     {"overhead", model.overhead},
+                     {"alpha", model.alpha},
+                     {"beta", to_json(model.beta)},
+                     {"gamma", to_json(model.gamma)}};
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  const fs::path temporary = path.string() + fmt::format(".{}", ::getpid());
+  std::ofstream file(temporary);
+  file << all.dump(1) << "\n";
+  file.close();
+  if (file.good()) fs::rename(temporary, path, error);
+  require(file.good() && !error, "cannot write the calibration to '" + path.string() +
+                                     "': set XDG_CACHE_HOME to a folder that is writable");
+}
+
+CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
+                    const std::function<double(std::size_t)>& time_all_reduce,
+                    const std::function<void(const std::string&)>& progress) {
+  CostModel model;
+  const int world = group.size();
+  // Memory is rank 0's to judge: the ranks share it, and must measure the same sizes.
+  double memory = available_memory();
+  group.broadcast(std::span<double>(&memory, 1), 0);
+  progress("all_reduce of 64 bytes");
+  const double tiny = time_all_reduce(kTinySize);
+  if (world == 1) {
+    model.overhead = tiny;
+    return model;
+  }
+  // One hand-off is the least a collective can do; a step of the model is one.
+  progress("barrier");
+  group.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  constexpr int kBarriers = 200;
+  for (int i = 0; i < kBarriers; ++i) group.barrier();
+  const double barrier =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kBarriers;
+  const int steps = 2 * (world - 1);
+  model.alpha = std::min(barrier, tiny) / steps;
+  model.overhead = std::max(0.0, tiny - steps * model.alpha);
+
+  std::vector<Rate::Point> beta, gamma;
+  for (const std::size_t size : kSizes) {
+    const auto bytes = static_cast<double>(size);
+    if (bytes * 2 * world > 0.5 * memory) break;
+    progress(fmt::format("all_reduce of {} KiB", size / 1024.0));
+    const double seconds = time_all_reduce(size);
+    const double reduce = seconds_a_byte_reduced(std::min<std::size_t>(size, 32 << 20));
+    // seconds = overhead + steps alpha + share (2 beta + gamma), share = bytes (world - 1) / world
+    const double share = bytes * (world - 1) / world;
+    const double rest = std::max(0.0, seconds - model.overhead - steps * model.alpha);
+    const double added = std::min(reduce, 0.5 * rest / share);
+    gamma.push_back({bytes, added});
+    beta.push_back({bytes, (rest / share - added) / 2});
+  }
+  // The ranks' own measurements of gamma differ a little: rank 0's model is everybody's.
+  std::vector<double> numbers{model.overhead, model.alpha};
+  for (std::size_t i = 0; i < beta.size(); ++i) {
+    numbers.push_back(beta[i].seconds_per_byte);
+    numbers.push_back(gamma[i].seconds_per_byte);
+  }
+  group.broadcast(std::span<double>(numbers), 0);
+  model.overhead = numbers[0];
+  model.alpha = numbers[1];
+  for (std::size_t i = 0; i < beta.size(); ++i) {
+    beta[i].seconds_per_byte = numbers[2 + 2 * i];
+    gamma[i].seconds_per_byte = numbers[3 + 2 * i];
+  }
+  model.beta = Rate(std::move(beta));
+  model.gamma = Rate(std::move(gamma));
+  model.origin = "calibrated now: " + key.text();
+  return model;
+}
+
+double predict(const CostModel& model, comm::Collective collective, comm::Algorithm algorithm,
+               int world, double bytes, int root) {
+  using comm::Algorithm;
+  // The shape that the constants were fitted to; automatic is priced as the ring.
+  std::string name = comm::algorithms_of(collective).front();
+  if (collective == comm::Collective::all_reduce &&
+      (algorithm == Algorithm::tree || algorithm == Algorithm::direct))
+    name = name_of(algorithm);
+  const auto part = static_cast<std::size_t>(bytes / world);
+  const auto schedule =
+      comm::make_schedule(collective, name, world, part * static_cast<std::size_t>(world), 1, root);
+  return comm::simulate(schedule, 1, model.network(bytes)).seconds;
+}
+
+namespace {
+
+// Rough figures of one small virtual machine with two cores, to have an order of magnitude.
+CostModel shipped(const CalibrationKey& key) {
+  CostModel model;
+  model.origin = "shipped constants of a 2-core machine: --calibrate measures this one";
+  model.overhead = 0.3e-6;
+  // Ranks without a core of their own wait for the others' turns.
+  const double share =
+      std::max(1.0, key.world / std::max(1.0, 1.0 * std::thread::hardware_concurrency()));
+  model.alpha = 0.2e-6 * share;
+  const double moved = key.own_memory ? 1.0 : 1.6;  // user memory is copied in and out
+  std::vector<Rate::Point> beta, gamma;
+  const std::pair<double, double> curve[] = {{64 * 1024.0, 0.6e-10},
+                                             {1024 * 1024.0, 0.9e-10},
+                                             {16 * 1024 * 1024.0, 1.0e-10},
+                                             {256 * 1024 * 1024.0, 1.4e-10}};
+  for (const auto& [size, rate] : curve) {
+    beta.push_back({size, rate * moved * share});
+    gamma.push_back({size, 0.3 * rate * share});
+  }
+  model.beta = Rate(std::move(beta));
+  model.gamma = Rate(std::move(gamma));
+  return model;
+}
+
+}  // namespace
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,60 @@
+// Inputs whose reduction is exact in any order, and the comparison with it, bit for bit.
+//
+// A sum of small integers is exact in floating point as long as it stays within the significand, so
+// every algorithm must produce the same bits and one wrong element cannot hide in a tolerance:
+//
+//   sum, min, max   integers of a size that the sum of all ranks still fits the type exactly
+//   prod            powers of two and signs
+//   avg             as sum; exact where 1/world is (2, 4, 8 ... ranks). Elsewhere each contribution
+//                   and each partial sum is rounded once, and the result is compared with a bound
+//                   for these roundings; NaN never passes
+#pragma once
+
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith::apps {
+
+// Which value an element of the result is: rank's input at index, or (rank < 0) the reduction over
+// all ranks of their inputs at index.
+struct Expected {
+  int rank = -1;
+  std::size_t index = 0;
+};
+
+struct Pattern {
+  comm::ReduceOp op = comm::ReduceOp::sum;
+  int world = 1;
+  unsigned seed = 0;
+};
+
+// Fills data with rank's input from element 0 on.
+void fill(comm::Buffer data, const Pattern& pattern, int rank);
+void fill_zero(comm::Buffer data);
+
+// How many elements of data differ from what expected(element) says they are.
+template <class F>
+std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expected);
+
+// The parts of count_wrong: the value of one input as a double (exact for every type), the
+// reduction of all ranks' inputs, and whether element i of data is that value.
+[[nodiscard]] double input_value(const Pattern& pattern, DType dtype, int rank, std::size_t index);
+[[nodiscard]] double reduced_value(const Pattern& pattern, DType dtype, std::size_t index);
+// The largest difference that rounding can explain; 0: must be the same bits.
+[[nodiscard]] double tolerance(const Pattern& pattern, DType dtype);
+[[nodiscard]] bool element_is(comm::ConstBuffer data, std::size_t i, double value,
+                              double tolerance);
+
+template <class F>
+std::size_t count_wrong(comm::ConstBuffer data, const Pattern& pattern, F expected) {
+  std::size_t wrong = 0;
+  for (std::size_t i = 0; i < data.count().value; ++i) {
+    const Expected e = expected(i);
+    const bool reduced = e.rank < 0;
+    const double value = reduced ? reduced_value(pattern, data.dtype(), e.index)
+                                 : input_value(pattern, data.dtype(), e.rank, e.index);
+    wrong += element_is(data, i, value, reduced ? tolerance(pattern, data.dtype()) : 0) ? 0 : 1;
+  }
+  return wrong;
+}
+
+}  // namespace ringsmith::apps
