@@ -5,6 +5,7 @@
 #include <fstream>
 #include <unistd.h>
 
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/checker.hpp"
@@ -170,5 +171,5 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_main("schedule_player", [&] { return run(argc, argv); });
+  return apps::run_program("schedule_player", [&] { return run(argc, argv); });
 }

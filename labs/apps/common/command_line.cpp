@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "labs/apps/common/agreement.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -28,7 +29,7 @@ bool parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     if (is_first_rank()) std::fputs(app.help().c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& e) {
-    if (!is_first_rank()) std::exit(static_cast<int>(ExitCode::usage));
+    if (!is_first_rank()) throw QuietStop(ExitCode::usage);
     std::string line = e.what();
     for (char& c : line)
       if (c == '\n') c = ' ';

@@ -10,6 +10,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/calibration.hpp"
 #include "labs/apps/common/perf_options.hpp"
 #include "labs/apps/common/perf_timing.hpp"
@@ -239,8 +240,8 @@ int run(const Benchmark& b, int argc, char** argv) {
   const auto group = comm::init_process_group(group_options);
   const int world = group->size();
   if (const std::string trouble = trouble_with(b, o, world); !trouble.empty()) {
-    if (group->rank() == 0) throw UsageError(trouble);
-    return static_cast<int>(ExitCode::usage);  // rank 0 says why
+    if (group->rank() != 0) throw QuietStop(ExitCode::usage);
+    throw UsageError(trouble);
   }
   if (o.roots.empty())
     for (int r = 0; r < (b.rooted ? world : 1); ++r) o.roots.push_back(r);
@@ -277,7 +278,7 @@ int run(const Benchmark& b, int argc, char** argv) {
 }  // namespace
 
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv) {
-  return run_main(benchmark.name, [&] { return run(benchmark, argc, argv); });
+  return run_program(benchmark.name, [&] { return run(benchmark, argc, argv); });
 }
 
 }  // namespace ringsmith::apps
