@@ -109,7 +109,7 @@ template <class T, class Op, bool kScaled>
 void reduce_pair(const ReduceSource& first, const ReduceSource& second,
                  std::span<std::byte* const> out, std::size_t count, double scale) {
   const std::byte *const a = first.data, *const b = second.data;
-  const auto value = [a, b, scale](std::size_t i) {
+  const auto value = [=](std::size_t i) {
     if constexpr (kScaled)
       return combine<Op>(scaled(get<T>(a, i), scale), scaled(get<T>(b, i), scale));
     else
