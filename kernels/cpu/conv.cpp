@@ -110,11 +110,13 @@ void oracle_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<c
 
 template <class T>
 void oracle_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db) {
-  const std::int64_t pixels = s.out_pixels();
-  for (std::int64_t o = 0; o < s.out_c; ++o)
-    db[static_cast<std::size_t>(o)] = contiguous_sum<T>(s.n * pixels, [&](std::int64_t i) {
-      return dy.data()[(i / pixels * s.out_c + o) * pixels + i % pixels];
-    });
+  std::fill(db.begin(), db.end(), T(0));
+  for (std::int64_t n = 0; n < s.n; ++n)
+    for (std::int64_t o = 0; o < s.out_c; ++o) {
+      const T* grad = dy.data() + (n * s.out_c + o) * s.out_pixels();
+      db[static_cast<std::size_t>(o)] +=
+          contiguous_sum<T>(s.out_pixels(), [&](std::int64_t p) { return grad[p]; });
+    }
 }
 
 }  // namespace

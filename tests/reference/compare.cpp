@@ -20,10 +20,12 @@ double largest_magnitude(const Tensor& t) {
   return largest;
 }
 
-double tolerance(const Tensor& want, double torch_err) {
-  constexpr double kRelative = 1e-6, kFloor = 4 * std::numeric_limits<float>::epsilon();
+double tolerance(const Tensor& want, double torch_err, const Tensor& source) {
+  constexpr double kRelative = 1e-6, kUlps = 4 * std::numeric_limits<float>::epsilon();
   const double largest = largest_magnitude(want);
-  return std::max(2 * torch_err, kRelative * largest) + kFloor * largest;
+  const bool summed = source.defined() && want.numel() < source.numel();
+  return std::max(2 * torch_err, kRelative * largest) +
+         kUlps * (summed ? std::max(largest, largest_magnitude(source)) : largest);
 }
 
 std::string difference(const Tensor& got, const Tensor& want, double tolerance) {

@@ -34,6 +34,8 @@ TEST_CASE(
   const double ulps = 8.0 * 4 / (1 << 23);
   CHECK(tolerance(want, 1e-3) == 2e-3 + ulps);
   CHECK(tolerance(want, 0) == 8e-6 + ulps);
+  CHECK(tolerance(want, 0, tensor_f32({100, 100}, {2})) == 8e-6 + ulps);  // nothing was summed
+  CHECK(tolerance(want, 0, tensor_f32({16, 1, 1}, {3})) == 8e-6 + 2 * ulps);
   CHECK(tolerance(tensor_f32({}, {0}), 0) == 0);
 }
 

@@ -19,6 +19,14 @@ using namespace ringsmith::reference;
 
 namespace {
 
+// The float input with the most elements; undefined if there is none.
+Tensor largest(const Tensors& inputs) {
+  Tensor found;
+  for (const auto& [name, t] : inputs)
+    if (is_floating(t.dtype()) && (!found.defined() || t.numel() > found.numel())) found = t;
+  return found;
+}
+
 // The complaints about one case; empty if all of it agrees.
 std::vector<std::string> complaints(const nlohmann::json& doc) {
   std::vector<std::string> found;
@@ -36,18 +44,21 @@ std::vector<std::string> complaints(const nlohmann::json& doc) {
   const nlohmann::json& err = doc.at("torch_err");
   const Tensor output = op->second({doc.at("attrs"), inputs, extra});
   const Tensor want = tensor(doc.at("output"));
-  note("output", difference(output, want, tolerance(want, err.at("output").get<double>())));
+  note("output",
+       difference(output, want, tolerance(want, err.at("output").get<double>(), largest(inputs))));
   for (const auto& [name, entry] : doc.at("extra").items()) {
     const Tensor expected = tensor(entry);
     note(name, difference(extra[name], expected, tolerance(expected, 0)));
   }
   if (!found.empty()) return found;  // a gradient of a wrong shape would only throw
 
-  output.backward(tensor(doc.at("grad_output")));
+  const Tensor grad_output = tensor(doc.at("grad_output"));
+  output.backward(grad_output);
   for (const auto& [name, entry] : doc.at("grads").items()) {
     const Tensor expected = tensor(entry);
-    note("gradient of " + name, difference(inputs.at(name).grad(), expected,
-                                           tolerance(expected, err.at(name).get<double>())));
+    note("gradient of " + name,
+         difference(inputs.at(name).grad(), expected,
+                    tolerance(expected, err.at(name).get<double>(), grad_output)));
   }
   return found;
 }

@@ -177,7 +177,7 @@ void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span
   constexpr std::size_t kLanes = 16;  // independent sums, so that the loop becomes vectors
   const auto pixels = static_cast<std::size_t>(s.out_pixels());
   for (std::int64_t o = 0; o < s.out_c; ++o) {
-    float lanes[kLanes] = {};
+    double lanes[kLanes] = {};
     for (std::int64_t n = 0; n < s.n; ++n) {
       const float* grad = dy.data() + (n * s.out_c + o) * s.out_pixels();
       std::size_t p = 0;
@@ -185,9 +185,9 @@ void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span
         for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += grad[p + l];
       for (std::size_t l = 0; p < pixels; ++p, ++l) lanes[l] += grad[p];
     }
-    float sum = 0;
-    for (const float lane : lanes) sum += lane;
-    db[static_cast<std::size_t>(o)] = sum;
+    double sum = 0;
+    for (const double lane : lanes) sum += lane;
+    db[static_cast<std::size_t>(o)] = static_cast<float>(sum);
   }
 }
 

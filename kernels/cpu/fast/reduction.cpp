@@ -1,9 +1,9 @@
-// Sums with many running totals, which are one vector register or several: an addition waits four
-// cycles for its predecessor, so that one total would leave most of the machine idle. Totals are
-// flushed every kBlock terms, so that rounding grows with n / kBlock + kBlock / kLanes, not with n.
+// Sums with many running totals, which are several vector registers: an addition waits four cycles
+// for its predecessor, so that one total would leave most of the machine idle. The totals are
+// double, so that a sum of floats is right to its last bit even when its terms nearly cancel: a
+// loss or the gradient of a scale is one number made of a million.
 #include "kernels/cpu/fast/reduction.hpp"
 
-#include <algorithm>
 #include <array>
 
 #include "kernels/cpu/reduction_loops.hpp"
@@ -12,37 +12,25 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kLanes = 64;
-
-template <class T>
-T fold(std::array<T, kLanes>& lane) {  // in halves
+template <class T, class Term>
+T lane_sum(std::int64_t n, const Term& term) {
+  constexpr std::int64_t kLanes = 32;
+  std::array<double, kLanes> lane{};
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (std::int64_t k = 0; k < kLanes; ++k) lane[static_cast<std::size_t>(k)] += term(i + k);
+  for (std::size_t k = 0; i < n; ++i, ++k) lane[k] += term(i);
   for (std::size_t half = kLanes / 2; half > 0; half /= 2)
     for (std::size_t k = 0; k < half; ++k) lane[k] += lane[k + half];
-  return lane[0];
-}
-
-template <class T, class Term>
-T blocked_sum(std::int64_t n, const Term& term) {
-  constexpr std::int64_t kBlock = 4096;
-  T total{};
-  std::int64_t i = 0;
-  while (i + kLanes <= n) {
-    std::array<T, kLanes> lane{};
-    for (const std::int64_t end = std::min(n, i + kBlock); i + kLanes <= end; i += kLanes)
-      for (std::int64_t k = 0; k < kLanes; ++k) lane[static_cast<std::size_t>(k)] += term(i + k);
-    total += fold(lane);
-  }
-  std::array<T, kLanes> tail{};  // a short sum is a tree as well: 6 roundings deep, not 63
-  for (std::size_t k = 0; i < n; ++i, ++k) tail[k] = term(i);
-  return total + fold(tail);
+  return static_cast<T>(lane[0]);
 }
 
 template <class T>
 struct FastSums {
   static constexpr bool kParallel = true;
   static T run(const T* x, std::int64_t n, std::int64_t stride) {
-    if (stride == 1) return blocked_sum<T>(n, [=](std::int64_t i) { return x[i]; });
-    return blocked_sum<T>(n, [=](std::int64_t i) { return x[i * stride]; });
+    if (stride == 1) return lane_sum<T>(n, [=](std::int64_t i) { return x[i]; });
+    return lane_sum<T>(n, [=](std::int64_t i) { return x[i * stride]; });
   }
   static void columns(Matrix<const T> x, std::span<T> out, Store store) {
     kernels::cpu::column_sum(x, out, store);
