@@ -33,8 +33,9 @@ constexpr std::size_t kMaxReduceSources = 64;
 namespace cpu {
 
 // Writes the reduction of 1..64 sources to every destination (any number, also none). A destination
-// may be exactly a source; no other overlap. One source: a (scaled) copy. Pointers need no
-// alignment beyond the element's... and not even that: misaligned memory is slower, not wrong.
+// may be exactly a source; no other overlap. One source: a (scaled) copy, of any
+// dtype when not scaled. Pointers may be misaligned: that is slower, not wrong. bool is a
+// UsageError.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 

@@ -130,6 +130,14 @@ void reduce_pair(const ReduceSource& first, const ReduceSource& second,
   }
 }
 
+void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
+  // Block by block, so that with several destinations the source is read from memory once.
+  const std::size_t step = out.size() == 1 ? bytes : 4 * kBlock;
+  for (std::size_t at = 0; at < bytes; at += step)
+    for (std::byte* d : out)
+      if (d != source) std::memcpy(d + at, source + at, std::min(step, bytes - at));
+}
+
 template <class T, class Op>
 void reduce_fast(std::span<const ReduceSource> sources, std::span<std::byte* const> out,
                  std::size_t count, double scale) {
@@ -150,6 +158,8 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale) {
   check_reduce(dtype, sources, scale);
   if (count.value == 0) return;
+  if (sources.size() == 1 && !sources[0].scaled)
+    return copy_bytes(sources[0].data, destinations, bytes_of(count, size_of(dtype)).value);
   visit_reduction(dtype, op, [&]<class T, class Op>(TypeTag<T>, TypeTag<Op>) {
     reduce_fast<T, Op>(sources, destinations, count.value, scale);
   });

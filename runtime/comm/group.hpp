@@ -2,8 +2,10 @@
 // and runs it on the engine that fits.
 #pragma once
 
+#include "runtime/comm/arguments.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
-#include "runtime/comm/transport/window.hpp"
+#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/queue.hpp"
 
 namespace ringsmith::comm {
 
@@ -19,6 +21,18 @@ class HostGroup : public ProcessGroup {
   [[nodiscard]] const GroupOptions& options() const override { return options_; }
   void set_algorithm(Algorithm algorithm) override { options_.algorithm = algorithm; }
 
+  void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) override;
+  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) override;
+  void all_gather(ConstBuffer input, Buffer output) override;
+  void broadcast(Buffer data, int root) override;
+  void reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) override;
+  void gather(ConstBuffer input, Buffer output, int root) override;
+  void scatter(ConstBuffer input, Buffer output, int root) override;
+  void all_to_all(ConstBuffer input, Buffer output) override;
+  void send(ConstBuffer data, int peer) override;
+  void recv(Buffer data, int peer) override;
+  void barrier() override;
+
   WorkPtr all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) override;
   WorkPtr reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op) override;
   WorkPtr all_gather_async(ConstBuffer input, Buffer output) override;
@@ -32,12 +46,14 @@ class HostGroup : public ProcessGroup {
   WorkPtr barrier_async() override;
 
  private:
-  WorkPtr submit(Transfer transfer);
+  void execute(Transfer& transfer, bool foreground);
 
   Host host_;
-  RollCall roll_call_;
+  Engine engine_;
+  Arguments check_;
   GroupOptions options_;
-  std::uint64_t sequence_ = 0;
+  std::uint64_t collectives_ = 0, messages_ = 0;  // run so far: the numbers in error messages
+  Queue queue_;                                   // last: its thread uses all of the above
 };
 
 }  // namespace ringsmith::comm

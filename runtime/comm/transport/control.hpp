@@ -61,6 +61,17 @@ struct Control {
   Failure failure;
 };
 
+// One rank's counters towards and from one peer, for one of the FIFOs between them (channel.hpp).
+struct Lane {
+  alignas(kLine) std::atomic<std::uint64_t> tail{0};  // messages put into the slots for the peer
+  alignas(kLine) std::atomic<std::uint64_t> head{0};  // messages taken out of the peer's slots
+};
+
+constexpr int kLanes = 3;  // FIFOs between two ranks: two for collectives, one for send and recv
+constexpr int kSendLane = 2;
+constexpr std::size_t kSlots = 4;                          // messages in flight on a lane
+constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
+
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 
 }  // namespace ringsmith::comm

@@ -26,7 +26,16 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 constexpr std::size_t kWindowsAt = round_up(sizeof(Control), kPage);
-constexpr std::size_t kArenaAt = kWindowsAt + 2 * Host::kWindow;
+constexpr std::size_t kLanesAt = kWindowsAt + 2 * Host::kWindow;
+constexpr std::size_t kLaneSlots = kSlots * kSlotBytes;
+
+// A segment: control | two windows | a Lane for each peer and FIFO | their slots | arena
+std::size_t slots_at(int world) {
+  return round_up(kLanesAt + static_cast<std::size_t>(world) * kLanes * sizeof(Lane), kPage);
+}
+std::size_t arena_at(int world) {
+  return slots_at(world) + static_cast<std::size_t>(world) * kLanes * kLaneSlots;
+}
 
 // Address space for communication memory: as much as the machine has. Only what is used counts.
 std::size_t arena_size() {
@@ -56,16 +65,18 @@ void Host::pause() {
 
 Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : bootstrap_(std::move(bootstrap)), rank_(bootstrap_->rank()), timeout_(options.timeout) {
-  auto segment = Segment::create(Bytes(kArenaAt + arena_size()));
-  segment->commit(Bytes(0), Bytes(kArenaAt));
+  const int world = bootstrap_->size();
+  auto segment = Segment::create(Bytes(arena_at(world) + arena_size()));
+  segment->commit(Bytes(0), Bytes(arena_at(world)));
   new (segment->data()) Control;
-  arena_ = std::make_shared<Arena>(segment, Bytes(kArenaAt));
+  for (int i = 0; i < world * kLanes; ++i)
+    new (segment->data() + kLanesAt + static_cast<std::size_t>(i) * sizeof(Lane)) Lane;
+  arena_ = std::make_shared<Arena>(segment, Bytes(arena_at(world)));
   auto links = connect_mesh(*bootstrap_, segment->file(), timeout_);
   // Spinning is for ranks that have a core each.
   foreground_ =
       oversubscribed(links) ? Patience{0, microseconds(1000)} : Patience{4000, microseconds(2000)};
   background_ = {0, microseconds(50)};
-  patience_ = foreground_;
   for (std::size_t r = 0; r < links.size(); ++r) {
     Peer p;
     p.link = std::move(links[r]);
@@ -83,6 +94,16 @@ Host::~Host() {
 
 std::byte* Host::window(int rank, std::uint64_t round) const {
   return base(rank) + kWindowsAt + (round % 2) * kWindow;
+}
+
+Lane& Host::lane(int rank, int peer, int index) const {
+  const auto i = static_cast<std::size_t>(peer * kLanes + index);
+  return *std::launder(reinterpret_cast<Lane*>(base(rank) + kLanesAt) + i);
+}
+
+std::byte* Host::slots(int rank, int peer, int index) const {
+  const auto i = static_cast<std::size_t>(peer * kLanes + index);
+  return base(rank) + slots_at(size()) + i * kLaneSlots;
 }
 
 void Host::enter(const Call& call, std::uint64_t sequence) {
@@ -132,7 +153,7 @@ void Host::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
       if (trouble.kind != FailureKind::none) fail(trouble.kind, trouble.culprit, trouble.text);
       next_check = now + kCheckInterval;
     }
-    if (now - start < patience_.yielding) {
+    if (now - start < patience().yielding) {
       sched_yield();
       continue;
     }

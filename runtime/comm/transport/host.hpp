@@ -38,6 +38,9 @@ class Host {
   [[nodiscard]] Control& mine() const { return control(rank_); }
   // Staging memory of a rank for small messages, kWindow bytes for each of two rounds.
   [[nodiscard]] std::byte* window(int rank, std::uint64_t round) const;
+  // What `rank` writes of its FIFO number `index` with `peer`, and the slots it fills for the peer.
+  [[nodiscard]] Lane& lane(int rank, int peer, int index) const;
+  [[nodiscard]] std::byte* slots(int rank, int peer, int index) const;
   [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return arena_; }
 
@@ -53,15 +56,14 @@ class Host {
   // publish(). Throws PeerLost, TimeoutError, or what a failed peer reported. for_peer names whom
   // we wait for; ready() may change it as it learns more.
   template <class Ready>
-  void wait(const int& for_peer, Ready&& ready) {
-    for (int i = 0; i < patience_.spins; ++i) {
+  void wait(const int& for_peer, Ready ready) {
+    for (int i = 0; i < patience().spins; ++i) {
       if (ready()) return;
       pause();
     }
     if (!ready())
       wait_long(
-          for_peer, [](void* r) { return (*static_cast<std::remove_reference_t<Ready>*>(r))(); },
-          &ready);
+          for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
   }
   // Stores a counter that others wait for, then wakes those of them that sleep. A full barrier
   // stands between the store and the look at `sleeping`: either the sleeper sees the counter or we
@@ -74,9 +76,9 @@ class Host {
     counter.exchange(value, std::memory_order_seq_cst);
     wake(rank);
   }
-  void set_patience(const Patience& patience) { patience_ = patience; }
-  [[nodiscard]] Patience foreground_patience() const { return foreground_; }
-  [[nodiscard]] Patience background_patience() const { return background_; }
+  // May waiting use the core (somebody's thread has nothing else to do), or does it share it with
+  // computation? May be called while another thread waits.
+  void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
 
   // ---- failing ----
   // Throws if the group has failed before: a broken group stays broken.
@@ -92,6 +94,9 @@ class Host {
     Control* control = nullptr;
   };
   [[nodiscard]] const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Patience& patience() const {
+    return holds_core_.load(std::memory_order_relaxed) ? foreground_ : background_;
+  }
   static void pause();
   void wake(int rank) {
     if (control(rank).bell.sleeping.load(std::memory_order_seq_cst) != 0) ring(rank);
@@ -111,7 +116,8 @@ class Host {
   std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   std::shared_ptr<Arena> arena_;
-  Patience patience_, foreground_, background_;
+  Patience foreground_, background_;
+  std::atomic<bool> holds_core_{true};
   Trouble broken_;  // the first failure of this group, on this rank
 };
 

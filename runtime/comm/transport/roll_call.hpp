@@ -17,6 +17,8 @@ class RollCall {
   // The round that answer() will open. Data for it may be staged now.
   [[nodiscard]] std::uint64_t next() const { return round_ + 1; }
 
+  [[nodiscard]] std::uint64_t round() const { return round_; }  // the last one opened
+
   // "Here": publishes the call, and with it everything this rank has staged. Offsets of the call's
   // buffers in the segment, or kNotShared.
   void answer(const Call& call, std::uint64_t sequence, std::uint64_t input = kNotShared,

@@ -9,26 +9,11 @@
 // ((x0 + x1) + x2) + ..., on every rank.
 #pragma once
 
-#include "kernels/reduce.hpp"
+#include "runtime/comm/executor/transfer.hpp"
 #include "runtime/comm/transport/roll_call.hpp"
 
 namespace ringsmith::comm {
 
-struct Transfer {
-  Call call;
-  std::uint64_t sequence = 0;
-  ConstBuffer input;
-  Buffer output;
-};
-
 void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer);
-
-// ReduceOp as the kernels know it, and the factor of every contribution.
-struct Arithmetic {
-  kernels::Reduction reduction = kernels::Reduction::sum;
-  bool scaled = false;
-  double scale = 1.0;
-  Arithmetic(ReduceOp op, int world);
-};
 
 }  // namespace ringsmith::comm

@@ -1,30 +1,12 @@
-#include "runtime/comm/transport/window.hpp"
+#include "runtime/comm/executor/window.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-namespace ringsmith::comm {
+#include "runtime/comm/executor/arithmetic.hpp"
 
-Arithmetic::Arithmetic(ReduceOp op, int world) {
-  switch (op) {
-    case ReduceOp::avg:
-      scaled = true;
-      scale = 1.0 / world;
-      break;
-    case ReduceOp::sum:
-      break;
-    case ReduceOp::prod:
-      reduction = kernels::Reduction::prod;
-      break;
-    case ReduceOp::min:
-      reduction = kernels::Reduction::min;
-      break;
-    case ReduceOp::max:
-      reduction = kernels::Reduction::max;
-      break;
-  }
-}
+namespace ringsmith::comm {
 
 namespace {
 

@@ -1,0 +1,85 @@
+#include "runtime/comm/executor/library.hpp"
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/select.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+constexpr std::size_t kMostPrepared = 512;  // then all are dropped, and what is used comes back
+
+Collective collective_of(Op op) {
+  switch (op) {
+    case Op::all_reduce:
+      return Collective::all_reduce;
+    case Op::reduce_scatter:
+      return Collective::reduce_scatter;
+    case Op::all_gather:
+      return Collective::all_gather;
+    case Op::broadcast:
+      return Collective::broadcast;
+    case Op::reduce:
+      return Collective::reduce;
+    case Op::gather:
+      return Collective::gather;
+    case Op::scatter:
+      return Collective::scatter;
+    case Op::all_to_all:
+      return Collective::all_to_all;
+    default:
+      throw Error("no schedule for a " + Call{op}.describe());
+  }
+}
+
+// Elements of the schedule's work buffer; the call counts what one rank gives or gets.
+std::size_t work_count(const Call& call, int world) {
+  switch (call.op) {
+    case Op::reduce_scatter:
+    case Op::all_gather:
+    case Op::gather:
+    case Op::scatter:
+      return call.count * static_cast<std::size_t>(world);
+    default:
+      return call.count;
+  }
+}
+
+}  // namespace
+
+Schedule Library::make(const Call& call) const {
+  // On one host every rank reaches every other one in one step: direct is the default.
+  std::string_view algorithm = "direct";
+  if (call.op == Op::all_reduce && call.algorithm != Algorithm::automatic)
+    algorithm = name_of(call.algorithm);
+  return make_schedule(collective_of(call.op), algorithm, world_, work_count(call, world_),
+                       size_of(call.dtype), call.root < 0 ? 0 : call.root);
+}
+
+Prepared& Library::find(const Call& call) {
+  const Key key{call.pack(), call.count};
+  if (last_ != nullptr && key == last_key_) return *last_;
+  auto found = prepared_.find(key);
+  if (found == prepared_.end()) {
+    if (prepared_.size() == kMostPrepared) prepared_.clear();
+    auto prepared = std::make_unique<Prepared>();
+    prepared->schedule = make(call);
+    prepared->plan = make_plans(prepared->schedule)[static_cast<std::size_t>(rank_)];
+    found = prepared_.emplace(key, std::move(prepared)).first;
+  }
+  last_key_ = key;
+  last_ = found->second.get();
+  return *last_;
+}
+
+const Mapping* Library::mapping(Prepared& prepared, bool in_place) const {
+  const std::size_t which = in_place ? 1 : 0;
+  if (!prepared.mapping_known[which]) {
+    prepared.mapping_known[which] = true;
+    auto all = make_mappings(prepared.schedule, make_plans(prepared.schedule), in_place);
+    if (all) prepared.mapping[which] = std::move((*all)[static_cast<std::size_t>(rank_)]);
+  }
+  return prepared.mapping[which] ? &*prepared.mapping[which] : nullptr;
+}
+
+}  // namespace ringsmith::comm

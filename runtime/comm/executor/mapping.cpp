@@ -1,0 +1,265 @@
+// Works out, from the plans of all ranks, who reads and writes what directly, and after whom.
+#include <algorithm>
+#include <map>
+
+#include "runtime/comm/executor/mapped.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+struct MoveId {
+  int rank = -1;
+  int move = -1;
+  bool operator==(const MoveId&) const = default;
+};
+
+// Where a message ends: source number `source` of a move.
+struct Reception {
+  MoveId at;
+  std::size_t source = 0;
+};
+
+class Mapper {
+ public:
+  Mapper(const Schedule& schedule, const std::vector<Plan>& plans, bool in_place)
+      : schedule_(schedule), plans_(plans), in_place_(in_place) {}
+
+  std::optional<std::vector<Mapping>> run() {
+    if (!chunks_are_disjoint()) return std::nullopt;
+    find_receptions();
+    for (int rank = 0; rank < schedule_.world; ++rank) {
+      Mapping mapping;
+      for (const Move& move : plans_[at(rank)]) {
+        MappedMove mapped;
+        mapped.count = schedule_.chunks[at(move.chunk)].count;
+        mapped.step = move.step;
+        mapping.moves.push_back(mapped);
+      }
+      mappings_.push_back(std::move(mapping));
+    }
+    for (int rank = 0; rank < schedule_.world; ++rank)
+      if (!place_accesses(rank)) return std::nullopt;
+    if (!can_finish()) return std::nullopt;
+    for (Mapping& mapping : mappings_) {
+      for (MappedMove& move : mapping.moves) tidy(move.after);
+      tidy(mapping.finally);
+    }
+    mark_awaited();
+    return std::move(mappings_);
+  }
+
+ private:
+  bool chunks_are_disjoint() const {
+    auto chunks = schedule_.chunks;
+    std::erase_if(chunks, [](const Chunk& c) { return c.count == 0; });
+    std::sort(chunks.begin(), chunks.end(),
+              [](const Chunk& a, const Chunk& b) { return a.offset < b.offset; });
+    for (std::size_t i = 1; i < chunks.size(); ++i)
+      if (chunks[i].offset < chunks[i - 1].offset + chunks[i - 1].count) return false;
+    return true;
+  }
+
+  // Pairs the messages between two ranks in order: receptions_[sender][move] by position in sends.
+  void find_receptions() {
+    std::map<std::pair<int, int>, std::vector<Reception>> incoming;  // by (from, to)
+    for (int rank = 0; rank < schedule_.world; ++rank)
+      for (std::size_t m = 0; m < plans_[at(rank)].size(); ++m) {
+        const auto& sources = plans_[at(rank)][m].sources;
+        for (std::size_t s = 0; s < sources.size(); ++s)
+          if (sources[s].kind == Source::Kind::message)
+            incoming[{sources[s].peer, rank}].push_back({{rank, static_cast<int>(m)}, s});
+      }
+    std::map<std::pair<int, int>, std::size_t> used;
+    receptions_.resize(plans_.size());
+    for (int rank = 0; rank < schedule_.world; ++rank)
+      for (const Move& move : plans_[at(rank)]) {
+        auto& list = receptions_[at(rank)].emplace_back();
+        for (const int peer : move.sends)
+          list.push_back(incoming[{rank, peer}][used[{rank, peer}]++]);
+      }
+  }
+
+  [[nodiscard]] const Move& plan(MoveId id) const { return plans_[at(id.rank)][at(id.move)]; }
+  MappedMove& mapped(MoveId id) { return mappings_[at(id.rank)].moves[at(id.move)]; }
+
+  // The sender stores straight into the receiver's output if it computes the chunk in this move and
+  // the receiver would do nothing but copy it there.
+  [[nodiscard]] bool is_push(MoveId sender, const Reception& reception) const {
+    const auto computes = [](const Source& s) { return s.kind != Source::Kind::input; };
+    const Move& sending = plan(sender);
+    return std::any_of(sending.sources.begin(), sending.sources.end(), computes) &&
+           plan(reception.at).sources.size() == 1 && plan(reception.at).keep;
+  }
+
+  [[nodiscard]] Place place(int rank, bool in_input, int chunk) const {
+    return {
+        rank, in_input,
+        in_input ? input_offset(schedule_, rank, chunk) : output_offset(schedule_, rank, chunk)};
+  }
+
+  void add_after(MoveId later, MoveId earlier) {
+    if (later == earlier || earlier.rank < 0) return;
+    mapped(later).after.push_back({earlier.rank, static_cast<std::uint32_t>(earlier.move + 1)});
+  }
+
+  // Who has touched the memory of one chunk of one rank since it was last written.
+  struct Memory {
+    MoveId writer;
+    std::vector<MoveId> readers;
+  };
+
+  // Goes through one rank's plan in order and places every access to this rank's two buffers.
+  bool place_accesses(int rank) {
+    std::vector<Memory> input(schedule_.chunks.size()), output(schedule_.chunks.size());
+    const auto memory = [&](bool in_input, int chunk) -> Memory& {
+      return in_input && !in_place_ ? input[at(chunk)] : output[at(chunk)];
+    };
+    for (int m = 0; m < static_cast<int>(plans_[at(rank)].size()); ++m) {
+      const MoveId id{rank, m};
+      const Move& move = plan(id);
+      MappedMove& mine = mapped(id);
+      // What this move reads itself. Messages are filled in by their senders, in their place.
+      mine.sources.resize(move.sources.size());
+      mine.raw.resize(move.sources.size());
+      MoveId writer = id;  // of the chunk in this rank's output, if the move keeps it
+      for (std::size_t s = 0; s < move.sources.size(); ++s) {
+        const Source& source = move.sources[s];
+        mine.raw[s] = source.raw;
+        if (source.kind == Source::Kind::message) {
+          const MoveId sender = senders_of(id, s);
+          if (is_push(sender, {id, s})) {
+            writer = sender;
+            // From here on the chunk is in this rank's own output.
+            mine.sources[s] = place(rank, false, move.chunk);
+            add_after(id, sender);
+          }
+          continue;
+        }
+        const bool in_input = source.kind == Source::Kind::input;
+        mine.sources[s] = place(rank, in_input, source.chunk);
+        if (!reads(id)) continue;
+        Memory& read = memory(in_input, source.chunk);
+        add_after(id, read.writer);
+        read.readers.push_back(id);
+      }
+      bool stored = false;
+      if (move.keep || kept_for_a_pull(id)) {
+        if (!has_place(schedule_, rank, move.chunk)) return false;
+        Memory& written = memory(false, move.chunk);
+        for (const MoveId reader : written.readers) add_after(writer, reader);
+        add_after(writer, written.writer);
+        written = {writer, {}};
+        if (!(writer == id) && reads(id)) written.readers.push_back(id);  // to pass it on
+        mapped(writer).destinations.push_back(place(rank, false, move.chunk));
+        if (!(writer == id)) finally(rank, writer);
+        stored = true;
+      }
+      // What others read from here.
+      for (const Reception& reception : receptions_[at(rank)][at(m)]) {
+        if (is_push(id, reception)) continue;  // placed when the receiver's plan is gone through
+        const bool from_input = !stored && move.sources[0].kind == Source::Kind::input;
+        const int chunk = move.chunk;
+        if (!stored && move.sources.size() > 1) return false;
+        MappedMove& reader = mapped(reception.at);
+        reader.sources.resize(plan(reception.at).sources.size());
+        reader.sources[reception.source] = place(rank, from_input, chunk);
+        Memory& read = memory(from_input, chunk);
+        add_after(reception.at, read.writer);
+        read.readers.push_back(reception.at);
+        finally(rank, reception.at);
+      }
+    }
+    return true;
+  }
+
+  // Does the move itself touch memory? A send that is pulled does not.
+  [[nodiscard]] bool reads(MoveId id) const {
+    const auto& list = receptions_[at(id.rank)][at(id.move)];
+    return plan(id).keep || kept_for_a_pull(id) ||
+           std::any_of(list.begin(), list.end(),
+                       [&](const Reception& r) { return is_push(id, r); });
+  }
+
+  // A computed chunk that somebody pulls must be stored, even if this rank has no use for it.
+  [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
+    const Move& move = plan(id);
+    const bool computes =
+        std::any_of(move.sources.begin(), move.sources.end(),
+                    [](const Source& s) { return s.kind == Source::Kind::message; });
+    if (!computes) return false;
+    const auto& list = receptions_[at(id.rank)][at(id.move)];
+    return std::any_of(list.begin(), list.end(),
+                       [&](const Reception& r) { return !is_push(id, r); });
+  }
+
+  [[nodiscard]] MoveId senders_of(MoveId receiver, std::size_t source) const {
+    const int from = plan(receiver).sources[source].peer;
+    for (std::size_t m = 0; m < receptions_[at(from)].size(); ++m)
+      for (const Reception& r : receptions_[at(from)][m])
+        if (r.at == receiver && r.source == source) return {from, static_cast<int>(m)};
+    return {};
+  }
+
+  void finally(int rank, MoveId id) {
+    if (id.rank != rank)
+      mappings_[at(rank)].finally.push_back({id.rank, static_cast<std::uint32_t>(id.move + 1)});
+  }
+
+  // Runs the moves of all ranks against their conditions: false if they wait for each other.
+  [[nodiscard]] bool can_finish() const {
+    std::vector<std::size_t> done(mappings_.size(), 0);
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (std::size_t rank = 0; rank < mappings_.size(); ++rank)
+        while (done[rank] < mappings_[rank].moves.size()) {
+          const auto& after = mappings_[rank].moves[done[rank]].after;
+          if (!std::all_of(after.begin(), after.end(),
+                           [&](const auto& a) { return done[at(a.rank)] >= a.moves; }))
+            break;
+          ++done[rank];
+          progress = true;
+        }
+    }
+    for (std::size_t rank = 0; rank < mappings_.size(); ++rank)
+      if (done[rank] < mappings_[rank].moves.size()) return false;
+    return true;
+  }
+
+  // Most moves are awaited by nobody; their completion need not be told.
+  void mark_awaited() {
+    const auto mark = [&](const std::vector<MappedMove::After>& after) {
+      for (const auto& [rank, moves] : after) mappings_[at(rank)].moves[moves - 1].awaited = true;
+    };
+    for (const Mapping& mapping : mappings_) {
+      for (const MappedMove& move : mapping.moves)
+        if (!move.destinations.empty()) mark(move.after);
+      mark(mapping.finally);
+    }
+  }
+
+  // One condition per rank is enough: the latest.
+  static void tidy(std::vector<MappedMove::After>& after) {
+    std::map<int, std::uint32_t> latest;
+    for (const auto& [rank, moves] : after) latest[rank] = std::max(latest[rank], moves);
+    after.clear();
+    for (const auto& [rank, moves] : latest) after.push_back({rank, moves});
+  }
+
+  const Schedule& schedule_;
+  const std::vector<Plan>& plans_;
+  bool in_place_;
+  std::vector<std::vector<std::vector<Reception>>> receptions_;  // [rank][move][send]
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace
+
+std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
+                                                  const std::vector<Plan>& plans, bool in_place) {
+  return Mapper(schedule, plans, in_place).run();
+}
+
+}  // namespace ringsmith::comm

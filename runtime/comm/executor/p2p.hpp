@@ -1,0 +1,14 @@
+// send and recv: one rank's buffer to one other's, through a lane of its own.
+//
+// The first slot of a message carries the fingerprint of the sender's call before the payload; the
+// receiver compares it with its own. A send returns when everything is in slots: up to
+// kSlots * kSlotBytes it does not wait for the receiver.
+#pragma once
+
+#include "runtime/comm/executor/slots.hpp"
+
+namespace ringsmith::comm {
+
+void run_p2p(Host& host, Channels& channels, const Transfer& transfer);
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,62 @@
+// From a schedule to what one rank executes: a list of moves.
+//
+// A schedule speaks of single steps; memory is used best if steps are merged:
+//   - consecutive receives that reduce into one chunk become one sum of several sources,
+//   - a chunk that is sent on right after it was computed is written to its receivers in the same
+//     pass (the recvReduceSend of the ring),
+//   - what no later step reads and the collective does not promise is not stored at all.
+//
+//     two-shot, rank 0 of 3                       moves
+//     step 0  send chunk 2 -> 2, recv 0 <- 1      chunk 2 = input            -> send to 2
+//     step 1  send chunk 1 -> 1, recv 0 <- 2      chunk 1 = input            -> send to 1
+//     step 2  send chunk 0 -> 2, recv 1 <- 1      chunk 0 = input + <-1 + <-2 -> keep, send to 2, 1
+//     step 3  send chunk 0 -> 1, recv 2 <- 2      chunk 1 = <-1 -> keep;  chunk 2 = <-2 -> keep
+//
+// Merging changes neither the order of messages between two ranks nor the order of any sum, so that
+// every executor computes the same bits.
+#pragma once
+
+#include <vector>
+
+#include "runtime/comm/schedule/schedule.hpp"
+
+namespace ringsmith::comm {
+
+struct Source {
+  enum class Kind : std::uint8_t {
+    input,   // this rank's own contribution, where the caller put it
+    work,    // this rank's chunk as an earlier move left it
+    message  // what the peer sends
+  };
+  Kind kind = Kind::input;
+  int peer = kNobody;
+  int chunk = 0;
+  bool raw = false;  // an unreduced contribution: the factor of avg is still to be applied
+};
+
+// chunk = sources[0] op sources[1] op ...; stored if keep, and sent to every rank of `sends`.
+struct Move {
+  int chunk = 0;
+  std::vector<Source> sources;
+  std::vector<int> sends;
+  bool keep = false;
+  int step = 0;  // of the schedule, for error messages: the last one merged into this move
+};
+
+using Plan = std::vector<Move>;
+
+// The plans of all ranks. Pure; Error if sends and receives of the schedule do not pair up.
+// Zero-length chunks are left out.
+[[nodiscard]] std::vector<Plan> make_plans(const Schedule& schedule);
+
+// Does the collective promise this chunk to this rank?
+[[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
+
+// Where a chunk lies in the caller's buffers, in elements from their start: some collectives give a
+// rank only its own chunk (the input of all_gather, the output of reduce_scatter).
+[[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
+[[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
+// Is there room for this chunk in the rank's output at all?
+[[nodiscard]] bool has_place(const Schedule& schedule, int rank, int chunk);
+
+}  // namespace ringsmith::comm

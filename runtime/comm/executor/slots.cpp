@@ -1,0 +1,177 @@
+#include "runtime/comm/executor/slots.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "runtime/comm/executor/arithmetic.hpp"
+
+namespace ringsmith::comm {
+
+Channels::Channels(Host& host) {
+  for (int peer = 0; peer < host.size(); ++peer)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      out_.emplace_back(host, peer, lane);
+      in_.emplace_back(host, peer, lane);
+    }
+}
+
+namespace {
+
+constexpr int kSlicesInFlight = 2;
+static_assert(kSlicesInFlight <= kSendLane);
+
+class SlotRun {
+ public:
+  SlotRun(Host& host, Channels& channels, const Schedule& schedule, const Plan& plan,
+          const Transfer& transfer)
+      : host_(host),
+        channels_(channels),
+        schedule_(schedule),
+        plan_(plan),
+        transfer_(transfer),
+        arithmetic_(transfer.call.reduction, host.size()),
+        width_(size_of(transfer.call.dtype)),
+        slice_(kSlotBytes / width_) {
+    std::size_t longest = 0;
+    for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
+    slices_ = (longest + slice_ - 1) / slice_;
+  }
+
+  void run() {
+    for (int lane = 0; lane < kSlicesInFlight; ++lane) start_next(lane);
+    while (oldest().slice < slices_) {
+      bool moved = false;
+      for (int i = 0; i < kSlicesInFlight; ++i) {
+        Lane& lane = lanes_[(oldest_ + static_cast<std::size_t>(i)) % kSlicesInFlight];
+        while (lane.slice < slices_ && ready(lane)) {
+          execute(lane);
+          moved = true;
+          if (++lane.next == plan_.size()) break;
+        }
+      }
+      while (oldest().slice < slices_ && oldest().next == plan_.size()) {
+        start_next(static_cast<int>(oldest_));
+        oldest_ = (oldest_ + 1) % kSlicesInFlight;
+      }
+      if (!moved) wait();
+    }
+  }
+
+ private:
+  // One slice on its way through the plan.
+  struct Lane {
+    int index = 0;
+    std::size_t slice = 0;
+    std::size_t next = 0;  // move of the plan
+  };
+
+  Lane& oldest() { return lanes_[oldest_]; }
+
+  void start_next(int lane) {
+    lanes_[static_cast<std::size_t>(lane)] = {lane, next_slice_++, 0};
+    if (plan_.empty()) lanes_[static_cast<std::size_t>(lane)].slice = slices_;
+  }
+
+  // Elements of this slice of a chunk; 0 beyond its end: such messages are not sent.
+  [[nodiscard]] std::size_t count(const Lane& lane, int chunk) const {
+    const std::size_t all = schedule_.chunks[static_cast<std::size_t>(chunk)].count;
+    const std::size_t begin = lane.slice * slice_;
+    return begin < all ? std::min(slice_, all - begin) : 0;
+  }
+
+  // Is everything there that the next move of this slice needs? If not, blocker_ is the peer.
+  bool ready(const Lane& lane) {
+    if (lane.next == plan_.size()) return false;
+    const Move& move = plan_[lane.next];
+    if (count(lane, move.chunk) == 0) return true;
+    for (const Source& source : move.sources)
+      if (source.kind == Source::Kind::message &&
+          !channels_.in(source.peer, lane.index).has_message()) {
+        blocker_ = source.peer;
+        return false;
+      }
+    for (const int peer : move.sends)
+      if (!channels_.out(peer, lane.index).has_room()) {
+        blocker_ = peer;
+        return false;
+      }
+    return true;
+  }
+
+  void execute(const Lane& lane) {
+    const Move& move = plan_[lane.next];
+    const std::size_t n = count(lane, move.chunk);
+    if (n == 0) return;
+    const std::size_t skipped = lane.slice * slice_ * width_;
+    std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
+    for (std::size_t s = 0; s < move.sources.size(); ++s)
+      sources[s] = {address(move.sources[s], lane, skipped),
+                    move.sources[s].raw && arithmetic_.scaled && must_scale(move)};
+    std::array<std::byte*, kernels::kMaxReduceSources> destinations;
+    std::size_t used = 0;
+    if (move.keep) destinations[used++] = output(move.chunk) + skipped;
+    for (const int peer : move.sends) destinations[used++] = channels_.out(peer, lane.index).slot();
+    kernels::cpu::reduce(transfer_.call.dtype, arithmetic_.reduction,
+                         {sources.data(), move.sources.size()}, {destinations.data(), used},
+                         Elements(n), arithmetic_.scale);
+    for (const int peer : move.sends) channels_.out(peer, lane.index).post();
+    for (const Source& source : move.sources)
+      if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
+  }
+
+  // Raw values that are only passed on stay raw: their receiver applies the factor.
+  [[nodiscard]] bool must_scale(const Move& move) const {
+    return move.sources.size() > 1 || schedule_.world == 1;
+  }
+
+  [[nodiscard]] const std::byte* address(const Source& source, const Lane& lane,
+                                         std::size_t skipped) {
+    switch (source.kind) {
+      case Source::Kind::message:
+        return channels_.in(source.peer, lane.index).slot();
+      case Source::Kind::work:
+        return output(source.chunk) + skipped;
+      default:
+        return transfer_.input.data() +
+               input_offset(schedule_, host_.rank(), source.chunk) * width_ + skipped;
+    }
+  }
+
+  [[nodiscard]] std::byte* output(int chunk) const {
+    return transfer_.output.data() + output_offset(schedule_, host_.rank(), chunk) * width_;
+  }
+
+  void wait() {
+    host_.at_step(plan_[oldest().next].step);
+    host_.wait(blocker_, [this] {
+      for (std::size_t i = 0; i < kSlicesInFlight; ++i) {
+        const Lane& lane = lanes_[(oldest_ + i) % kSlicesInFlight];
+        if (lane.slice < slices_ && ready(lane)) return true;
+      }
+      return false;
+    });
+  }
+
+  Host& host_;
+  Channels& channels_;
+  const Schedule& schedule_;
+  const Plan& plan_;
+  const Transfer& transfer_;
+  Arithmetic arithmetic_;
+  std::size_t width_;   // bytes of an element
+  std::size_t slice_;   // elements of a slice
+  std::size_t slices_;  // of the longest chunk
+  std::size_t next_slice_ = 0;
+  std::array<Lane, kSlicesInFlight> lanes_;
+  std::size_t oldest_ = 0;
+  int blocker_ = -1;
+};
+
+}  // namespace
+
+void run_in_slots(Host& host, Channels& channels, const Schedule& schedule, const Plan& plan,
+                  const Transfer& transfer) {
+  SlotRun(host, channels, schedule, plan, transfer).run();
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,123 @@
+#include "runtime/comm/queue.hpp"
+
+#include "runtime/base/tracer.hpp"
+
+namespace ringsmith::comm {
+
+class Queue::Item : public Work {
+ public:
+  Item(Queue& queue, const Transfer& transfer) : queue_(queue), transfer_(transfer) {}
+  [[nodiscard]] bool is_completed() const override {
+    const std::lock_guard lock(queue_.mutex_);
+    return done_;
+  }
+  void wait() override { queue_.wait_for(*this); }
+
+  // Called by whoever has the turn, without the lock.
+  void execute(bool foreground) {
+    try {
+      queue_.runner_(transfer_, foreground);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+
+ private:
+  friend class Queue;
+  Queue& queue_;
+  Transfer transfer_;
+  std::exception_ptr error_;
+  bool done_ = false;  // guarded by the queue's mutex
+};
+
+Queue::~Queue() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  due_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+WorkPtr Queue::push(const Transfer& transfer) {
+  auto item = std::make_shared<Item>(*this, transfer);
+  {
+    const std::lock_guard lock(mutex_);
+    items_.push_back(item);
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+  }
+  due_.notify_one();
+  return item;
+}
+
+void Queue::run(const Transfer& transfer) {
+  std::unique_lock lock(mutex_);
+  if (running_ || !items_.empty()) {
+    lock.unlock();
+    push(transfer)->wait();
+    return;
+  }
+  running_ = true;
+  lock.unlock();
+  const auto give_back = [&] {
+    lock.lock();
+    running_ = false;
+    const bool more = !items_.empty();
+    lock.unlock();
+    if (more) {
+      due_.notify_one();
+      done_.notify_all();
+    }
+  };
+  try {
+    Transfer mine = transfer;
+    runner_(mine, true);
+  } catch (...) {
+    give_back();
+    throw;
+  }
+  give_back();
+}
+
+void Queue::wait_for(Item& item) {
+  std::unique_lock lock(mutex_);
+  while (!item.done_) {
+    if (running_) {
+      hurry_();
+      done_.wait(lock, [&] { return item.done_ || !running_; });
+      continue;
+    }
+    const std::shared_ptr<Item> next = items_.front();
+    items_.pop_front();
+    running_ = true;
+    lock.unlock();
+    next->execute(true);
+    lock.lock();
+    running_ = false;
+    next->done_ = true;
+    done_.notify_all();
+    if (!items_.empty()) due_.notify_one();
+  }
+  if (item.error_) std::rethrow_exception(item.error_);
+}
+
+void Queue::work() {
+  trace::name_thread("communication");
+  std::unique_lock lock(mutex_);
+  while (true) {
+    due_.wait(lock,
+              [&] { return (!items_.empty() && !running_) || (stopping_ && items_.empty()); });
+    if (items_.empty()) return;
+    const std::shared_ptr<Item> next = items_.front();
+    items_.pop_front();
+    running_ = true;
+    lock.unlock();
+    next->execute(false);
+    lock.lock();
+    running_ = false;
+    next->done_ = true;
+    done_.notify_all();
+  }
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,52 @@
+// The order of a group's operations: first called, first run, one at a time.
+//
+// Asynchronous calls are queued for the communication thread. A blocking call, or a wait() for a
+// queued one, runs what is due on its own thread if nobody else is at it: no change of threads,
+// which costs more than a small collective.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "runtime/comm/executor/transfer.hpp"
+#include "runtime/comm/work.hpp"
+
+namespace ringsmith::comm {
+
+class Queue {
+ public:
+  // Runs a transfer; foreground: a caller waits for it and the thread may hold its core.
+  using Runner = std::function<void(Transfer&, bool foreground)>;
+  // Tells a running transfer that a caller has begun to wait for it.
+  using Hurry = std::function<void()>;
+
+  Queue(Runner runner, Hurry hurry) : runner_(std::move(runner)), hurry_(std::move(hurry)) {}
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  ~Queue();  // runs what is still queued
+
+  WorkPtr push(const Transfer& transfer);
+  void run(const Transfer& transfer);  // blocking; rethrows
+
+ private:
+  class Item;
+  void wait_for(Item& item);
+  void work();  // the communication thread
+
+  Runner runner_;
+  Hurry hurry_;
+  std::mutex mutex_;
+  std::condition_variable due_;   // for the communication thread
+  std::condition_variable done_;  // an item is done, or the turn is free
+  std::deque<std::shared_ptr<Item>> items_;
+  bool running_ = false;  // somebody has the turn
+  bool stopping_ = false;
+  std::thread thread_;  // started by the first asynchronous call
+};
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,63 @@
+// The handshake: a FIFO of slots from one rank to one other, with two counters that only grow.
+//
+//     producer owns tail: messages put in        consumer owns head: messages taken out (credit)
+//
+//        +------+------+------+------+           put:   wait until  tail - head < kSlots
+//        | slot | slot | slot | slot |                  fill slot tail % kSlots;  tail += 1
+//        +------+------+------+------+           take:  wait until  tail > head
+//           ^ head        ^ tail                        read slot head % kSlots;  head += 1
+//
+// Storing tail publishes the bytes of the slot (release), loading it makes them readable (acquire);
+// head does the same for the right to overwrite. Here the slots lie in the producer's segment;
+// other transports move the same slots over other wires.
+#pragma once
+
+#include "runtime/comm/transport/host.hpp"
+
+namespace ringsmith::comm {
+
+// The sending end of one lane.
+class Outbox {
+ public:
+  Outbox(Host& host, int peer, int lane);
+  [[nodiscard]] bool has_room() const {
+    if (posted_ - known_head_ < kSlots) return true;
+    known_head_ = head_->load();
+    return posted_ - known_head_ < kSlots;
+  }
+  [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * kSlotBytes; }
+  void post() { host_->publish_to(peer_, *tail_, ++posted_); }
+
+ private:
+  Host* host_;
+  int peer_;
+  std::atomic<std::uint64_t>* tail_;
+  const std::atomic<std::uint64_t>* head_;
+  std::byte* slots_;
+  std::uint64_t posted_ = 0;
+  mutable std::uint64_t known_head_ = 0;  // saves looking at the peer's cache line
+};
+
+// The receiving end.
+class Inbox {
+ public:
+  Inbox(Host& host, int peer, int lane);
+  [[nodiscard]] bool has_message() const {
+    if (known_tail_ > taken_) return true;
+    known_tail_ = tail_->load();
+    return known_tail_ > taken_;
+  }
+  [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * kSlotBytes; }
+  void release() { host_->publish_to(peer_, *head_, ++taken_); }
+
+ private:
+  Host* host_;
+  int peer_;
+  const std::atomic<std::uint64_t>* tail_;
+  std::atomic<std::uint64_t>* head_;
+  const std::byte* slots_;
+  std::uint64_t taken_ = 0;
+  mutable std::uint64_t known_tail_ = 0;
+};
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,123 @@
+// Inputs whose sum, product, minimum and maximum are exact in any order, the serial answer to them,
+// and buffers that notice a store beside them.
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith::test {
+
+// What rank r contributes at index i; `seed` makes calls differ from each other.
+template <class T>
+T contribution(comm::ReduceOp op, int world, int rank, std::size_t i, unsigned seed) {
+  const std::size_t h = (i * 7 + static_cast<std::size_t>(rank) * 13 + seed * 31) % 1021;
+  switch (op) {
+    case comm::ReduceOp::prod:
+      // Powers of two: exact in every type, and modulo 2^k for integers.
+      return T(h % 3 == 0 ? 2.0F : 1.0F);
+    case comm::ReduceOp::avg:
+      // One rank contributes; so there is nothing that could be added in another order.
+      return T(i % static_cast<std::size_t>(world) == static_cast<std::size_t>(rank)
+                   ? static_cast<float>(h % 17) - 8.0F
+                   : 0.0F);
+    default:
+      if constexpr (std::is_unsigned_v<T>)
+        return static_cast<T>(h % 251);
+      else
+        return T(static_cast<float>(h % 17) - 8.0F);
+  }
+}
+
+// The serial answer, from the definition.
+template <class T>
+T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, std::uint64_t, double>;
+  const auto wide = [&](int r) {
+    const T x = contribution<T>(op, world, r, i, seed);
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<std::uint64_t>(x);
+    else if constexpr (sizeof(T) == 2)
+      return static_cast<double>(static_cast<float>(x));
+    else
+      return static_cast<double>(x);
+  };
+  const auto narrow = [](Wide x) {
+    if constexpr (sizeof(T) == 2)
+      return T(static_cast<float>(x));
+    else
+      return static_cast<T>(x);
+  };
+  if (op == comm::ReduceOp::avg) {
+    // x times fl(1/world), rounded once to T.
+    const int owner = static_cast<int>(i % static_cast<std::size_t>(world));
+    const T x = contribution<T>(op, world, owner, i, seed);
+    if constexpr (std::is_same_v<T, double>)
+      return x * (1.0 / world);
+    else if constexpr (sizeof(T) == 2)
+      return T(static_cast<float>(x) * (1.0F / static_cast<float>(world)));
+    else
+      return static_cast<T>(x * static_cast<T>(1.0F / static_cast<float>(world)));
+  }
+  Wide result = wide(0);
+  for (int r = 1; r < world; ++r) {
+    const Wide x = wide(r);
+    bool less = x < result;
+    if constexpr (std::is_integral_v<T>) less = static_cast<T>(x) < static_cast<T>(result);
+    if (op == comm::ReduceOp::sum) result += x;
+    if (op == comm::ReduceOp::prod) result *= x;
+    if (op == comm::ReduceOp::min && less) result = x;
+    if (op == comm::ReduceOp::max && !less) result = x;
+  }
+  return narrow(result);
+}
+
+// n elements somewhere in memory, own (communication memory) or the user's, at a byte offset that
+// need not be aligned, between guard bytes.
+template <class T>
+class Guarded {
+ public:
+  Guarded(comm::ProcessGroup& group, bool own, std::size_t n, std::size_t byte_offset = 0)
+      : n_(n), begin_(kGuard + byte_offset) {
+    const std::size_t bytes = begin_ + n * sizeof(T) + kGuard;
+    if (own) {
+      memory_ = group.allocate(Bytes(bytes));
+      data_ = memory_->data();
+    } else {
+      heap_.resize(bytes);
+      data_ = heap_.data();
+    }
+    std::memset(data_, 0xA5, bytes);
+  }
+  [[nodiscard]] comm::Buffer buffer() { return {data_ + begin_, Elements(n_), dtype_of<T>()}; }
+  template <class F>
+  void fill(F&& value) {
+    for (std::size_t i = 0; i < n_; ++i) {
+      const T x = value(i);
+      std::memcpy(data_ + begin_ + i * sizeof(T), &x, sizeof(T));
+    }
+  }
+  // How many elements differ in any bit from value(i), or n + 1 if a guard was hurt.
+  template <class F>
+  [[nodiscard]] std::size_t wrong(F&& value) const {
+    std::size_t bad = 0;
+    for (std::size_t i = 0; i < n_; ++i) {
+      const T x = value(i);
+      bad += std::memcmp(data_ + begin_ + i * sizeof(T), &x, sizeof(T)) != 0 ? 1 : 0;
+    }
+    for (std::size_t i = 0; i < kGuard; ++i)
+      if (data_[i] != std::byte{0xA5} || data_[begin_ + n_ * sizeof(T) + i] != std::byte{0xA5})
+        return n_ + 1;
+    return bad;
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 64;
+  std::size_t n_, begin_;
+  std::shared_ptr<comm::CommMemory> memory_;
+  std::vector<std::byte> heap_;
+  std::byte* data_ = nullptr;
+};
+
+}  // namespace ringsmith::test
