@@ -177,7 +177,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
                  "text file; its last tenth is held out [the lessons and sources of ringsmith, the "
                  "last tenth of each file held out]")
       ->group("Data");
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--workers", o.workers, "threads that prepare batches; 0: the training thread")
       ->check(CLI::Range(0, 64))
       ->group("Data");

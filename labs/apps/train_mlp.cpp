@@ -167,7 +167,7 @@ int train_mlp(int argc, char** argv) {
   app.add_option("--test-images", o.test_images, "IDX file of test images [a tenth of --images]")
       ->group("Data");
   app.add_option("--test-labels", o.test_labels, "IDX file of their labels")->group("Data");
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--draw", o.draw, "digits to draw when no files are given")
       ->check(CLI::PositiveNumber)
       ->group("Data");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/help.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -22,6 +23,7 @@ bool is_first_rank() {
 }  // namespace
 
 bool parse_command_line(CLI::App& app, int argc, const char* const* argv) {
+  use_plain_help(app);
   try {
     app.parse(argc, argv);
     return true;

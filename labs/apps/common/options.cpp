@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* kFooter = R"(
 Start it alone, or on N ranks of this host:  mpirun -np N PROGRAM [options]
-(as root: OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; more ranks than cores: --oversubscribe)
+(as root with OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in the environment; more
+ranks than cores: mpirun --oversubscribe)
 
 Environment:
   OMPI_COMM_WORLD_RANK   set by mpirun; where it is set, the ranks find each other through Open MPI,
@@ -29,14 +30,14 @@ passed, 6 wrong options or input.)";
 void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length) {
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
-  app.option_defaults()->always_capture_default();
+  app.option_defaults()->always_capture_default()->take_last();
 
   auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
-                    ->always_capture_default(false)
+                    ->default_str("")
                     ->check(CLI::PositiveNumber)
                     ->group("Training");
   app.add_option("--epochs", o.epochs, "passes over the training data, instead of --steps")
-      ->always_capture_default(false)
+      ->default_str("")
       ->check(CLI::PositiveNumber)
       ->excludes(steps)
       ->group("Training");
@@ -74,7 +75,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
                  "[runs/<stamp>]")
-      ->always_capture_default(false)
+      ->default_str("")
       ->group("Output");
   app.add_flag("--no-trace", o.no_trace,
                "record no spans: no trace.json, and no communication times")

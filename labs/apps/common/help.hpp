@@ -1,0 +1,13 @@
+// The text of --help: two columns, words wrapped, defaults in brackets, and no line wider than a
+// page. CLI11's own form puts validators and defaults between option and meaning, and never wraps.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace ringsmith::apps {
+
+void use_plain_help(CLI::App& app);
+
+}  // namespace ringsmith::apps

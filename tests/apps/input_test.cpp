@@ -1,0 +1,141 @@
+// Wrong input to the training programs: one line that names it and the remedy, and the exit code of
+// wrong usage; on several ranks one of them speaks and all of them end.
+#include <sstream>
+
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::testing;
+
+namespace {
+
+constexpr int kUsage = 6;
+
+// Exactly one error line, with all of these words in it.
+void require_refusal(const std::string& program, const ProgramResult& r,
+                     const std::vector<std::string>& words) {
+  INFO(r.err);
+  REQUIRE_FALSE(r.timed_out);
+  CHECK(r.exit_code == kUsage);
+  const auto lines = error_lines(program, r.err);
+  REQUIRE(lines.size() == 1);
+  for (const std::string& word : words) CHECK_THAT(lines[0], ContainsSubstring(word));
+}
+
+}  // namespace
+
+TEST_CASE("--help lists options with units, the environment and the exit codes", "[programs]") {
+  for (const char* program : {"train_gpt", "train_mlp"}) {
+    const auto r = run_app(0, program, {"--help"});
+    REQUIRE(r.exit_code == 0);
+    REQUIRE(r.err.empty());
+    for (const char* word :
+         {"--data",     "--steps",     "--epochs",  "--batch",     "--global-batch",
+          "--lr",       "--seed",      "--threads", "--kernels",   "--bucket-cap-mb",
+          "MiB",        "--algorithm", "--timeout", "seconds",     "--run-dir",
+          "--no-trace", "--json",      "--bench",   "Environment", "Exit codes"})
+      CHECK_THAT(r.out, ContainsSubstring(word));
+    std::istringstream in(r.out);
+    for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
+  }
+}
+
+TEST_CASE("help and errors are printed once, not once for each rank", "[programs]") {
+  const auto help = run_app(2, "train_mlp", {"--help"});
+  REQUIRE(help.exit_code == 0);
+  const auto first = help.out.find("--global-batch ");
+  REQUIRE(first != std::string::npos);
+  REQUIRE(help.out.find("Exit codes", help.out.find("Exit codes") + 1) == std::string::npos);
+  require_refusal("train_mlp", run_app(2, "train_mlp", {"--nonsense"}), {"--nonsense", "--help"});
+}
+
+TEST_CASE("wrong options are refused by name", "[programs]") {
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--nonsense"}), {"--nonsense"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr", "fast"}), {"--lr", "fast"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr", "-1"}), {"--lr"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--batch", "0"}), {"--batch"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--kernels", "turbo"}),
+                  {"--kernels", "turbo", "oracle"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--algorithm", "star"}),
+                  {"--algorithm", "star", "ring"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--steps", "3", "--epochs", "1"}),
+                  {"--steps", "--epochs"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--dim", "30", "--heads", "4"}),
+                  {"30", "4"});
+  require_refusal("train_mlp", run_app(0, "train_mlp", {"--labels", "x"}),
+                  {"--images", "--labels"});
+  require_refusal("train_mlp", run_app(2, "train_mlp", {"--global-batch", "7"}),
+                  {"--global-batch 7", "multiple of 2"});
+}
+
+TEST_CASE("missing, empty, short and unreadable texts are refused by name", "[programs]") {
+  const TemporaryFolder folder;
+  const auto refuse = [&](const std::string& path, const std::string& why) {
+    require_refusal("train_gpt", run_app(0, "train_gpt", tiny_gpt(path)), {path, why});
+  };
+  refuse(folder / "missing", "No such file");
+  refuse(write_text(folder / "empty", ""), "empty");
+  refuse(write_text(folder / "short", "ring"), "short");
+  refuse(folder.path, "folder");
+  // On several ranks as well: one line, and nobody waits for the others.
+  require_refusal("train_gpt", run_app(3, "train_gpt", tiny_gpt(folder / "missing")),
+                  {folder / "missing"});
+}
+
+TEST_CASE("missing, truncated, mislabelled and foreign IDX files are refused by name",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const std::string labels = write_idx(folder / "labels", {40});
+  const std::string images = write_idx(folder / "images", {40, 4, 4});
+  const auto refuse = [&](const std::string& i, const std::string& l, const std::string& named) {
+    require_refusal("train_mlp",
+                    run_app(0, "train_mlp",
+                            tiny_mlp() + std::vector<std::string>{"--images", i, "--labels", l}),
+                    {named});
+  };
+  refuse(folder / "missing", labels, folder / "missing");
+  refuse(images, folder / "missing", folder / "missing");
+  refuse(write_idx(folder / "truncated", {40, 4, 4}, 639), labels, folder / "truncated");
+  refuse(write_idx(folder / "surplus", {40, 4, 4}, 641), labels, folder / "surplus");
+  refuse(write_text(folder / "empty", ""), labels, folder / "empty");
+  refuse(write_text(folder / "foreign", "GIF89a and then some more bytes"), labels,
+         folder / "foreign");
+  refuse(images, write_idx(folder / "fewer", {39}), "39");
+  require_refusal("train_mlp", run_app(0, "train_mlp", {"--data", folder / "nowhere"}),
+                  {folder / "nowhere"});
+  // The same files, unspoilt, do train.
+  const auto good =
+      run_app(0, "train_mlp",
+              tiny_mlp() + std::vector<std::string>{"--images", images, "--labels", labels,
+                                                    "--run-dir", folder / "run"});
+  INFO(good.err);
+  REQUIRE(good.exit_code == 0);
+}
+
+TEST_CASE("a dataset smaller than the world or than one batch is refused", "[programs]") {
+  const TemporaryFolder folder;
+  const std::vector<std::string> data = {
+      "--images",      write_idx(folder / "images", {2, 4, 4}),
+      "--labels",      write_idx(folder / "labels", {2}),
+      "--test-images", write_idx(folder / "test-images", {10, 4, 4}),
+      "--test-labels", write_idx(folder / "test-labels", {10})};
+  require_refusal(
+      "train_mlp",
+      run_app(3, "train_mlp", tiny_mlp() + data + std::vector<std::string>{"--batch", "1"}),
+      {"smaller than the world", "2 samples", "3 ranks"});
+  require_refusal("train_mlp", run_app(0, "train_mlp", tiny_mlp() + data), {"batch", "2 samples"});
+}
+
+TEST_CASE("a run directory that cannot be used is refused before training", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string file = write_text(folder / "file", "x");
+  const auto with = [&](const std::string& dir) {
+    return tiny_mlp() + std::vector<std::string>{"--run-dir", dir};
+  };
+  require_refusal("train_mlp", run_app(0, "train_mlp", with(file + "/run")),
+                  {file + "/run", "--run-dir"});
+  require_refusal("train_mlp", run_app(0, "train_mlp", with(folder.path)),
+                  {"not empty", "--run-dir"});
+  require_refusal("train_mlp", run_app(2, "train_mlp", with("/proc/run")),
+                  {"/proc/run", "--run-dir"});
+}

@@ -1,0 +1,88 @@
+// Starting the training programs from tests: small settings, temporary folders, files made to
+// order.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+#include <stdlib.h>
+#include <string>
+#include <vector>
+
+#include "tests/support/run_program.hpp"
+
+namespace ringsmith::testing {
+
+struct TemporaryFolder {
+  std::filesystem::path path;
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "ringsmith-apps-XXXXXX").string();
+    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+    path = name;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path); }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] std::string operator/(const std::string& name) const { return path / name; }
+};
+
+inline std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::string write_text(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+  return path;
+}
+
+// An IDX file of bytes: sizes, then as many elements as they ask for, or as `elements` says.
+inline std::string write_idx(const std::string& path, const std::vector<int>& sizes,
+                             int elements = -1) {
+  std::string bytes{'\0', '\0', '\x08', static_cast<char>(sizes.size())};
+  int n = 1;
+  for (const int size : sizes) {
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(size >> shift & 0xff);
+    n *= size;
+  }
+  for (int i = 0; i < (elements >= 0 ? elements : n); ++i) bytes += static_cast<char>(i % 10);
+  return write_text(path, bytes);
+}
+
+// The program alone (world 0), or on `world` ranks under mpirun.
+inline ProgramResult run_app(int world, const std::string& program,
+                             const std::vector<std::string>& options) {
+  std::vector<std::string> argv;
+  if (world > 0) argv = {RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh", std::to_string(world)};
+  argv.push_back(RINGSMITH_BINARY_DIR "/bin/" + program);
+  argv.insert(argv.end(), options.begin(), options.end());
+  return run_program(argv, 60);
+}
+
+// The lines in which the program itself reports an error; mpirun adds others of its own.
+inline std::vector<std::string> error_lines(const std::string& program, const std::string& err) {
+  std::vector<std::string> out;
+  std::istringstream in(err);
+  for (std::string line; std::getline(in, line);)
+    if (line.rfind(program + ": ", 0) == 0) out.push_back(line);
+  return out;
+}
+
+inline std::vector<std::string> operator+(std::vector<std::string> a,
+                                          const std::vector<std::string>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// Options that make a run of both programs a matter of a fraction of a second.
+inline std::vector<std::string> tiny_gpt(const std::string& text) {
+  return {"--data",  text, "--layers", "1", "--dim",    "16", "--heads",    "2",  "--context", "16",
+          "--batch", "2",  "--steps",  "4", "--sample", "8",  "--progress", "off"};
+}
+inline std::vector<std::string> tiny_mlp() {
+  return {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", "4", "--progress", "off"};
+}
+
+}  // namespace ringsmith::testing

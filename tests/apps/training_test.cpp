@@ -1,0 +1,185 @@
+// Whole runs of the training programs: what they leave behind, and that they repeat bit for bit.
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "runtime/checkpoint/safetensors.hpp"
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string some_text() {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "ring " + std::to_string(i * i) + " of steps\n";
+  return text;
+}
+
+std::vector<nlohmann::json> parse_lines(const std::string& text) {
+  std::vector<nlohmann::json> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(nlohmann::json::parse(line));
+  return out;
+}
+
+std::vector<std::string> to_folder(const std::string& folder) { return {"--run-dir", folder}; }
+
+}  // namespace
+
+TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const auto r = run_app(2, "train_gpt", tiny_gpt(text) + to_folder(folder / "run"));
+  INFO(r.err << r.out);
+  REQUIRE(r.exit_code == 0);
+  for (const char* word : {"validation loss", "nats/byte", "a sample", "where the time went",
+                           "exposed communication", "peak memory", "tokens/s"})
+    CHECK_THAT(r.out, ContainsSubstring(word));
+
+  const auto metrics = parse_lines(read_text(folder / "run/metrics.jsonl"));
+  REQUIRE(metrics.size() == 4);
+  for (std::size_t i = 0; i < metrics.size(); ++i) {
+    const auto& m = metrics[i];
+    CHECK(m.at("step") == i + 1);
+    CHECK(m.at("loss") > 0.0);
+    CHECK(m.at("lr") > 0.0);
+    CHECK(m.at("exposed_ms") >= 0.0);
+    CHECK(m.at("exposed_ms") <= m.at("comm_ms"));
+    CHECK(m.at("forward_ms").get<double>() + m.at("backward_ms").get<double>() <=
+          m.at("step_ms").get<double>());
+  }
+
+  const auto trace = nlohmann::json::parse(read_text(folder / "run/trace.json"));
+  std::set<std::pair<int, std::string>> seen;  // rank, name
+  double first = 1e300, last = -1e300;
+  for (const auto& e : trace.at("traceEvents")) {
+    if (e.at("ph") != "X") continue;
+    seen.emplace(e.at("pid").get<int>(), e.at("name").get<std::string>());
+    CHECK(e.at("dur") >= 0.0);
+    first = std::min(first, e.at("ts").get<double>());
+    last = std::max(last, e.at("ts").get<double>());
+  }
+  for (const int rank : {0, 1})
+    for (const char* name : {"step", "batch", "forward", "backward", "all_reduce", "optimizer"})
+      CHECK(seen.count({rank, name}) == 1);
+  // One clock: were a rank's stamps on another, its events would lie far from the others'.
+  CHECK(last - first < 60e6);
+
+  const Checkpoint model = load_safetensors(folder / "run/model.safetensors");
+  REQUIRE(model.tensors.count("head.weight") == 1);
+  REQUIRE(model.tensors.at("head.weight").sizes() == Shape{256, 16});
+  REQUIRE(std::distance(fs::directory_iterator(folder / "run"), fs::directory_iterator()) == 3);
+}
+
+TEST_CASE("two runs with one seed give the same model bit for bit, another seed another",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  for (const char* program : {"train_gpt", "train_mlp"})
+    for (const int world : {1, 2, 3}) {
+      const auto model = [&](const std::string& seed, const std::string& name) {
+        const std::string run = folder / (program + std::to_string(world) + name);
+        const auto options = program == std::string("train_gpt") ? tiny_gpt(text) : tiny_mlp();
+        const auto r = run_app(world, program,
+                               options + to_folder(run) + std::vector<std::string>{"--seed", seed});
+        INFO(r.err);
+        REQUIRE(r.exit_code == 0);
+        return read_text(run + "/model.safetensors");
+      };
+      const std::string once = model("5", "a"), again = model("5", "b"), other = model("6", "c");
+      REQUIRE(once.size() > 1000);
+      CHECK(once == again);
+      CHECK(once != other);
+    }
+}
+
+TEST_CASE("the same global batch trains the same on 1, 2 and 3 ranks", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  std::vector<double> alone;
+  for (const int world : {1, 2, 3}) {
+    const std::string run = folder / ("run" + std::to_string(world));
+    const auto r = run_app(world, "train_gpt",
+                           tiny_gpt(text) + to_folder(run) +
+                               std::vector<std::string>{"--global-batch", "12", "--steps", "8"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    const auto metrics = parse_lines(read_text(run + "/metrics.jsonl"));
+    REQUIRE(metrics.size() == 8);
+    for (std::size_t i = 0; i < metrics.size(); ++i) {
+      const double loss = metrics[i].at("loss");
+      if (world == 1)
+        alone.push_back(loss);
+      else
+        CHECK(std::abs(loss - alone[i]) <= 1e-5 * alone[i]);
+    }
+  }
+}
+
+TEST_CASE("NaN in the loss: one line with step and rank, every rank ends, no model", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  for (const int world : {1, 3}) {
+    const std::string run = folder / ("run" + std::to_string(world));
+    // Attention and normalisation bound their values: only infinite weights give NaN there, while
+    // a plain perceptron overflows at once.
+    const auto r = run_app(
+        world, "train_mlp",
+        tiny_mlp() + to_folder(run) + std::vector<std::string>{"--lr", "1e30", "--steps", "50"});
+    INFO(r.err);
+    REQUIRE_FALSE(r.timed_out);
+    CHECK(r.exit_code == 1);
+    const auto lines = error_lines("train_mlp", r.err);
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], ContainsSubstring("loss is") && ContainsSubstring("step") &&
+                             ContainsSubstring("rank") && ContainsSubstring("--lr"));
+    CHECK_FALSE(fs::exists(run + "/model.safetensors"));
+    CHECK_FALSE(read_text(run + "/metrics.jsonl").empty());  // the steps before it are kept
+  }
+}
+
+TEST_CASE("--json prints one object and nothing else on standard output", "[programs]") {
+  const TemporaryFolder folder;
+  const auto r = run_app(
+      2, "train_mlp", tiny_mlp() + to_folder(folder / "run") + std::vector<std::string>{"--json"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);
+  const auto report = nlohmann::json::parse(r.out);
+  CHECK(report.at("ranks") == 2);
+  CHECK(report.at("steps") == 4);
+  CHECK(report.at("test_accuracy") >= 0.0);
+  CHECK(report.at("peak_resident_bytes").size() == 2);
+}
+
+TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[programs]") {
+  const TemporaryFolder folder;
+  for (const char* name : {"with", "without"}) {
+    auto options = tiny_mlp() + to_folder(folder / name);
+    if (name == std::string("without")) options.emplace_back("--no-trace");
+    REQUIRE(run_app(0, "train_mlp", options).exit_code == 0);
+  }
+  CHECK(fs::exists(folder / "with/trace.json"));
+  CHECK_FALSE(fs::exists(folder / "without/trace.json"));
+  CHECK(read_text(folder / "with/model.safetensors") ==
+        read_text(folder / "without/model.safetensors"));
+}
+
+TEST_CASE("--bench prints the line that tests/bench/training.sh reads", "[programs]") {
+  for (const int world : {1, 2}) {
+    const auto r =
+        run_app(world, "train_mlp",
+                {"--bench", "--bench-steps", "3", "--bench-warmup", "1", "--batch", "4"});
+    INFO(r.err << r.out);
+    REQUIRE(r.exit_code == 0);
+    CHECK_THAT(r.out, ContainsSubstring("mlp: procs " + std::to_string(world)) &&
+                          ContainsSubstring("params 1863690 (7.11 MiB)") &&
+                          ContainsSubstring(" samples/s | ms/step "));
+    CHECK((r.out.find("bwd without comm") != std::string::npos) == (world > 1));
+  }
+}
