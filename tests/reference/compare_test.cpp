@@ -63,3 +63,11 @@ TEST_CASE("the npy reader reads NumPy's bytes and names a broken file") {
   std::filesystem::remove(file);
   CHECK_THROWS_WITH(read_npy<float>(file), ContainsSubstring("cannot read"));
 }
+
+TEST_CASE("the set holds at least one part that is known here") {
+  std::size_t parts = 0;
+  for (const char* name :
+       {"ops", "optim", "randperm.json", "sampler.json", "buckets.json", "ddp.json", "strict"})
+    parts += std::filesystem::exists(directory() / name) ? 1 : 0;
+  CHECK(parts > 0);
+}

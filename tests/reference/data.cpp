@@ -1,7 +1,9 @@
 #include "tests/reference/data.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -58,6 +60,14 @@ nlohmann::json load(const std::string& name) {
   } catch (const nlohmann::json::exception& e) {
     throw UsageError("reference file " + file.string() + ": " + e.what());
   }
+}
+
+bool has_part(const std::string& name) {
+  if (fs::exists(directory() / name)) return true;
+  require(!is_shipped_set(), "tests/reference/data lacks " + name);
+  fmt::print("skipped: this set has no {}\n", name);
+  std::fflush(stdout);
+  return false;
 }
 
 std::vector<std::string> list(const std::string& subdirectory) {

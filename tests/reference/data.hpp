@@ -1,7 +1,8 @@
 // The numbers that tests_reference holds us to, computed by PyTorch, which nobody here wrote.
 //
 // They live in tests/reference/data, or in the directory that RINGSMITH_REFERENCE_DIR names: any
-// other set of the same form (other seeds, shapes, worlds, numbers of cases) must pass unchanged.
+// other set of the same form (other seeds, shapes, worlds, numbers of cases) must pass unchanged. A
+// set may leave parts out; what is left out is reported as skipped.
 //
 //   index.json     {"torch", "seed", "ops": [case names], "optim": [run names]}
 //   ops/CASE.json  one call: attributes, inputs, output, its vector-Jacobian products, torch's
@@ -29,6 +30,9 @@ namespace ringsmith::reference {
 // A file of the set by its name relative to directory(). UsageError naming the file if it is
 // missing or cannot be parsed.
 [[nodiscard]] nlohmann::json load(const std::string& name);
+// Whether the set has this file or directory. The shipped set has everything (else UsageError);
+// what another set leaves out is reported as skipped.
+[[nodiscard]] bool has_part(const std::string& name);
 // The names (without ".json") of the files of a subdirectory, sorted; empty if there is none.
 [[nodiscard]] std::vector<std::string> list(const std::string& subdirectory);
 
