@@ -1,0 +1,26 @@
+// The golden trajectories with one process per rank: real PyTorch DDP runs over gloo, bit for bit.
+#include <cstdio>
+
+#include "tests/multi/group.hpp"
+#include "tests/reference/data.hpp"
+#include "tests/reference/strict_rank.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/kernel_mode.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::reference;
+
+TEST_CASE("DistributedDataParallel has the bits of real PyTorch runs at every step", "[strict]") {
+  const test::KernelMode oracle(kernels::Mode::oracle);
+  int found = 0;
+  for (const std::string& name : list("strict")) {
+    const StrictRun run = load_strict(name);
+    if (run.world != test::group().size()) continue;
+    ++found;
+    INFO(name);
+    CHECK(train_and_compare(run, test::shared_group()) == "");
+  }
+  test::group().set_algorithm(comm::Algorithm::automatic);  // the other cases' choice
+  if (found == 0 && test::group().rank() == 0)
+    std::printf("skipped: no strict trajectory for %d ranks\n", test::group().size());
+}
