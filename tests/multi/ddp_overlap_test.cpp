@@ -1,0 +1,39 @@
+// Communication goes on while backward computes: shown by the order of events, not by a clock.
+#include <chrono>
+#include <thread>
+
+#include "tests/multi/ddp_support.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::test;
+
+TEST_CASE("the first bucket is reduced before the last gradient is computed", "[ddp][overlap]") {
+  // Three layers, three buckets. Backward comes by the middle layer when the last layer's bucket is
+  // on its way and the first layer has not begun. There each rank stands still until that bucket is
+  // in: a reducer that launches after backward, or only works in wait(), would stand for ever.
+  const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
+  const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
+  DistributedDataParallel ddp({{"w1", w1}, {"w2", w2}, {"w3", w3}}, {}, shared_group(),
+                              {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
+  const auto step = [&] {
+    for (const Tensor& w : {w1, w2, w3}) w.set_grad({});
+    ddp.forward([&] { return sum(linear(linear(linear(x, w1), w2), w3)); }).backward();
+  };
+  step();  // one bucket, as the order of the gradients is not known yet
+
+  bool met = false;
+  register_post_accumulate_grad_hook(w2, [&](const Tensor&) {
+    const Reducer& reducer = ddp.reducer();
+    REQUIRE(reducer.plan().buckets.size() == 3);
+    REQUIRE(reducer.launched() == 2);
+    REQUIRE_FALSE(w1.grad().defined());
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!reducer.all_launched_are_in() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::yield();
+    met = reducer.all_launched_are_in();
+  });
+  step();
+  REQUIRE(met);
+  REQUIRE(ddp.statistics().buckets[0].launched <= ddp.statistics().buckets[1].launched);
+  REQUIRE(ddp.statistics().buckets[1].launched < ddp.statistics().compute_end);
+}
