@@ -19,22 +19,10 @@ using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, f
                      const float* a, int lda, const float* b, int ldb, float beta, float* c,
                      int ldc);
 
-// An AMD processor with everything that the SkylakeX kernels use.
-bool avx512_on_amd() {
-#if defined(__x86_64__)
-  return __builtin_cpu_is("amd") && __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-#else
-  return false;
-#endif
-}
-
 // Sets an environment variable for its lifetime, unless the user has set it.
 class Default {
  public:
-  Default(const char* name, const char* value, bool wanted = true)
-      : name_(name), set_(wanted && std::getenv(name) == nullptr) {
+  Default(const char* name, const char* value) : name_(name), set_(std::getenv(name) == nullptr) {
     if (set_) setenv(name_, value, 1);
   }
   ~Default() {
@@ -42,7 +30,6 @@ class Default {
   }
   Default(const Default&) = delete;
   Default& operator=(const Default&) = delete;
-  [[nodiscard]] bool set() const { return set_; }
 
  private:
   const char* name_;
@@ -68,8 +55,6 @@ class OpenBlas {
 
  private:
   OpenBlas() {
-    const bool user_chose = std::getenv("OPENBLAS_CORETYPE") != nullptr;
-    const Default core("OPENBLAS_CORETYPE", "SkylakeX", avx512_on_amd());
     const Default single("OPENBLAS_NUM_THREADS", "1");  // else loading starts a pool of threads
     for (const char* name : {"libopenblas.so.0", "libopenblas.so"})
       if (handle_ == nullptr) handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -79,7 +64,7 @@ class OpenBlas {
           "libopenblas0), or run with --kernels oracle");
     sgemm = symbol<SgemmFn>("cblas_sgemm");
     set_num_threads_ = symbol<void(int)>("openblas_set_num_threads");
-    describe(core.set(), user_chose);
+    describe();
   }
 
   template <class F>
@@ -91,18 +76,13 @@ class OpenBlas {
     return reinterpret_cast<F*>(address);
   }
 
-  void describe(bool we_chose, bool user_chose) {
+  void describe() {
     const std::string config = symbol<char*()>("openblas_get_config")();  // "OpenBLAS 0.3.21 ..."
     const std::size_t version_end = config.find(' ', config.find(' ') + 1);
+    const bool forced = std::getenv("OPENBLAS_CORETYPE") != nullptr;
     description = config.substr(0, version_end) + ", " +
-                  symbol<char*()>("openblas_get_corename")() + " kernels (";
-    if (we_chose)
-      description += "chosen by ringsmith: AMD processor with AVX-512";
-    else if (user_chose)
-      description += "OPENBLAS_CORETYPE is set";
-    else
-      description += "chosen by OpenBLAS";
-    description += ")";
+                  symbol<char*()>("openblas_get_corename")() + " kernels (" +
+                  (forced ? "OPENBLAS_CORETYPE is set" : "chosen by OpenBLAS") + ")";
   }
 
   void* handle_ = nullptr;
