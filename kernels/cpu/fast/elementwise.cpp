@@ -8,6 +8,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
+// Inlined without fail: a call in the loop would undo the vectorisation.
+#define RINGSMITH_INLINE [[gnu::always_inline]]
+
 // float: the vectorised functions; double, used for checks only: the C library's.
 struct VectorMath : LibraryMath {
   using LibraryMath::exp;
@@ -18,14 +21,14 @@ struct VectorMath : LibraryMath {
   using LibraryMath::log;
   using LibraryMath::sigmoid;
   using LibraryMath::tanh;
-  static float exp(float x) { return vec::exp(x); }
-  static float log(float x) { return vec::log(x); }
-  static float tanh(float x) { return vec::tanh(x); }
-  static float sigmoid(float x) { return vec::sigmoid(x); }
-  static float gelu_erf(float x) { return vec::gelu_erf(x); }
-  static float gelu_erf_gradient(float x) { return vec::gelu_erf_derivative(x); }
-  static float gelu_tanh(float x) { return vec::gelu_tanh(x); }
-  static float gelu_tanh_gradient(float x) { return vec::gelu_tanh_derivative(x); }
+  RINGSMITH_INLINE static float exp(float x) { return vec::exp(x); }
+  RINGSMITH_INLINE static float log(float x) { return vec::log(x); }
+  RINGSMITH_INLINE static float tanh(float x) { return vec::tanh(x); }
+  RINGSMITH_INLINE static float sigmoid(float x) { return vec::sigmoid(x); }
+  RINGSMITH_INLINE static float gelu_erf(float x) { return vec::gelu_erf(x); }
+  RINGSMITH_INLINE static float gelu_erf_gradient(float x) { return vec::gelu_erf_derivative(x); }
+  RINGSMITH_INLINE static float gelu_tanh(float x) { return vec::gelu_tanh(x); }
+  RINGSMITH_INLINE static float gelu_tanh_gradient(float x) { return vec::gelu_tanh_derivative(x); }
 };
 
 }  // namespace
