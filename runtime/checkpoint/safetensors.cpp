@@ -168,7 +168,7 @@ class Reader {
         duplicate = value.get<std::string>();
       return true;
     };
-    const Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
+    Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
     if (header.is_discarded()) fail("its header is not valid JSON");
     if (!duplicate.empty()) fail("the name '" + duplicate + "' appears twice");
     return header;

@@ -44,10 +44,10 @@ NamedTensors Module::named_buffers() const { return unique(Kind::buffer); }
 
 namespace {
 
-std::vector<Tensor> tensors_of(NamedTensors named) {
+std::vector<Tensor> tensors_of(const NamedTensors& named) {
   std::vector<Tensor> out;
   out.reserve(named.size());
-  for (auto& [name, tensor] : named) out.push_back(std::move(tensor));
+  for (const auto& [name, tensor] : named) out.push_back(tensor);
   return out;
 }
 

@@ -49,7 +49,10 @@ LrSchedule step_lr(double lr, std::int64_t every, double gamma) {
   check_rate("lr", lr);
   check_rate("gamma", gamma);
   require(every >= 1, "schedule: a period must have at least 1 step, got " + std::to_string(every));
-  return [=](std::int64_t step) { return lr * std::pow(gamma, static_cast<double>(step / every)); };
+  return [=](std::int64_t step) {
+    const std::int64_t period = step / every;
+    return lr * std::pow(gamma, static_cast<double>(period));
+  };
 }
 
 }  // namespace ringsmith
