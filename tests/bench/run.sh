@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# run.sh [BUILD_DIR] [--quick]: ringsmith beside its peers, in alternating runs; medians and ratios.
+#
+# Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
+# Training: PyTorch's DistributedDataParallel, where it is installed.
+# --quick: fewer sizes and rounds, a few minutes; without it, about half an hour.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+dir=$here/../../build/release
+quick=
+for argument in "$@"; do
+  case $argument in
+    --quick) quick=--quick ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -*) echo "run.sh: unknown option '$argument': there is --quick" >&2; exit 6 ;;
+    *) dir=$argument ;;
+  esac
+done
+[ -x "$dir/bin/all_reduce_perf" ] || { echo "run.sh: no programs in '$dir/bin': run make build first" >&2; exit 6; }
+dir=$(cd "$dir" && pwd)
+
+"$here/collectives.sh" "$dir" $quick
+if [ -x "$here/training.sh" ]; then
+  echo
+  "$here/training.sh" "$dir" ${quick:+2}
+fi
