@@ -80,8 +80,10 @@ TEST_CASE("the table's header names size and time, and each row has a cell for e
     for (std::string word; words >> word;) ++n;
     if (line.find(" size ") != std::string::npos && line.find(" time ") != std::string::npos)
       columns = n - 1;  // the '#'
-    else if (columns > 0 && line[0] != '#')
-      CHECK(n == columns), ++rows;
+    else if (columns > 0 && line[0] != '#') {
+      CHECK(n == columns);
+      ++rows;
+    }
   }
   CHECK(rows == 3);
   CHECK_THAT(r.out, ContainsSubstring("rank   1 pid"));

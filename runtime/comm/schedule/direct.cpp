@@ -131,14 +131,14 @@ Schedule direct_all_to_all(int world, std::size_t count) {
           "all_to_all of " + std::to_string(count) + " elements over " + std::to_string(world) +
               " ranks: the count must be a multiple of the world");
   schedule.separate_input = true;
-  for (int rank = 0; rank < world; ++rank) {
-    auto& mine = schedule.steps[static_cast<std::size_t>(rank)];
-    mine.push_back(receive(rank, rank, Action::copy));
-    for (int s = 0; s < world - 1; ++s) {
-      const int to = wrap(rank - 1 - s, world), from = wrap(rank + 1 + s, world);
-      mine.push_back({to, to, from, from, Action::copy});
+  // Step s pairs the ranks whose numbers add up to s: each sends a part, then takes its place.
+  for (int rank = 0; rank < world; ++rank)
+    for (int s = 0; s < world; ++s) {
+      const int partner = wrap(s - rank, world);
+      schedule.steps[static_cast<std::size_t>(rank)].push_back(
+          partner == rank ? receive(rank, rank, Action::copy)
+                          : Step{partner, partner, partner, partner, Action::copy});
     }
-  }
   return schedule;
 }
 

@@ -48,7 +48,9 @@ namespace ringsmith::comm {
 [[nodiscard]] Schedule direct_reduce(int world, std::size_t count, int root);
 [[nodiscard]] Schedule direct_gather(int world, std::size_t count, int root);
 [[nodiscard]] Schedule direct_scatter(int world, std::size_t count, int root);
-// count must be a multiple of world: what rank r sends to p is as long as what p sends to r.
+// count must be a multiple of world: what rank r sends to p is as long as what p sends to r. Step s
+// exchanges between ranks r and s - r, so that a part is overwritten by the step that sends it and
+// by none before: executors that send first may run it in place.
 [[nodiscard]] Schedule direct_all_to_all(int world, std::size_t count);
 
 }  // namespace ringsmith::comm
