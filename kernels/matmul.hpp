@@ -5,7 +5,8 @@
 //
 // A Matrix carries both strides, so that a transpose is a swap and a batch of rows of a larger
 // tensor needs no copy. In the oracle every element of a product is one sum over k in ascending
-// order, each product and each addition rounded; the fast version goes to OpenBLAS.
+// order, each product and each addition rounded; the fast one is a chain of fused multiply-adds in
+// the same order (cpu/fast/gemm.cpp), or whatever OpenBLAS does (kernels::set_products).
 #pragma once
 
 #include <cstdint>

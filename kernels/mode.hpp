@@ -17,6 +17,13 @@ enum class Mode : std::uint8_t { fast, oracle };
 void set_mode(Mode mode);
 Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 
+// Whose matrix products the fast kernels use: our own, or OpenBLAS's to compare with.
+enum class Products : std::uint8_t { own, openblas };
+
+[[nodiscard]] Products products();
+void set_products(Products products);
+Products parse_products(std::string_view name);  // "own" | "openblas", else UsageError
+
 // Threads used by fast kernels (BLAS included). Default 1: one rank, one core.
 [[nodiscard]] int threads();
 void set_threads(int n);  // 1..256, else UsageError

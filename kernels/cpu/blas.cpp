@@ -61,7 +61,7 @@ class OpenBlas {
     if (handle_ == nullptr)
       throw Error(
           "OpenBLAS (libopenblas.so.0) was not found: install it (Debian, Ubuntu: apt install "
-          "libopenblas0), or run with --kernels oracle");
+          "libopenblas0), or leave --products openblas away");
     sgemm = symbol<SgemmFn>("cblas_sgemm");
     set_num_threads_ = symbol<void(int)>("openblas_set_num_threads");
     describe();
@@ -98,12 +98,12 @@ int blas_int(std::int64_t n) {
 
 }  // namespace
 
-void sgemm(const Gemm& g) {
+void openblas_sgemm(const Gemm& g) {
   OpenBlas& blas = OpenBlas::get();
   blas.follow_threads();
   blas.sgemm(kRowMajor, g.trans_a == Transpose::yes ? kTrans : kNoTrans,
              g.trans_b == Transpose::yes ? kTrans : kNoTrans, blas_int(g.m), blas_int(g.n),
-             blas_int(g.k), g.alpha, g.a, blas_int(g.lda), g.b, blas_int(g.ldb), g.beta, g.c,
+             blas_int(g.k), 1.0F, g.a, blas_int(g.lda), g.b, blas_int(g.ldb), g.beta, g.c,
              blas_int(g.ldc));
 }
 

@@ -1,4 +1,4 @@
-// OpenBLAS, opened at run time, for the matrix products of the fast kernels.
+// OpenBLAS, opened at run time: the matrix products of --products openblas, to compare ours with.
 //
 // Opened with dlopen rather than linked, for the sake of the moment of loading: that is when
 // OpenBLAS starts a thread for every core unless OPENBLAS_NUM_THREADS forbids it (here it is told
@@ -8,29 +8,14 @@
 // says what came of it: look there first when products seem slow.
 #pragma once
 
-#include <cstdint>
 #include <string>
+
+#include "kernels/cpu/gemm.hpp"
 
 namespace ringsmith::kernels::cpu {
 
-// How op(X) reads the stored row-major matrix X.
-enum class Transpose : std::uint8_t { no, yes };
-
-// C (m x n) = alpha op(A) (m x k) op(B) (k x n) + beta C, all row-major with leading dimensions
-// (elements from row to row of the stored matrix). With beta = 0, C is not read.
-struct Gemm {
-  Transpose trans_a = Transpose::no, trans_b = Transpose::no;
-  std::int64_t m = 0, n = 0, k = 0;
-  float alpha = 1;
-  const float* a = nullptr;
-  std::int64_t lda = 0;
-  const float* b = nullptr;
-  std::int64_t ldb = 0;
-  float beta = 0;
-  float* c = nullptr;
-  std::int64_t ldc = 0;
-};
-void sgemm(const Gemm& product);
+// sgemm through OpenBLAS.
+void openblas_sgemm(const Gemm& product);
 
 // "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.
 [[nodiscard]] std::string blas_description();

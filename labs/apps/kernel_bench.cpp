@@ -222,8 +222,10 @@ int run(int argc, char** argv) {
   app.add_option("--seconds", budget, "time spent on each line")->capture_default_str();
   app.add_flag("!--no-oracle", oracle, "leave the oracles out");
   app.footer(
-      "\nEnvironment: OPENBLAS_CORETYPE (Haswell, SkylakeX, ...) overrides the choice of BLAS "
-      "kernels.\nExit codes: 0 done, 6 wrong options.");
+      "\nProducts are ringsmith's own, with OpenBLAS beside them.\nEnvironment: OPENBLAS_CORETYPE "
+      "(Haswell, SkylakeX, ...) overrides OpenBLAS's choice of kernels.\nExit codes: 0 done, 6 "
+      "wrong "
+      "options.");
   if (!apps::parse_command_line(app, argc, argv)) return 0;
   kernels::set_threads(threads);
   fmt::print("{}\n{} thread{}, medians\n\n", blas_description(), threads, threads == 1 ? "" : "s");
@@ -235,28 +237,34 @@ int run(int argc, char** argv) {
                {"fast us"},
                {"rate"},
                {"", Align::left},
+               {"OpenBLAS"},
                {"oracle us"},
                {"ratio"}});
   bool found = false;
   for (const Case& c : all_cases()) {
     if (family != "all" && family != c.family) continue;
     found = true;
-    kernels::set_mode(kernels::Mode::fast);
-    const double fast = median_seconds(c.run, budget);
-    std::vector<std::string> cells = {c.family,
-                                      c.what,
-                                      c.shape,
-                                      fmt::format("{:.1f}", fast * 1e6),
-                                      fmt::format("{:.1f}", c.work / fast * 1e-9),
-                                      c.flops ? "GFLOP/s" : "GB/s",
-                                      "",
-                                      ""};
+    const auto measure = [&](kernels::Mode mode, kernels::Products products, double seconds) {
+      kernels::set_mode(mode);
+      kernels::set_products(products);
+      return median_seconds(c.run, seconds);
+    };
+    const double fast = measure(kernels::Mode::fast, kernels::Products::own, budget);
+    const auto rate = [&](double seconds) {
+      return fmt::format("{:.1f}", c.work / seconds * 1e-9);
+    };
+    std::string blas, slow, ratio;
+    if (c.flops) blas = rate(measure(kernels::Mode::fast, kernels::Products::openblas, budget));
     if (oracle) {
-      kernels::set_mode(kernels::Mode::oracle);
-      const double slow = median_seconds(c.run, budget / 4);
-      cells[6] = fmt::format("{:.1f}", slow * 1e6);
-      cells[7] = fmt::format("{:.1f}", slow / fast);
+      const double seconds = measure(kernels::Mode::oracle, kernels::Products::own, budget / 4);
+      slow = fmt::format("{:.1f}", seconds * 1e6);
+      ratio = fmt::format("{:.1f}", seconds / fast);
     }
+    const std::vector<std::string> cells = {c.family,   c.what,
+                                            c.shape,    fmt::format("{:.1f}", fast * 1e6),
+                                            rate(fast), c.flops ? "GFLOP/s" : "GB/s",
+                                            blas,       slow,
+                                            ratio};
     table.row(cells);
   }
   require(found,

@@ -72,6 +72,64 @@ TEST_CASE(
       }
 }
 
+#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
+TEST_CASE("a fast product is one chain of fused multiply-adds over k, to the bit, in any shape") {
+  // Sizes around every blocking constant: lanes, tile rows and widths, depth, L2 block.
+  const std::vector<std::vector<std::int64_t>> shapes = {
+      {1, 1, 1},     {5, 15, 127},    {6, 16, 128},   {7, 17, 129},   {12, 32, 5},
+      {13, 33, 257}, {24, 48, 64},    {25, 63, 300},  {64, 65, 70},   {3, 700, 40},
+      {600, 9, 130}, {530, 130, 131}, {65, 1030, 66}, {20, 130, 1100}};
+  for (const auto& s : shapes)
+    for (int layout = 0; layout < 8; ++layout)
+      for (const Store how : {Store::replace, Store::add}) {
+        const Stored a = store(random_values(s[0] * s[2], 1), s[0], s[2], layout & 1);
+        const Stored b = store(random_values(s[2] * s[1], 2), s[2], s[1], layout >> 1 & 1);
+        const Stored c = store(random_values(s[0] * s[1], 3), s[0], s[1], layout >> 2);
+        std::vector<float> want = values_of(c.matrix);
+        const std::vector<float> left = values_of(a.matrix), right = values_of(b.matrix);
+        const auto m = static_cast<std::size_t>(s[0]), n = static_cast<std::size_t>(s[1]),
+                   depth = static_cast<std::size_t>(s[2]);
+        if (how == Store::replace) want.assign(want.size(), 0.0F);
+        for (std::size_t i = 0; i < m; ++i)
+          for (std::size_t k = 0; k < depth; ++k)
+            for (std::size_t j = 0; j < n; ++j)
+              want[i * n + j] = std::fma(left[i * depth + k], right[k * n + j], want[i * n + j]);
+        fast::matmul(a.matrix, b.matrix, c.matrix, how);
+        REQUIRE(values_of(c.matrix) == want);
+      }
+}
+#endif
+
+TEST_CASE("threads change no bit of a product") {
+  const auto a = random_values(150 * 700, 1), b = random_values(700 * 900, 2);
+  std::vector<float> c(150 * 900), d(c);
+  const auto product = [&](std::vector<float>& out) {
+    fast::matmul(row_major(a.data(), 150, 700), row_major(b.data(), 700, 900),
+                 row_major(out.data(), 150, 900), Store::replace);
+  };
+  product(c);
+  kernels::set_threads(3);
+  product(d);
+  kernels::set_threads(1);
+  CHECK(c == d);
+}
+
+TEST_CASE("OpenBLAS, when asked for, computes the same products to rounding") {
+  const auto a = random_values(65 * 33, 1), b = random_values(33 * 70, 2);
+  std::vector<float> c(65 * 70, 2.0F), d(c);
+  const auto product = [&](std::vector<float>& out) {
+    fast::matmul(row_major(a.data(), 33, 65).t(), row_major(b.data(), 33, 70),
+                 row_major(out.data(), 65, 70), Store::add);
+  };
+  product(c);
+  kernels::set_products(kernels::Products::openblas);
+  product(d);
+  kernels::set_products(kernels::Products::own);
+  CHECK(distance(c, d) < 2e-6);
+  CHECK(kernels::parse_products("openblas") == kernels::Products::openblas);
+  CHECK_THROWS_WITH(kernels::parse_products("mkl"), ContainsSubstring("use own or openblas"));
+}
+
 TEST_CASE("an empty sum is zero, replaces NaN, and adds nothing") {
   for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
     const ModeScope scope(mode);
@@ -153,6 +211,6 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   CHECK(c == 1.0F);
 }
 
-TEST_CASE("the BLAS in use can be named") {
+TEST_CASE("the OpenBLAS in use can be named") {
   CHECK_THAT(blas_description(), ContainsSubstring("OpenBLAS") && ContainsSubstring("kernels ("));
 }

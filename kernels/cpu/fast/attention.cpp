@@ -12,9 +12,9 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/cpu/blas.hpp"
 #include "kernels/cpu/fast/rows.hpp"
 #include "kernels/cpu/fast/vecmath.hpp"
+#include "kernels/cpu/gemm.hpp"
 #include "kernels/parallel.hpp"
 
 namespace ringsmith::kernels::cpu::fast {

@@ -15,8 +15,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "kernels/cpu/blas.hpp"
 #include "kernels/cpu/fast/window.hpp"
+#include "kernels/cpu/gemm.hpp"
 #include "kernels/parallel.hpp"
 
 namespace ringsmith::kernels::cpu::fast {

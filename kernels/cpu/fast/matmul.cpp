@@ -1,4 +1,5 @@
-// Products through OpenBLAS. It knows matrices with one stride of 1; anything else is packed first.
+// Products through sgemm (kernels/cpu/gemm.hpp), which takes matrices with one stride of 1;
+// anything else is packed first.
 #include "kernels/matmul.hpp"
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kernels/cpu/blas.hpp"
+#include "kernels/cpu/gemm.hpp"
 
 namespace ringsmith::kernels::cpu::fast {
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kOne = 1;
 
-// A matrix in BLAS's terms. BLAS wants leading dimensions of at least 1 and the row length, also
+// A matrix in sgemm's terms, which wants leading dimensions of at least 1 and the row length, also
 // where they do not matter (a single row).
 struct Operand {
   const float* data;
@@ -69,7 +70,7 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store
 }
 
 // The bias goes into y first and the product is added to it: that takes the place of the pass in
-// which BLAS would clear y.
+// which y would be cleared.
 void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
             Matrix<float> y) {
   if (!bias.empty())

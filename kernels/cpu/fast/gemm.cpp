@@ -1,0 +1,354 @@
+// A matrix product in three ideas, about as fast as OpenBLAS on one core (kernel_bench --family
+// matmul shows both).
+//
+// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: one step loads 4
+//    vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector that is loaded
+//    is used 6 times, each number 64 times, so that the arithmetic sets the pace, not the loads.
+//
+//          B panel  [ b0 | b1 | b2 | b3 ]   row k
+//      A  a0 ->     [ c00  c01  c02  c03 ]
+//    col  a1 ->     [ c10  c11  c12  c13 ]   c_ij += a_i * b_j,  k = 0, 1, 2, ...
+//     k   ..        [ ..                 ]
+//
+// 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads them
+//    and kDepth rows at a time, so that a panel fits L1. A is read where it lies, or copied
+//    likewise if it lies the other way round.
+// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: a small batch times the
+// transpose
+//    of a large weight copies the batch, and reads the weight once, as it lies.
+//
+// Every element of C is one chain of fused multiply-adds over ascending k, begun at 0 or at what C
+// held: the same bits for every shape, blocking, orientation, vector width and number of threads.
+//
+// Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
+#include "kernels/cpu/gemm.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "kernels/matmul.hpp"
+#include "kernels/parallel.hpp"
+
+namespace ringsmith::kernels::cpu::fast {
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 accumulators of 32 registers
+#elif defined(__AVX__)
+constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 accumulators of 16 registers
+#else
+constexpr std::int64_t kLanes = 4, kVectors = 2;
+#endif
+constexpr std::int64_t kRows = 6, kWidth = kLanes * kVectors;
+constexpr std::int64_t kTallRows = 12;    // of narrow tiles, to have as many accumulators
+constexpr std::int64_t kDepth = 128;      // a panel of kDepth x kWidth floats is 32 KiB
+constexpr std::int64_t kBlock = 1 << 16;  // floats of A or B that are worked on at a time: 256 KiB
+
+// One register of floats.
+typedef float Vec __attribute__((vector_size(kLanes * 4)));
+// From and to any address; the compiler turns each into one instruction.
+[[gnu::always_inline]] inline Vec load(const float* from) {
+  Vec v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+[[gnu::always_inline]] inline void store(float* to, const Vec& v) { std::memcpy(to, &v, sizeof v); }
+
+// What a tile reads and writes. A: element (r, k) at a[r * a_row + k * a_step].
+struct Tile {
+  const float* a;
+  std::int64_t a_row, a_step;
+  const float* b;
+  std::int64_t b_step;  // from row k to row k + 1
+  std::int64_t depth;
+  float* c;
+  std::int64_t c_row;
+  bool add;  // start from what c holds
+};
+
+template <int R, int V>
+void run_tile(const Tile& t) {
+  Vec sum[R][V];
+  for (int r = 0; r < R; ++r)  // the next tile's C, which is usually the one below
+    for (int v = 0; v < V; ++v) __builtin_prefetch(t.c + (R + r) * t.c_row + v * kLanes, 1);
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) sum[r][v] = t.add ? load(t.c + r * t.c_row + v * kLanes) : Vec{};
+  const float* a = t.a;
+  const float* b = t.b;
+  const std::int64_t a_row = t.a_row, a_step = t.a_step, b_step = t.b_step;
+  for (std::int64_t k = 0; k < t.depth; ++k, a += a_step, b += b_step) {
+    Vec row[V];
+    for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v) sum[r][v] += a[r * a_row] * row[v];
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) store(t.c + r * t.c_row + v * kLanes, sum[r][v]);
+}
+
+using TileFn = void (*)(const Tile&);
+
+// run_tile<rows, V> for rows = 1..N.
+template <int V, std::size_t... R>
+constexpr std::array<TileFn, sizeof...(R)> tiles_of(std::index_sequence<R...>) {
+  return {run_tile<static_cast<int>(R) + 1, V>...};
+}
+template <int V, int N>
+constexpr auto kTiles = tiles_of<V>(std::make_index_sequence<N>{});
+
+TileFn tile_fn(std::int64_t rows, std::int64_t vectors) {
+  const auto r = static_cast<std::size_t>(rows - 1);
+  if (vectors == 1) return kTiles<1, kTallRows>[r];
+#if defined(__AVX512F__)
+  if (vectors == 2) return kTiles<2, kTallRows>[r];
+  if (vectors == 3) return kTiles<3, kRows>[r];
+#endif
+  return kTiles<kVectors, kRows>[r];
+}
+std::int64_t rows_of_tile(std::int64_t vectors) {
+  return 2 * vectors <= kVectors ? kTallRows : kRows;
+}
+
+struct Range {
+  std::int64_t begin, size;
+};
+
+// Rows k, columns j of b as rows of `padded` floats, zeros beyond j.size.
+void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
+                float* __restrict out) {
+  if (b.col_stride == 1) {
+    for (std::int64_t r = 0; r < k.size; ++r) {
+      const float* from = b.data + (k.begin + r) * b.row_stride + j.begin;
+      float* to = out + r * padded;
+      std::copy(from, from + j.size, to);
+      std::fill(to + j.size, to + padded, 0.0F);
+    }
+    return;
+  }
+  constexpr std::int64_t kSquare = 16;  // reads and writes both stay within 16 cache lines
+  for (std::int64_t first = 0; first < k.size; first += kSquare) {
+    const std::int64_t last = std::min(k.size, first + kSquare);
+    for (std::int64_t c = 0; c < j.size; ++c) {
+      const float* from = b.data + k.begin * b.row_stride + (j.begin + c) * b.col_stride;
+      for (std::int64_t r = first; r < last; ++r) out[r * padded + c] = from[r * b.row_stride];
+    }
+    for (std::int64_t r = first; r < last; ++r)
+      std::fill(out + r * padded + j.size, out + (r + 1) * padded, 0.0F);
+  }
+}
+
+// Floats of a packed tile: one cache line more than it needs, else tiles whose size is a multiple
+// of a large power of two would all compete for the same few sets of the cache while they are
+// packed.
+std::int64_t tile_space(std::int64_t tile_rows, std::int64_t depth) {
+  return tile_rows * depth + 16;
+}
+
+// Rows i, columns k of a in the order in which tiles read them: tile by tile, column by column.
+// Rows are neighbours in memory (a is a transpose): one pass over them.
+void pack_rows(Matrix<const float> a, Range i, Range k, std::int64_t tile_rows,
+               float* __restrict out) {
+  const std::int64_t tiles = i.size / tile_rows, rest = i.size % tile_rows;
+  const std::int64_t space = tile_space(tile_rows, k.size);
+  for (std::int64_t c = 0; c < k.size; ++c) {
+    const float* from = &a(i.begin, k.begin + c);
+    if (tile_rows == kRows)  // a constant: 6 floats are two instructions
+      for (std::int64_t t = 0; t < tiles; ++t)
+        std::memcpy(out + t * space + c * kRows, from + t * kRows, kRows * sizeof(float));
+    else
+      for (std::int64_t t = 0; t < tiles; ++t)
+        std::copy_n(from + t * tile_rows, tile_rows, out + t * space + c * tile_rows);
+    std::copy_n(from + tiles * tile_rows, rest, out + tiles * space + c * rest);
+  }
+}
+
+// Aligned memory that a thread keeps from product to product.
+class Scratch {
+ public:
+  float* get(std::int64_t floats) {
+    if (floats > size_) {
+      memory_.reset(static_cast<float*>(
+          ::operator new (static_cast<std::size_t>(floats) * sizeof(float), std::align_val_t{64})));
+      size_ = floats;
+    }
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(float* p) const { ::operator delete (p, std::align_val_t{64}); }
+  };
+  std::unique_ptr<float, Free> memory_;
+  std::int64_t size_ = 0;
+};
+
+// Copies between C and a tile that is computed aside: a partial vector, or a transposed C.
+enum class Way : std::uint8_t { in, out };
+void copy_tile(Way way, float* tile, std::int64_t tile_row, Matrix<float> c) {
+  const auto copy = [=](std::int64_t r, std::int64_t j) {
+    float& there = tile[r * tile_row + j];
+    way == Way::in ? there = c(r, j) : c(r, j) = there;
+  };
+  if (c.row_stride == 1)  // transposed: neighbours in memory are neighbours in r
+    for (std::int64_t j = 0; j < c.cols; ++j)
+      for (std::int64_t r = 0; r < c.rows; ++r) copy(r, j);
+  else
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t j = 0; j < c.cols; ++j) copy(r, j);
+}
+
+Matrix<float> part(Matrix<float> c, Range i, Range j) {
+  return {&c(i.begin, j.begin), i.size, j.size, c.row_stride, c.col_stride};
+}
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
+
+// One product on one thread.
+class Product {
+ public:
+  Product(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, bool add)
+      : a_(a), b_(b), c_(c), add_(add) {}
+
+  void run() {
+    // A transposed C is copied in and out with every pass over k: as few as possible then.
+    const std::int64_t narrow = kWidth / std::min(kWidth, round_up(c_.cols, kLanes));
+    const std::int64_t most = kDepth * (c_.col_stride == 1 ? narrow : 8);
+    for (Range k{0, 0}; k.begin < a_.cols; k.begin += k.size) {
+      k.size = std::min(most, a_.cols - k.begin);
+      const std::int64_t block = round_up(std::max<std::int64_t>(1, kBlock / k.size), kWidth);
+      // If A needs no copy and is short, one panel at a time: it is used while it lies in L1.
+      const std::int64_t columns = !copies_a(k.size) && c_.rows <= block ? kWidth : block;
+      for (std::int64_t j = 0; j < c_.cols; j += columns)
+        for (std::int64_t i = 0; i < c_.rows; i += block)
+          run_block({i, std::min(block, c_.rows - i)}, {j, std::min(columns, c_.cols - j)}, k);
+    }
+  }
+
+  // What the copies of this orientation cost, in contiguous floats.
+  [[nodiscard]] double price() const {
+    const auto size = [](const auto& m) { return static_cast<double>(m.rows * m.cols); };
+    return (copies_a(a_.cols) ? size(a_) : 0) + (b_.col_stride == 1 ? 1 : 4) * size(b_) +
+           (c_.col_stride == 1 ? 0 : 4) * size(c_);
+  }
+
+ private:
+  // Where they lie A and B are read if that part of them fits L1, gaps included, or if A's rows are
+  // contiguous, or if there are so few rows of A that B is hardly used.
+  static constexpr std::int64_t kSmall = 8192;  // floats
+  [[nodiscard]] bool copies_a(std::int64_t depth) const {
+    return a_.col_stride != 1 && a_.col_stride * depth > kSmall;
+  }
+  [[nodiscard]] bool copies_b(Range j, std::int64_t depth) const {
+    const bool little = c_.rows <= 2 * kTallRows || b_.row_stride * depth <= kSmall;
+    return b_.col_stride != 1 || j.size % kLanes != 0 || !little;
+  }
+
+  void run_block(Range i, Range j, Range k) {
+    thread_local Scratch rows_memory, panel_memory;
+    float* panels = nullptr;
+    if (copies_b(j, k.size)) {
+      panels = panel_memory.get(round_up(j.size, kLanes) * k.size);
+      if (i.begin == 0)  // the blocks of rows below find them here
+        for (std::int64_t p = 0; p < j.size; p += kWidth) {
+          const Range columns{j.begin + p, std::min(kWidth, j.size - p)};
+          pack_panel(b_, k, columns, round_up(columns.size, kLanes), panels + p * k.size);
+        }
+    }
+    const float* rows = nullptr;
+    for (std::int64_t p = 0; p < j.size; p += kWidth) {
+      const Range columns{j.begin + p, std::min(kWidth, j.size - p)};
+      const std::int64_t padded = round_up(columns.size, kLanes), vectors = padded / kLanes;
+      if (copies_a(k.size) && (p == 0 || rows_of_tile(vectors) != rows_of_tile(kVectors))) {
+        float* packed = rows_memory.get((i.size / kRows + 1) * tile_space(kRows, k.size));
+        pack_rows(a_, i, k, rows_of_tile(vectors), packed);
+        rows = packed;
+      }
+      const float* b = panels != nullptr ? panels + p * k.size : &b_(k.begin, columns.begin);
+      run_panel(i, columns, k, rows, b, panels != nullptr ? padded : b_.row_stride);
+    }
+  }
+
+  void run_panel(Range i, Range j, Range k, const float* rows, const float* b,
+                 std::int64_t b_step) {
+    std::array<float, static_cast<std::size_t>(kTallRows * kWidth)> aside;
+    const std::int64_t vectors = round_up(j.size, kLanes) / kLanes;
+    const std::int64_t tile_rows = rows_of_tile(vectors);
+    const bool add = add_ || k.begin > 0;
+    const bool direct = c_.col_stride == 1 && j.size == vectors * kLanes;
+    for (std::int64_t r = 0; r < i.size; r += tile_rows) {
+      const Range tile_range{i.begin + r, std::min(tile_rows, i.size - r)};
+      const Matrix<float> c = part(c_, tile_range, j);
+      Tile tile{&a_(tile_range.begin, k.begin),
+                a_.row_stride,
+                a_.col_stride,
+                b,
+                b_step,
+                k.size,
+                c.data,
+                c.row_stride,
+                add};
+      if (rows != nullptr) {
+        tile.a = rows + r / tile_rows * tile_space(tile_rows, k.size);
+        tile.a_row = 1;
+        tile.a_step = tile_range.size;
+      }
+      if (!direct) {
+        tile.c = aside.data();
+        tile.c_row = vectors * kLanes;
+        if (add) copy_tile(Way::in, tile.c, tile.c_row, c);
+      }
+      tile_fn(tile_range.size, vectors)(tile);
+      if (!direct) copy_tile(Way::out, tile.c, tile.c_row, c);
+    }
+  }
+
+  Matrix<const float> a_, b_;
+  Matrix<float> c_;
+  bool add_;
+};
+
+void run(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, bool add) {
+  Product plain(a, b, c, add), turned(b.t(), a.t(), c.t(), add);
+  (plain.price() <= turned.price() ? plain : turned).run();
+}
+
+constexpr double kThreadWork = 1 << 21;  // multiply-adds below which a thread is not worth waking
+
+}  // namespace
+
+void gemm(const Gemm& g) {
+  if (g.m == 0 || g.n == 0) return;
+  const auto matrix = [](const float* data, std::int64_t rows, std::int64_t cols, std::int64_t ld,
+                         Transpose trans) {
+    const Matrix<const float> stored{data, rows, cols, ld, 1};
+    return trans == Transpose::no ? stored : Matrix<const float>{data, rows, cols, 1, ld};
+  };
+  const Matrix<const float> a = matrix(g.a, g.m, g.k, g.lda, g.trans_a);
+  const Matrix<const float> b = matrix(g.b, g.k, g.n, g.ldb, g.trans_b);
+  const Matrix<float> c{g.c, g.m, g.n, g.ldc, 1};
+  if (g.k == 0) {
+    if (g.beta == 0)
+      for (std::int64_t i = 0; i < g.m; ++i) std::fill_n(&c(i, 0), g.n, 0.0F);
+    return;
+  }
+  // Threads split the longer side of C.
+  const bool add = g.beta != 0, by_rows = g.m >= g.n;
+  const std::int64_t side = by_rows ? g.m : g.n, other = by_rows ? g.n : g.m;
+  const auto grain =
+      static_cast<std::int64_t>(kThreadWork / static_cast<double>(other * g.k)) + kWidth;
+  parallel_for(side, grain, [&](std::int64_t begin, std::int64_t end) {
+    const Range all_rows{0, g.m}, all_cols{0, g.n}, mine{begin, end - begin};
+    const auto rows = by_rows ? mine : all_rows, cols = by_rows ? all_cols : mine;
+    run({&a(rows.begin, 0), rows.size, g.k, a.row_stride, a.col_stride},
+        {&b(0, cols.begin), g.k, cols.size, b.row_stride, b.col_stride}, part(c, rows, cols), add);
+  });
+}
+
+}  // namespace ringsmith::kernels::cpu::fast
