@@ -19,6 +19,9 @@
 #define RINGSMITH_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
+// On the lambdas that are too long for the inliner: as a call, their loop would not be vectorised.
+#define RINGSMITH_INLINED __attribute__((always_inline))
+
 namespace ringsmith::kernels::cpu {
 
 template <class D, class A, class Op>
@@ -79,26 +82,26 @@ void unary_with(Unary op, View<T> out, View<const T> x) {
       return map(out, x, [](T v) { return -v; });
     case Unary::exp:
       return map(
-          out, x, [](T v) { return Math::exp(v); }, kMathGrain);
+          out, x, [](T v) RINGSMITH_INLINED { return Math::exp(v); }, kMathGrain);
     case Unary::log:
       return map(
-          out, x, [](T v) { return Math::log(v); }, kMathGrain);
+          out, x, [](T v) RINGSMITH_INLINED { return Math::log(v); }, kMathGrain);
     case Unary::sqrt:
       return map(out, x, [](T v) { return std::sqrt(v); });
     case Unary::tanh:
       return map(
-          out, x, [](T v) { return Math::tanh(v); }, kMathGrain);
+          out, x, [](T v) RINGSMITH_INLINED { return Math::tanh(v); }, kMathGrain);
     case Unary::sigmoid:
       return map(
-          out, x, [](T v) { return Math::sigmoid(v); }, kMathGrain);
+          out, x, [](T v) RINGSMITH_INLINED { return Math::sigmoid(v); }, kMathGrain);
     case Unary::relu:
       return map(out, x, [](T v) { return v <= 0 ? T(0) : v; });  // NaN stays
     case Unary::gelu_erf:
       return map(
-          out, x, [](T v) { return Math::gelu_erf(v); }, kMathGrain);
+          out, x, [](T v) RINGSMITH_INLINED { return Math::gelu_erf(v); }, kMathGrain);
     case Unary::gelu_tanh:
       return map(
-          out, x, [](T v) { return Math::gelu_tanh(v); }, kMathGrain);
+          out, x, [](T v) RINGSMITH_INLINED { return Math::gelu_tanh(v); }, kMathGrain);
   }
 }
 
@@ -123,10 +126,12 @@ void binary_with(Binary op, View<T> out, View<const T> a, View<const T> b) {
       return map2(out, a, b, [](T g, T y) { return y <= 0 ? T(0) : g; });
     case Binary::gelu_erf_backward:
       return map2(
-          out, a, b, [](T g, T x) { return g * Math::gelu_erf_gradient(x); }, kMathGrain);
+          out, a, b, [](T g, T x) RINGSMITH_INLINED { return g * Math::gelu_erf_gradient(x); },
+          kMathGrain);
     case Binary::gelu_tanh_backward:
       return map2(
-          out, a, b, [](T g, T x) { return g * Math::gelu_tanh_gradient(x); }, kMathGrain);
+          out, a, b, [](T g, T x) RINGSMITH_INLINED { return g * Math::gelu_tanh_gradient(x); },
+          kMathGrain);
   }
 }
 
