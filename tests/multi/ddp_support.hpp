@@ -1,5 +1,4 @@
-// What the tests of DistributedDataParallel share: the group as a shared pointer, and questions to
-// all ranks at once.
+// What the tests of DistributedDataParallel share: questions to all ranks at once.
 #pragma once
 
 #include <cstring>
@@ -13,10 +12,6 @@
 #include "tests/support/toy_models.hpp"
 
 namespace ringsmith::test {
-
-inline std::shared_ptr<comm::ProcessGroup> shared_group() {
-  return {&group(), [](comm::ProcessGroup*) {}};
-}
 
 inline std::string bits_of(const Tensor& t) {
   const Tensor dense = t.contiguous();
