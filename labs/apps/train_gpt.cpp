@@ -97,6 +97,7 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   constexpr int kBatches = 4;
   GPTOptions shape = o.model;
   shape.vocabulary = 65;
+  shape.gpt2_init = false;
   manual_seed(o.common.seed);
   GPT model(shape);
   std::optional<DistributedDataParallel> ddp;

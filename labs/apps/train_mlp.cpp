@@ -118,10 +118,11 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   Generator generator(1000 + static_cast<std::uint64_t>(group->rank()));
   std::vector<Batch> data;
   for (int i = 0; i < kBatches; ++i) {
+    const Tensor images = randn({o.common.batch, kPixels}, generator);
     std::vector<std::int64_t> labels;
     for (std::int64_t n = 0; n < o.common.batch; ++n)
       labels.push_back(randint(0, kClasses, generator));
-    data.push_back({randn({o.common.batch, kPixels}, generator), from_vector(labels)});
+    data.push_back({images, from_vector(labels)});
   }
 
   const Batch* batch = nullptr;

@@ -1,40 +1,64 @@
 #!/usr/bin/env bash
 # training.sh [BUILD_DIR] [ROUNDS]: training throughput beside PyTorch's, one thread a rank.
 #
-# The same model, batch and synthetic data on both sides (peers/torch_ddp_*.py), runs in alternation,
+# The same model, initial values, batches and synthetic data on both sides (peers/torch_ddp_*.py):
+# the losses that both print must agree, or the comparison is refused. Runs alternate, figures are
 # medians over the rounds; a ratio is the median of the ratios within each round, so that a slow
-# minute of the machine hits both sides. PyTorch comes twice: as the distribution delivers it, and
-# tuned. (OpenBLAS 0.3.21 picks AVX2 kernels on AMD processors that have AVX-512; ringsmith asks for
-# the AVX-512 ones by itself, a PyTorch user must know OPENBLAS_CORETYPE.)
+# minute of the machine hits both sides.
+#
+# Columns: torch as the distribution delivers it; torch512, with its AVX-512 loops switched on
+# (ATEN_CPU_CAPABILITY); ours. All leave the choice of matrix kernels to OpenBLAS. If the
+# environment makes that choice (OPENBLAS_CORETYPE), both sides are shown under it as well: :set.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
-rounds=${2:-5}
+rounds=${2:-3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 declare -A steps=([gpt]=15 [mlp]=100) warmup=([gpt]=3 [mlp]=10) unit=([gpt]=tokens [mlp]=samples)
-tuned=(env OPENBLAS_CORETYPE=SkylakeX ATEN_CPU_CAPABILITY=avx512)
+chosen=${OPENBLAS_CORETYPE:-}
 
 peers="ours"
 if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
   peers="torch ours"
-  if grep -q avx512f /proc/cpuinfo; then peers="torch tuned ours"; fi
+  if grep -q avx512f /proc/cpuinfo; then peers="torch torch512 ours"; fi
 else
-  echo "# no PyTorch here (Debian, Ubuntu: apt-get install python3-torch python3-numpy): only our own figures"
+  echo "# no PyTorch here (apt-get install python3-torch python3-numpy): only our own figures"
+fi
+if [ -n "$chosen" ]; then
+  case $peers in ours) peers="ours ours:set" ;; *) peers="$peers torch:set ours:set" ;; esac
 fi
 
-# one PEER MODEL WORLD: prints the program's line of results.
+# one PEER MODEL WORLD: runs it and prints what it prints.
 one() {
   local peer=$1 model=$2 world=$3
+  local environment=(env)
   case $peer in
-    ours) RINGSMITH_DEADLINE=120 "$here/../support/mpirun.sh" "$world" "$dir/bin/train_$model" --bench \
-            --bench-steps "${steps[$model]}" --bench-warmup "${warmup[$model]}" ;;
-    torch) timeout 120 "$here/peers/torch_run.sh" "$world" "torch_ddp_$model.py" \
-             --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
-    tuned) timeout 120 "${tuned[@]}" "$here/peers/torch_run.sh" "$world" "torch_ddp_$model.py" \
-             --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
-  esac 2> "$work/errors" || { cat "$work/errors" >&2; return 1; }
+    *:set) environment+=("OPENBLAS_CORETYPE=$chosen") ;;
+    *) environment+=(-u OPENBLAS_CORETYPE) ;;
+  esac
+  if [ "$peer" = torch512 ]; then environment+=(ATEN_CPU_CAPABILITY=avx512); fi
+  case $peer in
+    ours*) RINGSMITH_DEADLINE=120 "${environment[@]}" "$here/../support/mpirun.sh" "$world" \
+             "$dir/bin/train_$model" --bench \
+             --bench-steps "${steps[$model]}" --bench-warmup "${warmup[$model]}" ;;
+    torch*) timeout 120 "${environment[@]}" "$here/peers/torch_run.sh" "$world" \
+              "torch_ddp_$model.py" --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
+  esac 2> "$work/errors" || { cat "$work/errors" >&2; exit 1; }
+}
+
+# Rank 0's losses, first and last: after rounding to four digits, which rounding errors of 18 to 110
+# steps do not reach, every peer must have the same.
+declare -A losses
+check_loss() {
+  local key=$1 peer=$2 found
+  found=$(sed -E 's/.*\| loss //' <<< "$3")
+  : "${losses[$key]:=$found}"
+  awk -v a="${losses[$key]}" -v b="$found" 'BEGIN {
+    split(a, x, " -> "); split(b, y, " -> ")
+    for (i = 1; i <= 2; ++i) if (!((x[i] - y[i]) ^ 2 <= (0.002 * x[i]) ^ 2 + 1e-6)) exit 1
+  }' || { echo "training.sh: $key: $peer's losses are $found, the first peer's ${losses[$key]}: not the same training" >&2; exit 1; }
 }
 
 for ((round = 1; round <= rounds; ++round)); do
@@ -42,6 +66,7 @@ for ((round = 1; round <= rounds; ++round)); do
     for world in 1 2; do
       for peer in $peers; do
         line=$(one "$peer" "$model" "$world" | grep 'ms/step')
+        check_loss "$model on $world" "$peer" "$line"
         echo "$line" >> "$work/$peer.$model.$world.lines"
         sed -E "s/.*\| ([0-9.]+) ${unit[$model]}\/s.*/\1/" <<< "$line" >> "$work/$peer.$model.$world"
       done
@@ -51,32 +76,36 @@ done
 
 # median of the numbers on standard input
 median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
-rate() { median < "$work/$1.$2.$3"; }
 ratio() { paste "$work/$1" "$work/$2" | awk '{ print $1 / $2 }' | median; }
-cell() { printf '%10s' "$1"; }
+cell() { printf '%11s' "$1"; }
 
-echo "# training throughput, one thread a rank, medians of $rounds alternating rounds, $(nproc) cores"
-echo "# $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1); tuned = ${tuned[*]:1}"
-printf '%-22s' workload
+echo "# training throughput, one thread a rank, medians of $rounds alternating rounds"
+echo "# $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)${chosen:+; :set = OPENBLAS_CORETYPE=$chosen}"
+printf '%-26s' workload
 for peer in $peers; do cell "$peer"; done
-for peer in $peers; do [ "$peer" = ours ] || cell "/ $peer"; done
 echo
 for model in gpt mlp; do
   for world in 1 2; do
-    printf '%-22s' "$model, $world rank(s), ${unit[$model]}/s"
-    for peer in $peers; do cell "$(printf '%.0f' "$(rate "$peer" "$model" "$world")")"; done
-    for peer in $peers; do
-      [ "$peer" = ours ] || cell "$(printf '%.2fx' "$(ratio "ours.$model.$world" "$peer.$model.$world")")"
-    done
+    printf '%-26s' "$model on $world, ${unit[$model]}/s"
+    for peer in $peers; do cell "$(printf '%.0f' "$(median < "$work/$peer.$model.$world")")"; done
     echo
   done
-done
-for model in gpt mlp; do
-  printf '%-22s' "$model, 2 ranks over 1"
+  printf '%-26s' "$model, 2 ranks over 1"
   for peer in $peers; do cell "$(printf '%.2fx' "$(ratio "$peer.$model.2" "$peer.$model.1")")"; done
   echo
 done
-echo "# one line of each, from the last round:"
+for pair in "ours torch" "ours torch512" "ours:set torch:set"; do
+  read -r a b <<< "$pair"
+  [ -e "$work/$a.mlp.1" ] && [ -e "$work/$b.mlp.1" ] || continue
+  printf '%-26s' "$a / $b"
+  for model in gpt mlp; do
+    for world in 1 2; do
+      printf '  %s on %s: %.2fx' "$model" "$world" "$(ratio "$a.$model.$world" "$b.$model.$world")"
+    done
+  done
+  echo
+done
+echo "# the last round in full:"
 for model in gpt mlp; do
   for world in 1 2; do
     for peer in $peers; do echo "# $peer | $(tail -1 "$work/$peer.$model.$world.lines")"; done
