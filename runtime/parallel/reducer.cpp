@@ -66,6 +66,7 @@ void Reducer::begin_forward() {
 void Reducer::end_forward(const std::vector<Tensor>& outputs) {
   local_forward_ = !synchronising_;
   if (!synchronising_) return;
+  ++forwards_;
   if (options_.find_unused_parameters) {
     std::unordered_set<const AutogradMeta*> reached;
     for (const Tensor& leaf : reachable_leaves(outputs)) reached.insert(leaf.autograd_meta().get());
@@ -147,7 +148,7 @@ void Reducer::finish_backward() {
     statistics_.buckets[b].collected = clock_.seconds();
   }
   ++step_;
-  usage_.exchange(step_);
+  usage_.exchange(forwards_);
   waiting.end();
   statistics_.finished = clock_.seconds();
   phase_ = Phase::idle;

@@ -106,6 +106,7 @@ class Reducer {
   bool local_forward_ = false;  // the last forward was made under no_sync
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;            // synchronised backward passes so far
+  std::uint64_t forwards_ = 0;        // synchronising ones so far
   UsageMap usage_;                    // gradients since the last synchronisation
   std::vector<bool> unreachable_;     // from the outputs; with find_unused_parameters
   std::vector<bool> ready_;           // in this backward

@@ -53,9 +53,11 @@ void UsageMap::exchange(std::uint64_t step) {
   for (int rank = 0; rank < group_->size(); ++rank)
     if (record(rank)[0] != step)
       throw CommError("ranks are at different steps: rank " + std::to_string(group_->rank()) +
-                          " is in synchronised backward pass " + std::to_string(step) + ", rank " +
-                          std::to_string(rank) + " in " + std::to_string(record(rank)[0]) +
-                          "; every rank must run the same number of them",
+                          " is at its forward " + std::to_string(step) + ", rank " +
+                          std::to_string(rank) + " at its forward " +
+                          std::to_string(record(rank)[0]) +
+                          "; every rank must run forward and backward equally often (evaluate "
+                          "under NoGradGuard)",
                       {.rank = group_->rank(), .peer = rank, .op = {}});
 }
 

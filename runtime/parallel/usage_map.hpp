@@ -9,8 +9,8 @@
 //   rank 0      1  1  1  1        'w1', 'b1' lack a gradient on rank 1
 //   rank 1      1  1  0  0
 //
-// The record also carries the number of the step, because a rank that skipped a backward would
-// otherwise average its gradients of one step with those of another.
+// The record also carries how many forwards the rank has made, because one that skipped a backward
+// would otherwise average its gradients of one step with the others' of another, unnoticed.
 #pragma once
 
 #include <cstdint>

@@ -333,7 +333,7 @@ TEST_CASE("ranks at different steps are told apart") {
     reinterpret_cast<std::uint64_t*>(out.data())[2] = 4;
   };
   CHECK_THROWS_WITH(f.step({2, 1, 0}),
-                    ContainsSubstring("rank 0 is in synchronised backward pass 1, rank 1 in 4"));
+                    ContainsSubstring("rank 0 is at its forward 1, rank 1 at its forward 4"));
 }
 
 TEST_CASE("gradients outlive the reducer, and its hooks do not") {

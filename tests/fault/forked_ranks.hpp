@@ -1,0 +1,47 @@
+// Ranks as child processes without a launcher, so that a test can kill one and watch the others:
+// mpirun would kill them itself.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+
+namespace ringsmith::test {
+
+struct Ending {
+  bool exited = false;  // by itself; else it was killed, by us in the end if it did not stop
+  int code = -1;
+  double seconds = 0;  // since the last kill()
+  std::string errors;  // what it wrote to standard error
+};
+
+class ForkedRanks {
+ public:
+  // Runs body on every rank; what it throws ends the rank as run_main() does. progress() is shared
+  // by all ranks and the test.
+  using Body = std::function<void(std::shared_ptr<comm::Bootstrap>, ForkedRanks&)>;
+  ForkedRanks(int world, const Body& body);
+  ForkedRanks(const ForkedRanks&) = delete;
+  ForkedRanks& operator=(const ForkedRanks&) = delete;
+  ~ForkedRanks();  // kills what still runs
+
+  void made_progress(int rank);  // called by a rank
+  // Waits until every rank has made progress n times; false after the deadline.
+  [[nodiscard]] bool wait_for_progress(std::uint64_t n, std::chrono::seconds deadline) const;
+  void kill(int rank, int signal);
+  [[nodiscard]] std::vector<Ending> wait_for_all(std::chrono::seconds deadline);
+
+ private:
+  struct Shared;
+  Shared* shared_;
+  std::vector<pid_t> pids_;
+  std::vector<int> error_files_;
+  std::chrono::steady_clock::time_point killed_{};
+};
+
+}  // namespace ringsmith::test
