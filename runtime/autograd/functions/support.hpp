@@ -25,8 +25,8 @@ inline std::string shape_of(const Tensor& t) {
 
 inline void require_dims(const char* function, const char* what, const Tensor& t, int dims,
                          const char* meaning) {
-  require(t.defined() && t.dim() == dims, std::string(function) + ": " + what + " must be " +
-                                              meaning + ", got " + shape_of(t));
+  require(t.defined() && t.dim() == dims,
+          std::string(function) + ": " + what + " must be " + meaning + ", got " + shape_of(t));
 }
 
 // A dimension of t, negative ones counted from the end.
