@@ -74,6 +74,7 @@ void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& t
   if (total == Bytes(0) || group.size() == 1) return;
   Packer packer(group, root, std::min(total, cap));
   std::vector<Tensor> dense;  // itself, or a row-major copy
+  dense.reserve(tensors.size());
   for (const Tensor& t : tensors) dense.push_back(t.contiguous());
   for (const Tensor& t : dense) packer.add(t);
   packer.flush();
