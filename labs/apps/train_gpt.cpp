@@ -12,14 +12,9 @@
 #include "labs/apps/common/bench.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/finish.hpp"
-#include "labs/apps/common/losses.hpp"
+#include "labs/apps/common/language.hpp"
 #include "labs/apps/common/options.hpp"
-#include "labs/apps/common/source_text.hpp"
 #include "labs/apps/common/train_loop.hpp"
-#include "runtime/autograd/functions.hpp"
-#include "runtime/base/tracer.hpp"
-#include "runtime/data/bytes.hpp"
-#include "runtime/nn/generate.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/optim/adam.hpp"
 #include "runtime/optim/schedule.hpp"
@@ -29,7 +24,7 @@
 namespace ringsmith::apps {
 namespace {
 
-constexpr std::int64_t kDefaultSteps = 1000;
+constexpr std::int64_t kDefaultSteps = 800;
 
 struct GptOptions {
   TrainOptions common;
@@ -39,59 +34,10 @@ struct GptOptions {
   double warmup = 0.05;  // share of the steps
   double floor = 0.1;    // of the learning rate, as a share of its peak
   std::int64_t validation_windows = 512;
-  std::int64_t sample = 400;
-  double temperature = 0.8;
+  GenerateOptions sample{.tokens = 400, .context = 128, .temperature = 0.8, .top_k = 0};
   std::string prompt = "// ";
   int workers = 1;
 };
-
-Tensor loss_of(const Tensor& logits, const Tensor& targets) {
-  return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
-}
-
-// Mean nats per byte over windows that lie evenly spread in the held-out text; the ranks share the
-// work.
-double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                std::int64_t most_windows) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const trace::Span span("validation", trace::Category::frame);
-  constexpr std::int64_t kBatch = 16;
-  const std::int64_t windows = std::min(held_out.size(), most_windows);
-  double nats = 0;
-  std::vector<std::int64_t> indices;
-  const auto add = [&] {
-    if (indices.empty()) return;
-    const Batch batch = held_out.get(indices);
-    nats += static_cast<double>(loss_of(model.forward(batch.inputs), batch.targets).item<float>()) *
-            static_cast<double>(indices.size());
-    indices.clear();
-  };
-  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
-    indices.push_back(w * held_out.size() / windows);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
-  }
-  add();
-  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
-}
-
-// What the model writes after the prompt. Bytes that are no printable ASCII become '?', so that
-// half a character cannot upset the terminal.
-std::string sample_text(const GptOptions& o, Module& model) {
-  std::vector<std::int64_t> prompt;
-  for (const char c : o.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  GenerateOptions options;
-  options.tokens = o.sample;
-  options.context = o.model.context;
-  options.temperature = o.temperature;
-  Generator generator(o.common.seed);
-  std::string text;
-  for (const std::int64_t byte : generate(model, prompt, options, generator)) {
-    const bool plain = byte == '\n' || byte == '\t' || (byte >= ' ' && byte < 127);
-    text += plain ? static_cast<char>(byte) : '?';
-  }
-  return text;
-}
 
 int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
   constexpr int kBatches = 4;
@@ -107,9 +53,9 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   std::vector<Batch> data;
   for (int i = 0; i < kBatches; ++i) {
     std::vector<std::int64_t> tokens;
-    for (std::int64_t n = 0; n < o.common.batch * (shape.context + 1); ++n)
+    for (std::int64_t n = 0; n < o.common.bench_batch * (shape.context + 1); ++n)
       tokens.push_back(randint(0, shape.vocabulary, generator));
-    const Tensor all = from_vector(tokens, {o.common.batch, shape.context + 1});
+    const Tensor all = from_vector(tokens, {o.common.bench_batch, shape.context + 1});
     data.push_back({all.slice(1, 0, shape.context).contiguous(),
                     all.slice(1, 1, shape.context + 1).contiguous()});
   }
@@ -120,8 +66,8 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   recipe.unit = "tokens";
   recipe.warmup = o.common.bench_warmup;
   recipe.steps = o.common.bench_steps;
-  recipe.batch = o.common.batch;
-  recipe.units_per_rank_step = static_cast<double>(o.common.batch * shape.context);
+  recipe.batch = o.common.bench_batch;
+  recipe.units_per_rank_step = static_cast<double>(o.common.bench_batch * shape.context);
   recipe.parameters = parameter_count(model);
   recipe.threads = o.common.threads;
   recipe.fetch = [&](std::int64_t step) {
@@ -129,8 +75,8 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   };
   recipe.zero_grad = [&] { optimizer.zero_grad(/*set_to_none=*/false); };
   recipe.forward = [&] {
-    return loss_of(ddp ? ddp->forward(batch->inputs) : model.forward(batch->inputs),
-                   batch->targets);
+    return next_byte_loss(ddp ? ddp->forward(batch->inputs) : model.forward(batch->inputs),
+                          batch->targets);
   };
   recipe.update = [&] { optimizer.step(); };
   recipe.without_sync = [&](const std::function<void()>& body) {
@@ -141,36 +87,11 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   return 0;
 }
 
-struct Corpus {
-  std::optional<ByteWindows> train, held_out;
-  std::int64_t train_bytes = 0, held_out_bytes = 0;
-  std::string origin;
-};
-
-Corpus load_corpus(const GptOptions& o) {
-  Corpus out;
-  std::vector<std::string> paths{o.common.data};
-  out.origin = o.common.data;
-  if (o.common.data.empty()) {
-    const std::string root = find_source_root();
-    paths = list_sources(root);
-    out.origin = fmt::format("{} files of {}", paths.size(), root);
-  }
-  ByteText text = load_text(paths);
-  out.train_bytes = static_cast<std::int64_t>(text.train.size());
-  out.held_out_bytes = static_cast<std::int64_t>(text.validation.size());
-  // Training windows may start at any byte; held-out ones do not overlap.
-  out.train.emplace(std::move(text.train), o.model.context, 1,
-                    "the training part of " + out.origin);
-  out.held_out.emplace(std::move(text.validation), o.model.context, o.model.context,
-                       "the held-out tenth of " + out.origin);
-  return out;
-}
-
 bool read_options(GptOptions& o, int argc, char** argv) {
   o.model.gpt2_init = true;
-  o.common.batch = 16;
+  o.common.batch = 8;
   o.common.lr = 3e-3;
+  o.common.bench_batch = 16;
   o.common.bench_steps = 15;
   o.common.bench_warmup = 3;
   CLI::App app("Trains a byte-level GPT, data-parallel over all ranks.", "train_gpt");
@@ -213,11 +134,11 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
       ->check(CLI::Range(0.0, 1.0))
       ->group("Training");
-  app.add_option("--sample", o.sample, "bytes to write at the end")
+  app.add_option("--sample", o.sample.tokens, "bytes to write at the end")
       ->check(CLI::NonNegativeNumber)
       ->group("Output");
   app.add_option("--prompt", o.prompt, "what they follow")->group("Output");
-  app.add_option("--temperature", o.temperature, "of their choice; 0: always the likeliest")
+  app.add_option("--temperature", o.sample.temperature, "of their choice; 0: always the likeliest")
       ->check(CLI::NonNegativeNumber)
       ->group("Output");
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
@@ -227,6 +148,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
 int train_gpt(int argc, char** argv) {
   GptOptions o;
   if (!read_options(o, argc, argv)) return 0;
+  o.sample.context = o.model.context;
   const TrainOptions& common = o.common;
   const auto group = start(common);
   if (common.bench) return run_bench(o, group);
@@ -238,9 +160,9 @@ int train_gpt(int argc, char** argv) {
   std::optional<GPT> model;
   together(*group, [&] {
     batch = batch_per_rank(common, group->size());
-    corpus = load_corpus(o);
+    corpus = load_corpus(common.data, o.model.context);
     batches.emplace(*corpus.train, *group, batch, common.seed, o.workers);
-    require(!o.prompt.empty() || o.sample == 0, "--prompt is empty; give at least one byte");
+    require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
     manual_seed(common.seed);
     model.emplace(o.model);
   });
@@ -264,7 +186,7 @@ int train_gpt(int argc, char** argv) {
   recipe.fetch = [&] { current = batches->next(); };
   recipe.forward = [&] {
     optimizer.zero_grad(/*set_to_none=*/false);
-    return loss_of(ddp.forward(current.inputs), current.targets);
+    return next_byte_loss(ddp.forward(current.inputs), current.targets);
   };
   recipe.update = [&](std::int64_t step) {
     clip_grad_norm_(optimizer.params(), o.clip);
@@ -288,8 +210,10 @@ int train_gpt(int argc, char** argv) {
   ending.headline = fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text",
                                 nats, nats / std::log(2.0));
   ending.figures = {{"validation_nats_per_byte", nats}};
-  if (o.sample > 0 && group->rank() == 0)
-    ending.headline += "\n---- a sample ----\n" + sample_text(o, *model) + "\n------------------";
+  if (o.sample.tokens > 0 && group->rank() == 0)
+    ending.headline += "\n---- a sample ----\n" +
+                       sample_text(*model, o.prompt, o.sample, common.seed) +
+                       "\n------------------";
   ending.model = model->state_dict();
   ending.metadata = {{"program", "train_gpt"},
                      {"layers", std::to_string(o.model.layers)},

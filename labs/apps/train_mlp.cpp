@@ -118,9 +118,9 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   Generator generator(1000 + static_cast<std::uint64_t>(group->rank()));
   std::vector<Batch> data;
   for (int i = 0; i < kBatches; ++i) {
-    const Tensor images = randn({o.common.batch, kPixels}, generator);
+    const Tensor images = randn({o.common.bench_batch, kPixels}, generator);
     std::vector<std::int64_t> labels;
-    for (std::int64_t n = 0; n < o.common.batch; ++n)
+    for (std::int64_t n = 0; n < o.common.bench_batch; ++n)
       labels.push_back(randint(0, kClasses, generator));
     data.push_back({images, from_vector(labels)});
   }
@@ -130,8 +130,8 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   recipe.name = "mlp";
   recipe.warmup = o.common.bench_warmup;
   recipe.steps = o.common.bench_steps;
-  recipe.batch = o.common.batch;
-  recipe.units_per_rank_step = static_cast<double>(o.common.batch);
+  recipe.batch = o.common.bench_batch;
+  recipe.units_per_rank_step = static_cast<double>(o.common.bench_batch);
   recipe.parameters = parameter_count(model);
   recipe.threads = o.common.threads;
   recipe.fetch = [&](std::int64_t step) {
@@ -155,6 +155,7 @@ int train_mlp(int argc, char** argv) {
   MlpOptions o;
   o.common.batch = 64;
   o.common.lr = 0.05;
+  o.common.bench_batch = 64;
   o.common.bench_steps = 100;
   o.common.bench_warmup = 10;
   CLI::App app("Trains a multilayer perceptron to read digits, data-parallel over all ranks.",

@@ -91,6 +91,9 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                "measure only: synthetic data, the model of tests/bench/peers, medians of a step "
                "and its parts; no files")
       ->group("Benchmark");
+  app.add_option("--bench-batch", o.bench_batch, "samples in a step, of each rank")
+      ->check(CLI::PositiveNumber)
+      ->group("Benchmark");
   app.add_option("--bench-steps", o.bench_steps, "steps that count")
       ->check(CLI::PositiveNumber)
       ->group("Benchmark");

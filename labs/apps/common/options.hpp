@@ -32,6 +32,7 @@ struct TrainOptions {
   bool json = false;
   std::string progress = "auto";
   bool bench = false;
+  std::int64_t bench_batch = 0;
   std::int64_t bench_steps = 0;
   std::int64_t bench_warmup = 0;
 };

@@ -1,0 +1,74 @@
+#include "labs/apps/common/language.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <vector>
+
+#include "labs/apps/common/losses.hpp"
+#include "labs/apps/common/source_text.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/base/tracer.hpp"
+
+namespace ringsmith::apps {
+
+Corpus load_corpus(const std::string& path, std::int64_t context) {
+  Corpus out;
+  std::vector<std::string> paths{path};
+  out.origin = path;
+  if (path.empty()) {
+    const std::string root = find_source_root();
+    paths = list_sources(root);
+    out.origin = fmt::format("{} files of {}", paths.size(), root);
+  }
+  ByteText text = load_text(paths);
+  out.train_bytes = static_cast<std::int64_t>(text.train.size());
+  out.held_out_bytes = static_cast<std::int64_t>(text.validation.size());
+  out.train.emplace(std::move(text.train), context, 1, "the training part of " + out.origin);
+  out.held_out.emplace(std::move(text.validation), context, context,
+                       "the held-out tenth of " + out.origin);
+  return out;
+}
+
+Tensor next_byte_loss(const Tensor& logits, const Tensor& targets) {
+  return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
+}
+
+double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
+                std::int64_t most_windows) {
+  const NoGradGuard no_grad;
+  const EvalGuard evaluating(model);
+  const trace::Span span("validation", trace::Category::frame);
+  constexpr std::int64_t kBatch = 16;
+  const std::int64_t windows = std::min(held_out.size(), most_windows);
+  double nats = 0;
+  std::vector<std::int64_t> indices;
+  const auto add = [&] {
+    if (indices.empty()) return;
+    const Batch batch = held_out.get(indices);
+    const Tensor loss = next_byte_loss(model.forward(batch.inputs), batch.targets);
+    nats += static_cast<double>(loss.item<float>()) * static_cast<double>(indices.size());
+    indices.clear();
+  };
+  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
+    indices.push_back(w * held_out.size() / windows);
+    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
+  }
+  add();
+  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
+}
+
+std::string sample_text(Module& model, const std::string& prompt, const GenerateOptions& options,
+                        std::uint64_t seed) {
+  std::vector<std::int64_t> bytes;
+  for (const char c : prompt) bytes.push_back(static_cast<unsigned char>(c));
+  Generator generator(seed);
+  std::string text;
+  for (const std::int64_t byte : generate(model, bytes, options, generator)) {
+    const bool plain = byte == '\n' || byte == '\t' || (byte >= ' ' && byte < 127);
+    text += plain ? static_cast<char>(byte) : '?';
+  }
+  return text;
+}
+
+}  // namespace ringsmith::apps
