@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "runtime/base/error.hpp"
+#include "runtime/tensor/check.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define RINGSMITH_ASAN 1
@@ -57,7 +57,8 @@ class Cache {
   std::byte* take(std::size_t size) {
     const SizeClass c = classify(size);
     const std::scoped_lock lock(mutex_);
-    require(c.index < free_.size(), "cannot allocate " + std::to_string(size) + " bytes");
+    check(c.index < free_.size(),
+          [&] { return "cannot allocate " + std::to_string(size) + " bytes"; });
     ++stats_.allocations;
     std::byte* block = nullptr;
     auto& list = free_[c.index];

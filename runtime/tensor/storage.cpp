@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "runtime/base/error.hpp"
 #include "runtime/tensor/allocator.hpp"
+#include "runtime/tensor/check.hpp"
 
 namespace ringsmith {
 
@@ -16,7 +16,8 @@ Storage::~Storage() {
 }
 
 std::shared_ptr<Storage> Storage::allocate(Bytes size, Device device) {
-  require(device.is_cpu(), "no memory on device " + device.str() + ": this build has cpu only");
+  check(device.is_cpu(),
+        [&] { return "no memory on device " + device.str() + ": this build has cpu only"; });
   std::byte* data = host_allocator::allocate(size);
   return std::shared_ptr<Storage>(new Storage(data, size, true, nullptr, device));
 }

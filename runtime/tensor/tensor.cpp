@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "runtime/tensor/check.hpp"
+
 namespace ringsmith {
 
 struct Tensor::Impl {
@@ -27,8 +29,9 @@ std::string to_string(const Shape& shape) {
 std::int64_t numel_of(const Shape& shape) {
   std::int64_t n = 1;
   for (const std::int64_t size : shape) {
-    require(size >= 0, "sizes must not be negative: " + to_string(shape));
-    require(!__builtin_mul_overflow(n, size, &n), "too many elements: " + to_string(shape));
+    check(size >= 0, [&] { return "sizes must not be negative: " + to_string(shape); });
+    check(!__builtin_mul_overflow(n, size, &n),
+          [&] { return "too many elements: " + to_string(shape); });
   }
   return n;
 }
@@ -73,15 +76,16 @@ Tensor Tensor::empty(const Shape& sizes, TensorOptions options) {
 
 Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
                             const Shape& strides, std::int64_t offset, DType dtype) {
-  require(storage != nullptr, "from_storage: no storage");
-  require(sizes.size() == strides.size(), "from_storage: sizes " + to_string(sizes) +
-                                              " and strides " + to_string(strides) +
-                                              " must have as many dimensions");
+  if (storage == nullptr) throw UsageError("from_storage: no storage");
+  check(sizes.size() == strides.size(), [&] {
+    return "from_storage: sizes " + to_string(sizes) + " and strides " + to_string(strides) +
+           " must have as many dimensions";
+  });
   auto impl = std::make_shared<Impl>();
   impl->numel = numel_of(sizes);
   std::int64_t last = offset;  // the largest element index that the view can touch
   for (std::size_t d = 0; d < sizes.size(); ++d) {
-    require(strides[d] >= 0, "from_storage: negative strides are not supported");
+    if (strides[d] < 0) throw UsageError("from_storage: negative strides are not supported");
     last += sizes[d] > 0 ? (sizes[d] - 1) * strides[d] : 0;
   }
   const auto room = static_cast<std::int64_t>(storage->size().value / size_of(dtype));
@@ -115,8 +119,9 @@ bool Tensor::is_contiguous() const { return impl().contiguous; }
 
 std::int64_t Tensor::size(int d) const {
   const int n = dim();
-  require(d >= -n && d < n,
-          "dimension " + std::to_string(d) + " is outside of shape " + to_string(sizes()));
+  check(d >= -n && d < n, [&] {
+    return "dimension " + std::to_string(d) + " is outside of shape " + to_string(sizes());
+  });
   return impl_->sizes[static_cast<std::size_t>(d < 0 ? d + n : d)];
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "runtime/tensor/check.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
@@ -29,7 +30,7 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
     if (sizes[d] == -1 && !unknown) {
       unknown = d;
     } else {
-      require(sizes[d] >= 0, std::string(what) + ": bad shape " + to_string(wanted));
+      check(sizes[d] >= 0, [&] { return std::string(what) + ": bad shape " + to_string(wanted); });
       known *= sizes[d];
     }
   }
@@ -104,13 +105,15 @@ Tensor Tensor::permute(const std::vector<int>& dims) const {
   Shape new_sizes, new_strides;
   for (const int dim : dims) {
     const std::size_t d = wrap(*this, dim, "permute");
-    require(!seen[d], "permute: dimension " + std::to_string(dim) + " is listed twice");
+    check(!seen[d],
+          [&] { return "permute: dimension " + std::to_string(dim) + " is listed twice"; });
     seen[d] = true;
     new_sizes.push_back(sizes()[d]);
     new_strides.push_back(strides()[d]);
   }
-  require(new_sizes.size() == sizes().size(),
-          "permute: shape " + to_string(sizes()) + " needs all of its dimensions listed");
+  check(new_sizes.size() == sizes().size(), [&] {
+    return "permute: shape " + to_string(sizes()) + " needs all of its dimensions listed";
+  });
   return view_on(*this, new_sizes, new_strides, storage_offset());
 }
 
@@ -141,7 +144,7 @@ Tensor Tensor::expand(const Shape& wanted) const {
 // As in Python: negative positions count from the end, positions outside are cut.
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_t step) const {
   const std::size_t d = wrap(*this, dim, "slice");
-  require(step > 0, "slice: step must be positive, got " + std::to_string(step));
+  check(step > 0, [&] { return "slice: step must be positive, got " + std::to_string(step); });
   const std::int64_t n = sizes()[d];
   const auto place = [n](std::int64_t p) {
     return std::clamp<std::int64_t>(p < 0 ? p + n : p, 0, n);
@@ -157,9 +160,10 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_
 Tensor Tensor::select(int dim, std::int64_t index) const {
   const std::size_t d = wrap(*this, dim, "select");
   const std::int64_t n = sizes()[d];
-  require(index >= -n && index < n, "select: index " + std::to_string(index) +
-                                        " is outside of dimension " + std::to_string(dim) +
-                                        " of shape " + to_string(sizes()));
+  check(index >= -n && index < n, [&] {
+    return "select: index " + std::to_string(index) + " is outside of dimension " +
+           std::to_string(dim) + " of shape " + to_string(sizes());
+  });
   if (index < 0) index += n;
   Shape new_sizes = sizes(), new_strides = strides();
   new_sizes.erase(new_sizes.begin() + static_cast<std::ptrdiff_t>(d));
