@@ -23,9 +23,9 @@ namespace ringsmith::kernels {
 
 enum class Reduction : std::uint8_t { sum, prod, min, max };
 
-struct ReduceSource {
-  const std::byte* data = nullptr;
-  bool scaled = false;
+struct ReduceSource {  // no initial values: arrays of it are made in every call
+  const std::byte* data;
+  bool scaled;
 };
 
 constexpr std::size_t kMaxReduceSources = 64;

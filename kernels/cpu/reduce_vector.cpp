@@ -1,11 +1,15 @@
-// The fast version: blocks that stay in L1, inner loops that the compiler vectorises.
+// The fast version: one pass over memory, the running result in registers.
 //
-// The general case keeps a block of the result in a local array, adds one source after the other,
-// and stores it to every destination. Two sources into one or two destinations (every step of a
-// ring; all of a direct all-reduce on two ranks) run in registers, one pass over memory.
+// The arrays are walked in steps of kUnroll vectors. At each step all sources are combined into
+// kUnroll accumulators, which are then stored to every destination; so a destination may be a
+// source, and each byte is read and written once however many ranks take part. The vectors are the
+// compiler's (vector_size), not one instruction set's. The 16-bit types are widened to float when
+// loaded and rounded to 16 bits after every operation.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
-#include <utility>
+#include <type_traits>
 
 #if defined(__F16C__)
 #include <immintrin.h>
@@ -14,142 +18,179 @@
 #include "kernels/cpu/reduce_ops.hpp"
 #include "kernels/reduce.hpp"
 
-// The iterations do not depend on each other: a destination is a source exactly, or elsewhere.
-#if defined(__clang__)
-#define RINGSMITH_INDEPENDENT_LOOP _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define RINGSMITH_INDEPENDENT_LOOP _Pragma("GCC ivdep")
-#endif
-
 namespace ringsmith::kernels::cpu {
 
 namespace {
 
-constexpr std::size_t kBlock = 4096;  // bytes of result kept in L1 while the sources stream by
+#if defined(__AVX512F__)
+constexpr std::size_t kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr std::size_t kVectorBytes = 32;
+#else
+constexpr std::size_t kVectorBytes = 16;
+#endif
+constexpr std::size_t kUnroll = 4;
 
-// Memory may be misaligned for its type; the compiler turns these into vector loads and stores.
 template <class T>
-T get(const std::byte* p, std::size_t i) {
-  T value;
-  std::memcpy(&value, p + i * sizeof(T), sizeof(T));
-  return value;
-}
-template <class T>
-void put(std::byte* p, std::size_t i, T value) {
-  std::memcpy(p + i * sizeof(T), &value, sizeof(T));
+struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+};
+using Floats = VectorOf<float>::type;
+using Words = VectorOf<std::uint32_t>::type;
+typedef std::uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+
+template <class V>
+V load_bytes(const std::byte* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
 }
 
-// f16 in hardware when there is F16C; bf16 and the rest vectorise from their definitions.
-#if defined(__F16C__)
+template <class Op, class V>
+V combine_vectors(const V& a, const V& b) {
+  if constexpr (std::is_same_v<Op, Sum>)
+    return a + b;
+  else if constexpr (std::is_same_v<Op, Prod>)
+    return a * b;
+  else if constexpr (std::is_same_v<Op, Min>)
+    return ((a < b) | (a != a)) ? a : b;
+  else
+    return ((a > b) | (a != a)) ? a : b;
+}
+
+// How a vector of elements is loaded, combined and stored.
+template <class T, class Op>
+struct Lanes {
+  // Integers add and multiply unsigned, so that overflow wraps; they compare with their sign.
+  static constexpr bool kWraps =
+      std::is_integral_v<T> && (std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>);
+  using Element =
+      typename std::conditional_t<kWraps, std::make_unsigned<T>, std::type_identity<T>>::type;
+  using V = typename VectorOf<Element>::type;
+  static constexpr std::size_t kBytes = kVectorBytes;  // in memory
+  static V load(const std::byte* p) { return load_bytes<V>(p); }
+  static void store(std::byte* p, const V& v) { std::memcpy(p, &v, sizeof v); }
+  static V scaled(const V& v, double scale) { return v * static_cast<Element>(scale); }
+  static V combine(const V& a, const V& b) { return combine_vectors<Op>(a, b); }
+};
+
+// bf16 is the upper half of a float. Rounding to nearest even: add half of the last kept bit, and
+// one more if that bit is set; NaN must not be carried over into infinity.
 template <class Op>
-void combine_f16(f16* acc, const std::byte* x, std::size_t n) {
-  std::size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
-    const auto* px = reinterpret_cast<const __m128i*>(x + i * sizeof(f16));
-    auto* pa = reinterpret_cast<__m128i*>(acc + i);
-    const __m256 a = _mm256_cvtph_ps(_mm_loadu_si128(pa)), b = _mm256_cvtph_ps(_mm_loadu_si128(px));
-    __m256 r;
-    if constexpr (std::is_same_v<Op, Sum>)
-      r = _mm256_add_ps(a, b);
-    else if constexpr (std::is_same_v<Op, Prod>)
-      r = _mm256_mul_ps(a, b);
-    else {
-      constexpr int order = std::is_same_v<Op, Min> ? _CMP_LT_OQ : _CMP_GT_OQ;
-      const __m256 keep_a =
-          _mm256_or_ps(_mm256_cmp_ps(a, b, order), _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
-      r = _mm256_blendv_ps(b, a, keep_a);
-    }
-    _mm_storeu_si128(pa, _mm256_cvtps_ph(r, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+struct Lanes<bf16, Op> {
+  using V = Floats;
+  static constexpr std::size_t kBytes = kVectorBytes / 2;
+  static V load(const std::byte* p) {
+    return std::bit_cast<V>(__builtin_convertvector(load_bytes<Halves>(p), Words) << 16);
   }
-  for (; i < n; ++i) acc[i] = combine<Op>(acc[i], get<f16>(x, i));
-}
+  static Words rounded_bits(const V& v) {
+    const Words u = std::bit_cast<Words>(v);
+    const Words nan = (u >> 16) | 0x40U, finite = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
+    return (v != v) ? nan : finite;
+  }
+  static void store(std::byte* p, const V& v) {  // v is rounded already
+    const Halves h = __builtin_convertvector(std::bit_cast<Words>(v) >> 16, Halves);
+    std::memcpy(p, &h, sizeof h);
+  }
+  static V round(const V& v) { return std::bit_cast<V>(rounded_bits(v) << 16); }
+  static V scaled(const V& v, double scale) { return round(v * static_cast<float>(scale)); }
+  static V combine(const V& a, const V& b) { return round(combine_vectors<Op>(a, b)); }
+};
+
+// f16 needs the conversions of the hardware (F16C or AVX-512); without them, one at a time.
+template <class Op>
+struct Lanes<f16, Op> {
+  using V = Floats;
+  static constexpr std::size_t kBytes = kVectorBytes / 2;
+  static V load(const std::byte* p) { return widen(load_bytes<Halves>(p)); }
+  static void store(std::byte* p, const V& v) {
+    const Halves h = narrow(v);
+    std::memcpy(p, &h, sizeof h);
+  }
+  static V scaled(const V& v, double scale) { return round(v * static_cast<float>(scale)); }
+  static V combine(const V& a, const V& b) { return round(combine_vectors<Op>(a, b)); }
+
+ private:
+  static V round(const V& v) { return widen(narrow(v)); }
+#if defined(__AVX512F__)
+  static V widen(const Halves& h) {
+    return std::bit_cast<V>(_mm512_cvtph_ps(std::bit_cast<__m256i>(h)));
+  }
+  static Halves narrow(const V& v) {
+    return std::bit_cast<Halves>(
+        _mm512_cvtps_ph(std::bit_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+  }
+#elif defined(__F16C__)
+  static V widen(const Halves& h) {
+    return std::bit_cast<V>(_mm256_cvtph_ps(std::bit_cast<__m128i>(h)));
+  }
+  static Halves narrow(const V& v) {
+    return std::bit_cast<Halves>(
+        _mm256_cvtps_ph(std::bit_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+  }
+#else
+  static V widen(const Halves& h) {
+    V v;
+    for (std::size_t i = 0; i < kVectorBytes / sizeof(float); ++i) {
+      f16 x;
+      x.bits = h[i];
+      v[i] = static_cast<float>(x);
+    }
+    return v;
+  }
+  static Halves narrow(const V& v) {
+    Halves h;
+    for (std::size_t i = 0; i < kVectorBytes / sizeof(float); ++i) h[i] = f16(v[i]).bits;
+    return h;
+  }
 #endif
+};
 
 template <class T, class Op>
-void combine_block(T* __restrict acc, const std::byte* x, std::size_t n) {
-#if defined(__F16C__)
-  if constexpr (std::is_same_v<T, f16>) return combine_f16<Op>(acc, x, n);
-#endif
-  RINGSMITH_INDEPENDENT_LOOP
-  for (std::size_t i = 0; i < n; ++i) acc[i] = combine<Op>(acc[i], get<T>(x, i));
-}
-
-template <class T>
-void load_block(T* __restrict acc, const ReduceSource& source, std::size_t at, std::size_t n,
-                double scale) {
-  std::memcpy(acc, source.data + at, n * sizeof(T));
-  if (source.scaled)
-    for (std::size_t i = 0; i < n; ++i) acc[i] = scaled(acc[i], scale);
+T reduce_one(std::span<const ReduceSource> sources, std::size_t at, double scale) {
+  T result{};
+  for (std::size_t s = 0; s < sources.size(); ++s) {
+    T x;
+    std::memcpy(&x, sources[s].data + at, sizeof(T));
+    if (sources[s].scaled) x = scaled(x, scale);
+    result = s == 0 ? x : combine<Op>(result, x);
+  }
+  return result;
 }
 
 template <class T, class Op>
-void reduce_blocks(std::span<const ReduceSource> sources, std::span<std::byte* const> out,
-                   std::size_t count, double scale) {
-  constexpr std::size_t kStep = kBlock / sizeof(T);
-  alignas(64) T acc[kStep];
-  alignas(64) T x[kStep];
-  for (std::size_t i = 0; i < count; i += kStep) {
-    const std::size_t n = std::min(kStep, count - i), at = i * sizeof(T);
-    load_block(acc, sources[0], at, n, scale);
-    for (const ReduceSource& source : sources.subspan(1)) {
-      if (source.scaled) {
-        load_block(x, source, at, n, scale);
-        combine_block<T, Op>(acc, reinterpret_cast<const std::byte*>(x), n);
-      } else {
-        combine_block<T, Op>(acc, source.data + at, n);
-      }
-    }
-    for (std::byte* d : out) std::memcpy(d + at, acc, n * sizeof(T));
+void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* const> out,
+                    std::size_t count, double scale) {
+  using L = Lanes<T, Op>;
+  constexpr std::size_t kStep = kUnroll * L::kBytes;
+  const std::size_t bytes = count * sizeof(T);
+  std::size_t at = 0;
+  for (; at + kStep <= bytes; at += kStep) {
+    const auto value = [&](const ReduceSource& source, std::size_t k) {
+      typename L::V v = L::load(source.data + at + k * L::kBytes);
+      if constexpr (!std::is_integral_v<T>)
+        if (source.scaled) v = L::scaled(v, scale);
+      return v;
+    };
+    std::array<typename L::V, kUnroll> acc;
+    for (std::size_t k = 0; k < kUnroll; ++k) acc[k] = value(sources[0], k);
+    for (std::size_t s = 1; s < sources.size(); ++s)
+      for (std::size_t k = 0; k < kUnroll; ++k) acc[k] = L::combine(acc[k], value(sources[s], k));
+    for (std::byte* const d : out)
+      for (std::size_t k = 0; k < kUnroll; ++k) L::store(d + at + k * L::kBytes, acc[k]);
   }
-}
-
-// Two sources in registers. The destinations may be the sources themselves, element for element:
-// both are read before either is written.
-template <class T, class Op, bool kScaled>
-void reduce_pair(const ReduceSource& first, const ReduceSource& second,
-                 std::span<std::byte* const> out, std::size_t count, double scale) {
-  const std::byte *const a = first.data, *const b = second.data;
-  const auto value = [=](std::size_t i) {
-    if constexpr (kScaled)
-      return combine<Op>(scaled(get<T>(a, i), scale), scaled(get<T>(b, i), scale));
-    else
-      return combine<Op>(get<T>(a, i), get<T>(b, i));
-  };
-  std::byte* const d = out[0];
-  if (out.size() == 1) {
-    RINGSMITH_INDEPENDENT_LOOP
-    for (std::size_t i = 0; i < count; ++i) put<T>(d, i, value(i));
-    return;
-  }
-  std::byte* const e = out[1];
-  RINGSMITH_INDEPENDENT_LOOP
-  for (std::size_t i = 0; i < count; ++i) {
-    const T r = value(i);
-    put<T>(d, i, r);
-    put<T>(e, i, r);
+  for (; at < bytes; at += sizeof(T)) {
+    const T result = reduce_one<T, Op>(sources, at, scale);
+    for (std::byte* const d : out) std::memcpy(d + at, &result, sizeof(T));
   }
 }
 
 void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
   // Block by block, so that with several destinations the source is read from memory once.
-  const std::size_t step = out.size() == 1 ? bytes : 4 * kBlock;
+  const std::size_t step = out.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* d : out)
       if (d != source) std::memcpy(d + at, source + at, std::min(step, bytes - at));
-}
-
-template <class T, class Op>
-void reduce_fast(std::span<const ReduceSource> sources, std::span<std::byte* const> out,
-                 std::size_t count, double scale) {
-  constexpr bool kInRegisters = std::is_same_v<T, float> || std::is_same_v<T, double>;
-  if constexpr (kInRegisters) {
-    if (sources.size() == 2 && sources[0].scaled == sources[1].scaled &&
-        (out.size() == 1 || out.size() == 2))
-      return sources[0].scaled
-                 ? reduce_pair<T, Op, true>(sources[0], sources[1], out, count, scale)
-                 : reduce_pair<T, Op, false>(sources[0], sources[1], out, count, scale);
-  }
-  reduce_blocks<T, Op>(sources, out, count, scale);
 }
 
 }  // namespace
@@ -161,7 +202,7 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
   if (sources.size() == 1 && !sources[0].scaled)
     return copy_bytes(sources[0].data, destinations, bytes_of(count, size_of(dtype)).value);
   visit_reduction(dtype, op, [&]<class T, class Op>(TypeTag<T>, TypeTag<Op>) {
-    reduce_fast<T, Op>(sources, destinations, count.value, scale);
+    reduce_vectors<T, Op>(sources, destinations, count.value, scale);
   });
 }
 

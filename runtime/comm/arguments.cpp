@@ -6,6 +6,7 @@
 
 namespace ringsmith::comm {
 
+// Messages are built only when they are needed: a check costs a comparison.
 namespace {
 
 std::string elements(const ConstBuffer& buffer) {
@@ -21,41 +22,42 @@ bool overlap(const ConstBuffer& a, const ConstBuffer& b) {
 // The smaller buffer may be exactly its place in the larger one; nothing else may overlap.
 void check_overlap(const char* op, const ConstBuffer& input, const ConstBuffer& output,
                    const std::byte* in_place_at, const std::byte* in_place) {
-  require(!overlap(input, output) || in_place_at == in_place,
-          std::string(op) +
-              ": input and output overlap without being the same memory; use one "
-              "buffer (in place) or two separate ones");
+  if (overlap(input, output) && in_place_at != in_place)
+    throw UsageError(std::string(op) +
+                     ": input and output overlap without being the same memory; use one "
+                     "buffer (in place) or two separate ones");
 }
 
 void check_times(const char* op, const ConstBuffer& small, const char* small_name,
                  const ConstBuffer& large, const char* large_name, int world) {
-  require(small.dtype() == large.dtype(), std::string(op) + ": input is " +
-                                              std::string(name_of(small.dtype())) + ", output is " +
-                                              std::string(name_of(large.dtype())));
-  require(large.count().value == small.count().value * static_cast<std::size_t>(world),
-          std::string(op) + ": " + large_name + " must hold world size (" + std::to_string(world) +
-              ") times " + small_name + "; they hold " + elements(large) + " and " +
-              elements(small));
+  if (small.dtype() != large.dtype())
+    throw UsageError(std::string(op) + ": input is " + std::string(name_of(small.dtype())) +
+                     ", output is " + std::string(name_of(large.dtype())));
+  if (large.count().value != small.count().value * static_cast<std::size_t>(world))
+    throw UsageError(std::string(op) + ": " + large_name + " must hold world size (" +
+                     std::to_string(world) + ") times " + small_name + "; they hold " +
+                     elements(large) + " and " + elements(small));
 }
 
 void check_reduction(const char* op, DType dtype, ReduceOp reduction) {
-  require(dtype != DType::boolean,
-          std::string(op) + ": bool values cannot be reduced; use u8 with min (and) or max (or)");
-  require(reduction != ReduceOp::avg || is_floating(dtype),
-          std::string(op) + ": avg needs a floating type, got " + std::string(name_of(dtype)) +
-              "; use sum and divide");
+  if (dtype == DType::boolean)
+    throw UsageError(std::string(op) +
+                     ": bool values cannot be reduced; use u8 with min (and) or max (or)");
+  if (reduction == ReduceOp::avg && !is_floating(dtype))
+    throw UsageError(std::string(op) + ": avg needs a floating type, got " +
+                     std::string(name_of(dtype)) + "; use sum and divide");
 }
 
 void check_rank(const char* op, const char* what, int rank, int world) {
-  require(rank >= 0 && rank < world, std::string(op) + ": " + what + " " + std::to_string(rank) +
-                                         " is not a rank of this group of " +
-                                         std::to_string(world));
+  if (rank < 0 || rank >= world)
+    throw UsageError(std::string(op) + ": " + what + " " + std::to_string(rank) +
+                     " is not a rank of this group of " + std::to_string(world));
 }
 
 void check_peer(const char* op, int peer, int rank, int world) {
   check_rank(op, "peer", peer, world);
-  require(peer != rank,
-          std::string(op) + ": rank " + std::to_string(rank) + " names itself as peer");
+  if (peer == rank)
+    throw UsageError(std::string(op) + ": rank " + std::to_string(rank) + " names itself as peer");
 }
 
 const std::byte* part_of(const ConstBuffer& whole, const ConstBuffer& part, int rank) {
@@ -121,9 +123,9 @@ Transfer Arguments::scatter(ConstBuffer input, Buffer output, int root) const {
 
 Transfer Arguments::all_to_all(ConstBuffer input, Buffer output) const {
   check_times("all_to_all", input, "the input", output, "the output", 1);
-  require(input.count().value % static_cast<std::size_t>(world_) == 0,
-          "all_to_all: " + elements(input) + " cannot be cut into equal parts for " +
-              std::to_string(world_) + " ranks");
+  if (!(input.count().value % static_cast<std::size_t>(world_) == 0))
+    throw UsageError("all_to_all: " + elements(input) + " cannot be cut into equal parts for " +
+                     std::to_string(world_) + " ranks");
   check_overlap("all_to_all", input, output, input.data(), output.data());
   return {{Op::all_to_all, {}, input.dtype(), {}, -1, input.count().value}, 0, input, output};
 }

@@ -1,12 +1,14 @@
 // Runs one call at a time: opens it with the roll call and picks the executor.
 //
-// | message                            | executor | order of the sum          |
-// |------------------------------------|----------|---------------------------|
-// | up to kOneShotBytes, no algorithm  | window   | ((x0 + x1) + x2) + ...    |
-// |   asked for                        |          |                           |
-// | all buffers in communication       | mapped   | the schedule's            |
-// |   memory                           |          |                           |
-// | anything else                      | slots    | the schedule's            |
+// | message                                   | executor | order of the sum       |
+// |-------------------------------------------|----------|------------------------|
+// | small, and no algorithm asked for         | window   | ((x0 + x1) + x2) + ... |
+// | all buffers in communication memory       | mapped   | the schedule's         |
+// | anything else                             | slots    | the schedule's         |
+//
+// Small: one rank's part of the message is at most 8 KiB between 2 ranks, 16 KiB between more. Two
+// ranks whose buffers are all in communication memory need no window even then: they read each
+// other (and with two ranks every order of a sum gives the same bits).
 //
 // All ranks decide alike: from the call, which the roll call has compared, and from what every rank
 // said there about its buffers. Schedules are direct ones (all_reduce: two-shot) unless the group
@@ -26,9 +28,12 @@ class Engine {
   void run(const Transfer& transfer);
 
  private:
-  void run_schedule(const Transfer& transfer);
-  // Fills buffers_ if every rank's buffers are shared; tells whether any rank works in place.
-  [[nodiscard]] bool all_shared(const Transfer& transfer, bool& in_place);
+  void run_collective(const Transfer& transfer);
+  // Looks at what all ranks said about their buffers in the roll call, and fills buffers_.
+  struct Sharing {
+    bool all = true, none = true, in_place = false;
+  };
+  [[nodiscard]] Sharing look_at_buffers(const Transfer& transfer);
 
   Host& host_;
   RollCall roll_call_;

@@ -14,11 +14,11 @@ namespace {
 // or takes from one other; all_reduce, broadcast and reduce have a single part.
 class Block {
  public:
-  Block(Host& host, RollCall& roll_call, const Transfer& transfer, std::size_t part_elements,
+  Block(Host& host, std::uint64_t round, const Transfer& transfer, std::size_t part_elements,
         std::size_t at, std::size_t n)
       : host_(host),
         t_(transfer),
-        round_(roll_call.next()),
+        round_(round),
         width_(size_of(transfer.call.dtype)),
         part_(part_elements * width_),
         at_(at * width_),
@@ -110,25 +110,42 @@ class Block {
   std::size_t width_, part_, at_, bytes_, n_;  // bytes, except n_: elements
 };
 
+// Elements that one rank gives to, or takes from, one other.
+std::size_t part_elements(const Call& call, int world) {
+  return call.op == Op::all_to_all ? call.count / static_cast<std::size_t>(world) : call.count;
+}
+
+Block whole(Host& host, std::uint64_t round, const Transfer& transfer) {
+  const std::size_t n = part_elements(transfer.call, host.size());
+  return {host, round, transfer, n, 0, n};
+}
+
 }  // namespace
+
+void stage_in_window(Host& host, std::uint64_t round, const Transfer& transfer) {
+  whole(host, round, transfer).stage();
+}
+
+void take_from_window(Host& host, std::uint64_t round, const Transfer& transfer) {
+  whole(host, round, transfer).take();
+}
 
 void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer) {
   const Call& call = transfer.call;
   const bool many_parts =
       call.op == Op::reduce_scatter || call.op == Op::scatter || call.op == Op::all_to_all;
   const std::size_t parts = many_parts ? static_cast<std::size_t>(host.size()) : 1;
-  const std::size_t part_elements =
-      call.op == Op::all_to_all ? call.count / static_cast<std::size_t>(host.size()) : call.count;
+  const std::size_t part = part_elements(call, host.size());
   const std::size_t most = Host::kWindow / size_of(call.dtype) / parts;
   std::size_t at = 0;
   do {
-    Block block(host, roll_call, transfer, part_elements, at, std::min(most, part_elements - at));
+    Block block(host, roll_call.next(), transfer, part, at, std::min(most, part - at));
     block.stage();
     roll_call.answer(call, transfer.sequence);
     roll_call.await_all();
     block.take();
     at += most;
-  } while (at < part_elements);
+  } while (at < part);
 }
 
 }  // namespace ringsmith::comm

@@ -14,6 +14,12 @@
 
 namespace ringsmith::comm {
 
+// The whole collective, with its roll calls.
 void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer);
+
+// The two halves of a collective that fits into one block, for a caller that holds the roll call
+// between them itself. `round` is the number of that roll call.
+void stage_in_window(Host& host, std::uint64_t round, const Transfer& transfer);
+void take_from_window(Host& host, std::uint64_t round, const Transfer& transfer);
 
 }  // namespace ringsmith::comm
