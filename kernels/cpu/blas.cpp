@@ -1,5 +1,6 @@
 #include "kernels/cpu/blas.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -101,9 +102,12 @@ int blas_int(std::int64_t n) {
 void openblas_sgemm(const Gemm& g) {
   OpenBlas& blas = OpenBlas::get();
   blas.follow_threads();
+  if (g.bias != nullptr)
+    for (std::int64_t i = 0; i < g.m; ++i) std::copy_n(g.bias, g.n, g.c + i * g.ldc);
+  const float beta = g.bias != nullptr ? 1.0F : g.beta;
   blas.sgemm(kRowMajor, g.trans_a == Transpose::yes ? kTrans : kNoTrans,
              g.trans_b == Transpose::yes ? kTrans : kNoTrans, blas_int(g.m), blas_int(g.n),
-             blas_int(g.k), 1.0F, g.a, blas_int(g.lda), g.b, blas_int(g.ldb), g.beta, g.c,
+             blas_int(g.k), 1.0F, g.a, blas_int(g.lda), g.b, blas_int(g.ldb), beta, g.c,
              blas_int(g.ldc));
 }
 

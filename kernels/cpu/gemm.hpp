@@ -1,4 +1,4 @@
-// The one matrix product of the fast kernels: C = op(A) op(B) (+ C), row-major float.
+// The one matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
 //
 // Two implementations, chosen by kernels::products() (kernels/mode.hpp): our own
 // (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/blas.cpp) to compare it with.
@@ -20,7 +20,8 @@ struct Gemm {
   std::int64_t lda = 0;
   const float* b = nullptr;
   std::int64_t ldb = 0;
-  float beta = 0;  // 0 or 1
+  float beta = 0;               // 0 or 1
+  const float* bias = nullptr;  // n elements that every row of C begins with; beta is 0 then
   float* c = nullptr;
   std::int64_t ldc = 0;
 };

@@ -98,6 +98,24 @@ TEST_CASE("a fast product is one chain of fused multiply-adds over k, to the bit
         REQUIRE(values_of(c.matrix) == want);
       }
 }
+
+TEST_CASE("a fast linear begins the chain at the bias, in both orientations") {
+  for (const auto& s : std::vector<std::vector<std::int64_t>>{{64, 100, 300}, {300, 65, 40}}) {
+    const auto x = random_values(s[0] * s[2], 1), w = random_values(s[1] * s[2], 2);
+    const auto bias = random_values(s[1], 3);
+    std::vector<float> y(static_cast<std::size_t>(s[0] * s[1]), 99.0F), want(y);
+    for (std::size_t i = 0; i < y.size(); ++i) {
+      const auto r = static_cast<std::int64_t>(i) / s[1], c = static_cast<std::int64_t>(i) % s[1];
+      want[i] = bias[static_cast<std::size_t>(c)];
+      for (std::int64_t k = 0; k < s[2]; ++k)
+        want[i] = std::fma(x[static_cast<std::size_t>(r * s[2] + k)],
+                           w[static_cast<std::size_t>(c * s[2] + k)], want[i]);
+    }
+    fast::linear(row_major(x.data(), s[0], s[2]), row_major(w.data(), s[1], s[2]), bias,
+                 row_major(y.data(), s[0], s[1]));
+    CHECK(y == want);
+  }
+}
 #endif
 
 TEST_CASE("threads change no bit of a product") {

@@ -1,5 +1,6 @@
 // Scores in tiles of kTile query rows: a causal tile ends at its last row's diagonal, so that most
-// of the upper triangle is never computed; the few columns beyond a row's diagonal are set to zero.
+// of the upper triangle is never computed; what lies beyond a row's diagonal within its tile is set
+// to -inf, whose exp is 0, so that all rows of a tile are vectors of one length.
 //
 //      keys ->          tile 0: |##|            each tile: S by one small product, softmax in
 //   queries             tile 1: |####|          place, out (or the gradients) by further small
@@ -10,9 +11,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/fast/rows.hpp"
+#include "kernels/cpu/fast/transpose.hpp"
 #include "kernels/cpu/fast/vecmath.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/parallel.hpp"
@@ -48,10 +51,27 @@ void scores(const Tile& t, const float* q, std::int64_t q_stride, const float* k
          .ldc = t.keys});
 }
 
-void transpose(const float* x, std::int64_t stride, std::int64_t rows, std::int64_t cols,
-               float* __restrict out) {
-  for (std::int64_t c = 0; c < cols; ++c)
-    for (std::int64_t r = 0; r < rows; ++r) out[c * rows + r] = x[r * stride + c];
+void mask_row(float* row, std::int64_t i, std::int64_t keys, const AttentionShape& s) {
+  if (s.causal) std::fill(row + i + 1, row + keys, -std::numeric_limits<float>::infinity());
+}
+
+// Scores to probabilities, in place.
+RowStatistic<float> softmax_row(float* p, std::int64_t n, float scale) {
+  const float largest = row_max_of(n, p) * scale;
+  for (std::int64_t j = 0; j < n; ++j) p[j] = vec::exp(p[j] * scale - largest);
+  const float inverse = 1.0F / row_sum_of(n, [p](std::int64_t j) { return p[j]; });
+  for (std::int64_t j = 0; j < n; ++j) p[j] *= inverse;
+  return {largest, inverse};
+}
+
+// Scores to probabilities again, and their gradients dp to those of the unscaled scores.
+void softmax_row_backward(float* __restrict p, float* __restrict dp, std::int64_t n, float scale,
+                          RowStatistic<float> row, float mean) {
+  for (std::int64_t j = 0; j < n; ++j) {
+    const float value = vec::exp(p[j] * scale - row.largest) * row.inverse_sum;
+    p[j] = value;
+    dp[j] = value * (dp[j] - mean) * scale;
+  }
 }
 
 // Memory that one thread reuses for all its heads.
@@ -80,19 +100,14 @@ void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v,
                std::span<RowStatistic<float>> statistics, const AttentionShape& s) {
   const float scale = 1.0F / std::sqrt(static_cast<float>(s.dim));
   for_each_head(s, [&](Workspace& work, std::int64_t b, std::int64_t h, std::int64_t first) {
-    transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data());
+    transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
     for (std::int64_t begin = 0; begin < s.tokens; begin += kTile) {
       const Tile tile = tile_at(begin, s);
       scores(tile, q.head(b, h), q.token_stride, work.keys_t.data(), s, work.p.data());
       for (std::int64_t i = tile.begin; i < tile.end; ++i) {
-        float* p = work.p.data() + (i - tile.begin) * tile.keys;
-        const std::int64_t n = s.causal ? i + 1 : s.tokens;
-        const float largest = row_max_of(n, p) * scale;
-        for (std::int64_t j = 0; j < n; ++j) p[j] = vec::exp(p[j] * scale - largest);
-        const float inverse = 1.0F / row_sum_of(n, [p](std::int64_t j) { return p[j]; });
-        for (std::int64_t j = 0; j < n; ++j) p[j] *= inverse;
-        std::fill(p + n, p + tile.keys, 0.0F);
-        statistics[static_cast<std::size_t>(first + i)] = {largest, inverse};
+        float* row = work.p.data() + (i - tile.begin) * tile.keys;
+        mask_row(row, i, tile.keys, s);
+        statistics[static_cast<std::size_t>(first + i)] = softmax_row(row, tile.keys, scale);
       }
       sgemm({.m = tile.rows(),
              .n = s.dim,
@@ -115,8 +130,8 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
     const auto [q, k, v, out, statistics] = saved;
     float* p = work.p.data();
     float* ds = work.ds.data();
-    transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data());
-    transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data());
+    transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
+    transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data(), s.tokens);
     // From the last tile, which sees every key, so that dk and dv are first replaced, then added
     // to.
     for (std::int64_t begin = (s.tokens - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
@@ -134,20 +149,13 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
              .c = ds,
              .ldc = tile.keys});
       for (std::int64_t i = tile.begin; i < tile.end; ++i) {
-        float* __restrict row = p + (i - tile.begin) * tile.keys;
-        float* __restrict drow = ds + (i - tile.begin) * tile.keys;
-        const std::int64_t n = s.causal ? i + 1 : s.tokens;
+        float* row = p + (i - tile.begin) * tile.keys;
+        mask_row(row, i, tile.keys, s);
         const float* g = dout.head(b, h) + i * dout.token_stride;
         const float* y = out.head(b, h) + i * out.token_stride;
         const float mean = row_sum_of(s.dim, [g, y](std::int64_t d) { return g[d] * y[d]; });
-        const auto [largest, inverse] = statistics[static_cast<std::size_t>(first + i)];
-        for (std::int64_t j = 0; j < n; ++j) {
-          const float value = vec::exp(row[j] * scale - largest) * inverse;
-          row[j] = value;
-          drow[j] = value * (drow[j] - mean) * scale;
-        }
-        std::fill(row + n, row + tile.keys, 0.0F);
-        std::fill(drow + n, drow + tile.keys, 0.0F);
+        softmax_row_backward(row, ds + (i - tile.begin) * tile.keys, tile.keys, scale,
+                             statistics[static_cast<std::size_t>(first + i)], mean);
       }
       sgemm({.trans_a = Transpose::yes,
              .m = tile.keys,

@@ -17,8 +17,9 @@
 // transpose
 //    of a large weight copies the batch, and reads the weight once, as it lies.
 //
-// Every element of C is one chain of fused multiply-adds over ascending k, begun at 0 or at what C
-// held: the same bits for every shape, blocking, orientation, vector width and number of threads.
+// Every element of C is one chain of fused multiply-adds over ascending k, begun at 0, at what C
+// held or at a bias: the same bits for every shape, blocking, orientation, vector width and number
+// of threads.
 //
 // Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
 #include "kernels/cpu/gemm.hpp"
@@ -32,6 +33,7 @@
 #include <new>
 #include <utility>
 
+#include "kernels/cpu/fast/transpose.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/parallel.hpp"
 
@@ -70,7 +72,8 @@ struct Tile {
   std::int64_t depth;
   float* c;
   std::int64_t c_row;
-  bool add;  // start from what c holds
+  const float* start;  // what the sums begin with, like c; null: zeros
+  std::int64_t start_row;
 };
 
 template <int R, int V>
@@ -79,7 +82,8 @@ void run_tile(const Tile& t) {
   for (int r = 0; r < R; ++r)  // the next tile's C, which is usually the one below
     for (int v = 0; v < V; ++v) __builtin_prefetch(t.c + (R + r) * t.c_row + v * kLanes, 1);
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) sum[r][v] = t.add ? load(t.c + r * t.c_row + v * kLanes) : Vec{};
+    for (int v = 0; v < V; ++v)
+      sum[r][v] = t.start != nullptr ? load(t.start + r * t.start_row + v * kLanes) : Vec{};
   const float* a = t.a;
   const float* b = t.b;
   const std::int64_t a_row = t.a_row, a_step = t.a_step, b_step = t.b_step;
@@ -132,16 +136,9 @@ void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
     }
     return;
   }
-  constexpr std::int64_t kSquare = 16;  // reads and writes both stay within 16 cache lines
-  for (std::int64_t first = 0; first < k.size; first += kSquare) {
-    const std::int64_t last = std::min(k.size, first + kSquare);
-    for (std::int64_t c = 0; c < j.size; ++c) {
-      const float* from = b.data + k.begin * b.row_stride + (j.begin + c) * b.col_stride;
-      for (std::int64_t r = first; r < last; ++r) out[r * padded + c] = from[r * b.row_stride];
-    }
-    for (std::int64_t r = first; r < last; ++r)
-      std::fill(out + r * padded + j.size, out + (r + 1) * padded, 0.0F);
-  }
+  transpose(&b(k.begin, j.begin), b.col_stride, j.size, k.size, out, padded);
+  for (std::int64_t r = 0; r < k.size; ++r)
+    std::fill(out + r * padded + j.size, out + (r + 1) * padded, 0.0F);
 }
 
 // Floats of a packed tile: one cache line more than it needs, else tiles whose size is a multiple
@@ -189,32 +186,33 @@ class Scratch {
   std::int64_t size_ = 0;
 };
 
-// Copies between C and a tile that is computed aside: a partial vector, or a transposed C.
-enum class Way : std::uint8_t { in, out };
-void copy_tile(Way way, float* tile, std::int64_t tile_row, Matrix<float> c) {
-  const auto copy = [=](std::int64_t r, std::int64_t j) {
-    float& there = tile[r * tile_row + j];
-    way == Way::in ? there = c(r, j) : c(r, j) = there;
-  };
-  if (c.row_stride == 1)  // transposed: neighbours in memory are neighbours in r
-    for (std::int64_t j = 0; j < c.cols; ++j)
-      for (std::int64_t r = 0; r < c.rows; ++r) copy(r, j);
+// A tile that is computed aside, for a partial vector or a transposed C: into it, and out of it.
+void copy_in(Matrix<const float> from, float* tile, std::int64_t tile_row) {
+  for (std::int64_t r = 0; r < from.rows; ++r)
+    for (std::int64_t j = 0; j < from.cols; ++j) tile[r * tile_row + j] = from(r, j);
+}
+void copy_out(const float* tile, std::int64_t tile_row, Matrix<float> to) {
+  if (to.row_stride == 1)  // transposed: neighbours in memory are neighbours in r
+    for (std::int64_t j = 0; j < to.cols; ++j)
+      for (std::int64_t r = 0; r < to.rows; ++r) to(r, j) = tile[r * tile_row + j];
   else
-    for (std::int64_t r = 0; r < c.rows; ++r)
-      for (std::int64_t j = 0; j < c.cols; ++j) copy(r, j);
+    for (std::int64_t r = 0; r < to.rows; ++r)
+      for (std::int64_t j = 0; j < to.cols; ++j) to(r, j) = tile[r * tile_row + j];
 }
 
-Matrix<float> part(Matrix<float> c, Range i, Range j) {
+template <class T>
+Matrix<T> part(Matrix<T> c, Range i, Range j) {
   return {&c(i.begin, j.begin), i.size, j.size, c.row_stride, c.col_stride};
 }
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; }
 
-// One product on one thread.
+// One product on one thread. start: what C begins with, of its shape and with any strides (C
+// itself, or a bias that is the same in every row); no data: zeros.
 class Product {
  public:
-  Product(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, bool add)
-      : a_(a), b_(b), c_(c), add_(add) {}
+  Product(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Matrix<const float> start)
+      : a_(a), b_(b), c_(c), start_(start) {}
 
   void run() {
     // A transposed C is copied in and out with every pass over k: as few as possible then.
@@ -280,7 +278,7 @@ class Product {
     std::array<float, static_cast<std::size_t>(kTallRows * kWidth)> aside;
     const std::int64_t vectors = round_up(j.size, kLanes) / kLanes;
     const std::int64_t tile_rows = rows_of_tile(vectors);
-    const bool add = add_ || k.begin > 0;
+    const Matrix<const float> begin = k.begin > 0 ? Matrix<const float>(c_) : start_;
     const bool direct = c_.col_stride == 1 && j.size == vectors * kLanes;
     for (std::int64_t r = 0; r < i.size; r += tile_rows) {
       const Range tile_range{i.begin + r, std::min(tile_rows, i.size - r)};
@@ -293,7 +291,8 @@ class Product {
                 k.size,
                 c.data,
                 c.row_stride,
-                add};
+                nullptr,
+                0};
       if (rows != nullptr) {
         tile.a = rows + r / tile_rows * tile_space(tile_rows, k.size);
         tile.a_row = 1;
@@ -302,20 +301,26 @@ class Product {
       if (!direct) {
         tile.c = aside.data();
         tile.c_row = vectors * kLanes;
-        if (add) copy_tile(Way::in, tile.c, tile.c_row, c);
+      }
+      if (begin.data != nullptr) {
+        const Matrix<const float> from = part(begin, tile_range, j);
+        const bool in_place = direct && from.col_stride == 1;
+        tile.start = in_place ? from.data : aside.data();
+        tile.start_row = in_place ? from.row_stride : vectors * kLanes;
+        if (!in_place) copy_in(from, aside.data(), tile.start_row);
       }
       tile_fn(tile_range.size, vectors)(tile);
-      if (!direct) copy_tile(Way::out, tile.c, tile.c_row, c);
+      if (!direct) copy_out(tile.c, tile.c_row, c);
     }
   }
 
   Matrix<const float> a_, b_;
   Matrix<float> c_;
-  bool add_;
+  Matrix<const float> start_;
 };
 
-void run(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, bool add) {
-  Product plain(a, b, c, add), turned(b.t(), a.t(), c.t(), add);
+void run(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Matrix<const float> start) {
+  Product plain(a, b, c, start), turned(b.t(), a.t(), c.t(), start.t());
   (plain.price() <= turned.price() ? plain : turned).run();
 }
 
@@ -333,13 +338,16 @@ void gemm(const Gemm& g) {
   const Matrix<const float> a = matrix(g.a, g.m, g.k, g.lda, g.trans_a);
   const Matrix<const float> b = matrix(g.b, g.k, g.n, g.ldb, g.trans_b);
   const Matrix<float> c{g.c, g.m, g.n, g.ldc, 1};
+  Matrix<const float> start{nullptr, g.m, g.n, 0, 1};
+  if (g.bias != nullptr) start.data = g.bias;  // the same row everywhere
+  if (g.beta != 0) start = c;
   if (g.k == 0) {
-    if (g.beta == 0)
-      for (std::int64_t i = 0; i < g.m; ++i) std::fill_n(&c(i, 0), g.n, 0.0F);
+    for (std::int64_t i = 0; i < g.m; ++i)
+      for (std::int64_t j = 0; j < g.n; ++j) c(i, j) = start.data != nullptr ? start(i, j) : 0.0F;
     return;
   }
   // Threads split the longer side of C.
-  const bool add = g.beta != 0, by_rows = g.m >= g.n;
+  const bool by_rows = g.m >= g.n;
   const std::int64_t side = by_rows ? g.m : g.n, other = by_rows ? g.n : g.m;
   const auto grain =
       static_cast<std::int64_t>(kThreadWork / static_cast<double>(other * g.k)) + kWidth;
@@ -347,7 +355,8 @@ void gemm(const Gemm& g) {
     const Range all_rows{0, g.m}, all_cols{0, g.n}, mine{begin, end - begin};
     const auto rows = by_rows ? mine : all_rows, cols = by_rows ? all_cols : mine;
     run({&a(rows.begin, 0), rows.size, g.k, a.row_stride, a.col_stride},
-        {&b(0, cols.begin), g.k, cols.size, b.row_stride, b.col_stride}, part(c, rows, cols), add);
+        {&b(0, cols.begin), g.k, cols.size, b.row_stride, b.col_stride}, part(c, rows, cols),
+        start.data != nullptr ? part(start, rows, cols) : start);
   });
 }
 

@@ -69,14 +69,24 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store
     }
 }
 
-// The bias goes into y first and the product is added to it: that takes the place of the pass in
-// which y would be cleared.
 void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
             Matrix<float> y) {
-  if (!bias.empty())
-    for (std::int64_t i = 0; i < y.rows; ++i)
-      std::copy(bias.begin(), bias.end(), y.data + i * y.row_stride);
-  fast::matmul(x, w.t(), y, bias.empty() ? Store::replace : Store::add);
+  if (y.rows == 0 || y.cols == 0) return;
+  std::vector<float> packed_x, packed_w;
+  const Operand left = operand(x, packed_x);
+  const Operand right = operand(w.t(), packed_w);
+  sgemm({.trans_a = left.trans,
+         .trans_b = right.trans,
+         .m = y.rows,
+         .n = y.cols,
+         .k = x.cols,
+         .a = left.data,
+         .lda = left.leading,
+         .b = right.data,
+         .ldb = right.leading,
+         .bias = bias.empty() ? nullptr : bias.data(),
+         .c = y.data,
+         .ldc = y.row_stride});
 }
 
 // Strips of columns that stay in registers, blocks of rows whose sums are then added up: one pass

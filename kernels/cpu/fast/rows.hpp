@@ -25,13 +25,10 @@ template <class Term>
   return lane[0];
 }
 
-// The largest element; NaN if the row holds one. n is at least 1.
+// The largest element of a row that holds no NaN; n is at least 1. With a NaN the result is any
+// element: what softmax makes of it is NaN all the same, through the sum.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
-  // A comparison is false for NaN: the new value is kept unless the old one is at least as large,
-  // and a NaN that is already there is never replaced.
-  const auto larger = [](float old, float value) {
-    return old >= value || old != old ? old : value;
-  };
+  const auto larger = [](float old, float value) { return value > old ? value : old; };
   RowLanes lane;
   lane.fill(x[0]);
   std::int64_t j = 0;
