@@ -2,6 +2,7 @@
 #include "kernels/pool.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels/mode.hpp"
 
@@ -43,7 +44,7 @@ void oracle_max(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
     for (std::int64_t r = win.top; r < win.bottom; ++r)
       for (std::int64_t c = win.left; c < win.right; ++c) {
         const T v = plane[r * s.w + c];
-        if (v > plane[best] || v != v) best = r * s.w + c;
+        if (v > plane[best] || std::isnan(v)) best = r * s.w + c;
       }
     y[k] = plane[best];
     index[k] = static_cast<std::int32_t>(best);

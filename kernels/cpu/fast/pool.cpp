@@ -9,6 +9,7 @@
 #include "kernels/pool.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -42,7 +43,7 @@ void max_row(T* __restrict best, std::int32_t* __restrict where, const T* __rest
              std::int64_t n, std::int64_t stride, std::int32_t position) {
   for (std::int64_t j = 0; j < n; ++j) {
     const T v = x[j * stride];
-    const bool better = v > best[j] || v != v || where[j] < 0;  // where < 0: the first tap
+    const bool better = v > best[j] || std::isnan(v) || where[j] < 0;  // where < 0: the first tap
     best[j] = better ? v : best[j];
     where[j] = better ? position + static_cast<std::int32_t>(j * stride) : where[j];
   }
