@@ -23,9 +23,9 @@ using nlohmann::json;
 namespace {
 
 // Sizes between the powers of two; bytes.
-constexpr std::size_t kSizes[] = {
-    1536,        6 * 1024,        24 * 1024,        96 * 1024,        384 * 1024,
-    1536 * 1024, 6 * 1024 * 1024, 24 * 1024 * 1024, 96 * 1024 * 1024, 192 * 1024 * 1024};
+constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
+constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
+                                  768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
 constexpr std::size_t kTinySize = 64;
 
 std::string cpu_model() {
@@ -172,7 +172,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   for (const std::size_t size : kSizes) {
     const auto bytes = static_cast<double>(size);
     if (bytes * 2 * world > 0.5 * memory) break;
-    progress(fmt::format("all_reduce of {} KiB", size / 1024.0));
+    progress(fmt::format("all_reduce of {} bytes", size));
     const double seconds = time_all_reduce(size);
     const double reduce = seconds_a_byte_reduced(std::min<std::size_t>(size, 32 << 20));
     // seconds = overhead + steps alpha + share (2 beta + gamma), share = bytes (world - 1) / world

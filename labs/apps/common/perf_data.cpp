@@ -143,7 +143,8 @@ bool element_is(comm::ConstBuffer data, std::size_t i, double value, double tole
     // Zero may carry either sign: (-1) * 0 and 1 + (-1) do not in the same way. All else, bits.
     if (value == 0 && widen(got) == 0) return true;
     const T want = narrow<T>(value);
-    return std::memcmp(&got, &want, sizeof(T)) == 0;
+    const auto* a = reinterpret_cast<const std::byte*>(&got);
+    return std::equal(a, a + sizeof(T), reinterpret_cast<const std::byte*>(&want));
   });
 }
 

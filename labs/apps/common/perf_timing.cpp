@@ -12,7 +12,6 @@
 namespace ringsmith::apps {
 
 using comm::Buffer;
-using comm::ConstBuffer;
 
 namespace {
 
