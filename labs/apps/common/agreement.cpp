@@ -1,12 +1,18 @@
 #include "labs/apps/common/agreement.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <thread>
 #include <vector>
 
 namespace ringsmith::apps {
+
+namespace {
+constexpr std::chrono::seconds kLastWords{2};
+}
 
 void together(comm::ProcessGroup& group, const std::function<void()>& body) {
   std::exception_ptr mine;
@@ -34,6 +40,9 @@ int run_program(const char* name, const std::function<int()>& body) {
     try {
       return body();
     } catch (const QuietStop& e) {
+      // mpirun ends all ranks as soon as one has failed. Were that one of us, the rank that has
+      // something to say might be cut off before it has said it: let it be first.
+      std::this_thread::sleep_for(kLastWords);
       return static_cast<int>(e.exit_code());
     }
   });

@@ -9,7 +9,7 @@
 
 namespace ringsmith::apps {
 
-// "Another rank has said why": leaves the program with that rank's exit code, without a word.
+// "Another rank says why": leaves the program with that rank's exit code, without a word.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code) : Error("stopped by another rank"), code_(code) {}
