@@ -40,9 +40,9 @@ void for_each_run(const Conv2dShape& s, std::int64_t first, std::int64_t last, c
         const Range r = inside(s.w, s.out_w(), s.stride_w, shift);
         for (std::int64_t i = 0; i < s.out_h(); ++i) {
           const std::int64_t row = i * s.stride_h - s.pad_h + kh * s.dilation_h;
-          const bool outside = row < 0 || row >= s.h;
-          f((c * s.kh + kh) * s.kw + kw, i, outside ? Range{} : r,
-            (c * s.h + row) * s.w + r.begin * s.stride_w + shift);
+          const bool empty = row < 0 || row >= s.h || r.begin == r.end;
+          f((c * s.kh + kh) * s.kw + kw, i, empty ? Range{} : r,
+            empty ? 0 : (c * s.h + row) * s.w + r.begin * s.stride_w + shift);
         }
       }
 }
