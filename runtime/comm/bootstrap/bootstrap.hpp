@@ -22,6 +22,8 @@ class Bootstrap {
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
   // The group is broken: peers may be gone, so leaving must not wait for them.
   virtual void abandon() {}
+  // Does whoever started the ranks end all of them (SIGTERM) when one dies?
+  [[nodiscard]] virtual bool ends_survivors() const { return false; }
 };
 
 // Open MPI's, when mpirun started this process; else the process alone.

@@ -17,6 +17,7 @@ class MpiBootstrap : public Bootstrap {
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
   void abandon() override;
+  [[nodiscard]] bool ends_survivors() const override { return true; }
 
  private:
   int rank_ = 0;

@@ -84,6 +84,12 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     p.control = std::launder(reinterpret_cast<Control*>(p.segment->data()));
     peers_.push_back(std::move(p));
   }
+  if (!bootstrap_->ends_survivors()) return;
+  std::vector<LastWords::Peer> others;
+  for (int r = 0; r < world; ++r)
+    if (r != rank_)
+      others.push_back({r, peer(r).link.pid, peer(r).link.socket.get(), peer(r).control});
+  last_words_ = std::make_unique<LastWords>(rank_, std::move(others));
 }
 
 Host::~Host() {
@@ -228,6 +234,7 @@ void Host::fail(FailureKind kind, int culprit, const std::string& text) {
   const Where place = where(culprit);
   if (broken_.kind == FailureKind::none) {
     broken_ = {kind, culprit, text};
+    if (last_words_) last_words_->already_said();
     Failure& failure = mine().failure;
     const std::size_t length = std::min(text.size(), kFailureText - 1);
     for (std::size_t i = 0; i < length; ++i)

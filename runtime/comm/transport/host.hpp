@@ -15,6 +15,7 @@
 #include "runtime/comm/call.hpp"
 #include "runtime/comm/transport/arena.hpp"
 #include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/last_words.hpp"
 #include "runtime/comm/transport/mesh.hpp"
 
 namespace ringsmith::comm {
@@ -116,6 +117,7 @@ class Host {
   std::chrono::milliseconds timeout_;
   std::vector<Peer> peers_;
   std::shared_ptr<Arena> arena_;
+  std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
   Patience foreground_, background_;
   std::atomic<bool> holds_core_{true};
   Trouble broken_;  // the first failure of this group, on this rank

@@ -61,7 +61,7 @@ socklen_t make_address(const std::string& name, sockaddr_un& address) {
 std::string random_name() {
   std::random_device random;
   std::ostringstream name;
-  name << "ringsmith-" << std::hex << random() << random() << random();
+  name << "ringsmith-" << getpid() << '-' << std::hex << random() << random() << random();
   return name.str();
 }
 

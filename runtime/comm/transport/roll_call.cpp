@@ -1,5 +1,7 @@
 #include "runtime/comm/transport/roll_call.hpp"
 
+#include <thread>
+
 namespace ringsmith::comm {
 
 void RollCall::answer(const Call& call, std::uint64_t sequence, std::uint64_t input,
@@ -37,9 +39,17 @@ void RollCall::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// All ranks name the same two: the lowest rank that has answered, and the lowest that differs from
-// it.
+// All ranks name the same two: the lowest rank, and the lowest that differs from it. For that,
+// those that are still on their way get a moment to arrive.
 void RollCall::report_mismatch() {
+  constexpr std::chrono::milliseconds kMoment{100};
+  const auto until = std::chrono::steady_clock::now() + kMoment;
+  for (int r = 0; r < host_.size() && std::chrono::steady_clock::now() < until;) {
+    if (arrival(r).round.load() == round_)
+      ++r;
+    else
+      std::this_thread::yield();
+  }
   std::string first_text;
   int first = -1;
   for (int r = 0; r < host_.size(); ++r) {

@@ -1,0 +1,38 @@
+// What a rank says when its launcher ends it before it could notice the trouble itself.
+//
+// mpirun answers the death of one rank by ending all others with SIGTERM, often within a
+// millisecond. The handler then looks for the reason (a peer's report of a failure, or a socket
+// that has closed) and prints it as one line, as the group would have done a moment later. If
+// there is no reason, SIGTERM does what it always does. Nothing is installed over a handler of the
+// program's own.
+#pragma once
+
+#include <sys/types.h>
+#include <vector>
+
+#include "runtime/comm/transport/control.hpp"
+
+namespace ringsmith::comm {
+
+class LastWords {
+ public:
+  struct Peer {
+    int rank = 0;
+    pid_t pid = 0;
+    int socket = -1;
+    const Control* control = nullptr;
+  };
+  LastWords(int rank, std::vector<Peer> peers);
+  LastWords(const LastWords&) = delete;
+  LastWords& operator=(const LastWords&) = delete;
+  ~LastWords();
+  // The rank has found the trouble and is about to report it: leave it the time to do so.
+  static void already_said();
+
+ private:
+  int rank_;
+  std::vector<Peer> peers_;
+  friend void look_around(int signal);
+};
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,147 @@
+// Plans and mappings: what merging must keep, and what the direct engine must refuse.
+#include <numeric>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/executor/mapped.hpp"
+#include "runtime/comm/schedule/select.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+
+namespace {
+
+std::size_t messages(const std::vector<Plan>& plans) {
+  std::size_t n = 0;
+  for (const Plan& plan : plans)
+    for (const Move& move : plan) n += move.sends.size();
+  return n;
+}
+
+// The chunks that a plan sends to a peer, or takes from it, in order.
+std::vector<int> chunks_of(const Plan& plan, int peer, bool sends) {
+  std::vector<int> chunks;
+  for (const Move& move : plan) {
+    if (sends) {
+      for (const int to : move.sends)
+        if (to == peer) chunks.push_back(move.chunk);
+      continue;
+    }
+    for (const Source& s : move.sources)
+      if (s.kind == Source::Kind::message && s.peer == peer) chunks.push_back(move.chunk);
+  }
+  return chunks;
+}
+
+std::vector<int> chunks_of(const std::vector<Step>& steps, int peer, bool sends) {
+  std::vector<int> chunks;
+  for (const Step& step : steps) {
+    if (sends && step.send_peer == peer) chunks.push_back(step.send_chunk);
+    if (!sends && step.recv_peer == peer) chunks.push_back(step.recv_chunk);
+  }
+  return chunks;
+}
+
+}  // namespace
+
+TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored in between",
+          "[plan]") {
+  const auto schedule = make_schedule(Collective::all_reduce, "two_shot", 3, 30);
+  const Plan plan = make_plans(schedule)[0];
+  std::size_t sums = 0;
+  for (const Move& move : plan)
+    if (move.sources.size() > 1) {
+      ++sums;
+      CHECK(move.sources.size() == 3);
+      CHECK(move.sources[0].kind == Source::Kind::input);
+      CHECK(move.sources[1].peer == 1);
+      CHECK(move.sources[2].peer == 2);
+      CHECK(move.sends.size() == 2);
+      CHECK(move.keep);
+    }
+  CHECK(sums == 1);
+  // Mapped: one pass that reads all ranks and stores to all ranks.
+  const auto mappings = make_mappings(schedule, make_plans(schedule), true);
+  REQUIRE(mappings.has_value());
+  std::size_t passes = 0;
+  for (const MappedMove& move : (*mappings)[0].moves)
+    if (!move.destinations.empty()) {
+      ++passes;
+      CHECK(move.sources.size() == 3);
+      CHECK(move.destinations.size() == 3);
+      CHECK(move.after.empty());
+    }
+  CHECK(passes == 1);
+  CHECK((*mappings)[0].finally.size() == 2);
+}
+
+TEST_CASE("a ring stores only its own chunk in the reduce-scatter phase", "[plan]") {
+  const auto schedule = make_schedule(Collective::reduce_scatter, "ring", 5, 50);
+  const auto plans = make_plans(schedule);
+  for (const Plan& plan : plans) {
+    std::size_t kept = 0;
+    for (const Move& move : plan) kept += move.keep ? 1 : 0;
+    CHECK(kept == 1);
+  }
+}
+
+TEST_CASE("plans move as many messages as their schedules, zero-length chunks excepted", "[plan]") {
+  for (const Collective collective : all_collectives())
+    for (const std::string& algorithm : algorithms_of(collective))
+      for (int world = 1; world <= 8; ++world)
+        for (const std::size_t n : {0, 1, 2, 7, 16}) {
+          const std::size_t count =
+              collective == Collective::all_to_all ? n * static_cast<std::size_t>(world) : n;
+          const auto schedule = make_schedule(collective, algorithm, world, count, 4, world - 1);
+          std::size_t sends = 0;
+          for (const auto& steps : schedule.steps)
+            for (const Step& step : steps)
+              sends += step.sends() &&
+                               schedule.chunks[static_cast<std::size_t>(step.send_chunk)].count > 0
+                           ? 1
+                           : 0;
+          INFO(algorithm << " world " << world << " count " << count);
+          const auto plans = make_plans(schedule);
+          CHECK(messages(plans) == sends);
+        }
+}
+
+TEST_CASE("merging keeps the order of messages between any two ranks", "[plan]") {
+  for (const Collective collective : all_collectives())
+    for (const std::string& algorithm : algorithms_of(collective)) {
+      const auto schedule = make_schedule(collective, algorithm, 5, 100, 4, 2);
+      const auto plans = make_plans(schedule);
+      for (std::size_t rank = 0; rank < 5; ++rank)
+        for (int peer = 0; peer < 5; ++peer)
+          for (const bool sends : {false, true}) {
+            if (peer == static_cast<int>(rank)) continue;
+            INFO(algorithm << " rank " << rank << " peer " << peer);
+            CHECK(chunks_of(plans[rank], peer, sends) ==
+                  chunks_of(schedule.steps[rank], peer, sends));
+          }
+    }
+}
+
+TEST_CASE("an exchange in place has no mapping: each would overwrite what the other reads",
+          "[plan]") {
+  const auto schedule = make_schedule(Collective::all_to_all, "direct", 2, 10);
+  CHECK(!make_mappings(schedule, make_plans(schedule), true).has_value());
+  CHECK(make_mappings(schedule, make_plans(schedule), false).has_value());
+}
+
+TEST_CASE("every all_reduce that ships can run directly between ranks, in place and not",
+          "[plan]") {
+  for (const std::string algorithm : {"ring", "gloo_ring", "two_shot", "tree"})
+    for (int world = 1; world <= 8; ++world)
+      for (const bool in_place : {false, true}) {
+        INFO(algorithm << " world " << world);
+        const auto schedule = make_schedule(Collective::all_reduce, algorithm, world, 100);
+        CHECK(make_mappings(schedule, make_plans(schedule), in_place).has_value());
+      }
+}
+
+TEST_CASE("a schedule whose messages do not pair up is refused by name", "[plan]") {
+  auto schedule = make_schedule(Collective::all_reduce, "ring", 3, 30);
+  schedule.steps[1].pop_back();
+  CHECK_THROWS_WITH(make_plans(schedule), ContainsSubstring("ring: rank"));
+}

@@ -1,0 +1,39 @@
+// Ranks as threads of the test: the whole runtime under one debugger, and under ThreadSanitizer.
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/bootstrap/threads.hpp"
+
+namespace ringsmith::test {
+
+// Runs body on every rank; rethrows the first error. Catch2's assertions are not thread-safe:
+// bodies return what is to be checked, one value per rank.
+template <class Result>
+std::vector<Result> run_threads(int world, const std::function<Result(comm::ProcessGroup&)>& body,
+                                comm::GroupOptions options = {}) {
+  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
+  std::vector<Result> results(static_cast<std::size_t>(world));
+  std::vector<std::exception_ptr> errors(results.size());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto r = static_cast<std::size_t>(rank);
+      try {
+        const auto group = comm::init_process_group(
+            std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), options);
+        results[r] = body(*group);
+      } catch (...) {
+        errors[r] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads) thread.join();
+  for (const auto& error : errors)
+    if (error) std::rethrow_exception(error);
+  return results;
+}
+
+}  // namespace ringsmith::test

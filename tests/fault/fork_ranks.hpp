@@ -1,0 +1,25 @@
+// Ranks as processes of a test, without a launcher: fork, a bootstrap over socket pairs, and what
+// became of each rank. Nothing else ends the survivors of a killed rank, so they can be watched.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith::test {
+
+struct Outcome {
+  bool killed = false;  // by a signal
+  std::string error;    // "PeerLost: text", or empty if the body returned
+  int peer = -1;        // Where::peer of the error
+  double seconds = 0;   // from the start to the end of the process
+  pid_t pid = 0;
+};
+
+// Runs body on every rank; waits for all of them, at most 20 s (then kills, and says so in error).
+std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
+                               const std::function<void(comm::ProcessGroup&)>& body);
+
+}  // namespace ringsmith::test
