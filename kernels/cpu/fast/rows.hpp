@@ -9,7 +9,7 @@
 namespace ringsmith::kernels::cpu {
 namespace {
 
-constexpr std::size_t kRowLanes = 16;
+inline constexpr std::size_t kRowLanes = 16;
 using RowLanes = std::array<float, kRowLanes>;
 
 // Sum of term(0) .. term(n - 1).

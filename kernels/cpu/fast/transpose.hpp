@@ -36,8 +36,8 @@ typedef float Quad __attribute__((vector_size(16)));
 }
 
 // x is (rows, cols), out (cols, rows), rows of both contiguous; strides from row to row.
-[[maybe_unused]] void transpose(const float* x, std::int64_t x_stride, std::int64_t rows,
-                                std::int64_t cols, float* out, std::int64_t out_stride) {
+[[maybe_unused]] inline void transpose(const float* x, std::int64_t x_stride, std::int64_t rows,
+                                       std::int64_t cols, float* out, std::int64_t out_stride) {
   constexpr std::int64_t kBand = 16;  // rows of x: a cache line of out
   const std::int64_t whole = cols / 4 * 4;
   for (std::int64_t band = 0; band < rows; band += kBand) {

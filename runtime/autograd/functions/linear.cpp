@@ -84,7 +84,7 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
 // operand. Without any, a plain batched product; with one matrix b for all of a, a single one.
 Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
-    const Tensor c = Tensor::empty(sizes, {a.dtype()});
+    Tensor c = Tensor::empty(sizes, {a.dtype()});
     multiply(flat_rows(a), b, flat_rows(c), false);
     return c;
   }
@@ -92,7 +92,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   Shape full = batch;
   full.insert(full.end(), sizes.end() - 2, sizes.end());
   const bool broadcast = full != sizes;
-  const Tensor c = broadcast ? zeros(sizes, {a.dtype()}) : Tensor::empty(sizes, {a.dtype()});
+  Tensor c = broadcast ? zeros(sizes, {a.dtype()}) : Tensor::empty(sizes, {a.dtype()});
   multiply(with_batch(a, batch), with_batch(b, batch), c.expand(full), broadcast);
   return c;
 }
