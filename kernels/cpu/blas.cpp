@@ -62,7 +62,7 @@ class OpenBlas {
     if (handle_ == nullptr)
       throw Error(
           "OpenBLAS (libopenblas.so.0) was not found: install it (Debian, Ubuntu: apt install "
-          "libopenblas0), or leave --products openblas away");
+          "libopenblas0), or use ringsmith's own products (--products own)");
     sgemm = symbol<SgemmFn>("cblas_sgemm");
     set_num_threads_ = symbol<void(int)>("openblas_set_num_threads");
     describe();

@@ -230,7 +230,15 @@ int run(int argc, char** argv) {
       "options.");
   if (!apps::parse_command_line(app, argc, argv)) return 0;
   kernels::set_threads(threads);
-  fmt::print("{}\n{} thread{}, medians\n\n", blas_description(), threads, threads == 1 ? "" : "s");
+  bool openblas = true;
+  std::string peer;
+  try {
+    peer = blas_description();
+  } catch (const Error& missing) {  // a peer only: the table is worth printing without it
+    openblas = false;
+    peer = std::string("no OpenBLAS column: ") + missing.what();
+  }
+  fmt::print("{}\n{} thread{}, medians\n\n", peer, threads, threads == 1 ? "" : "s");
 
   using Align = Table::Align;
   Table table({{"family", Align::left},
@@ -256,7 +264,8 @@ int run(int argc, char** argv) {
       return fmt::format("{:.1f}", c.work / seconds * 1e-9);
     };
     std::string blas, slow, ratio;
-    if (c.flops) blas = rate(measure(kernels::Mode::fast, kernels::Products::openblas, budget));
+    if (c.flops && openblas)
+      blas = rate(measure(kernels::Mode::fast, kernels::Products::openblas, budget));
     if (oracle) {
       const double seconds = measure(kernels::Mode::oracle, kernels::Products::own, budget / 4);
       slow = fmt::format("{:.1f}", seconds * 1e6);

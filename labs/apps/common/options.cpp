@@ -61,6 +61,10 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
       ->check(CLI::IsMember({"fast", "oracle"}))
       ->group("Machine");
+  app.add_option("--products", o.products,
+                 "matrix products of the fast kernels: ringsmith's own, or OpenBLAS's")
+      ->check(CLI::IsMember({"own", "openblas"}))
+      ->group("Machine");
 
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(CLI::PositiveNumber)
@@ -104,6 +108,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
 
 std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   kernels::set_mode(kernels::parse_mode(o.kernels));
+  kernels::set_products(kernels::parse_products(o.products));
   kernels::set_threads(o.threads);
   comm::GroupOptions options;
   options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));

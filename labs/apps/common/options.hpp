@@ -24,6 +24,7 @@ struct TrainOptions {
   std::uint64_t seed = 0;
   int threads = 1;
   std::string kernels = "fast";
+  std::string products = "own";
   double bucket_cap_mb = 25;
   std::string algorithm = "automatic";
   double timeout = 30;  // seconds
