@@ -73,7 +73,7 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   recipe.fetch = [&](std::int64_t step) {
     batch = &data[static_cast<std::size_t>(step % kBatches)];
   };
-  recipe.zero_grad = [&] { optimizer.zero_grad(/*set_to_none=*/false); };
+  recipe.zero_grad = [&] { optimizer.zero_grad(); };
   recipe.forward = [&] {
     return next_byte_loss(ddp ? ddp->forward(batch->inputs) : model.forward(batch->inputs),
                           batch->targets);
@@ -185,7 +185,7 @@ int train_gpt(int argc, char** argv) {
   Batch current;
   recipe.fetch = [&] { current = batches->next(); };
   recipe.forward = [&] {
-    optimizer.zero_grad(/*set_to_none=*/false);
+    optimizer.zero_grad();
     return next_byte_loss(ddp.forward(current.inputs), current.targets);
   };
   recipe.update = [&](std::int64_t step) {

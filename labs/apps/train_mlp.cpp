@@ -137,7 +137,7 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   recipe.fetch = [&](std::int64_t step) {
     batch = &data[static_cast<std::size_t>(step % kBatches)];
   };
-  recipe.zero_grad = [&] { optimizer.zero_grad(/*set_to_none=*/false); };
+  recipe.zero_grad = [&] { optimizer.zero_grad(); };
   recipe.forward = [&] {
     return cross_entropy(ddp ? ddp->forward(batch->inputs) : model.forward(batch->inputs),
                          batch->targets);
@@ -219,7 +219,7 @@ int train_mlp(int argc, char** argv) {
   Batch current;
   recipe.fetch = [&] { current = batches->next(); };
   recipe.forward = [&] {
-    optimizer.zero_grad(/*set_to_none=*/false);
+    optimizer.zero_grad();
     return cross_entropy(ddp.forward(current.inputs), current.targets);
   };
   recipe.update = [&](std::int64_t step) {
