@@ -1,7 +1,7 @@
 // The simulator against the textbook formulas, and its fast path against its general one.
 #include "runtime/comm/schedule/simulator.hpp"
 
-#include <chrono>
+#include <ctime>
 #include <random>
 
 #include "runtime/base/error.hpp"
@@ -127,14 +127,14 @@ TEST_CASE("a rate is its points, straight between them, flat beyond", "[cost]") 
 }
 
 TEST_CASE("16,384 ranks of a ring are simulated in seconds", "[simulator][large]") {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();  // processor time: others may use the machine
   const int world = kWorld;
   const std::size_t count = static_cast<std::size_t>(world) * 1024;
   const auto result = simulate_ring_all_reduce(world, count, 4, Network::uniform(kLink, kGamma));
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  const double took = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   CHECK(result.seconds ==
         Approx(ring_all_reduce_time(world, static_cast<double>(count) * 4, kLink, kGamma))
             .epsilon(1e-9));
   CHECK(result.messages == std::uint64_t{kWorld} * (2 * kWorld - 2));
-  CHECK(took.count() < 10);
+  CHECK(took < 10);
 }

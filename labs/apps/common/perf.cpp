@@ -209,14 +209,14 @@ comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessG
   PerfOptions quick = o;
   quick.check = 0;
   quick.iterations = 5;
-  quick.warmup = 2;
-  quick.min_ms = 150;
+  quick.warmup = 1;
+  quick.min_ms = 50;
   std::unique_ptr<PerfMemory> memory;
   std::size_t capacity = 0;
   const auto time_all_reduce = [&](std::size_t bytes) {
     if (bytes > capacity) {
       memory.reset();
-      capacity = std::min(kLargest, bytes * 4);
+      capacity = std::min(kLargest, bytes * 16);
       memory = std::make_unique<PerfMemory>(group, o.own_memory, capacity, false);
     }
     const Shape shape{bytes / sizeof(float), DType::f32, comm::ReduceOp::sum, 0};
