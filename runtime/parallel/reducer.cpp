@@ -128,7 +128,8 @@ void Reducer::launch_ready_buckets() {
     const BucketLayout& bucket = plan_.buckets[next_];
     const comm::Buffer data(arena_->data() + bucket.start.value, bucket.count, bucket.dtype);
     statistics_.buckets[next_].launched = clock_.seconds();
-    works_.push_back(group_->all_reduce_async(data, data, options_.op));
+    // Alone, average and sum are what lies there already.
+    if (group_->size() > 1) works_.push_back(group_->all_reduce_async(data, data, options_.op));
     ++next_;
   }
 }

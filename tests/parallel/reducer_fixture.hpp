@@ -19,7 +19,7 @@ namespace ringsmith::test {
 // 10 * (its index + 1), and gradients arrive in the order of ids: that of the inputs of one node.
 struct ReducerFixture {
   explicit ReducerFixture(int parameters = 3, ReducerOptions options = small_buckets(),
-                          int world = 1, int rank = 0)
+                          int world = 2, int rank = 0)
       : group(std::make_shared<FakeGroup>(world, rank)) {
     std::vector<std::string> names;
     for (int p = 0; p < parameters; ++p) {

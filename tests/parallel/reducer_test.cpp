@@ -113,3 +113,11 @@ TEST_CASE("gradients outlive the reducer, and its hooks do not") {
   f.use({1}).backward();
   CHECK(f.grad(1) == 20.0F);
 }
+
+TEST_CASE("a rank that is alone reduces nothing, and still notices a missing gradient") {
+  Fixture f(3, Fixture::small_buckets(), 1);
+  f.step({2, 1, 0});
+  CHECK(f.grad(2) == 30.0F);
+  CHECK(std::count(f.group->log.begin(), f.group->log.end(), "wait") == 0);
+  CHECK_THROWS_WITH(f.step({1}), ContainsSubstring("'p0' (on rank 0)"));
+}
