@@ -1,25 +1,16 @@
 // A matrix product in three ideas, about as fast as OpenBLAS on one core (kernel_bench --family
 // matmul shows both).
 //
-// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: one step loads 4
-//    vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds. Each vector that is loaded
-//    is used 6 times, each number 64 times, so that the arithmetic sets the pace, not the loads.
-//
-//          B panel  [ b0 | b1 | b2 | b3 ]   row k
-//      A  a0 ->     [ c00  c01  c02  c03 ]
-//    col  a1 ->     [ c10  c11  c12  c13 ]   c_ij += a_i * b_j,  k = 0, 1, 2, ...
-//     k   ..        [ ..                 ]
-//
+// 1. Registers. A tile of C, 6 rows by 4 vectors, stays in registers while k runs: gemm_tile.hpp.
 // 2. Caches. B is copied into panels as wide as the tile, in the order in which the tile reads them
 //    and kDepth rows at a time, so that a panel fits L1. A is read where it lies, or copied
 //    likewise if it lies the other way round.
-// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: a small batch times the
-// transpose
-//    of a large weight copies the batch, and reads the weight once, as it lies.
+// 3. Orientation. C = A B or C^T = B^T A^T, whichever copies less: a small batch times a large
+//    transposed weight copies the batch, and reads the weight once, as it lies.
 //
 // Every element of C is one chain of fused multiply-adds over ascending k, begun at 0, at what C
-// held or at a bias: the same bits for every shape, blocking, orientation, vector width and number
-// of threads.
+// held or at a bias: the same bits for every shape, blocking, orientation, number of threads and
+// vector width, on any processor that has the instruction.
 //
 // Paper: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
 #include "kernels/cpu/gemm.hpp"
@@ -33,6 +24,7 @@
 #include <new>
 #include <utility>
 
+#include "kernels/cpu/fast/gemm_tile.hpp"
 #include "kernels/cpu/fast/transpose.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/parallel.hpp"
@@ -41,84 +33,8 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 accumulators of 32 registers
-#elif defined(__AVX__)
-constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 accumulators of 16 registers
-#else
-constexpr std::int64_t kLanes = 4, kVectors = 2;
-#endif
-constexpr std::int64_t kRows = 6, kWidth = kLanes * kVectors;
-constexpr std::int64_t kTallRows = 12;    // of narrow tiles, to have as many accumulators
 constexpr std::int64_t kDepth = 128;      // a panel of kDepth x kWidth floats is 32 KiB
 constexpr std::int64_t kBlock = 1 << 16;  // floats of A or B that are worked on at a time: 256 KiB
-
-// One register of floats.
-typedef float Vec __attribute__((vector_size(kLanes * 4)));
-// From and to any address; the compiler turns each into one instruction.
-[[gnu::always_inline]] inline Vec load(const float* from) {
-  Vec v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-[[gnu::always_inline]] inline void store(float* to, const Vec& v) { std::memcpy(to, &v, sizeof v); }
-
-// What a tile reads and writes. A: element (r, k) at a[r * a_row + k * a_step].
-struct Tile {
-  const float* a;
-  std::int64_t a_row, a_step;
-  const float* b;
-  std::int64_t b_step;  // from row k to row k + 1
-  std::int64_t depth;
-  float* c;
-  std::int64_t c_row;
-  const float* start;  // what the sums begin with, like c; null: zeros
-  std::int64_t start_row;
-};
-
-template <int R, int V>
-void run_tile(const Tile& t) {
-  Vec sum[R][V];
-  for (int r = 0; r < R; ++r)  // the next tile's C, which is usually the one below
-    for (int v = 0; v < V; ++v) __builtin_prefetch(t.c + (R + r) * t.c_row + v * kLanes, 1);
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v)
-      sum[r][v] = t.start != nullptr ? load(t.start + r * t.start_row + v * kLanes) : Vec{};
-  const float* a = t.a;
-  const float* b = t.b;
-  const std::int64_t a_row = t.a_row, a_step = t.a_step, b_step = t.b_step;
-  for (std::int64_t k = 0; k < t.depth; ++k, a += a_step, b += b_step) {
-    Vec row[V];
-    for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
-    for (int r = 0; r < R; ++r)
-      for (int v = 0; v < V; ++v) sum[r][v] += a[r * a_row] * row[v];
-  }
-  for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) store(t.c + r * t.c_row + v * kLanes, sum[r][v]);
-}
-
-using TileFn = void (*)(const Tile&);
-
-// run_tile<rows, V> for rows = 1..N.
-template <int V, std::size_t... R>
-constexpr std::array<TileFn, sizeof...(R)> tiles_of(std::index_sequence<R...>) {
-  return {run_tile<static_cast<int>(R) + 1, V>...};
-}
-template <int V, int N>
-constexpr auto kTiles = tiles_of<V>(std::make_index_sequence<N>{});
-
-TileFn tile_fn(std::int64_t rows, std::int64_t vectors) {
-  const auto r = static_cast<std::size_t>(rows - 1);
-  if (vectors == 1) return kTiles<1, kTallRows>[r];
-#if defined(__AVX512F__)
-  if (vectors == 2) return kTiles<2, kTallRows>[r];
-  if (vectors == 3) return kTiles<3, kRows>[r];
-#endif
-  return kTiles<kVectors, kRows>[r];
-}
-std::int64_t rows_of_tile(std::int64_t vectors) {
-  return 2 * vectors <= kVectors ? kTallRows : kRows;
-}
 
 struct Range {
   std::int64_t begin, size;
