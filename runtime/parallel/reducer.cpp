@@ -125,13 +125,21 @@ void Reducer::mark_ready(int parameter) {
 
 void Reducer::launch_ready_buckets() {
   while (next_ < plan_.buckets.size() && pending_[next_] == 0) {
-    const BucketLayout& bucket = plan_.buckets[next_];
-    const comm::Buffer data(arena_->data() + bucket.start.value, bucket.count, bucket.dtype);
     statistics_.buckets[next_].launched = clock_.seconds();
-    // Alone, average and sum are what lies there already.
-    if (group_->size() > 1) works_.push_back(group_->all_reduce_async(data, data, options_.op));
+    // Alone, average and sum are what lies there already. With the last bucket backward is over:
+    // no computation is left to hide it behind, and finish_backward() runs it without a change of
+    // threads.
+    if (group_->size() > 1 && next_ + 1 < plan_.buckets.size()) {
+      const comm::Buffer data = buffer_of_bucket(next_);
+      works_.push_back(group_->all_reduce_async(data, data, options_.op));
+    }
     ++next_;
   }
+}
+
+comm::Buffer Reducer::buffer_of_bucket(std::size_t b) const {
+  const BucketLayout& bucket = plan_.buckets[b];
+  return {arena_->data() + bucket.start.value, bucket.count, bucket.dtype};
 }
 
 // Runs when the graph is done. First everything that peers may be waiting for, then the waits, then
@@ -148,6 +156,11 @@ void Reducer::finish_backward() {
     works_[b]->wait();
     statistics_.buckets[b].collected = clock_.seconds();
   }
+  if (group_->size() > 1) {
+    const comm::Buffer last = buffer_of_bucket(plan_.buckets.size() - 1);
+    group_->all_reduce(last, last, options_.op);
+  }
+  statistics_.buckets.back().collected = clock_.seconds();
   ++step_;
   usage_.exchange(forwards_);
   waiting.end();

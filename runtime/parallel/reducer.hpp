@@ -11,7 +11,8 @@
 //   backward puts it and the peers reduce from. No second copy of the gradients exists.
 // - A bucket's all-reduce starts when its last gradient has arrived, and strictly in the order of
 //   the buckets, whatever the order of the gradients on this rank: all ranks call the same
-//   collectives in the same order.
+//   collectives in the same order. With the last one backward is over, so the calling thread runs
+//   it itself.
 // - When the graph is done, buckets that still lack a gradient are sent with zeros in its place and
 //   the ranks exchange which parameters they had (usage_map.hpp). So no rank waits for one that
 //   took another path through the model, and all of them raise the same error in the same step.
@@ -79,6 +80,7 @@ class Reducer {
   void start_reducing();
   void mark_ready(int parameter);
   void launch_ready_buckets();
+  [[nodiscard]] comm::Buffer buffer_of_bucket(std::size_t b) const;
   void finish_backward();
   void settle_unused();
   void provide_missing(int parameter);
