@@ -6,9 +6,11 @@
 # medians over the rounds; a ratio is the median of the ratios within each round, so that a slow
 # minute of the machine hits both sides.
 #
-# Columns: torch as the distribution delivers it; torch512, with its AVX-512 loops switched on
-# (ATEN_CPU_CAPABILITY); ours. All leave the choice of matrix kernels to OpenBLAS. If the
-# environment makes that choice (OPENBLAS_CORETYPE), both sides are shown under it as well: :set.
+# Columns: torch as the distribution delivers it, its OpenBLAS choosing its kernels for itself;
+# torch512, with its own AVX-512 loops switched on as well (ATEN_CPU_CAPABILITY); ours, whose matrix
+# products need no OpenBLAS. If the environment dictates OpenBLAS's kernels (OPENBLAS_CORETYPE), a
+# column torch:set shows PyTorch under that, too. Both sides clear gradients in their own default
+# way: this PyTorch zeroes them, ringsmith drops them.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
@@ -26,9 +28,7 @@ if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
 else
   echo "# no PyTorch here (apt-get install python3-torch python3-numpy): only our own figures"
 fi
-if [ -n "$chosen" ]; then
-  case $peers in ours) peers="ours ours:set" ;; *) peers="$peers torch:set ours:set" ;; esac
-fi
+if [ -n "$chosen" ] && [ "$peers" != ours ]; then peers="torch:set $peers"; fi
 
 # one PEER MODEL WORLD: runs it and prints what it prints.
 one() {
@@ -94,7 +94,7 @@ for model in gpt mlp; do
   for peer in $peers; do cell "$(printf '%.2fx' "$(ratio "$peer.$model.2" "$peer.$model.1")")"; done
   echo
 done
-for pair in "ours torch" "ours torch512" "ours:set torch:set"; do
+for pair in "ours torch" "ours torch512" "ours torch:set"; do
   read -r a b <<< "$pair"
   [ -e "$work/$a.mlp.1" ] && [ -e "$work/$b.mlp.1" ] || continue
   printf '%-26s' "$a / $b"
