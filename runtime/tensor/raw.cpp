@@ -30,7 +30,7 @@ Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
 }
 
 Tensor unary(Unary op, Tensor x, const char* what) {
-  const Tensor out = room_for(x, x.sizes());
+  Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::unary<T>(op, out.view_of<T>(), x.view_of<const T>());
@@ -44,7 +44,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
                      std::string(name_of(b.dtype())) + " differ: convert with to()");
   const bool same = a.sizes() == b.sizes();
   const Shape shape = same ? a.sizes() : broadcast_shape(what, a.sizes(), b.sizes());
-  const Tensor out = room_for(a, shape);
+  Tensor out = room_for(a, shape);
   const Tensor wide_a = a.sizes() == shape ? a : a.expand(shape);
   const Tensor wide_b = b.sizes() == shape ? b : b.expand(shape);
   visit_arithmetic(a.dtype(), what, [&](auto tag) {
@@ -56,7 +56,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
 }
 
 Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
-  const Tensor out = room_for(x, x.sizes());
+  Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::scalar<T>(op, out.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
@@ -81,7 +81,7 @@ Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
 
 Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what) {
   const Tensor wide = wide_mask(mask, x, what);
-  const Tensor out = room_for(x, x.sizes());
+  Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::masked_fill<T>(out.view_of<T>(), x.view_of<const T>(), wide.view_of<const bool>(),
@@ -92,7 +92,7 @@ Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what)
 
 Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what) {
   const Tensor wide = wide_mask(mask, x, what);
-  const Tensor out = room_for(x, x.sizes());
+  Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::cpu::masked_scale<T>(out.view_of<T>(), x.view_of<const T>(),
@@ -139,7 +139,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
     if (reduced[d]) full[d] = 1;
     if (!reduced[d]) kept.push_back(full[d]);
   }
-  const Tensor out = Tensor::empty(full, {x.dtype(), x.device()});
+  Tensor out = Tensor::empty(full, {x.dtype(), x.device()});
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (x.numel() == 0) {
