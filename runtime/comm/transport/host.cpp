@@ -22,6 +22,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds kCheckInterval{2};  // between two looks at the peers' health while waiting
 constexpr std::size_t kPage = 4096;        // bytes
 
+// Ranks that share cores yield to each other within microseconds. A yield that takes longer has
+// given the core to a program that does not wait for us: then sleeping is better, because who
+// sleeps is run soon after being woken, and who yields goes to the end of the line.
+constexpr microseconds kSlowYield{500};
+constexpr int kWaitsWithoutYield = 256;  // then yielding gets another try
+
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -143,6 +149,7 @@ void Host::ring(int rank) {
 
 void Host::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
   Control& me = mine();
+  if (crowded_ > 0) --crowded_;
   const auto start = Clock::now();
   auto next_check = start + kCheckInterval;
   while (!ready(context)) {
@@ -159,8 +166,9 @@ void Host::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
       if (trouble.kind != FailureKind::none) fail(trouble.kind, trouble.culprit, trouble.text);
       next_check = now + kCheckInterval;
     }
-    if (now - start < patience().yielding) {
+    if (crowded_ == 0 && now - start < patience().yielding) {
       sched_yield();
+      if (Clock::now() - now > kSlowYield) crowded_ = kWaitsWithoutYield;
       continue;
     }
     const std::uint32_t seen = me.bell.rings.load();

@@ -120,6 +120,7 @@ class Host {
   std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
   Patience foreground_, background_;
   std::atomic<bool> holds_core_{true};
+  int crowded_ = 0;  // long waits for which yielding is not worth a try
   Trouble broken_;  // the first failure of this group, on this rank
 };
 
