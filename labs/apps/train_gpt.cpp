@@ -36,7 +36,7 @@ struct GptOptions {
   std::int64_t validation_windows = 512;
   GenerateOptions sample{.tokens = 400, .context = 128, .temperature = 0.8, .top_k = 0};
   std::string prompt = "// ";
-  int workers = 1;
+  int workers = 0;
 };
 
 int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
@@ -100,7 +100,8 @@ bool read_options(GptOptions& o, int argc, char** argv) {
                  "last tenth of each file held out]")
       ->group("Data");
   app.option_defaults()->always_capture_default()->take_last();
-  app.add_option("--workers", o.workers, "threads that prepare batches; 0: the training thread")
+  app.add_option("--workers", o.workers,
+                 "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(CLI::Range(0, 64))
       ->group("Data");
   app.add_option("--validation-windows", o.validation_windows,

@@ -35,7 +35,7 @@ struct MlpOptions {
   std::int64_t draw = 20'000;
   std::int64_t hidden = 256;
   double momentum = 0.9;
-  int workers = 1;
+  int workers = 0;
 };
 
 struct Digits {
@@ -173,7 +173,8 @@ int train_mlp(int argc, char** argv) {
   app.add_option("--draw", o.draw, "digits to draw when no files are given")
       ->check(CLI::PositiveNumber)
       ->group("Data");
-  app.add_option("--workers", o.workers, "threads that prepare batches; 0: the training thread")
+  app.add_option("--workers", o.workers,
+                 "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(CLI::Range(0, 64))
       ->group("Data");
   app.add_option("--hidden", o.hidden, "width of the two hidden layers")

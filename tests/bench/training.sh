@@ -15,6 +15,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
 rounds=${2:-3}
+[ -x "$dir/bin/train_gpt" ] || { echo "training.sh: no programs in '$dir/bin': run make build first" >&2; exit 6; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
