@@ -5,8 +5,8 @@
 //
 //   1. An AccumulateGrad runs at once when it becomes ready; those that one node makes ready run
 //      in the order of that node's edges. So a function decides the ready order of its parameters
-//      by the order in which it lists its inputs: linear lists x, bias, weight, and the bias is
-//      ready before the weight, as in PyTorch, where the weight passes through a transpose first.
+//      by the order in which it lists its inputs: linear lists the bias before the weight, and so
+//      it is ready first, as in PyTorch, where the weight passes through a transpose.
 //   2. Of the other ready nodes, the one created last runs first.
 //
 // Gradients that meet at one input are added in the order of their arrival.

@@ -29,6 +29,8 @@ class Storage {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] Device device() const { return device_; }
+  // False for adopted memory: somebody outside may be using it.
+  [[nodiscard]] bool is_owned() const { return owned_; }
 
   // Counts in-place writes; all views of the storage share it (Tensor::version).
   [[nodiscard]] std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }

@@ -170,7 +170,8 @@ void Tensor::bump_version() const { impl().storage->bump_version(); }
 
 bool Tensor::is_sole_owner() const {
   const Impl& i = impl();
-  return impl_.use_count() == 1 && i.storage.use_count() == 1 && i.meta == nullptr &&
+  return impl_.use_count() == 1 && i.storage.use_count() == 1 && i.storage->is_owned() &&
+         i.meta == nullptr &&
          static_cast<std::size_t>(i.numel) * size_of(i.dtype) == i.storage->size().value;
 }
 

@@ -1,6 +1,7 @@
 // Views, strides, copies, conversions, and what is said about wrong ones.
 #include "runtime/tensor/tensor.hpp"
 
+#include <array>
 #include <cmath>
 
 #include "runtime/tensor/factory.hpp"
@@ -160,6 +161,11 @@ TEST_CASE("is_sole_owner is false as soon as anything else holds the memory", "[
   }
   REQUIRE(t.is_sole_owner());
   REQUIRE_FALSE(zeros({4}).slice(0, 0, 2).is_sole_owner());
+  std::array<float, 4> memory{};  // adopted: its real owner may be looking
+  auto storage =
+      Storage::adopt(reinterpret_cast<std::byte*>(memory.data()), Bytes(sizeof memory), nullptr);
+  const Tensor over = Tensor::from_storage(std::move(storage), {4}, {1}, 0, DType::f32);
+  REQUIRE_FALSE(over.is_sole_owner());
 }
 
 TEST_CASE("large tensors print their edges only", "[tensor]") {
