@@ -2,6 +2,7 @@
 // version.
 #pragma once
 
+#include <cmath>
 #include <type_traits>
 
 #include "kernels/reduce.hpp"
@@ -29,6 +30,14 @@ struct ComputeType<bf16> {
   using type = float;
 };
 
+template <class C>
+bool is_nan(C x) {
+  if constexpr (std::is_integral_v<C>)
+    return false;
+  else
+    return std::isnan(x);
+}
+
 template <class Op, class C>
 C combine_computed(C a, C b) {
   if constexpr (std::is_same_v<Op, Sum> || std::is_same_v<Op, Prod>) {
@@ -41,9 +50,9 @@ C combine_computed(C a, C b) {
       return std::is_same_v<Op, Sum> ? a + b : a * b;
     }
   } else if constexpr (std::is_same_v<Op, Min>) {
-    return (a < b || a != a) ? a : b;  // a != a: a is NaN
+    return (a < b || is_nan(a)) ? a : b;
   } else {
-    return (a > b || a != a) ? a : b;
+    return (a > b || is_nan(a)) ? a : b;
   }
 }
 

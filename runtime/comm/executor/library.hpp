@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "runtime/comm/executor/mapped.hpp"
 
@@ -29,10 +30,7 @@ class Library {
   const Mapping* mapping(Prepared& prepared, bool in_place) const;
 
  private:
-  struct Key {
-    std::uint64_t call = 0, count = 0;
-    auto operator<=>(const Key&) const = default;
-  };
+  using Key = std::pair<std::uint64_t, std::uint64_t>;  // Call::pack(), count
   [[nodiscard]] Schedule make(const Call& call) const;
 
   int rank_, world_;

@@ -198,6 +198,7 @@ class Replay {
 std::vector<Plan> make_plans(const Schedule& schedule) {
   const RawFlags raw_flags = trace_raw_messages(schedule);
   std::vector<Plan> plans;
+  plans.reserve(at(schedule.world));
   for (int rank = 0; rank < schedule.world; ++rank)
     plans.push_back(Replay(schedule, rank, raw_flags).run());
   return plans;
@@ -206,7 +207,6 @@ std::vector<Plan> make_plans(const Schedule& schedule) {
 bool promised(const Schedule& schedule, int rank, int chunk) {
   switch (schedule.collective) {
     case Collective::reduce_scatter:
-      return chunk == rank;
     case Collective::scatter:
       return chunk == rank;
     case Collective::reduce:

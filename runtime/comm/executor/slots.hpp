@@ -23,7 +23,7 @@ class Channels {
 
  private:
   [[nodiscard]] static std::size_t index(int peer, int lane) {
-    return static_cast<std::size_t>(peer * kLanes + lane);
+    return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(lane);
   }
   std::vector<Outbox> out_;
   std::vector<Inbox> in_;

@@ -109,12 +109,12 @@ std::byte* Host::window(int rank, std::uint64_t round) const {
 }
 
 Lane& Host::lane(int rank, int peer, int index) const {
-  const auto i = static_cast<std::size_t>(peer * kLanes + index);
+  const auto i = static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(index);
   return *std::launder(reinterpret_cast<Lane*>(base(rank) + kLanesAt) + i);
 }
 
 std::byte* Host::slots(int rank, int peer, int index) const {
-  const auto i = static_cast<std::size_t>(peer * kLanes + index);
+  const auto i = static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(index);
   return base(rank) + slots_at(size()) + i * kLaneSlots;
 }
 

@@ -121,7 +121,7 @@ class Host {
   Patience foreground_, background_;
   std::atomic<bool> holds_core_{true};
   int crowded_ = 0;  // long waits for which yielding is not worth a try
-  Trouble broken_;  // the first failure of this group, on this rank
+  Trouble broken_;   // the first failure of this group, on this rank
 };
 
 [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const Where& where);

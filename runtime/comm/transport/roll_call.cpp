@@ -50,26 +50,25 @@ void RollCall::report_mismatch() {
     else
       std::this_thread::yield();
   }
-  std::string first_text;
-  int first = -1;
-  for (int r = 0; r < host_.size(); ++r) {
+  const auto answered = [&](int r) { return arrival(r).round.load() == round_; };
+  const auto describe = [&](int r) {
     const Arrival& a = arrival(r);
-    if (a.round.load() != round_) continue;
-    const Call call = Call::unpack(a.call.load(), a.count.load());
-    const std::string text = "rank " + std::to_string(r) + " called " + call.describe() + " #" +
-                             std::to_string(a.sequence.load());
-    if (first < 0) {
-      first = r;
-      first_text = text;
-      continue;
-    }
-    const Arrival& f = arrival(first);
-    if (f.call.load() == a.call.load() && f.count.load() == a.count.load()) continue;
-    host_.fail(
-        FailureKind::mismatch, first == host_.rank() ? r : first,
-        first_text + " but " + text + ": all ranks must make the same calls in the same order");
-  }
-  host_.fail(FailureKind::other, -1, "a mismatch of calls disappeared");
+    return "rank " + std::to_string(r) + " called " +
+           Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
+           std::to_string(a.sequence.load());
+  };
+  int first = 0;
+  while (!answered(first)) ++first;  // this rank has, at least
+  const Arrival& f = arrival(first);
+  int odd = first + 1;
+  while (odd < host_.size() && (!answered(odd) || (arrival(odd).call.load() == f.call.load() &&
+                                                   arrival(odd).count.load() == f.count.load())))
+    ++odd;
+  if (odd == host_.size())
+    host_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
+  host_.fail(FailureKind::mismatch, first == host_.rank() ? odd : first,
+             describe(first) + " but " + describe(odd) +
+                 ": all ranks must make the same calls in the same order");
 }
 
 }  // namespace ringsmith::comm
