@@ -46,6 +46,12 @@ V load_bytes(const std::byte* p) {
   return v;
 }
 
+// A mask of the lanes that hold NaN, the only value that differs from itself; integers have none.
+template <class V>
+auto nan_in(const V& v) {
+  return v != v;  // NOLINT(misc-redundant-expression)
+}
+
 template <class Op, class V>
 V combine_vectors(const V& a, const V& b) {
   if constexpr (std::is_same_v<Op, Sum>)
@@ -53,9 +59,9 @@ V combine_vectors(const V& a, const V& b) {
   else if constexpr (std::is_same_v<Op, Prod>)
     return a * b;
   else if constexpr (std::is_same_v<Op, Min>)
-    return ((a < b) | (a != a)) ? a : b;
+    return ((a < b) | nan_in(a)) ? a : b;
   else
-    return ((a > b) | (a != a)) ? a : b;
+    return ((a > b) | nan_in(a)) ? a : b;
 }
 
 // How a vector of elements is loaded, combined and stored.
@@ -86,7 +92,7 @@ struct Lanes<bf16, Op> {
   static Words rounded_bits(const V& v) {
     const Words u = std::bit_cast<Words>(v);
     const Words nan = (u >> 16) | 0x40U, finite = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
-    return (v != v) ? nan : finite;
+    return nan_in(v) ? nan : finite;
   }
   static void store(std::byte* p, const V& v) {  // v is rounded already
     const Halves h = __builtin_convertvector(std::bit_cast<Words>(v) >> 16, Halves);
