@@ -6,7 +6,9 @@
 // dead peer is PeerLost. In both cases the group is broken afterwards: each further call throws.
 //
 // The order of every floating-point sum is fixed by (algorithm, world, count), never by timing: see
-// runtime/comm/schedule. All ranks get the same bits, and a repeated run gets them again.
+// runtime/comm/schedule, and runtime/comm/executor/engine.hpp for what `automatic` picks at which
+// size. Every addition rounds to the element type, also of f16 and bf16. All ranks get the same
+// bits, and a repeated run gets them again.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,7 @@
 #include "runtime/comm/queue.hpp"
 
+#include <atomic>
+
 #include "runtime/base/tracer.hpp"
 
 namespace ringsmith::comm {
@@ -7,11 +9,12 @@ namespace ringsmith::comm {
 class Queue::Item : public Work {
  public:
   Item(Queue& queue, const Transfer& transfer) : queue_(queue), transfer_(transfer) {}
-  [[nodiscard]] bool is_completed() const override {
-    const std::lock_guard lock(queue_.mutex_);
-    return done_;
+  [[nodiscard]] bool is_completed() const override { return done_; }
+  // A queue runs all its items before it ends, so that an item that outlives it is done.
+  void wait() override {
+    if (!done_) queue_.wait_for(*this);
+    if (error_) std::rethrow_exception(error_);
   }
-  void wait() override { queue_.wait_for(*this); }
 
   // Called by whoever has the turn, without the lock.
   void execute(bool foreground) {
@@ -27,7 +30,7 @@ class Queue::Item : public Work {
   Queue& queue_;
   Transfer transfer_;
   std::exception_ptr error_;
-  bool done_ = false;  // guarded by the queue's mutex
+  std::atomic<bool> done_{false};  // stored under the queue's mutex, after error_
 };
 
 Queue::~Queue() {
@@ -98,7 +101,6 @@ void Queue::wait_for(Item& item) {
     done_.notify_all();
     if (!items_.empty()) due_.notify_one();
   }
-  if (item.error_) std::rethrow_exception(item.error_);
 }
 
 void Queue::work() {

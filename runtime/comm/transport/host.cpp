@@ -21,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kCheckInterval{2};  // between two looks at the peers' health while waiting
 constexpr std::size_t kPage = 4096;        // bytes
+constexpr int kMostRanks = 64;             // sources of one reduction
 
 // Ranks that share cores yield to each other within microseconds. A yield that takes longer has
 // given the core to a program that does not wait for us: then sleeping is better, because who
@@ -72,6 +73,8 @@ void Host::pause() {
 Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : bootstrap_(std::move(bootstrap)), rank_(bootstrap_->rank()), timeout_(options.timeout) {
   const int world = bootstrap_->size();
+  require(world <= kMostRanks, std::to_string(world) + " ranks on one host: at most " +
+                                   std::to_string(kMostRanks) + " are supported");
   auto segment = Segment::create(Bytes(arena_at(world) + arena_size()));
   segment->commit(Bytes(0), Bytes(arena_at(world)));
   new (segment->data()) Control;
