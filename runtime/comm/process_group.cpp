@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
 constexpr std::array<std::string_view, 5> kAlgorithms{"automatic", "ring", "gloo_ring", "direct",
                                                       "tree"};
+constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
 
 template <class Enum, std::size_t n>
 Enum parse(const std::array<std::string_view, n>& names, std::string_view name, const char* what) {
@@ -28,15 +29,30 @@ Enum parse(const std::array<std::string_view, n>& names, std::string_view name, 
 std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
 std::string_view name_of(Algorithm a) { return kAlgorithms.at(static_cast<std::size_t>(a)); }
 
+std::string_view name_of(CudaEngine e) { return kCudaEngines.at(static_cast<std::size_t>(e)); }
+
 ReduceOp parse_reduce_op(std::string_view name) {
   return parse<ReduceOp>(kReduceOps, name, "reduction");
 }
 Algorithm parse_algorithm(std::string_view name) {
   return parse<Algorithm>(kAlgorithms, name, "algorithm");
 }
+CudaEngine parse_cuda_engine(std::string_view name) {
+  return parse<CudaEngine>(kCudaEngines, name, "engine");
+}
+
+std::shared_ptr<CommMemory> ProcessGroup::allocate_on(Device where, Bytes size) {
+  if (where.is_cpu()) return allocate(size);
+  throw UsageError("communication memory on " + where.str() + ": this group is on " +
+                   device().str() + "; make it with GroupOptions::device");
+}
+
+std::vector<std::string> ProcessGroup::describe_transport() const { return {}; }
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                  GroupOptions options) {
+  require(options.device.is_cpu(), "a group on " + options.device.str() +
+                                       ": collectives on device memory are still to come");
   return std::make_shared<HostGroup>(std::move(bootstrap), options);
 }
 

@@ -9,6 +9,23 @@
 // runtime/comm/schedule, and runtime/comm/executor/engine.hpp for what `automatic` picks at which
 // size. Every addition rounds to the element type, also of f16 and bf16. All ranks get the same
 // bits, and a repeated run gets them again.
+//
+// Device memory. A group that was given a device (GroupOptions::device) takes buffers in the memory
+// of that device wherever it takes host memory; in one call, all ranks take the same kind. Then:
+//
+//     the caller's stream   ...forward, backward...|                       |wait()|...optimizer...
+//     the group's stream                           `-->[ the collective ]--^
+//
+//   - The collective starts after all that the caller's current stream (Stream::current() of the
+//     calling thread) held at the time of the call, and runs on a stream of the group's own, in the
+//     order of the group's calls.
+//   - wait() makes the current stream of the thread that waits go on after the collective; the host
+//     itself waits only until every rank has made the call, which is where a mismatch, a lost peer
+//     and the deadline are thrown. host_wait() also waits for the result, and throws what went
+//     wrong on the device. The next call of the group throws that too.
+//   - The blocking forms are the asynchronous ones followed by wait(): ordered on the stream.
+//   - Buffers may be any memory of the device. Communication memory (allocate_on) is read and
+//     written by the peers where it lies; other memory is staged.
 #pragma once
 
 #include <chrono>
@@ -21,6 +38,7 @@
 
 #include "runtime/comm/buffer.hpp"
 #include "runtime/comm/work.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ringsmith::comm {
 
@@ -36,17 +54,31 @@ enum class Algorithm : std::uint8_t { automatic, ring, gloo_ring, direct, tree }
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);
 Algorithm parse_algorithm(std::string_view name);
 
+// How collectives on device memory are run (runtime/comm/transport/cuda_ipc). Both give the same
+// bits. automatic: b where every rank has a device of its own and reaches the others', else a.
+enum class CudaEngine : std::uint8_t {
+  automatic,
+  a,  // the host enqueues copies and short kernels, streams wait for each other by events
+  b   // one kernel per collective, which waits for its peers' kernels itself
+};
+[[nodiscard]] std::string_view name_of(CudaEngine engine);
+CudaEngine parse_cuda_engine(std::string_view name);  // "auto", "a", "b"; else UsageError
+
 struct GroupOptions {
   std::chrono::milliseconds timeout{30'000};   // deadline of every wait
   Algorithm algorithm = Algorithm::automatic;  // of all_reduce
+  Device device;                               // of this rank; cpu: host memory only. All alike
+  CudaEngine engine = CudaEngine::automatic;   // all ranks alike
 };
 
-// Memory that the other ranks of the node can read and reduce from directly: no staging copy.
+// Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
+// code must not follow the pointer of device memory.
 class CommMemory {
  public:
   virtual ~CommMemory() = default;
   [[nodiscard]] virtual std::byte* data() const = 0;
   [[nodiscard]] virtual Bytes size() const = 0;
+  [[nodiscard]] virtual Device device() const { return Device::cpu(); }
   template <class T>
   [[nodiscard]] std::span<T> as() const {
     return {reinterpret_cast<T*>(data()), size().value / sizeof(T)};
@@ -59,9 +91,17 @@ class ProcessGroup {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
 
-  // Zero-filled, 64-byte aligned communication memory. Not a collective: ranks may allocate
-  // differently.
+  [[nodiscard]] virtual Device device() const { return options().device; }
+
+  // Zero-filled, 64-byte aligned communication memory of the host. Not a collective: ranks may
+  // allocate differently.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate(Bytes size) = 0;
+  // The same on the host or on the group's device; UsageError for another device. The caller's
+  // current stream may use it at once.
+  [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
+
+  // One line per fact about how ranks reach each other, and why a better way was refused.
+  [[nodiscard]] virtual std::vector<std::string> describe_transport() const;
 
   // ---- asynchronous forms; buffers must stay valid and untouched until wait() ----
   // In place when input and output are the same memory; partial overlap is a UsageError.
@@ -110,7 +150,7 @@ class ProcessGroup {
 };
 
 // The group of all ranks of this job: found through Open MPI when started by mpirun, else this
-// process alone. The ranks must share a host in this version.
+// process alone. The ranks must share a host in this version. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options = {});
 
 }  // namespace ringsmith::comm
