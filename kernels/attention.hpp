@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 // A (batch, head, token, dim) tensor whose last dimension is contiguous.
 template <class T>
@@ -23,10 +23,11 @@ struct Heads {
   T* data = nullptr;
   std::int64_t batch_stride = 0, head_stride = 0, token_stride = 0;
 
-  [[nodiscard]] T* head(std::int64_t b, std::int64_t h) const {
+  [[nodiscard]] constexpr T* head(std::int64_t b, std::int64_t h) const {
     return data + b * batch_stride + h * head_stride;
   }
-  operator Heads<const T>() const {  // NOLINT(google-explicit-constructor): reading is allowed
+  // NOLINTNEXTLINE(google-explicit-constructor): reading is allowed
+  constexpr operator Heads<const T>() const {
     return {data, batch_stride, head_stride, token_stride};
   }
 };
@@ -35,7 +36,7 @@ struct AttentionShape {
   std::int64_t batch = 0, heads = 0, tokens = 0, dim = 0;
   bool causal = false;
   // Rows of scores: (batch, head, token).
-  [[nodiscard]] std::int64_t rows() const { return batch * heads * tokens; }
+  [[nodiscard]] constexpr std::int64_t rows() const { return batch * heads * tokens; }
 };
 
 // What the backward pass needs of each softmax row.
@@ -45,6 +46,16 @@ struct RowStatistic {
   T inverse_sum = 0;  // 1 / sum of exp(score - largest)
 };
 
+template <class T>
+struct AttentionSaved {
+  Heads<const T> q, k, v, out;
+  std::span<const RowStatistic<T>> statistics;
+};
+
+namespace cpu {
+
+using kernels::AttentionSaved, kernels::AttentionShape, kernels::Heads, kernels::RowStatistic;
+
 // statistics has shape.rows() elements and is written.
 void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
                std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
@@ -52,11 +63,6 @@ void attention(Heads<const double> q, Heads<const double> k, Heads<const double>
                Heads<double> out, std::span<RowStatistic<double>> statistics,
                const AttentionShape& shape);
 
-template <class T>
-struct AttentionSaved {
-  Heads<const T> q, k, v, out;
-  std::span<const RowStatistic<T>> statistics;
-};
 // dq, dk and dv are replaced.
 void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
                         Heads<float> dq, Heads<float> dk, Heads<float> dv,
@@ -73,4 +79,23 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
                         const AttentionShape& shape);
 }  // namespace fast
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
+               std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
+void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
+               Heads<double> out, std::span<RowStatistic<double>> statistics,
+               const AttentionShape& shape);
+
+void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
+                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
+                        const AttentionShape& shape);
+void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
+                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
+                        const AttentionShape& shape);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

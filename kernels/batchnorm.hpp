@@ -16,7 +16,7 @@ namespace ringsmith::kernels {
 
 struct BatchNormShape {
   std::int64_t n = 0, c = 0, pixels = 0;  // x is (n, c, pixels), contiguous
-  [[nodiscard]] std::int64_t per_channel() const { return n * pixels; }
+  [[nodiscard]] constexpr std::int64_t per_channel() const { return n * pixels; }
 };
 
 namespace cpu {
@@ -37,6 +37,12 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
                      std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
                      bool batch_statistics, std::span<T> dx, std::span<T> dweight,
                      std::span<T> dbias);
+// running = momentum factor batch + (1 - momentum) running, computed in double.
+template <class T>
+void update_running(std::span<T> running, std::span<const T> batch, double momentum, double factor);
+// v = 1 / sqrt(v + eps), computed in double.
+template <class T>
+void inverse_std(std::span<T> v, double eps);
 
 namespace fast {  // kernels/cpu/fast/batchnorm.cpp: the same contracts
 template <class T>
@@ -54,4 +60,26 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
 }  // namespace fast
 
 }  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var);
+template <class T>
+void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+                std::span<T> y);
+template <class T>
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
+                     std::span<T> dbias);
+template <class T>
+void update_running(std::span<T> running, std::span<const T> batch, double momentum, double factor);
+template <class T>
+void inverse_std(std::span<T> v, double eps);
+
+}  // namespace cuda
 }  // namespace ringsmith::kernels

@@ -28,18 +28,22 @@ struct Conv2dShape {
   std::int64_t dilation_h = 1, dilation_w = 1;  // distance of two taps of the kernel
   std::int64_t groups = 1;                      // divides c and out_c
 
-  [[nodiscard]] std::int64_t out_h() const { return out(h, pad_h, dilation_h, kh, stride_h); }
-  [[nodiscard]] std::int64_t out_w() const { return out(w, pad_w, dilation_w, kw, stride_w); }
+  [[nodiscard]] constexpr std::int64_t out_h() const {
+    return out(h, pad_h, dilation_h, kh, stride_h);
+  }
+  [[nodiscard]] constexpr std::int64_t out_w() const {
+    return out(w, pad_w, dilation_w, kw, stride_w);
+  }
 
   // Sizes per group and per sample, in elements.
-  [[nodiscard]] std::int64_t group_c() const { return c / groups; }
-  [[nodiscard]] std::int64_t group_out_c() const { return out_c / groups; }
-  [[nodiscard]] std::int64_t taps() const { return group_c() * kh * kw; }
-  [[nodiscard]] std::int64_t out_pixels() const { return out_h() * out_w(); }
+  [[nodiscard]] constexpr std::int64_t group_c() const { return c / groups; }
+  [[nodiscard]] constexpr std::int64_t group_out_c() const { return out_c / groups; }
+  [[nodiscard]] constexpr std::int64_t taps() const { return group_c() * kh * kw; }
+  [[nodiscard]] constexpr std::int64_t out_pixels() const { return out_h() * out_w(); }
 
  private:
-  static std::int64_t out(std::int64_t size, std::int64_t pad, std::int64_t dilation,
-                          std::int64_t kernel, std::int64_t stride) {
+  static constexpr std::int64_t out(std::int64_t size, std::int64_t pad, std::int64_t dilation,
+                                    std::int64_t kernel, std::int64_t stride) {
     return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
   }
 };
@@ -70,4 +74,21 @@ void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span
 }  // namespace fast
 
 }  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+template <class T>  // bias: out_c elements, or empty
+void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
+            std::span<const T> bias, std::span<T> y);
+template <class T>
+void conv2d_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
+                       std::span<T> dx);
+template <class T>
+void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
+                        std::span<T> dw);
+template <class T>
+void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
+
+}  // namespace cuda
 }  // namespace ringsmith::kernels

@@ -7,11 +7,11 @@
 #include "kernels/view.hpp"
 #include "runtime/base/half.hpp"
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 // One element: the 16-bit types go through float; anything to bool asks for "not zero".
 template <class D, class S>
-D convert(S s) {
+constexpr D convert(S s) {
   constexpr bool half_source = std::is_same_v<S, f16> || std::is_same_v<S, bf16>;
   constexpr bool half_target = std::is_same_v<D, f16> || std::is_same_v<D, bf16>;
   if constexpr (std::is_same_v<D, S>)
@@ -26,6 +26,10 @@ D convert(S s) {
     return static_cast<D>(s);
 }
 
+namespace cpu {
+
+using kernels::convert;
+
 // out and in have the same sizes.
 template <class D, class S>
 void copy(View<D> out, View<const S> in);
@@ -33,4 +37,15 @@ void copy(View<D> out, View<const S> in);
 template <class T>
 void fill(View<T> out, T value);
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+template <class D, class S>
+void copy(View<D> out, View<const S> in);
+template <class T>
+void fill(View<T> out, T value);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

@@ -8,7 +8,7 @@
 
 #include "kernels/view.hpp"
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 enum class Unary : std::uint8_t {
   neg,
@@ -45,6 +45,10 @@ enum class Scalar : std::uint8_t {
   pow_backward,  // s x^(s-1)
 };
 
+namespace cpu {
+
+using kernels::Binary, kernels::Scalar, kernels::Unary;
+
 template <class T>
 void unary(Unary op, View<T> out, View<const T> x);
 template <class T>
@@ -59,4 +63,21 @@ void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value);
 template <class T>
 void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+template <class T>
+void unary(Unary op, View<T> out, View<const T> x);
+template <class T>
+void binary(Binary op, View<T> out, View<const T> a, View<const T> b);
+template <class T>
+void scalar(Scalar op, View<T> out, View<const T> x, T s);
+template <class T>
+void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value);
+template <class T>
+void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

@@ -4,7 +4,8 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
+namespace cpu {
 
 // Throws UsageError naming the position and value of the first index outside [0, rows).
 void check_indices(const char* op, std::span<const std::int64_t> index, std::int64_t rows);
@@ -21,4 +22,21 @@ void embedding_backward(std::span<const float> dy, std::int64_t dim,
 void embedding_backward(std::span<const double> dy, std::int64_t dim,
                         std::span<const std::int64_t> index, std::span<double> dweight);
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+// Waits for the stream: the first bad position is read back to the host.
+void check_indices(const char* op, std::span<const std::int64_t> index, std::int64_t rows);
+void embedding(std::span<const float> weight, std::int64_t dim, std::span<const std::int64_t> index,
+               std::span<float> out);
+void embedding(std::span<const double> weight, std::int64_t dim,
+               std::span<const std::int64_t> index, std::span<double> out);
+void embedding_backward(std::span<const float> dy, std::int64_t dim,
+                        std::span<const std::int64_t> index, std::span<float> dweight);
+void embedding_backward(std::span<const double> dy, std::int64_t dim,
+                        std::span<const std::int64_t> index, std::span<double> dweight);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

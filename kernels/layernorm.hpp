@@ -12,7 +12,8 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
+namespace cpu {
 
 // x and y are (rows, n) with rows = mean.size(); weight and bias have n elements or are empty (one
 // and zero). mean and rstd are kept for the backward pass.
@@ -43,4 +44,25 @@ void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
                          std::span<float> dbias);
 }  // namespace fast
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+void layer_norm(std::span<const float> x, std::span<const float> weight,
+                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
+                std::span<float> rstd);
+void layer_norm(std::span<const double> x, std::span<const double> weight,
+                std::span<const double> bias, double eps, std::span<double> y,
+                std::span<double> mean, std::span<double> rstd);
+void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
+                         std::span<const float> weight, std::span<const float> mean,
+                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
+                         std::span<float> dbias);
+void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
+                         std::span<const double> weight, std::span<const double> mean,
+                         std::span<const double> rstd, std::span<double> dx,
+                         std::span<double> dweight, std::span<double> dbias);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

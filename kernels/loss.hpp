@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 struct Targets {
   std::span<const std::int64_t> index;  // n, each in [0, classes) or ignore_index
@@ -20,6 +20,16 @@ struct Targets {
   double smoothing = 0;
 };
 
+template <class T>
+struct LossSum {
+  T sum = 0;
+  std::int64_t counted = 0;  // rows that are not ignored
+};
+
+namespace cpu {
+
+using kernels::LossSum, kernels::Targets;
+
 // Throws UsageError naming the operation, the row and the value of the first target out of range.
 void check_targets(const char* op, const Targets& targets);
 
@@ -27,11 +37,6 @@ void check_targets(const char* op, const Targets& targets);
 void nll_rows(std::span<const float> log_probs, const Targets& targets, std::span<float> losses);
 void nll_rows(std::span<const double> log_probs, const Targets& targets, std::span<double> losses);
 
-template <class T>
-struct LossSum {
-  T sum = 0;
-  std::int64_t counted = 0;  // rows that are not ignored
-};
 LossSum<float> loss_total(std::span<const float> losses, const Targets& targets);
 LossSum<double> loss_total(std::span<const double> losses, const Targets& targets);
 
@@ -64,4 +69,35 @@ void cross_entropy_backward(std::span<const float> log_probs, const Targets& tar
 float squared_error(std::span<const float> x, std::span<const float> y);
 }  // namespace fast
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+// Waits for the stream: the first bad row is read back to the host.
+void check_targets(const char* op, const Targets& targets);
+void nll_rows(std::span<const float> log_probs, const Targets& targets, std::span<float> losses);
+void nll_rows(std::span<const double> log_probs, const Targets& targets, std::span<double> losses);
+// Waits for the stream and returns the sum; of a fixed tree, kernels/cuda/sum.hpp.
+LossSum<float> loss_total(std::span<const float> losses, const Targets& targets);
+LossSum<double> loss_total(std::span<const double> losses, const Targets& targets);
+// row_grad is device memory like everything else.
+void nll_backward(const Targets& targets, std::span<const float> row_grad,
+                  std::span<float> dlog_probs);
+void nll_backward(const Targets& targets, std::span<const double> row_grad,
+                  std::span<double> dlog_probs);
+void cross_entropy_backward(std::span<const float> log_probs, const Targets& targets,
+                            std::span<const float> row_grad, std::span<float> dx);
+void cross_entropy_backward(std::span<const double> log_probs, const Targets& targets,
+                            std::span<const double> row_grad, std::span<double> dx);
+// Waits for the stream.
+[[nodiscard]] float squared_error(std::span<const float> x, std::span<const float> y);
+[[nodiscard]] double squared_error(std::span<const double> x, std::span<const double> y);
+void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
+                            std::span<const float> grad, std::span<float> dx, std::span<float> dy);
+void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,
+                            std::span<const double> grad, std::span<double> dx,
+                            std::span<double> dy);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 // Element (r, c) lies at data[r * row_stride + c * col_stride].
 template <class T>
@@ -21,22 +21,25 @@ struct Matrix {
   std::int64_t rows = 0, cols = 0;
   std::int64_t row_stride = 0, col_stride = 1;
 
-  [[nodiscard]] Matrix t() const { return {data, cols, rows, col_stride, row_stride}; }
-  T& operator()(std::int64_t r, std::int64_t c) const {
+  [[nodiscard]] constexpr Matrix t() const { return {data, cols, rows, col_stride, row_stride}; }
+  constexpr T& operator()(std::int64_t r, std::int64_t c) const {
     return data[r * row_stride + c * col_stride];
   }
-  operator Matrix<const T>() const {  // NOLINT(google-explicit-constructor): reading is allowed
-    return {data, rows, cols, row_stride, col_stride};
-  }
+  // NOLINTNEXTLINE(google-explicit-constructor): reading is allowed
+  constexpr operator Matrix<const T>() const { return {data, rows, cols, row_stride, col_stride}; }
 };
 
 template <class T>
-Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
+constexpr Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
   return {data, rows, cols, cols, 1};
 }
 
 // Whether a result replaces what its destination holds, or is added to it.
 enum class Store : std::uint8_t { replace, add };
+
+namespace cpu {
+
+using kernels::Matrix, kernels::row_major, kernels::Store;
 
 // c = a b, or c += a b. c must not overlap a or b.
 void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
@@ -61,4 +64,21 @@ void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float>
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store);
 }  // namespace fast
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
+            Store store = Store::replace);
+void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
+            Store store = Store::replace);
+void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
+            Matrix<float> y);
+void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
+            Matrix<double> y);
+void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Store::replace);
+void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

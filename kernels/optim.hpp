@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 struct SgdStep {
   double lr = 1e-3;
@@ -24,10 +24,6 @@ struct SgdStep {
   bool nesterov = false;
   bool first = false;  // momentum only: buf starts as d, without dampening
 };
-// buf has the size of p when momentum is not 0; else it may be empty.
-void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step);
-void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
-         const SgdStep& step);
 
 struct AdamStep {
   double lr = 1e-3;
@@ -38,6 +34,16 @@ struct AdamStep {
   bool decoupled = false;  // AdamW
   std::int64_t t = 1;      // number of this step, from 1
 };
+
+namespace cpu {
+
+using kernels::AdamStep, kernels::SgdStep;
+
+// buf has the size of p when momentum is not 0; else it may be empty.
+void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step);
+void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
+         const SgdStep& step);
+
 // largest is amsgrad's running maximum of v; empty without amsgrad.
 void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
           std::span<float> largest, const AdamStep& step);
@@ -58,4 +64,23 @@ double sum_of_squares(std::span<const float> x);
 void scale(std::span<float> x, double factor);
 }  // namespace fast
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step);
+void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
+         const SgdStep& step);
+void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
+          std::span<float> largest, const AdamStep& step);
+void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
+          std::span<double> largest, const AdamStep& step);
+// Waits for the stream.
+[[nodiscard]] double sum_of_squares(std::span<const float> x);
+[[nodiscard]] double sum_of_squares(std::span<const double> x);
+void scale(std::span<float> x, double factor);
+void scale(std::span<double> x, double factor);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

@@ -19,8 +19,8 @@ struct Pool2dShape {
   std::int64_t pad_h = 0, pad_w = 0;  // at most half the window
   bool count_include_pad = true;      // avg only
 
-  [[nodiscard]] std::int64_t out_h() const { return (h + 2 * pad_h - kh) / stride_h + 1; }
-  [[nodiscard]] std::int64_t out_w() const { return (w + 2 * pad_w - kw) / stride_w + 1; }
+  [[nodiscard]] constexpr std::int64_t out_h() const { return (h + 2 * pad_h - kh) / stride_h + 1; }
+  [[nodiscard]] constexpr std::int64_t out_w() const { return (w + 2 * pad_w - kw) / stride_w + 1; }
 };
 
 namespace cpu {
@@ -51,4 +51,20 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
 }  // namespace fast
 
 }  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+template <class T>
+void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
+                std::span<std::int32_t> index);
+template <class T>
+void max_pool2d_grad(const Pool2dShape& s, std::span<const T> dy,
+                     std::span<const std::int32_t> index, std::span<T> dx);
+template <class T>
+void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
+template <class T>
+void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
+
+}  // namespace cuda
 }  // namespace ringsmith::kernels

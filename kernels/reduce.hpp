@@ -44,4 +44,14 @@ void reduce_oracle(DType dtype, Reduction op, std::span<const ReduceSource> sour
                    std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 
 }  // namespace cpu
+
+// On the current device and stream, with the bits of cpu::reduce. Pointers are memory that the
+// device can reach: its own, a peer's, or pinned host memory. The arrays that the spans hold are
+// host memory and may be gone when the call returns.
+namespace cuda {
+
+void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
+            std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
+
+}  // namespace cuda
 }  // namespace ringsmith::kernels

@@ -9,7 +9,17 @@
 
 #include "kernels/view.hpp"
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
+
+// One dimension: x[..., k] for k < n lies k * stride behind the element of x's view.
+struct Reduced {
+  std::int64_t n = 1;
+  std::int64_t stride = 1;
+};
+
+namespace cpu {
+
+using kernels::Reduced;
 
 // out = the sum of x over out's dimensions of stride 0 (0 if there is nothing to add).
 //
@@ -18,12 +28,6 @@ namespace ringsmith::kernels::cpu {
 // are summed so one by one, and the results added in order of memory.
 template <class T>
 void sum(View<T> out, View<const T> x);
-
-// One dimension: x[..., k] for k < n lies k * stride behind the element of x's view.
-struct Reduced {
-  std::int64_t n = 1;
-  std::int64_t stride = 1;
-};
 
 // values = the largest of the n elements, indices = where the first of them is. NaN is larger than
 // anything. All three views have the same sizes (without the reduced dimension); n > 0.
@@ -38,4 +42,19 @@ void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T
 template <class T>
 void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g);
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+template <class T>
+void sum(View<T> out, View<const T> x);
+template <class T>
+void max(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
+template <class T>
+void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T> g, Reduced dim);
+template <class T>
+void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

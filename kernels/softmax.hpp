@@ -13,13 +13,17 @@
 #include <cstdint>
 #include <span>
 
-namespace ringsmith::kernels::cpu {
+namespace ringsmith::kernels {
 
 // A contiguous tensor seen as (outer, n, inner), the softmax running over n; inner is 1 for the
 // last dimension.
 struct Slices {
   std::int64_t outer = 1, n = 0, inner = 1;
 };
+
+namespace cpu {
+
+using kernels::Slices;
 
 // y may be x. All spans have outer * n * inner elements.
 void softmax(std::span<const float> x, std::span<float> y, Slices slices);
@@ -46,4 +50,23 @@ void log_softmax_backward(std::span<const float> dy, std::span<const float> y, s
                           Slices slices);
 }  // namespace fast
 
-}  // namespace ringsmith::kernels::cpu
+}  // namespace cpu
+
+// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+namespace cuda {
+
+void softmax(std::span<const float> x, std::span<float> y, Slices slices);
+void softmax(std::span<const double> x, std::span<double> y, Slices slices);
+void log_softmax(std::span<const float> x, std::span<float> y, Slices slices);
+void log_softmax(std::span<const double> x, std::span<double> y, Slices slices);
+void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+                      Slices slices);
+void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
+                      Slices slices);
+void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+                          Slices slices);
+void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
+                          std::span<double> dx, Slices slices);
+
+}  // namespace cuda
+}  // namespace ringsmith::kernels

@@ -1,6 +1,8 @@
 // Batch normalisation: the oracle, and the choice between it and the fast version.
 #include "kernels/batchnorm.hpp"
 
+#include <cmath>
+
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {
@@ -86,6 +88,18 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
   grad(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight, dbias);
 }
 
+template <class T>
+void update_running(std::span<T> running, std::span<const T> batch, double momentum,
+                    double factor) {
+  for (std::size_t c = 0; c < running.size(); ++c)
+    running[c] = static_cast<T>(momentum * factor * batch[c] + (1 - momentum) * running[c]);
+}
+
+template <class T>
+void inverse_std(std::span<T> v, double eps) {
+  for (T& x : v) x = static_cast<T>(1 / std::sqrt(static_cast<double>(x) + eps));
+}
+
 #define RINGSMITH_BATCHNORM(T)                                                                    \
   template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
                                std::span<T>);                                                     \
@@ -94,7 +108,9 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
                               std::span<T>);                                                      \
   template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
                                    std::span<const T>, std::span<const T>, std::span<const T>,    \
-                                   bool, std::span<T>, std::span<T>, std::span<T>);
+                                   bool, std::span<T>, std::span<T>, std::span<T>);               \
+  template void update_running<T>(std::span<T>, std::span<const T>, double, double);              \
+  template void inverse_std<T>(std::span<T>, double);
 RINGSMITH_BATCHNORM(float)
 RINGSMITH_BATCHNORM(double)
 

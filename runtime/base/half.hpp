@@ -13,7 +13,7 @@ struct bf16 {
   std::uint16_t bits = 0;
 
   bf16() = default;
-  explicit bf16(float f) {
+  explicit constexpr bf16(float f) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(f);
     // A NaN whose payload sits in the low half would round to infinity: force a quiet NaN instead.
     if ((u & 0x7fffffffu) > 0x7f800000u) {
@@ -22,7 +22,7 @@ struct bf16 {
     }
     bits = static_cast<std::uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
   }
-  explicit operator float() const {
+  explicit constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
 };
@@ -31,7 +31,7 @@ struct f16 {
   std::uint16_t bits = 0;
 
   f16() = default;
-  explicit f16(float f) {
+  explicit constexpr f16(float f) {
     const std::uint32_t u = std::bit_cast<std::uint32_t>(f);
     const std::uint32_t sign = (u >> 16) & 0x8000u;
     const std::uint32_t mag = u & 0x7fffffffu;
@@ -49,7 +49,7 @@ struct f16 {
     }
     bits = static_cast<std::uint16_t>(sign | out);
   }
-  explicit operator float() const {
+  explicit constexpr operator float() const {
     const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x8000u) << 16;
     const std::uint32_t exponent = (bits >> 10) & 0x1fu;
     const std::uint32_t fraction = bits & 0x3ffu;
