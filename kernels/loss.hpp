@@ -6,6 +6,8 @@
 //
 // Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
 // batch follows PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes: it is short.
+//
+// Results are written to memory, never returned: on a GPU a returned number would be a wait.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +22,9 @@ struct Targets {
   double smoothing = 0;
 };
 
-template <class T>
-struct LossSum {
-  T sum = 0;
-  std::int64_t counted = 0;  // rows that are not ignored
-};
-
 namespace cpu {
 
-using kernels::LossSum, kernels::Targets;
+using kernels::Targets;
 
 // Throws UsageError naming the operation, the row and the value of the first target out of range.
 void check_targets(const char* op, const Targets& targets);
@@ -37,8 +33,12 @@ void check_targets(const char* op, const Targets& targets);
 void nll_rows(std::span<const float> log_probs, const Targets& targets, std::span<float> losses);
 void nll_rows(std::span<const double> log_probs, const Targets& targets, std::span<double> losses);
 
-LossSum<float> loss_total(std::span<const float> losses, const Targets& targets);
-LossSum<double> loss_total(std::span<const double> losses, const Targets& targets);
+// divisor[0] = the rows that are not ignored if `mean`, else 1; loss[0] = the sum of losses divided
+// by it. Nothing counted: 0 / 0 is NaN, as in PyTorch.
+void reduce_losses(std::span<const float> losses, const Targets& targets, bool mean,
+                   std::span<float> loss, std::span<float> divisor);
+void reduce_losses(std::span<const double> losses, const Targets& targets, bool mean,
+                   std::span<double> loss, std::span<double> divisor);
 
 // The gradient with respect to log_probs, given that of each row's loss: row_grad has n elements,
 // or one that holds for all rows.
@@ -53,9 +53,11 @@ void cross_entropy_backward(std::span<const float> log_probs, const Targets& tar
 void cross_entropy_backward(std::span<const double> log_probs, const Targets& targets,
                             std::span<const double> row_grad, std::span<double> dx);
 
-// Sum of (x - y)^2, in the order of PyTorch's sum() in the oracle.
-[[nodiscard]] float squared_error(std::span<const float> x, std::span<const float> y);
-[[nodiscard]] double squared_error(std::span<const double> x, std::span<const double> y);
+// loss[0] = sum of (x - y)^2, in the order of PyTorch's sum() in the oracle, divided by divisor.
+void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
+                   std::span<float> loss);
+void squared_error(std::span<const double> x, std::span<const double> y, double divisor,
+                   std::span<double> loss);
 // dx = (factor (x - y)) grad, dy = -dx; grad has n elements or one; dx or dy may be empty.
 void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
                             std::span<const float> grad, std::span<float> dx, std::span<float> dy);
@@ -66,7 +68,7 @@ void squared_error_backward(std::span<const double> x, std::span<const double> y
 namespace fast {
 void cross_entropy_backward(std::span<const float> log_probs, const Targets& targets,
                             std::span<const float> row_grad, std::span<float> dx);
-float squared_error(std::span<const float> x, std::span<const float> y);
+float squared_error(std::span<const float> x, std::span<const float> y);  // the sum
 }  // namespace fast
 
 }  // namespace cpu
@@ -78,9 +80,11 @@ namespace cuda {
 void check_targets(const char* op, const Targets& targets);
 void nll_rows(std::span<const float> log_probs, const Targets& targets, std::span<float> losses);
 void nll_rows(std::span<const double> log_probs, const Targets& targets, std::span<double> losses);
-// Waits for the stream and returns the sum; of a fixed tree, kernels/cuda/sum.hpp.
-LossSum<float> loss_total(std::span<const float> losses, const Targets& targets);
-LossSum<double> loss_total(std::span<const double> losses, const Targets& targets);
+// Sums of a fixed tree.
+void reduce_losses(std::span<const float> losses, const Targets& targets, bool mean,
+                   std::span<float> loss, std::span<float> divisor);
+void reduce_losses(std::span<const double> losses, const Targets& targets, bool mean,
+                   std::span<double> loss, std::span<double> divisor);
 // row_grad is device memory like everything else.
 void nll_backward(const Targets& targets, std::span<const float> row_grad,
                   std::span<float> dlog_probs);
@@ -90,9 +94,10 @@ void cross_entropy_backward(std::span<const float> log_probs, const Targets& tar
                             std::span<const float> row_grad, std::span<float> dx);
 void cross_entropy_backward(std::span<const double> log_probs, const Targets& targets,
                             std::span<const double> row_grad, std::span<double> dx);
-// Waits for the stream.
-[[nodiscard]] float squared_error(std::span<const float> x, std::span<const float> y);
-[[nodiscard]] double squared_error(std::span<const double> x, std::span<const double> y);
+void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
+                   std::span<float> loss);
+void squared_error(std::span<const double> x, std::span<const double> y, double divisor,
+                   std::span<double> loss);
 void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
                             std::span<const float> grad, std::span<float> dx, std::span<float> dy);
 void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,

@@ -50,18 +50,26 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
 void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
           std::span<double> largest, const AdamStep& step);
 
-// For clipping by the global norm. Accumulated in double: NaN and inf come through.
-[[nodiscard]] double sum_of_squares(std::span<const float> x);
-[[nodiscard]] double sum_of_squares(std::span<const double> x);
-void scale(std::span<float> x, double factor);
-void scale(std::span<double> x, double factor);
+// Clipping by the global norm: sum_of_squares of every gradient, clip_factor of all sums, scale
+// every gradient. Results go to memory and the factor is read from there, so that a GPU does all of
+// it without a wait.
+//
+// sum[0] = the sum of x^2, accumulated in double: NaN and inf come through.
+void sum_of_squares(std::span<const float> x, std::span<double> sum);
+void sum_of_squares(std::span<const double> x, std::span<double> sum);
+// norm[0] = sqrt of the sum of sqrt(sums[i])^2, each root rounded to float, as PyTorch's norm of
+// norms; factor[0] = min(1, max_norm / (norm + 1e-6)), NaN if the norm is.
+void clip_factor(std::span<const double> sums, double max_norm, std::span<float> norm,
+                 std::span<float> factor);
+void scale(std::span<float> x, std::span<const float> factor);  // x *= factor[0]
+void scale(std::span<double> x, std::span<const float> factor);
 
 namespace fast {
 void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step);
 void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
           std::span<float> largest, const AdamStep& step);
 double sum_of_squares(std::span<const float> x);
-void scale(std::span<float> x, double factor);
+void scale(std::span<float> x, float factor);
 }  // namespace fast
 
 }  // namespace cpu
@@ -76,11 +84,12 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
           std::span<float> largest, const AdamStep& step);
 void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
           std::span<double> largest, const AdamStep& step);
-// Waits for the stream.
-[[nodiscard]] double sum_of_squares(std::span<const float> x);
-[[nodiscard]] double sum_of_squares(std::span<const double> x);
-void scale(std::span<float> x, double factor);
-void scale(std::span<double> x, double factor);
+void sum_of_squares(std::span<const float> x, std::span<double> sum);
+void sum_of_squares(std::span<const double> x, std::span<double> sum);
+void clip_factor(std::span<const double> sums, double max_norm, std::span<float> norm,
+                 std::span<float> factor);
+void scale(std::span<float> x, std::span<const float> factor);
+void scale(std::span<double> x, std::span<const float> factor);
 
 }  // namespace cuda
 }  // namespace ringsmith::kernels

@@ -38,9 +38,10 @@ void max(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced di
 template <class T>
 void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T> g, Reduced dim);
 
-// grad_x = g / count where x equals the maximum (or both are NaN), 0 elsewhere.
+// grad_x = g[0] / count where x equals maximum[0] (or both are NaN), 0 elsewhere.
 template <class T>
-void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g);
+void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
+                      std::span<const T> g);
 
 }  // namespace cpu
 
@@ -54,7 +55,8 @@ void max(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced di
 template <class T>
 void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T> g, Reduced dim);
 template <class T>
-void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g);
+void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
+                      std::span<const T> g);
 
 }  // namespace cuda
 }  // namespace ringsmith::kernels

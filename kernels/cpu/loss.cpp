@@ -50,15 +50,16 @@ void nll_rows_oracle(std::span<const T> log_probs, const Targets& t, std::span<T
 }
 
 template <class T>
-LossSum<T> loss_total_of(std::span<const T> losses, const Targets& t) {
-  LossSum<T> total;
+void reduce_losses_of(std::span<const T> losses, const Targets& t, bool mean, std::span<T> loss,
+                      std::span<T> divisor) {
   const auto skip = [&](std::int64_t i) { return t.index[at(i)] == t.ignore_index; };
-  for (std::size_t i = 0; i < losses.size(); ++i)
-    total.counted += skip(static_cast<std::int64_t>(i)) ? 0 : 1;
-  total.sum = loss_sum<T>(
-      static_cast<std::int64_t>(losses.size()), [&](std::int64_t i) { return losses[at(i)]; },
-      skip);
-  return total;
+  const auto n = static_cast<std::int64_t>(losses.size());
+  std::int64_t counted = 0;
+  for (std::int64_t i = 0; i < n; ++i) counted += skip(i) ? 0 : 1;
+  divisor[0] = mean ? static_cast<T>(counted) : T{1};
+  loss[0] = loss_sum<T>(
+                n, [&](std::int64_t i) { return losses[at(i)]; }, skip) /
+            divisor[0];
 }
 
 // One row of d loss / d log_probs.
@@ -114,11 +115,13 @@ void nll_rows(std::span<const float> log_probs, const Targets& t, std::span<floa
 void nll_rows(std::span<const double> log_probs, const Targets& t, std::span<double> losses) {
   nll_rows_oracle(log_probs, t, losses);
 }
-LossSum<float> loss_total(std::span<const float> losses, const Targets& t) {
-  return loss_total_of(losses, t);
+void reduce_losses(std::span<const float> losses, const Targets& t, bool mean,
+                   std::span<float> loss, std::span<float> divisor) {
+  reduce_losses_of(losses, t, mean, loss, divisor);
 }
-LossSum<double> loss_total(std::span<const double> losses, const Targets& t) {
-  return loss_total_of(losses, t);
+void reduce_losses(std::span<const double> losses, const Targets& t, bool mean,
+                   std::span<double> loss, std::span<double> divisor) {
+  reduce_losses_of(losses, t, mean, loss, divisor);
 }
 void nll_backward(const Targets& t, std::span<const float> row_grad, std::span<float> dlog_probs) {
   nll_backward_oracle(t, row_grad, dlog_probs);
@@ -136,11 +139,14 @@ void cross_entropy_backward(std::span<const double> log_probs, const Targets& t,
                             std::span<const double> row_grad, std::span<double> dx) {
   cross_entropy_backward_oracle(log_probs, t, row_grad, dx);
 }
-float squared_error(std::span<const float> x, std::span<const float> y) {
-  return mode() == Mode::fast ? fast::squared_error(x, y) : squared_error_oracle(x, y);
+void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
+                   std::span<float> loss) {
+  loss[0] = (mode() == Mode::fast ? fast::squared_error(x, y) : squared_error_oracle(x, y)) /
+            static_cast<float>(divisor);
 }
-double squared_error(std::span<const double> x, std::span<const double> y) {
-  return squared_error_oracle(x, y);
+void squared_error(std::span<const double> x, std::span<const double> y, double divisor,
+                   std::span<double> loss) {
+  loss[0] = squared_error_oracle(x, y) / divisor;
 }
 void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
                             std::span<const float> grad, std::span<float> dx, std::span<float> dy) {

@@ -65,7 +65,7 @@ double sum_of_squares_oracle(std::span<const T> x) {
 }
 
 template <class T>
-void scale_oracle(std::span<T> x, double factor) {
+void scale_oracle(std::span<T> x, float factor) {
   for (T& value : x) value = value * static_cast<T>(factor);
 }
 
@@ -89,14 +89,28 @@ void adam(std::span<double> p, std::span<const double> g, std::span<double> m, s
   adam_oracle(p, g, m, v, largest, step);
 }
 
-double sum_of_squares(std::span<const float> x) {
-  return mode() == Mode::fast ? fast::sum_of_squares(x) : sum_of_squares_oracle(x);
+void sum_of_squares(std::span<const float> x, std::span<double> sum) {
+  sum[0] = mode() == Mode::fast ? fast::sum_of_squares(x) : sum_of_squares_oracle(x);
 }
-double sum_of_squares(std::span<const double> x) { return sum_of_squares_oracle(x); }
+void sum_of_squares(std::span<const double> x, std::span<double> sum) {
+  sum[0] = sum_of_squares_oracle(x);
+}
 
-void scale(std::span<float> x, double factor) {
-  mode() == Mode::fast ? fast::scale(x, factor) : scale_oracle(x, factor);
+void clip_factor(std::span<const double> sums, double max_norm, std::span<float> norm,
+                 std::span<float> factor) {
+  double squares = 0;
+  for (const double sum : sums) {
+    const auto root = static_cast<float>(std::sqrt(sum));
+    squares += static_cast<double>(root) * static_cast<double>(root);
+  }
+  norm[0] = static_cast<float>(std::sqrt(squares));
+  const float wanted = static_cast<float>(max_norm) / (norm[0] + 1e-6F);
+  factor[0] = wanted > 1 ? 1 : wanted;  // NaN stays NaN
 }
-void scale(std::span<double> x, double factor) { scale_oracle(x, factor); }
+
+void scale(std::span<float> x, std::span<const float> factor) {
+  mode() == Mode::fast ? fast::scale(x, factor[0]) : scale_oracle(x, factor[0]);
+}
+void scale(std::span<double> x, std::span<const float> factor) { scale_oracle(x, factor[0]); }
 
 }  // namespace ringsmith::kernels::cpu

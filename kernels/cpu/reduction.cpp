@@ -67,11 +67,13 @@ void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T
 }
 
 template <class T>
-void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g) {
-  const auto hit = [=](T v) { return v == maximum || (std::isnan(v) && std::isnan(maximum)); };
+void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
+                      std::span<const T> g) {
+  const T top = maximum[0];
+  const auto hit = [=](T v) { return v == top || (std::isnan(v) && std::isnan(top)); };
   std::int64_t count = 0;
   for (const T v : x) count += hit(v) ? 1 : 0;
-  const T share = g / static_cast<T>(count);
+  const T share = g[0] / static_cast<T>(count);
   for (std::size_t i = 0; i < x.size(); ++i) grad_x[i] = hit(x[i]) ? share : T{};
 }
 
@@ -79,7 +81,8 @@ void max_all_backward(std::span<T> grad_x, std::span<const T> x, T maximum, T g)
   template void sum<T>(View<T>, View<const T>);                                             \
   template void max<T>(View<T>, View<std::int64_t>, View<const T>, Reduced);                \
   template void max_backward<T>(View<T>, View<const std::int64_t>, View<const T>, Reduced); \
-  template void max_all_backward<T>(std::span<T>, std::span<const T>, T, T);
+  template void max_all_backward<T>(std::span<T>, std::span<const T>, std::span<const T>,   \
+                                    std::span<const T>);
 RINGSMITH_REDUCTION(float)
 RINGSMITH_REDUCTION(double)
 

@@ -6,6 +6,7 @@
 
 #include "kernels/optim.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/tensor/factory.hpp"
 
 namespace ringsmith {
 
@@ -109,36 +110,33 @@ void Optimizer::load_state_dict(const StateDict& state) {
   steps_ = std::move(steps);
 }
 
-double clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
+Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite) {
   require(max_norm >= 0, "clip_grad_norm_: max_norm must not be negative");
   std::vector<Tensor> grads;
   for (const Tensor& p : params)
     if (p.grad().defined()) grads.push_back(p.grad());
 
-  double squares = 0;
-  for (const Tensor& grad : grads) {
-    const Tensor g = grad.contiguous();
-    const double sum = g.dtype() == DType::f64 ? kernels::cpu::sum_of_squares(g.span<double>())
-                                               : kernels::cpu::sum_of_squares(g.span<float>());
-    const auto norm = static_cast<float>(std::sqrt(sum));
-    squares += static_cast<double>(norm) * static_cast<double>(norm);
+  const Device device = grads.empty() ? Device::cpu() : grads.front().device();
+  const Tensor sums = Tensor::empty({std::ssize(grads)}, {DType::f64, device});
+  const Tensor norm = Tensor::empty({}, {DType::f32, device}), factor = empty_like(norm);
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    require(grads[i].is_contiguous(), "clip_grad_norm_: a gradient is not contiguous");
+    const std::span<double> sum = sums.span<double>().subspan(i, 1);
+    grads[i].dtype() == DType::f64 ? kernels::cpu::sum_of_squares(grads[i].span<double>(), sum)
+                                   : kernels::cpu::sum_of_squares(grads[i].span<float>(), sum);
   }
-  const auto total = static_cast<float>(std::sqrt(squares));
-  if (error_if_nonfinite && !std::isfinite(total))
-    throw Error("clip_grad_norm_: the norm of the gradients is " + std::to_string(total));
-
-  const float factor = static_cast<float>(max_norm) / (total + 1e-6F);
-  const float scale = factor > 1 ? 1 : factor;  // NaN stays NaN
+  kernels::cpu::clip_factor(sums.span<double>(), max_norm, norm.span<float>(),
+                            factor.span<float>());
+  if (error_if_nonfinite && !std::isfinite(norm.item<float>()))
+    throw Error("clip_grad_norm_: the norm of the gradients is " +
+                std::to_string(norm.item<float>()));
   for (const Tensor& grad : grads) {
-    require(grad.is_contiguous(), "clip_grad_norm_: a gradient is not contiguous");
-    if (grad.dtype() == DType::f64)
-      kernels::cpu::scale(grad.span<double>(), static_cast<double>(scale));
-    else
-      kernels::cpu::scale(grad.span<float>(), static_cast<double>(scale));
+    grad.dtype() == DType::f64 ? kernels::cpu::scale(grad.span<double>(), factor.span<float>())
+                               : kernels::cpu::scale(grad.span<float>(), factor.span<float>());
     grad.bump_version();
   }
-  return static_cast<double>(total);
+  return norm;
 }
 
 }  // namespace ringsmith

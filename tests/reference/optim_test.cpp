@@ -55,7 +55,8 @@ std::string replay(const nlohmann::json& doc) {
     for (std::size_t i = 0; i < params.size(); ++i)
       params[i].set_grad(tensor(doc.at("grads")[step].at(i)));
     if (attrs.contains("clip_grad_norm")) {
-      const double norm = clip_grad_norm_(params, attrs.at("clip_grad_norm").get<double>());
+      const double norm =
+          clip_grad_norm_(params, attrs.at("clip_grad_norm").get<double>()).item<float>();
       const auto want = attrs.at("norms").at(step).get<double>();
       if (!(std::abs(norm - want) <= 1e-6 * want))
         return fmt::format("step {}: gradient norm {:.9g}, expected {:.9g}", step, norm, want);

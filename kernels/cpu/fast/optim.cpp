@@ -91,9 +91,8 @@ double sum_of_squares(std::span<const float> x) {
   return sum;
 }
 
-void scale(std::span<float> x, double factor) {
-  const auto f = static_cast<float>(factor);
-  for (float& value : x) value *= f;
+void scale(std::span<float> x, float factor) {
+  for (float& value : x) value *= factor;
 }
 
 }  // namespace ringsmith::kernels::cpu::fast

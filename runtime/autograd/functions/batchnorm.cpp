@@ -3,8 +3,6 @@
 //   running = (1 - momentum) * running + momentum * batch      var unbiased (divisor N - 1) here
 #include "kernels/batchnorm.hpp"
 
-#include <cmath>
-
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 
@@ -38,13 +36,6 @@ BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias
   return s;
 }
 
-template <class T>
-void update_running(std::span<T> running, std::span<const T> batch, double momentum,
-                    double factor) {
-  for (std::size_t c = 0; c < running.size(); ++c)
-    running[c] = static_cast<T>(momentum * factor * batch[c] + (1 - momentum) * running[c]);
-}
-
 }  // namespace
 
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -61,15 +52,15 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     if (training) {
       const auto count = static_cast<double>(s.per_channel());
       kernels::cpu::batch_stats<T>(s, image.span<T>(), m, r);
-      update_running<T>(running_mean.span<T>(), m, momentum, 1);
-      update_running<T>(running_var.span<T>(), r, momentum, count / (count - 1));
+      kernels::cpu::update_running<T>(running_mean.span<T>(), m, momentum, 1);
+      kernels::cpu::update_running<T>(running_var.span<T>(), r, momentum, count / (count - 1));
       running_mean.bump_version();
       running_var.bump_version();
     } else {
       mean.copy_(running_mean);
       inv_std.copy_(running_var);
     }
-    for (T& v : r) v = static_cast<T>(1 / std::sqrt(static_cast<double>(v) + eps));
+    kernels::cpu::inverse_std<T>(r, eps);
     kernels::cpu::batch_norm<T>(s, image.span<T>(), m, r, scale.span<T>(), shift.span<T>(),
                                 y.span<T>());
   });

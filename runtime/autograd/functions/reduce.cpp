@@ -99,8 +99,8 @@ Tensor max(const Tensor& x) {
            const Tensor gx = empty_like(saved[0]);
            raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
              using T = typename decltype(tag)::type;
-             kernels::cpu::max_all_backward<T>(gx.span<T>(), saved[0].span<const T>(),
-                                               saved[1].template item<T>(), g.item<T>());
+             kernels::cpu::max_all_backward<T>(gx.span<T>(), saved[0].span<T>(),
+                                               saved[1].template span<T>(), g.span<T>());
            });
            return Grads{gx.view(sizes)};
          });

@@ -6,6 +6,8 @@
 #include "kernels/loss.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
 
@@ -13,6 +15,7 @@ namespace {
 
 using kernels::cpu::Slices;
 using kernels::cpu::Targets;
+using raw::Binary;
 
 Slices slices_of(const Tensor& x, int dim) {
   Slices s{1, x.size(dim), 1};
@@ -58,25 +61,6 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
               detail::shape_of(x) + " and " + detail::shape_of(target));
 }
 
-// The losses of the rows reduced to what the caller wants; divisor: the rows that count.
-template <class T>
-Tensor reduced(const Tensor& losses, const Targets& targets, Reduction reduction, T& divisor) {
-  const auto total = kernels::cpu::loss_total(std::span<const T>(losses.span<T>()), targets);
-  divisor = reduction == Reduction::mean ? static_cast<T>(total.counted) : T{1};
-  if (reduction == Reduction::none) return losses;
-  Tensor out = Tensor::empty({}, {losses.dtype()});
-  *out.data<T>() = total.sum / divisor;  // nothing counted: 0 / 0 is NaN, as in PyTorch
-  return out;
-}
-
-// Gradient of each row's loss: one number for all of them, or one each.
-template <class T>
-std::vector<T> row_grads(const Tensor& grad, T divisor) {
-  std::vector<T> g = grad.to_vector<T>();
-  for (T& v : g) v = v / divisor;
-  return g;
-}
-
 }  // namespace
 
 Tensor softmax(const Tensor& x, int dim) { return softmax_of(Kind::softmax, x, dim); }
@@ -91,33 +75,42 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
   const Tensor labels = target.contiguous(), in = x.contiguous();
   const Targets targets{labels.span<std::int64_t>(), x.size(1), ignore_index, smoothing};
   kernels::cpu::check_targets(name, targets);
-  const Tensor log_probs = through_softmax ? Tensor::empty(x.sizes(), {x.dtype()}) : in;
-  const Tensor losses = Tensor::empty({x.size(0)}, {x.dtype()});
-  Tensor loss;
+  const Tensor log_probs = through_softmax ? empty_like(in) : in;
+  const Tensor losses = Tensor::empty({x.size(0)}, {x.dtype(), x.device()});
+  // reduction none: the losses of the rows as they are, so their gradients too.
+  const bool whole = reduction != Reduction::none;
+  Tensor loss = whole ? Tensor::empty({}, {x.dtype(), x.device()}) : losses;
+  const Tensor divisor = whole ? empty_like(loss) : Tensor();
   detail::visit_float_type(name, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (through_softmax)
       kernels::cpu::log_softmax(std::span<const T>(in.span<T>()), log_probs.span<T>(),
-                                {x.size(0), x.size(1), 1});
+                                Slices{x.size(0), x.size(1), 1});
     kernels::cpu::nll_rows(std::span<const T>(log_probs.span<T>()), targets, losses.span<T>());
-    T divisor{};
-    loss = reduced<T>(losses, targets, reduction, divisor);
-    record(through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
-           {log_probs, labels},
-           [ignore_index, smoothing, through_softmax, divisor](const Saved& saved,
-                                                               const Tensor& grad) {
-             const Tensor& lp = saved[0];
-             const Targets t{saved[1].span<std::int64_t>(), lp.size(1), ignore_index, smoothing};
-             const std::vector<T> g = row_grads<T>(grad, divisor);
-             const Tensor dx = Tensor::empty(lp.sizes(), {lp.dtype()});
-             if (through_softmax)
-               kernels::cpu::cross_entropy_backward(std::span<const T>(lp.span<T>()), t,
-                                                    std::span<const T>(g), dx.span<T>());
-             else
-               kernels::cpu::nll_backward(t, std::span<const T>(g), dx.span<T>());
-             return std::vector<Tensor>{dx};
-           });
+    if (whole)
+      kernels::cpu::reduce_losses(std::span<const T>(losses.span<T>()), targets,
+                                  reduction == Reduction::mean, loss.span<T>(), divisor.span<T>());
   });
+  record(through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
+         {log_probs, labels, divisor},
+         [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
+           const Tensor& lp = saved[0];
+           const Targets t{saved[1].span<std::int64_t>(), lp.size(1), ignore_index, smoothing};
+           // The gradient of each row's loss: one number for all of them, or one each.
+           const Tensor g = saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name)
+                                               : grad.contiguous();
+           const Tensor dx = empty_like(lp);
+           detail::visit_float_type(name, lp.dtype(), [&](auto tag) {
+             using T = typename decltype(tag)::type;
+             const std::span<const T> row_grad = g.span<T>();
+             if (through_softmax)
+               kernels::cpu::cross_entropy_backward(std::span<const T>(lp.span<T>()), t, row_grad,
+                                                    dx.span<T>());
+             else
+               kernels::cpu::nll_backward(t, row_grad, dx.span<T>());
+           });
+           return std::vector<Tensor>{dx};
+         });
   return loss;
 }
 
@@ -142,17 +135,19 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
           "mse_loss: x " + detail::shape_of(x) + " and y " + detail::shape_of(y) +
               " must have one shape and dtype");
   const Tensor a = x.contiguous(), b = y.contiguous();
-  Tensor loss = Tensor::empty(reduction == Reduction::none ? x.sizes() : Shape{}, {x.dtype()});
   const double count = reduction == Reduction::mean ? static_cast<double>(x.numel()) : 1.0;
-  detail::visit_float_type("mse_loss", x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    const std::span<const T> left = a.span<T>(), right = b.span<T>();
-    if (reduction == Reduction::none)
-      for (std::size_t i = 0; i < left.size(); ++i)
-        loss.data<T>()[i] = (left[i] - right[i]) * (left[i] - right[i]);
-    else
-      *loss.data<T>() = kernels::cpu::squared_error(left, right) / static_cast<T>(count);
-  });
+  Tensor loss;
+  if (reduction == Reduction::none) {
+    const Tensor off = raw::binary(Binary::sub, a, b, "mse_loss");
+    loss = raw::binary(Binary::mul, off, off, "mse_loss");
+  } else {
+    loss = Tensor::empty({}, {x.dtype(), x.device()});
+    detail::visit_float_type("mse_loss", x.dtype(), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      kernels::cpu::squared_error(std::span<const T>(a.span<T>()), std::span<const T>(b.span<T>()),
+                                  count, loss.span<T>());
+    });
+  }
   record("MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
     const auto wanted = [&](std::size_t i) {
       return saved.needs(i) ? Tensor::empty(saved[0].sizes(), {grad.dtype()}) : Tensor();
