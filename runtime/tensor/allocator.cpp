@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cstdlib>
 #include <mutex>
 #include <string>
 #include <sys/mman.h>
 #include <vector>
 
+#include "runtime/base/size_class.hpp"
 #include "runtime/tensor/check.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -31,31 +31,11 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
-constexpr int kStepsPerOctave = 8;
-
-// Rounded size and the number of its class.
-struct SizeClass {
-  std::size_t size;
-  std::size_t index;
-};
-
-SizeClass classify(std::size_t size) {
-  // Up to 512 bytes the step is 64; above, an eighth of the power of two below the size.
-  if (size <= 512) {
-    const std::size_t steps = std::max<std::size_t>(1, (size + kAlignment - 1) / kAlignment);
-    return {steps * kAlignment, steps - 1};
-  }
-  const auto exponent = static_cast<std::size_t>(std::bit_width(size - 1)) - 1;  // 2^e <= size-1
-  const std::size_t step = std::size_t{1} << (exponent - 3);
-  const std::size_t rounded = (size + step - 1) / step * step;
-  // 9/8..16/8 of 2^e are classes 0..7 of the octave.
-  return {rounded, (exponent - 9) * kStepsPerOctave + 8 + (rounded >> (exponent - 3)) - 9};
-}
 
 class Cache {
  public:
   std::byte* take(std::size_t size) {
-    const SizeClass c = classify(size);
+    const SizeClass c = size_class_of(size);
     const std::scoped_lock lock(mutex_);
     check(c.index < free_.size(),
           [&] { return "cannot allocate " + std::to_string(size) + " bytes"; });
@@ -77,7 +57,7 @@ class Cache {
   }
 
   void give(std::byte* block, std::size_t size) {
-    const SizeClass c = classify(size);
+    const SizeClass c = size_class_of(size);
     const std::scoped_lock lock(mutex_);
     stats_.current = stats_.current - Bytes(size);
     ASAN_POISON_MEMORY_REGION(block, c.size);
@@ -119,8 +99,8 @@ class Cache {
   }
 
   std::mutex mutex_;
-  std::array<std::vector<std::byte*>, 8 + 40 * kStepsPerOctave> free_;  // up to 2^49 bytes
-  std::array<std::size_t, 8 + 40 * kStepsPerOctave> sizes_{};
+  std::array<std::vector<std::byte*>, SizeClass::kCount> free_;
+  std::array<std::size_t, SizeClass::kCount> sizes_{};
   AllocatorStats stats_;
 };
 
@@ -137,6 +117,6 @@ void free(std::byte* block, Bytes size) { cache().give(block, size.value); }
 AllocatorStats stats() { return cache().stats(); }
 void reset_peak() { cache().reset_peak(); }
 void release_cached() { cache().release(); }
-Bytes class_size(Bytes size) { return Bytes(classify(size.value).size); }
+Bytes class_size(Bytes size) { return Bytes(size_class_of(size.value).size); }
 
 }  // namespace ringsmith::host_allocator

@@ -1,29 +1,17 @@
 // The caching host allocator: memory of tensors is kept and reused, not returned to the system.
 //
 // A training step allocates the same sizes again and again. Fresh pages from the system cost a page
-// fault for every 4 KiB; a block from the cache costs a list operation. Sizes are rounded up to
-// classes, eight to an octave (at most 1/8 is wasted), and every class has a list of free blocks:
-//
-//   64 128 ... 512 576 640 704 ... 1024 1152 1280 ...
-//
-// Blocks are aligned to 64 bytes, from 4 MiB on to 2 MiB with a request for huge pages.
-// Thread-safe. Under AddressSanitizer free blocks are poisoned, so that a use after free is found.
+// fault for every 4 KiB; a block from the cache costs a list operation. Every size class
+// (runtime/base/size_class.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, from 4
+// MiB on to 2 MiB with a request for huge pages. Thread-safe. Under AddressSanitizer free blocks
+// are poisoned, so that a use after free is found.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
-#include "runtime/base/units.hpp"
+#include "runtime/base/allocator_stats.hpp"
 
 namespace ringsmith {
-
-struct AllocatorStats {
-  Bytes current;   // asked for and not yet freed
-  Bytes peak;      // largest value of current since reset_peak()
-  Bytes reserved;  // taken from the system: current, rounding and cache
-  std::uint64_t allocations = 0;
-  std::uint64_t system_allocations = 0;  // those that the cache could not serve
-};
 
 namespace host_allocator {
 
