@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace ringsmith {
 
@@ -14,10 +15,35 @@ struct Device {
   static Device cpu() { return {}; }
   static Device cuda(int i) { return {Kind::cuda, i}; }
   [[nodiscard]] bool is_cpu() const { return kind == Kind::cpu; }
+  [[nodiscard]] bool is_cuda() const { return kind == Kind::cuda; }
   [[nodiscard]] std::string str() const {
     return is_cpu() ? "cpu" : "cuda:" + std::to_string(index);
   }
   bool operator==(const Device&) const = default;
 };
+
+// "cpu", "cuda" (device 0) or "cuda:2"; UsageError naming the choices, or the devices that exist.
+[[nodiscard]] Device parse_device(std::string_view name);
+
+// CUDA devices that this process sees; 0 without a driver.
+[[nodiscard]] int device_count();
+// UsageError unless the device exists.
+void require_device(Device device);
+
+// Makes a device the calling thread's current one, and the one before current again at the end of
+// the scope. Nothing for the CPU.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  int previous_ = -1;  // -1: nothing to restore
+};
+
+// The calling thread's current CUDA device.
+[[nodiscard]] Device current_device();
 
 }  // namespace ringsmith

@@ -1,0 +1,66 @@
+#include "runtime/device/device.hpp"
+
+#include <charconv>
+
+#include "runtime/device/cuda_check.hpp"
+
+namespace ringsmith {
+
+int device_count() {
+  static const int count = [] {
+    int n = 0;
+    const cudaError_t code = cudaGetDeviceCount(&n);
+    if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or none that fits
+    return code == cudaSuccess ? n : 0;
+  }();
+  return count;
+}
+
+void require_device(Device device) {
+  if (device.is_cpu() || (device.index >= 0 && device.index < device_count())) return;
+  const int n = device_count();
+  throw UsageError("there is no device " + device.str() + ": " +
+                   (n == 0   ? std::string("no CUDA device was found, use cpu")
+                    : n == 1 ? std::string("the only one is cuda:0")
+                             : "there are cuda:0 to cuda:" + std::to_string(n - 1)));
+}
+
+Device parse_device(std::string_view name) {
+  constexpr std::string_view kPrefix = "cuda:";
+  Device device;
+  if (name == "cpu") return device;
+  device.kind = Device::Kind::cuda;
+  if (name != "cuda") {
+    const std::string_view digits =
+        name.substr(0, kPrefix.size()) == kPrefix ? name.substr(kPrefix.size()) : "";
+    const char* end = digits.data() + digits.size();
+    const auto [stop, error] = std::from_chars(digits.data(), end, device.index);
+    if (digits.empty() || digits.front() == '-' || stop != end || error != std::errc())
+      throw UsageError("unknown device '" + std::string(name) + "': use cpu, cuda or cuda:NUMBER");
+  }
+  require_device(device);
+  return device;
+}
+
+Device current_device() {
+  int index = 0;
+  check_cuda(cudaGetDevice(&index), "cudaGetDevice");
+  return Device::cuda(index);
+}
+
+DeviceGuard::DeviceGuard(Device device) {
+  if (device.is_cpu()) return;
+  int before = 0;
+  check_cuda(cudaGetDevice(&before), "cudaGetDevice");
+  if (before == device.index) return;
+  require_device(device);
+  check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
+  previous_ = before;
+}
+
+DeviceGuard::~DeviceGuard() {
+  // Cannot fail: the device was current before.
+  if (previous_ >= 0) (void)cudaSetDevice(previous_);
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,245 @@
+#include "runtime/device/memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/base/size_class.hpp"
+#include "runtime/device/cuda_check.hpp"
+
+namespace ringsmith::device_allocator {
+
+namespace {
+
+std::atomic<bool>& cache_switch() {
+  static std::atomic<bool> on = [] {
+    const char* value = std::getenv("RINGSMITH_CUDA_CACHE");
+    if (value == nullptr || std::string_view(value) == "on") return true;
+    require(std::string_view(value) == "off",
+            "RINGSMITH_CUDA_CACHE is '" + std::string(value) + "': use on or off");
+    return false;
+  }();
+  return on;
+}
+
+std::string mib(std::size_t bytes) {
+  const std::size_t tenths = bytes * 10 >> 20;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " MiB";
+}
+
+// The memory of one device.
+class DeviceCache {
+ public:
+  explicit DeviceCache(Device device) : device_(device) {}
+
+  std::byte* allocate(std::size_t size) {
+    const SizeClass c = size_class_of(size);
+    const Stream stream = Stream::current(device_);
+    const std::scoped_lock lock(mutex_);
+    std::byte* data = reuse(stream, c.index);
+    if (data == nullptr) data = from_driver(c.size, size);
+    live_.emplace(data, Live{size, c, stream, {}});
+    ++stats_.allocations;
+    stats_.current += Bytes(size);
+    stats_.peak = std::max(stats_.peak, stats_.current);
+    return data;
+  }
+
+  void free(std::byte* data) {
+    const std::scoped_lock lock(mutex_);
+    const auto found = live(data);
+    const Live block = std::move(found->second);
+    live_.erase(found);
+    stats_.current = stats_.current - Bytes(block.size);
+    if (!caching()) {
+      for (const Stream& user : block.users) user.synchronize();
+      to_driver(data, block.size_class.size);  // which waits for the device
+    } else if (block.users.empty()) {
+      keep(data, block.stream, block.size_class.index, block.size_class.size);
+    } else {
+      Waiting waiting{data, block.stream, block.size_class, {}};
+      for (const Stream& user : block.users) waiting.events.push_back(Event::record(user));
+      waiting_.push_back(std::move(waiting));
+    }
+  }
+
+  void record_use(std::byte* data, const Stream& stream) {
+    const std::scoped_lock lock(mutex_);
+    Live& block = live(data)->second;
+    std::vector<Stream>& users = block.users;
+    if (stream != block.stream && std::find(users.begin(), users.end(), stream) == users.end())
+      users.push_back(stream);
+  }
+
+  AllocatorStats stats() {
+    const std::scoped_lock lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() {
+    const std::scoped_lock lock(mutex_);
+    stats_.peak = stats_.current;
+  }
+  void release_cached() {
+    const std::scoped_lock lock(mutex_);
+    release();
+  }
+
+ private:
+  struct Live {
+    std::size_t size;  // as asked for
+    SizeClass size_class;
+    Stream stream;              // that it was allocated for
+    std::vector<Stream> users;  // the others that use it
+  };
+  struct Waiting {  // freed, but other streams may still use it
+    std::byte* data;
+    Stream stream;
+    SizeClass size_class;
+    std::vector<Event> events;
+  };
+  struct FreeBlocks {  // of one stream
+    Stream stream;     // keeps its handle from being given to somebody else
+    std::array<std::vector<std::byte*>, SizeClass::kCount> of_class;
+  };
+
+  std::unordered_map<std::byte*, Live>::iterator live(std::byte* data) {
+    const auto found = live_.find(data);
+    if (found == live_.end())
+      throw Error("device_allocator: a block of " + device_.str() +
+                  " was freed twice, or not allocated here");
+    return found;
+  }
+
+  std::byte* reuse(const Stream& stream, std::size_t size_class) {
+    if (!caching()) return nullptr;
+    collect();
+    const auto found = free_.find(stream.get());
+    if (size_class >= SizeClass::kCount || found == free_.end()) return nullptr;
+    std::vector<std::byte*>& blocks = found->second->of_class[size_class];
+    if (blocks.empty()) return nullptr;
+    std::byte* data = blocks.back();
+    blocks.pop_back();
+    return data;
+  }
+
+  void keep(std::byte* data, const Stream& stream, std::size_t size_class, std::size_t size) {
+    std::unique_ptr<FreeBlocks>& blocks = free_[stream.get()];
+    if (blocks == nullptr) blocks = std::make_unique<FreeBlocks>();
+    blocks->stream = stream;
+    blocks->of_class[size_class].push_back(data);
+    class_sizes_[size_class] = size;
+  }
+
+  // Blocks whose other users are done become free. In order: whoever waits longest comes first.
+  void collect() {
+    while (!waiting_.empty()) {
+      const Waiting& oldest = waiting_.front();
+      if (!std::all_of(oldest.events.begin(), oldest.events.end(),
+                       [](const Event& e) { return e.has_happened(); }))
+        return;
+      keep(oldest.data, oldest.stream, oldest.size_class.index, oldest.size_class.size);
+      waiting_.pop_front();
+    }
+  }
+
+  std::byte* from_driver(std::size_t rounded, std::size_t asked) {
+    const DeviceGuard guard(device_);
+    void* data = nullptr;
+    cudaError_t code = cudaMalloc(&data, rounded);
+    if (code == cudaErrorMemoryAllocation) {
+      (void)cudaGetLastError();
+      release();
+      code = cudaMalloc(&data, rounded);
+    }
+    if (code == cudaErrorMemoryAllocation) fail(asked);
+    check_cuda(code, "cudaMalloc");
+    ++stats_.system_allocations;
+    stats_.reserved += Bytes(rounded);
+    return static_cast<std::byte*>(data);
+  }
+
+  void to_driver(std::byte* data, std::size_t rounded) {
+    const DeviceGuard guard(device_);
+    stats_.reserved = stats_.reserved - Bytes(rounded);
+    check_cuda(cudaFree(data), "cudaFree");
+  }
+
+  void release() {
+    for (const Waiting& w : waiting_)
+      for (const Event& event : w.events) event.synchronize();
+    collect();
+    for (auto& [handle, blocks] : free_)
+      for (std::size_t c = 0; c < SizeClass::kCount; ++c) {
+        for (std::byte* data : blocks->of_class[c]) to_driver(data, class_sizes_[c]);
+        blocks->of_class[c].clear();
+      }
+    free_.clear();
+  }
+
+  [[noreturn]] void fail(std::size_t asked) {
+    (void)cudaGetLastError();
+    std::size_t unused = 0, total = 0;
+    (void)cudaMemGetInfo(&unused, &total);
+    throw CudaError(device_.str() + " is out of memory: " + mib(asked) +
+                    " are asked for, tensors of this process hold " + mib(stats_.current.value) +
+                    " in " + std::to_string(live_.size()) + " blocks, and the device has " +
+                    mib(unused) + " of " + mib(total) +
+                    " left; use smaller batches or a smaller model");
+  }
+
+  const Device device_;
+  std::mutex mutex_;
+  std::unordered_map<std::byte*, Live> live_;
+  std::unordered_map<CUstream_st*, std::unique_ptr<FreeBlocks>> free_;
+  std::deque<Waiting> waiting_;
+  std::array<std::size_t, SizeClass::kCount> class_sizes_{};
+  AllocatorStats stats_;
+};
+
+// Never destroyed: tensors in static variables may outlive any other static object.
+std::vector<std::unique_ptr<DeviceCache>>& caches() {
+  static auto* const all = [] {
+    auto* list = new std::vector<std::unique_ptr<DeviceCache>>;
+    for (int i = 0; i < device_count(); ++i)
+      list->push_back(std::make_unique<DeviceCache>(Device::cuda(i)));
+    return list;
+  }();
+  return *all;
+}
+
+DeviceCache& cache_of(Device device) {
+  require(device.is_cuda(), "the device allocator has no memory on " + device.str());
+  require_device(device);
+  return *caches()[static_cast<std::size_t>(device.index)];
+}
+
+}  // namespace
+
+std::byte* allocate(Device device, Bytes size) { return cache_of(device).allocate(size.value); }
+
+void free(Device device, std::byte* block) noexcept {
+  try {
+    cache_of(device).free(block);
+  } catch (const CudaError&) {  // its destructors must not end the program that reports the error
+  }
+}
+
+void record_use(Device device, std::byte* block, const Stream& stream) {
+  cache_of(device).record_use(block, stream);
+}
+
+AllocatorStats stats(Device device) { return cache_of(device).stats(); }
+void reset_peak(Device device) { cache_of(device).reset_peak(); }
+void release_cached(Device device) { cache_of(device).release_cached(); }
+bool caching() { return cache_switch().load(std::memory_order_relaxed); }
+void set_caching(bool on) { cache_switch().store(on, std::memory_order_relaxed); }
+
+}  // namespace ringsmith::device_allocator

@@ -1,0 +1,149 @@
+#include "runtime/device/stream.hpp"
+
+#include <mutex>
+#include <vector>
+
+#include "runtime/device/cuda_check.hpp"
+
+namespace ringsmith {
+
+struct Stream::State {
+  cudaStream_t handle;
+  Device device;
+};
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+enum class Priority : bool { normal, high };
+
+cudaStream_t new_stream(Device device, Priority priority) {
+  const DeviceGuard guard(device);
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+             "cudaDeviceGetStreamPriorityRange");
+  cudaStream_t stream = nullptr;
+  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          priority == Priority::high ? greatest : least),
+             "cudaStreamCreateWithPriority");
+  return stream;
+}
+
+// By device number; grows on demand.
+template <class T>
+T& slot(std::vector<T>& slots, Device device) {
+  if (device.is_cpu()) throw UsageError("the CPU has no streams");
+  if (slots.size() <= at(device.index)) {
+    require_device(device);
+    slots.resize(at(device_count()));
+  }
+  return slots[at(device.index)];
+}
+
+thread_local std::vector<Stream> current_streams;  // undefined: the compute stream
+
+}  // namespace
+
+// All streams of the process. Never destroyed: static objects may still free device memory.
+class StreamPool {
+ public:
+  static StreamPool& instance() {
+    static auto* const pool = new StreamPool;
+    return *pool;
+  }
+
+  Stream fixed(Device device, Priority priority) {
+    const std::scoped_lock lock(mutex_);
+    Stream& stream = slot(priority == Priority::high ? communication_ : compute_, device);
+    if (!stream.defined())
+      stream = Stream(std::make_shared<const Stream::State>(
+          Stream::State{new_stream(device, priority), device}));
+    return stream;
+  }
+
+  Stream take(Device device) {
+    const std::scoped_lock lock(mutex_);
+    std::vector<cudaStream_t>& idle = slot(idle_, device);
+    cudaStream_t handle = nullptr;
+    if (idle.empty()) {
+      handle = new_stream(device, Priority::normal);
+    } else {
+      handle = idle.back();
+      idle.pop_back();
+    }
+    return Stream(std::shared_ptr<const Stream::State>(new Stream::State{handle, device},
+                                                       [this](const Stream::State* state) {
+                                                         give(*state);
+                                                         delete state;
+                                                       }));
+  }
+
+ private:
+  void give(const Stream::State& state) {
+    const std::scoped_lock lock(mutex_);
+    slot(idle_, state.device).push_back(state.handle);
+  }
+
+  std::mutex mutex_;
+  std::vector<Stream> compute_, communication_;  // by device
+  std::vector<std::vector<cudaStream_t>> idle_;
+};
+
+Stream Stream::create(Device device) { return StreamPool::instance().take(device); }
+Stream Stream::compute(Device device) {
+  return StreamPool::instance().fixed(device, Priority::normal);
+}
+Stream Stream::communication(Device device) {
+  return StreamPool::instance().fixed(device, Priority::high);
+}
+Stream Stream::current(Device device) {
+  Stream& stream = slot(current_streams, device);
+  if (!stream.defined()) stream = compute(device);
+  return stream;
+}
+Stream Stream::current() { return current(current_device()); }
+
+Device Stream::device() const {
+  if (!defined()) throw UsageError("use of an undefined stream");
+  return state_->device;
+}
+CUstream_st* Stream::get() const {
+  if (!defined()) throw UsageError("use of an undefined stream");
+  return state_->handle;
+}
+
+void Stream::synchronize() const {
+  check_cuda(cudaStreamSynchronize(get()), "waiting for a stream (cudaStreamSynchronize)");
+}
+
+bool Stream::is_idle() const {
+  const cudaError_t code = cudaStreamQuery(get());
+  if (code == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  check_cuda(code, "cudaStreamQuery");
+  return true;
+}
+
+void Stream::wait(const Event& event) const {
+  if (event.defined())
+    check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
+}
+
+void Stream::wait(const Stream& other) const {
+  if (*this != other) wait(Event::record(other));
+}
+
+StreamGuard::StreamGuard(const Stream& stream) {
+  if (!stream.defined()) return;
+  previous_ = Stream::current(stream.device());
+  slot(current_streams, stream.device()) = stream;
+}
+
+StreamGuard::~StreamGuard() {
+  if (previous_.defined()) slot(current_streams, previous_.device()) = previous_;
+}
+
+}  // namespace ringsmith
