@@ -1,5 +1,5 @@
-// Ranks as processes of a test, without a launcher: fork, a bootstrap over socket pairs, and what
-// became of each rank. Nothing else ends the survivors of a killed rank, so they can be watched.
+// One process group on forked ranks, and what became of each rank: its error, the peer that the
+// error names, and when it ended.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
+#include "tests/fault/forked_ranks.hpp"
 
 namespace ringsmith::test {
 

@@ -127,10 +127,10 @@ std::vector<Ending> ForkedRanks::wait_for_all(std::chrono::seconds deadline) {
         running = true;
         continue;
       }
-      pids_[r] = 0;
       const std::chrono::duration<double> since = std::chrono::steady_clock::now() - killed_;
       endings[r] = {WIFEXITED(status), WIFEXITED(status) ? WEXITSTATUS(status) : -1, since.count(),
-                    contents(error_files_[r])};
+                    contents(error_files_[r]), pids_[r]};
+      pids_[r] = 0;
     }
     if (std::chrono::steady_clock::now() > end) break;
     std::this_thread::sleep_for(kPoll);

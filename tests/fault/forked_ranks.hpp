@@ -16,8 +16,9 @@ namespace ringsmith::test {
 struct Ending {
   bool exited = false;  // by itself; else it was killed, by us in the end if it did not stop
   int code = -1;
-  double seconds = 0;  // since the last kill()
+  double seconds = 0;  // since the last kill(), or since the start
   std::string errors;  // what it wrote to standard error
+  pid_t pid = 0;
 };
 
 class ForkedRanks {
@@ -41,7 +42,7 @@ class ForkedRanks {
   Shared* shared_;
   std::vector<pid_t> pids_;
   std::vector<int> error_files_;
-  std::chrono::steady_clock::time_point killed_{};
+  std::chrono::steady_clock::time_point killed_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace ringsmith::test
