@@ -4,7 +4,7 @@ BUILD ?= build
 PRESET ?= release
 JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
-PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libopenblas-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libopenblas-dev libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
@@ -37,7 +37,7 @@ lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-ti
 	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## rewrite all sources with clang-format
-	@git ls-files '*.hpp' '*.cpp' | xargs clang-format -i
+	@git ls-files '*.hpp' '*.cpp' '*.cu' '*.h' | xargs clang-format -i
 
 sanitize: ## all tests under ASan+UBSan, comm and data under TSan
 	@.ci/sanitize

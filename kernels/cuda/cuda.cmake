@@ -1,0 +1,88 @@
+# CUDA, in two ways. The same .cu files are compiled
+#   RINGSMITH_CUDA=vgpu  by the host compiler as C++, against kernels/vgpu/include: they run anywhere
+#   RINGSMITH_CUDA=nvcc  by nvcc, against the toolkit: they run on NVIDIA devices
+# `nvcc_check` compiles them with nvcc in the first configuration too, so that nothing creeps in which
+# only the host compiler accepts.
+set(RINGSMITH_CUDA_ARCHITECTURES 75 80 90 CACHE STRING "compute capabilities that nvcc compiles for")
+# --fmad=false: as -ffp-contract=off; a kernel that wants a fused multiply-add says fmaf().
+set(RINGSMITH_NVCC_FLAGS --fmad=false --expt-relaxed-constexpr --extended-lambda -Werror=all-warnings
+    -Xcompiler=-Wall,-Wextra,-ffp-contract=off)
+
+if(RINGSMITH_CUDA STREQUAL "nvcc")
+  set(CMAKE_CUDA_ARCHITECTURES ${RINGSMITH_CUDA_ARCHITECTURES})
+  find_program(CMAKE_CUDA_COMPILER nvcc PATHS /usr/local/cuda/bin)
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  find_package(CUDAToolkit REQUIRED)
+elseif(NOT RINGSMITH_CUDA STREQUAL "vgpu")
+  message(FATAL_ERROR "RINGSMITH_CUDA=${RINGSMITH_CUDA}: use vgpu or nvcc")
+endif()
+
+# The library ringsmith_cuda: the CUDA runtime API, real or emulated.
+function(ringsmith_cuda_library)
+  add_library(ringsmith_cuda INTERFACE)
+  if(RINGSMITH_CUDA STREQUAL "nvcc")
+    target_link_libraries(ringsmith_cuda INTERFACE ringsmith_base CUDA::cudart)
+    return()
+  endif()
+  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/vgpu/*.cpp)
+  find_package(Boost REQUIRED COMPONENTS context)
+  add_library(ringsmith_vgpu STATIC ${SOURCES})
+  target_link_libraries(ringsmith_vgpu PUBLIC ringsmith_base Boost::context)
+  target_include_directories(ringsmith_vgpu PUBLIC ${CMAKE_SOURCE_DIR}/kernels/vgpu/include)
+  target_compile_definitions(ringsmith_vgpu PUBLIC RINGSMITH_VGPU
+                             $<$<STREQUAL:${RINGSMITH_SANITIZE},thread>:VGPU_TSAN>)
+  target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
+endfunction()
+
+# ringsmith_cuda_sources(TARGET): how the target's .cu files are compiled.
+function(ringsmith_cuda_sources TARGET)
+  get_target_property(SOURCES ${TARGET} SOURCES)
+  get_target_property(FOLDER ${TARGET} SOURCE_DIR)
+  list(FILTER SOURCES INCLUDE REGEX "\\.cu$")
+  if(NOT SOURCES)
+    return()
+  endif()
+  target_link_libraries(${TARGET} PUBLIC ringsmith_cuda)
+  foreach(SOURCE ${SOURCES})
+    cmake_path(ABSOLUTE_PATH SOURCE BASE_DIRECTORY ${FOLDER} NORMALIZE)
+    set_property(GLOBAL APPEND PROPERTY RINGSMITH_CUDA_SOURCES ${SOURCE})
+  endforeach()
+  if(RINGSMITH_CUDA STREQUAL "nvcc")
+    target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
+  else()
+    # `#pragma unroll` is nvcc's and clang's; g++ unrolls as it likes.
+    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
+  endif()
+endfunction()
+
+# The target nvcc_check, for all .cu files that have been named so far.
+function(ringsmith_nvcc_check)
+  get_property(SOURCES GLOBAL PROPERTY RINGSMITH_CUDA_SOURCES)
+  list(REMOVE_DUPLICATES SOURCES)
+  find_program(RINGSMITH_NVCC nvcc PATHS /usr/local/cuda/bin)
+  if(NOT RINGSMITH_NVCC)
+    add_custom_target(nvcc_check COMMAND ${CMAKE_COMMAND} -E echo
+                      "nvcc_check: there is no nvcc here: the .cu files were NOT compiled for devices" VERBATIM)
+    return()
+  endif()
+  set(OBJECTS)
+  set(CODE)
+  foreach(ARCHITECTURE ${RINGSMITH_CUDA_ARCHITECTURES})
+    list(APPEND CODE -gencode arch=compute_${ARCHITECTURE},code=sm_${ARCHITECTURE})
+  endforeach()
+  foreach(SOURCE ${SOURCES})
+    cmake_path(RELATIVE_PATH SOURCE BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE NAME)
+    set(OBJECT ${CMAKE_BINARY_DIR}/nvcc_check/${NAME}.o)
+    cmake_path(GET OBJECT PARENT_PATH FOLDER)
+    add_custom_command(OUTPUT ${OBJECT} COMMAND ${CMAKE_COMMAND} -E make_directory ${FOLDER}
+                       COMMAND ${RINGSMITH_NVCC} -std=c++20 -I${CMAKE_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE}
+                               -MD -MF ${OBJECT}.d -c ${SOURCE} -o ${OBJECT}
+                       DEPENDS ${SOURCE} DEPFILE ${OBJECT}.d COMMENT "nvcc ${NAME}" VERBATIM)
+    list(APPEND OBJECTS ${OBJECT})
+  endforeach()
+  list(LENGTH SOURCES COUNT)
+  string(JOIN " " TARGETS ${RINGSMITH_CUDA_ARCHITECTURES})
+  add_custom_target(nvcc_check DEPENDS ${OBJECTS} COMMAND ${CMAKE_COMMAND} -E echo
+                    "nvcc_check: ${COUNT} .cu files compiled for compute capability ${TARGETS}; compiled, not run" VERBATIM)
+endfunction()

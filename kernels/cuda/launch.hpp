@@ -1,0 +1,88 @@
+// What a .cu file needs beyond the CUDA runtime API to be compiled by nvcc and for vgpu alike.
+//
+//   __global__ void scale(float* x, float a, int n) { ... }
+//   launch(scale, blocks, threads, 0, stream, x, 2.0F, n);        // nvcc: scale<<<...>>>(x, 2, n)
+//   cuda_check(cudaMemcpyAsync(...));                             // throws CudaError, naming the
+//   call auto* tile = dynamic_shared<float>();                         // in a kernel
+//
+// A loop that waits for another thread must read through cuda::atomic_ref or call __nanosleep() in
+// every turn: that is where vgpu gives the others theirs.
+#pragma once
+
+#include <cstddef>
+#include <cuda_runtime.h>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith {
+
+// A CUDA call has failed.
+class CudaError : public Error {
+ public:
+  using Error::Error;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
+};
+
+namespace detail {
+
+[[noreturn]] inline void throw_cuda_error(cudaError_t code, const std::string& call) {
+  std::string message = call + ": " + cudaGetErrorName(code) + ", " + cudaGetErrorString(code);
+#ifdef RINGSMITH_VGPU
+  if (*vgpu::why() != '\0') message += " (" + std::string(vgpu::why()) + ")";
+#endif
+  (void)cudaGetLastError();  // reported: the next call starts afresh
+  throw CudaError(message);
+}
+
+inline void check_cuda(cudaError_t code, const char* call, const char* file, int line) {
+  if (code != cudaSuccess)
+    throw_cuda_error(code, std::string(file) + ":" + std::to_string(line) + ": " + call);
+}
+
+}  // namespace detail
+
+// A macro, because only a macro can name the call.
+#define cuda_check(...) \
+  ::ringsmith::detail::check_cuda((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)
+
+// Starts the kernel on the current device, which must be the stream's. CudaError if the
+// configuration is impossible (an empty grid is one). Returns at once; what goes wrong later is
+// reported by a later call.
+template <class... Parameters, class... Arguments>
+void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
+            cudaStream_t stream, Arguments&&... arguments) {
+#ifdef RINGSMITH_VGPU
+  const cudaError_t code =
+      vgpu::launch(vgpu::make_call<Parameters...>(kernel, std::forward<Arguments>(arguments)...),
+                   grid, block, shared_bytes, stream);
+#else
+  std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  const cudaError_t code = std::apply(
+      [&](auto&... value) {
+        void* pointers[] = {static_cast<void*>(&value)..., nullptr};
+        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers,
+                                shared_bytes, stream);
+      },
+      values);
+#endif
+  if (code != cudaSuccess) detail::throw_cuda_error(code, "launch");
+}
+
+// The block's dynamic shared memory, aligned to 16 bytes.
+#ifdef RINGSMITH_VGPU
+template <class T>
+T* dynamic_shared() {
+  return static_cast<T*>(vgpu::current_block->dynamic_shared);
+}
+#elif defined(__CUDACC__)
+template <class T>
+__device__ T* dynamic_shared() {
+  extern __shared__ __align__(16) unsigned char dynamic_shared_bytes[];
+  return reinterpret_cast<T*>(dynamic_shared_bytes);
+}
+#endif
+
+}  // namespace ringsmith

@@ -1,0 +1,80 @@
+// What __half and __nv_bfloat16 share: storage in 16 bits, arithmetic in float, one rounding to
+// nearest even per operation. For + - * / rounding through float is exact rounding: float has at
+// least 2p + 2 digits for both. A fused multiply-add needs more: it goes through double, rounded to
+// odd, so that the last rounding is the only one.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "runtime/base/half.hpp"
+
+namespace vgpu {
+
+// Storage, ringsmith::f16 or ringsmith::bf16, knows the conversions. A default constructor leaves
+// the value undefined, as the device's does.
+template <class Storage>
+class Float16 {
+ public:
+  Float16() = default;
+  Float16(float f) : bits_(Storage(f).bits) {}
+  Float16(double d) : Float16(round_to_odd(d)) {}
+  Float16(int i) : Float16(static_cast<double>(i)) {}
+  operator float() const {
+    Storage s;
+    s.bits = bits_;
+    return static_cast<float>(s);
+  }
+
+  Float16& operator+=(Float16 b) { return *this = *this + b; }
+  Float16& operator-=(Float16 b) { return *this = *this - b; }
+  Float16& operator*=(Float16 b) { return *this = *this * b; }
+  Float16& operator/=(Float16 b) { return *this = *this / b; }
+  friend Float16 operator+(Float16 a, Float16 b) { return {float(a) + float(b)}; }
+  friend Float16 operator-(Float16 a, Float16 b) { return {float(a) - float(b)}; }
+  friend Float16 operator*(Float16 a, Float16 b) { return {float(a) * float(b)}; }
+  friend Float16 operator/(Float16 a, Float16 b) { return {float(a) / float(b)}; }
+  friend Float16 operator-(Float16 a) { return from_bits(a.bits() ^ 0x8000U); }
+  friend bool operator==(Float16 a, Float16 b) { return float(a) == float(b); }
+  friend bool operator!=(Float16 a, Float16 b) { return float(a) != float(b); }
+  friend bool operator<(Float16 a, Float16 b) { return float(a) < float(b); }
+  friend bool operator>(Float16 a, Float16 b) { return float(a) > float(b); }
+  friend bool operator<=(Float16 a, Float16 b) { return float(a) <= float(b); }
+  friend bool operator>=(Float16 a, Float16 b) { return float(a) >= float(b); }
+
+  [[nodiscard]] std::uint16_t bits() const { return bits_; }
+  static Float16 from_bits(unsigned bits) {
+    Float16 h;
+    h.bits_ = static_cast<std::uint16_t>(bits);
+    return h;
+  }
+  // a * b + c, rounded once. The product is exact in double; of the sum, what double cannot hold is
+  // kept as a last odd bit.
+  static Float16 fma(Float16 a, Float16 b, Float16 c) {
+    const double product = double(float(a)) * double(float(b)), addend = double(float(c));
+    const double sum = product + addend;
+    const double part = sum - product;
+    const double error = (product - (sum - part)) + (addend - part);
+    if (error == 0 || !std::isfinite(sum)) return {sum};
+    auto word = std::bit_cast<std::uint64_t>(sum);
+    if ((word & 1U) == 0) word += (error > 0) == (sum > 0) ? 1 : std::uint64_t(-1);
+    return {std::bit_cast<double>(word)};
+  }
+
+ private:
+  // Of what float cannot hold, a last odd bit is kept.
+  static float round_to_odd(double d) {
+    float f = static_cast<float>(d);
+    if (static_cast<double>(f) != d && std::isfinite(f)) {
+      auto word = std::bit_cast<std::uint32_t>(f);
+      if ((word & 1U) == 0)
+        word += (std::fabs(static_cast<double>(f)) < std::fabs(d)) ? 1 : std::uint32_t(-1);
+      f = std::bit_cast<float>(word);
+    }
+    return f;
+  }
+  std::uint16_t bits_;
+};
+
+}  // namespace vgpu

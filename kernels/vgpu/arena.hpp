@@ -1,0 +1,84 @@
+// The memory of one virtual device: a range of addresses over one anonymous file (memfd), so that
+// other processes can map it.
+//
+//   | block: 2 MiB                              | block            | ...
+//   | page  [canary|data|canary] guard  page .. | data ..... |canary guard
+//
+// As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: ship
+// the offset. Unlike on a GPU, every allocation ends (to 256 bytes, the alignment that cudaMalloc
+// promises) at a page that faults; the rest up to that page holds a pattern that is checked. Large
+// allocations begin at their block's base. Fresh memory is all ones: NaN in every float. Addresses
+// are not used twice while others are left, so that a freed one faults, and the report says so.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace vgpu {
+
+class Arena {
+ public:
+  struct Allocation {
+    std::byte* start = nullptr;
+    std::size_t bytes = 0;  // as asked for
+    std::byte* pages = nullptr;
+    std::size_t page_bytes = 0;
+    std::uint64_t serial = 0;  // from 1, in order of allocation
+  };
+  struct Block {
+    std::byte* base = nullptr;
+    std::size_t bytes = 0;
+  };
+
+  // Takes [base, base + span) of reserved address space; key is the memory protection key of the
+  // device, or -1.
+  Arena(int device, std::byte* base, std::size_t span, std::size_t capacity, int key);
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Null if the device's memory or its addresses are used up.
+  void* allocate(std::size_t bytes);
+  // Ends the process if something was written beside the allocation; nothing if there is none
+  // there.
+  std::optional<Allocation> free(void* start);
+
+  // The living allocation that holds this address.
+  [[nodiscard]] std::optional<Allocation> find(const void* address) const;
+  [[nodiscard]] std::optional<Block> block_of(const void* address) const;
+  [[nodiscard]] std::string describe(const void* address) const;
+  // Ends the process if something was written into the patterns around an allocation.
+  void check_patterns(const std::string& after) const;
+
+  [[nodiscard]] std::size_t used() const;
+  [[nodiscard]] std::size_t capacity() const { return capacity_; }
+  [[nodiscard]] int file() const { return file_; }
+  [[nodiscard]] std::size_t offset(const void* address) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(address) - base_);
+  }
+
+ private:
+  std::byte* place(std::size_t page_bytes, bool small);
+  void map(std::byte* at, std::size_t bytes);
+  void check(const Allocation& a, const std::string& after) const;
+
+  const int device_;
+  std::byte* const base_;
+  const std::size_t span_, capacity_;
+  const int key_;
+  int file_ = -1;
+  mutable std::mutex mutex_;
+  std::byte* next_block_;
+  std::byte* small_next_ = nullptr;  // in the block that small allocations share
+  std::byte* small_end_ = nullptr;
+  std::size_t used_ = 0;
+  std::uint64_t serial_ = 0;
+  std::map<const std::byte*, Allocation> living_;
+  std::map<const std::byte*, Allocation> dead_;  // for reports only
+  std::map<const std::byte*, Block> blocks_;
+};
+
+}  // namespace vgpu

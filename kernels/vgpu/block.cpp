@@ -1,0 +1,171 @@
+#include "kernels/vgpu/block.hpp"
+
+#include <cstdio>
+#include <sys/mman.h>
+
+#include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/order.hpp"
+
+namespace vgpu {
+
+constinit thread_local ThreadView* current_thread = nullptr;
+constinit thread_local BlockView* current_block = nullptr;
+
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kMostShared = 1 << 20;  // address space for dynamic shared memory
+
+}  // namespace
+
+BlockRunner& BlockRunner::mine() {
+  static thread_local BlockRunner runner;
+  return runner;
+}
+
+BlockRunner::BlockRunner() : fibers_(live), threads_(1024), order_(1024) {
+  idle_.reserve(1024);
+  used_.reserve(1024);
+  ready_.reserve(2048);
+  spinning_.reserve(1024);
+  void* space = ::mmap(nullptr, kMostShared + kPage, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) fatal("no memory for a block's dynamic shared memory");
+  dynamic_ = static_cast<std::byte*>(space);
+  ::mprotect(dynamic_ + kMostShared, kPage, PROT_NONE);
+}
+
+BlockRunner::~BlockRunner() { ::munmap(dynamic_, kMostShared + kPage); }
+
+void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
+  grid_ = &grid;
+  share_ = share;
+  random_ = Random(grid.number << 32 ^ block_number);
+  const dim3 block = grid.block;
+  view_.index = {static_cast<unsigned>(block_number % grid.grid.x),
+                 static_cast<unsigned>(block_number / grid.grid.x % grid.grid.y),
+                 static_cast<unsigned>(block_number / grid.grid.x / grid.grid.y)};
+  view_.block_dim = block;
+  view_.grid_dim = grid.grid;
+  // The end of dynamic shared memory lies at a page that faults, the start is aligned to 16 bytes.
+  view_.dynamic_shared = dynamic_ + kMostShared - (grid.shared_bytes + 15) / 16 * 16;
+  count_ = block.x * block.y * block.z;
+  begun_ = finished_ = arrived_ = 0;
+  ready_.clear();
+  next_ready_ = 0;
+  spinning_.clear();
+  progress_ = true;
+
+  // Warps begin in a seeded order, and so do the lanes within each: few fibers live at once.
+  const unsigned warps = (count_ + 31) / 32;
+  const Permutation warp_order(warps, random_.next());
+  unsigned n = 0;
+  for (unsigned w = 0; w < warps; ++w) {
+    const unsigned warp = static_cast<unsigned>(warp_order(w));
+    const unsigned lanes = warp + 1 < warps ? 32 : count_ - 32 * (warps - 1);
+    const Permutation lane_order(lanes, random_.next());
+    for (unsigned l = 0; l < lanes; ++l)
+      order_[n++] = static_cast<std::uint16_t>(32 * warp + lane_order(l));
+    warps_[warp].present = lanes == 32 ? ~0U : (1U << lanes) - 1;
+    warps_[warp].open = 0;
+  }
+
+  current_block = &view_;
+  Fiber* first = idle_fiber();
+  running_ = first;
+  switch_fiber(fibers_.host(), *first);
+  current_block = nullptr;
+  current_thread = nullptr;
+  idle_.insert(idle_.end(), used_.begin(), used_.end());
+  used_.clear();
+}
+
+void BlockRunner::live(Fiber* self) {
+  BlockRunner& runner = mine();
+  const Quiet quiet;
+  for (;;) {
+    runner.run_one(self);
+    Fiber* to = runner.choose(kTsan ? nullptr : self);
+    if (to == self) continue;
+    (kTsan ? runner.used_ : runner.idle_).push_back(self);
+    runner.running_ = to;
+    switch_fiber(*self, *to);
+  }
+}
+
+Fiber* BlockRunner::idle_fiber() {
+  if (idle_.empty()) return fibers_.make();
+  // Under ThreadSanitizer a fiber is a thread: a random one, so that equal threads of two blocks
+  // are not taken for one thread.
+  if (kTsan) std::swap(idle_[random_.below(idle_.size())], idle_.back());
+  Fiber* fiber = idle_.back();
+  idle_.pop_back();
+  return fiber;
+}
+
+void BlockRunner::run_one(Fiber* self) {
+  Thread& t = threads_[order_[begun_]];
+  t.number = order_[begun_++];
+  const dim3& d = view_.block_dim;
+  t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
+  t.state = Thread::State::running;
+  t.fiber = self;
+  t.reads = {};
+  t.fenced = false;
+  current_thread = &t;
+#ifdef VGPU_TSAN
+  char name[96];
+  std::snprintf(name, sizeof name, "block (%u,%u,%u) thread (%u,%u,%u)", view_.index.x,
+                view_.index.y, view_.index.z, t.index.x, t.index.y, t.index.z);
+  FiberPool::name(*self, name);
+#endif
+  {
+    const Loud loud;
+    happens_after(&grid_->begin);
+    happens_after(&shared_order_);  // the __shared__ variables of the block before
+    grid_->call.run(grid_->call.arguments.get());
+    happens_before(&shared_order_);
+    happens_before(&grid_->end);
+  }
+  finish(t);
+}
+
+void BlockRunner::finish(Thread& t) {
+  t.state = Thread::State::finished;
+  ++finished_;
+  progress_ = true;
+  if (!FiberPool::intact(*t.fiber)) stuck("a thread has used more than its 64 KiB of stack");
+  Warp& warp = warps_[t.number / 32];
+  warp.present &= ~(1U << t.number % 32);
+  close_meetings(t.number / 32);  // those that waited for this lane only
+}
+
+void BlockRunner::suspend() {
+  Thread& t = self();
+  Fiber* to = choose(nullptr);
+  if (to != t.fiber) {
+    running_ = to;
+    switch_fiber(*t.fiber, *to);
+  }
+  t.state = Thread::State::running;
+  current_thread = &t;
+}
+
+Fiber* BlockRunner::choose(Fiber* free) {
+  for (;;) {
+    if (next_ready_ < ready_.size()) return threads_[ready_[next_ready_++]].fiber;
+    ready_.clear();
+    next_ready_ = 0;
+    if (begun_ < count_) return free != nullptr ? free : idle_fiber();
+    if (finished_ == count_) return &fibers_.host();
+    if (spinning_.empty())
+      stuck("barrier divergence: threads wait for others that will never come");
+    pause();
+    const Permutation turn(spinning_.size(), random_.next());
+    for (std::size_t i = 0; i < spinning_.size(); ++i) ready_.push_back(spinning_[turn(i)]);
+    spinning_.clear();
+  }
+}
+
+}  // namespace vgpu

@@ -1,0 +1,278 @@
+// Where CUDA threads wait: barriers, meetings of a warp, spinning. And what is said if in vain.
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <map>
+#include <sched.h>
+#include <time.h>
+
+#include "kernels/vgpu/block.hpp"
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/report.hpp"
+
+namespace vgpu {
+
+int BlockRunner::barrier(Combine combine, bool predicate, const Source& where) {
+  Thread& t = self();
+  char* order =
+      &barrier_order_[generation_ % 2];  // a generation must not see the next one's arrivals
+  happens_before(order);
+  {
+    const Quiet quiet;
+    if (arrived_ == 0) {
+      counted_ = 0;
+    } else {
+      const Source& first = threads_[first_arrived_].where;
+      if (first.line() != where.line() || std::strcmp(first.file_name(), where.file_name()) != 0) {
+        t.where = where;
+        t.state = Thread::State::barrier;
+        stuck("barrier divergence: threads of one block are at different __syncthreads()");
+      }
+    }
+    if (arrived_ == 0) first_arrived_ = t.number;
+    ++arrived_;
+    counted_ += predicate ? 1 : 0;
+    t.where = where;
+    t.state = Thread::State::barrier;
+    if (arrived_ == count_) {
+      combined_ = combine == Combine::count ? static_cast<int>(counted_)
+                  : combine == Combine::all ? static_cast<int>(counted_ == count_)
+                                            : static_cast<int>(counted_ != 0);
+      arrived_ = 0;
+      ++generation_;
+      progress_ = true;
+      const Permutation turn(count_, random_.next());
+      for (unsigned i = 0; i < count_; ++i) ready_.push_back(static_cast<std::uint16_t>(turn(i)));
+    }
+    suspend();
+  }
+  happens_after(order);
+  return combined_;  // nobody can complete the next one before this thread has come to it
+}
+
+void BlockRunner::meet(WarpOp op, unsigned mask, const Source& where) {
+  Thread& t = self();
+  const unsigned number = t.number / 32, lane = t.number % 32;
+  char* order = nullptr;
+  {
+    const Quiet quiet;
+    t.where = where;
+    if ((mask >> lane & 1U) == 0) stuck("a lane calls a warp function whose mask does not name it");
+    Warp& warp = warps_[number];
+    Meeting* meeting = nullptr;
+    for (unsigned m = 0; m < warp.open; ++m) {
+      Meeting& candidate = warp.meetings[m];
+      if (candidate.arrived != 0 ? candidate.mask == mask : meeting == nullptr)
+        meeting = &candidate;
+      if (candidate.arrived != 0 && candidate.mask == mask) break;
+    }
+    if (meeting == nullptr) meeting = &warp.meetings[warp.open++];
+    if (meeting->arrived != 0 && meeting->op != op)
+      stuck("lanes of one warp meet with one mask in different warp functions");
+    meeting->mask = mask;
+    meeting->op = op;
+    meeting->arrived |= 1U << lane;
+    t.state = Thread::State::warp;
+    if (op == WarpOp::sync) order = &meeting->order[meeting->generation % 2];
+  }
+  if (order != nullptr) happens_before(order);
+  {
+    const Quiet quiet;
+    close_meetings(number);
+    suspend();
+  }
+  if (order != nullptr) happens_after(order);
+}
+
+void BlockRunner::close_meetings(unsigned number) {
+  Warp& warp = warps_[number];
+  for (unsigned m = 0; m < warp.open; ++m) {
+    Meeting& meeting = warp.meetings[m];
+    if (meeting.arrived == 0 || (meeting.mask & warp.present & ~meeting.arrived) != 0) continue;
+    answer(meeting, [&](unsigned l) -> LaneRequest& { return threads_[32 * number + l].lane; });
+    const unsigned turn = static_cast<unsigned>(random_.below(32));
+    for (unsigned lanes = std::rotr(meeting.arrived, static_cast<int>(turn)); lanes != 0;
+         lanes &= lanes - 1)
+      ready_.push_back(static_cast<std::uint16_t>(
+          32 * number + (static_cast<unsigned>(std::countr_zero(lanes)) + turn) % 32));
+    meeting.arrived = 0;
+    ++meeting.generation;
+    progress_ = true;
+  }
+}
+
+void BlockRunner::spin(const Source& where) {
+  Thread& t = self();
+  t.where = where;
+  t.state = Thread::State::spinning;
+  spinning_.push_back(t.number);
+  suspend();
+}
+
+// Nothing but spinning threads is left: they wait for another block, kernel, device or process.
+// First look again at once (the other one may run on another core), then let others have this core,
+// then sleep a little.
+void BlockRunner::pause() {
+  constexpr unsigned kHot = 16, kYields = 64;
+  constexpr long kShortSleep_ns = 20'000, kLongSleep_ns = 200'000;
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  if (progress_) {
+    progress_ = false;
+    rounds_ = 0;
+    return;
+  }
+  ++rounds_;
+  if (rounds_ == kHot) since_ = now();
+  if (rounds_ < kHot) return;
+  if (rounds_ == kHot) grid_->relieve(share_);
+  if (rounds_ < kYields) {
+    ::sched_yield();
+    return;
+  }
+  const timespec time{0, rounds_ < 4 * kYields ? kShortSleep_ns : kLongSleep_ns};
+  ::nanosleep(&time, nullptr);
+  if (rounds_ % 64 == 0 && now() - since_ > std::chrono::milliseconds(Settings::get().deadline_ms))
+    stuck("a kernel spins for ever (VGPU_DEADLINE_MS is over)");
+}
+
+std::string BlockRunner::describe() const {
+  std::map<std::string, std::vector<unsigned>> groups;
+  for (unsigned i = 0; i < begun_; ++i) {
+    const Thread& t = threads_[order_[i]];
+    const std::string place =
+        std::string(t.where.file_name()) + ":" + std::to_string(t.where.line());
+    std::string what;
+    switch (t.state) {
+      case Thread::State::finished:
+        what = "left the kernel";
+        break;
+      case Thread::State::barrier:
+        what = "wait in __syncthreads() at " + place;
+        break;
+      case Thread::State::warp:
+        what = "wait for their warp at " + place;
+        break;
+      case Thread::State::running:
+        what = "running, at " + place;
+        break;
+      case Thread::State::spinning: {
+        what = "spin at " + place;
+        for (const Thread::Read& r : t.reads)
+          if (r.address != nullptr)
+            what += ", read " + std::to_string(r.value) + " from " + describe_address(r.address);
+        break;
+      }
+      case Thread::State::not_begun:
+        break;
+    }
+    groups[what].push_back(t.number);
+  }
+  std::string out;
+  for (auto& [what, threads] : groups) {
+    std::sort(threads.begin(), threads.end());
+    out += "\n  " + std::to_string(threads.size()) +
+           (threads.size() == 1 ? " thread (" : " threads (") + describe_numbers(threads) + ") " +
+           what;
+  }
+  return out;
+}
+
+void BlockRunner::stuck(const char* what) {
+  const uint3 b = view_.index;
+  fatal(std::string(what) + "\n  in " + grid_->place + ", block (" + std::to_string(b.x) + "," +
+        std::to_string(b.y) + "," + std::to_string(b.z) + "):" + describe());
+}
+
+// What kernels call.
+
+int barrier(Combine combine, bool predicate, const Source& where) {
+  return BlockRunner::mine().barrier(combine, predicate, where);
+}
+
+void nanosleep(unsigned, const Source& where) {
+  const Quiet quiet;
+  BlockRunner::mine().spin(where);
+}
+
+void loaded(const void* address, std::uint64_t value, const Source& where) {
+  if (current_thread == nullptr) return;  // host code
+  const Quiet quiet;
+  BlockRunner& runner = BlockRunner::mine();
+  Thread& t = runner.self();
+  for (Thread::Read& r : t.reads) {
+    if (r.address != address) continue;
+    if (r.value == value) {
+      runner.spin(where);
+    } else {
+      r.value = value;
+      runner.progress();
+    }
+    return;
+  }
+  t.reads[t.next_read++ % t.reads.size()] = {address, value};
+  runner.progress();
+}
+
+// ThreadSanitizer knows no fences. A release fence makes the thread's later atomic stores release
+// stores; an acquire fence acquires what was published at the words that the thread last read.
+void fence(bool acquire, [[maybe_unused]] bool release) {
+  if (current_thread == nullptr || !kTsan) {
+#ifndef VGPU_TSAN
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+#endif
+    return;
+  }
+  Thread& t = BlockRunner::mine().self();
+  t.fenced = t.fenced || release;
+  if (acquire)
+    for (const Thread::Read& r : t.reads)
+      if (r.address != nullptr) happens_after(const_cast<void*>(r.address));
+}
+
+void publish(void* p) {
+  if (kTsan && current_thread != nullptr && BlockRunner::mine().self().fenced) happens_before(p);
+}
+
+void trap(const Source& where) {
+  BlockRunner& runner = BlockRunner::mine();
+  runner.self().where = where;
+  runner.stuck("__trap()");
+}
+
+unsigned lane() { return BlockRunner::mine().self().number % 32; }
+
+std::uint64_t shuffle(unsigned mask, std::uint64_t value, unsigned from, const Source& where) {
+  BlockRunner& runner = BlockRunner::mine();
+  LaneRequest& request = runner.self().lane;
+  {
+    const Quiet quiet;
+    request.value = value;
+    request.from = from % 32;
+  }
+  runner.meet(WarpOp::shuffle, mask, where);
+  const Quiet quiet;
+  return request.answer;
+}
+
+unsigned vote(Vote kind, unsigned mask, bool predicate, const Source& where) {
+  BlockRunner& runner = BlockRunner::mine();
+  LaneRequest& request = runner.self().lane;
+  {
+    const Quiet quiet;
+    request.value = predicate ? 1 : 0;
+  }
+  runner.meet(WarpOp::vote, mask, where);
+  const Quiet quiet;
+  const auto ballot = static_cast<unsigned>(request.answer);
+  if (kind == Vote::ballot) return ballot;
+  if (kind == Vote::any) return static_cast<unsigned>(ballot != 0);
+  return static_cast<unsigned>(ballot == request.from);
+}
+
+void sync_warp(unsigned mask, const Source& where) {
+  BlockRunner::mine().meet(WarpOp::sync, mask, where);
+}
+
+}  // namespace vgpu

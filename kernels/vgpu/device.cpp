@@ -1,0 +1,120 @@
+#include "kernels/vgpu/device.hpp"
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/rights.hpp"
+#include "kernels/vgpu/settings.hpp"
+
+namespace vgpu {
+
+namespace {
+
+// Addresses for each device. ThreadSanitizer leaves programs little more than a terabyte.
+constexpr std::size_t kSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
+
+struct Machine {
+  std::byte* base = nullptr;
+  pid_t process = 0;
+  std::vector<std::unique_ptr<Device>> devices;
+};
+
+Machine& machine() {
+  static Machine* made = [] {
+    auto* m = new Machine;
+    const auto n = static_cast<std::size_t>(Settings::get().devices);
+    void* space =
+        ::mmap(nullptr, n * kSpan, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space == MAP_FAILED) fatal("no address space for device memory (ulimit -v?)");
+    m->base = static_cast<std::byte*>(space);
+    m->process = ::getpid();
+    for (std::size_t i = 0; i < n; ++i)
+      m->devices.push_back(
+          std::make_unique<Device>(static_cast<int>(i), m->base + i * kSpan, kSpan));
+    return m;
+  }();
+  if (made->process != ::getpid())
+    fatal("CUDA was used before fork(): the child has no devices. Fork first");
+  return *made;
+}
+
+thread_local int current_index = 0;
+
+}  // namespace
+
+int Device::count() { return Settings::get().devices; }
+Device& Device::get(int index) { return *machine().devices[static_cast<std::size_t>(index)]; }
+Device& Device::current() { return get(current_index); }
+void Device::set_current(int index) { current_index = index; }
+
+Device* Device::owner(const void* address) {
+  Machine& m = machine();
+  const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(address) - m.base);
+  return at < m.devices.size() * kSpan ? m.devices[at / kSpan].get() : nullptr;
+}
+
+Device::Device(int index, std::byte* base, std::size_t span)
+    : index_(index),
+      key_(new_key()),
+      memory_(index, base, span, Settings::get().memory_bytes, key_),
+      keys_(key_ >= 0 ? 1U << key_ : 0) {}
+
+// Two processes of one machine must agree, two machines must not: from the kernel's boot id.
+cudaUUID_t Device::uuid() const {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  cudaUUID_t id{};
+  std::uint64_t words[2] = {0xcbf29ce484222325U, 0x9e3779b97f4a7c15U};
+  for (std::uint64_t& w : words) {
+    for (const char c : boot) w = (w ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+    w = (w ^ static_cast<std::uint64_t>(index_)) * 0x100000001b3U;
+  }
+  std::memcpy(id.bytes, words, sizeof id.bytes);
+  return id;
+}
+
+bool Device::enable_peer(const Device& peer, bool enabled) {
+  const std::scoped_lock lock(mutex_);
+  const std::uint64_t bit = 1ULL << peer.index_;
+  if (((peers_ & bit) != 0) == enabled) return false;
+  peers_ ^= bit;
+  std::uint32_t keys = key_ >= 0 ? 1U << key_ : 0;
+  for (int d = 0; d < count(); ++d)
+    if ((peers_ >> d & 1U) != 0 && get(d).key_ >= 0) keys |= 1U << get(d).key_;
+  keys_ = keys;
+  return true;
+}
+
+void Device::add(const std::shared_ptr<Queue>& stream) {
+  const std::scoped_lock lock(mutex_);
+  streams_.insert(stream);
+}
+
+void Device::remove(const std::shared_ptr<Queue>& stream) {
+  const std::scoped_lock lock(mutex_);
+  streams_.erase(stream);
+}
+
+void Device::synchronize() {
+  std::vector<std::shared_ptr<Queue>> streams;
+  {
+    const Quiet quiet;
+    const std::scoped_lock lock(mutex_);
+    streams.assign(streams_.begin(), streams_.end());
+  }
+  for (const auto& s : streams) s->synchronize();
+  const Quiet quiet;
+  streams.clear();
+  memory_.check_patterns("found when device " + std::to_string(index_) + " was synchronized");
+}
+
+}  // namespace vgpu

@@ -1,0 +1,157 @@
+#include "kernels/vgpu/event.hpp"
+
+#include "kernels/vgpu/api/stream.hpp"
+#include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
+
+namespace vgpu {
+
+void Moment::reach() {
+  {
+    const Loud loud;
+    happens_before(&order_);
+  }
+  const std::scoped_lock lock(mutex_);
+  reached_ = true;
+  time_ = std::chrono::steady_clock::now();
+  changed_.notify_all();
+}
+
+void Moment::wait() {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return reached_; });
+  }
+  const Loud loud;
+  happens_after(&order_);
+}
+
+bool Moment::reached() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!reached_) return false;
+  }
+  const Loud loud;
+  happens_after(&order_);
+  return true;
+}
+
+std::chrono::steady_clock::time_point Moment::time() {
+  const std::scoped_lock lock(mutex_);
+  return time_;
+}
+
+}  // namespace vgpu
+
+using vgpu::fail;
+using vgpu::Moment;
+using vgpu::Queue;
+using vgpu::queue_of;
+using vgpu::Quiet;
+
+namespace {
+
+// What the event stands for now; null if it was never recorded.
+std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
+  const std::scoped_lock lock(event->mutex);
+  return event->moment;
+}
+
+cudaError_t no_event(const char* call) {
+  return fail(cudaErrorInvalidResourceHandle, std::string(call) + ": null is no event");
+}
+
+}  // namespace
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  const Quiet quiet;
+  if ((flags & ~(cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess)) != 0)
+    return fail(cudaErrorInvalidValue, "cudaEventCreateWithFlags: unknown flags");
+  if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0)
+    return fail(cudaErrorInvalidValue,
+                "cudaEventCreateWithFlags: cudaEventInterprocess needs cudaEventDisableTiming");
+  *event = new CUevent_st;
+  (*event)->flags = flags;
+  (*event)->device = vgpu::Device::current().index();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Quiet quiet;
+  if (event == nullptr) return no_event("cudaEventDestroy");
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event == nullptr) return no_event("cudaEventRecord");
+  Queue* queue = queue_of(stream, "cudaEventRecord");
+  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<Moment> moment;
+  {
+    const Quiet quiet;
+    if (queue->device().index() != event->device)
+      return fail(cudaErrorInvalidResourceHandle,
+                  "cudaEventRecord: the event was made for device " +
+                      std::to_string(event->device) + ", the stream is " + queue->name());
+    moment = std::make_shared<Moment>();
+    const std::scoped_lock lock(event->mutex);
+    event->moment = moment;
+  }
+  queue->add("event record", [moment] { moment->reach(); });
+  const Quiet quiet;
+  moment.reset();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
+  if (event == nullptr) return no_event("cudaStreamWaitEvent");
+  Queue* queue = queue_of(stream, "cudaStreamWaitEvent");
+  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<Moment> moment;
+  {
+    const Quiet quiet;
+    if (flags != 0) return fail(cudaErrorInvalidValue, "cudaStreamWaitEvent: flags must be 0");
+    moment = moment_of(event);
+    if (moment == nullptr) return cudaSuccess;
+  }
+  queue->add("event wait", [moment] { moment->wait(); });
+  const Quiet quiet;
+  moment.reset();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const Quiet quiet;
+  if (event == nullptr) return no_event("cudaEventSynchronize");
+  if (const auto moment = moment_of(event)) moment->wait();
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Quiet quiet;
+  if (event == nullptr) return no_event("cudaEventQuery");
+  const auto moment = moment_of(event);
+  return moment == nullptr || moment->reached() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  const Quiet quiet;
+  if (start == nullptr || end == nullptr) return no_event("cudaEventElapsedTime");
+  if (((start->flags | end->flags) & cudaEventDisableTiming) != 0)
+    return fail(cudaErrorInvalidResourceHandle,
+                "cudaEventElapsedTime: the event was made with cudaEventDisableTiming");
+  const auto from = moment_of(start), to = moment_of(end);
+  if (from == nullptr || to == nullptr)
+    return fail(cudaErrorInvalidResourceHandle,
+                "cudaEventElapsedTime: the event was never recorded");
+  if (!from->reached() || !to->reached()) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(to->time() - from->time()).count();
+  return cudaSuccess;
+}

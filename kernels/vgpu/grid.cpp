@@ -1,0 +1,88 @@
+#include "kernels/vgpu/grid.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "kernels/vgpu/block.hpp"
+#include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/helpers.hpp"
+#include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/rights.hpp"
+#include "kernels/vgpu/settings.hpp"
+
+namespace vgpu {
+
+namespace {
+
+constexpr unsigned kTsanShares = 8;
+// Below this many threads, waking a helper costs more than it brings.
+constexpr std::uint64_t kWorthSharing = 16 << 10;
+
+std::uint64_t volume(dim3 d) { return std::uint64_t{d.x} * d.y * d.z; }
+
+}  // namespace
+
+Permutation::Permutation(std::uint64_t n, std::uint64_t random) : n_(n) {
+  if (n <= 1) return;
+  offset_ = random % n;
+  scale_ = 1 + (random >> 32) % n;
+  while (std::gcd(scale_, n) != 1) ++scale_;
+  scale_ %= n;
+}
+
+Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Device& device_,
+           std::string place_, std::uint64_t number_)
+    : call(std::move(call_)),
+      grid(grid_),
+      block(block_),
+      shared_bytes(shared_bytes_),
+      device(device_),
+      place(std::move(place_)),
+      number(number_),
+      blocks_(volume(grid_)),
+      shares_(kTsan ? static_cast<unsigned>(std::min<std::uint64_t>(blocks_, kTsanShares)) : 1),
+      order_(blocks_, Random(number_).next()),
+      next_(shares_) {
+  for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
+}
+
+std::optional<std::uint64_t> Grid::take(unsigned share) {
+  const std::uint64_t i = next_[share].fetch_add(shares_, std::memory_order_relaxed);
+  if (i >= blocks_) return {};
+  return order_(i);
+}
+
+void Grid::finished_one() {
+  const std::scoped_lock lock(mutex_);
+  if (++done_ == blocks_) all_done_.notify_all();
+}
+
+void Grid::serve(unsigned share) {
+  BlockRunner& runner = BlockRunner::mine();
+  const DeviceRights rights(device.keys());
+  while (const auto block_number = take(share)) {
+    runner.run(*this, share, *block_number);
+    finished_one();
+  }
+}
+
+void Grid::relieve(unsigned share) {
+  if (next_[share].load(std::memory_order_relaxed) >= blocks_) return;
+  helpers_->start([self = shared_from_this(), share] { self->serve(share); });
+}
+
+void Grid::run(Helpers& helpers) {
+  helpers_ = &helpers;
+  for (unsigned share = 1; share < shares_; ++share)
+    helpers.start([self = shared_from_this(), share] { self->serve(share); });
+  if (shares_ == 1 && blocks_ > 1 && blocks_ * volume(block) >= kWorthSharing) {
+    const auto spare = static_cast<std::uint64_t>(Settings::get().workers - 1);
+    for (std::uint64_t h = 0; h < std::min(blocks_ - 1, spare); ++h)
+      if (!helpers.offer([self = shared_from_this()] { self->serve(0); })) break;
+  }
+  serve(0);
+  std::unique_lock lock(mutex_);
+  all_done_.wait(lock, [this] { return done_ == blocks_; });
+}
+
+}  // namespace vgpu

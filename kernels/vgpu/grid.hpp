@@ -1,0 +1,81 @@
+// A launched grid: its blocks, handed out one by one in a seeded order to the OS threads that run
+// it.
+//
+//   stream's worker ---- takes blocks ----+
+//   helper thread  ----- takes blocks ----+---> BlockRunner, one per OS thread, runs each to its
+//   end helper thread  ----- takes blocks ----+
+//
+// A large grid is shared with as many helpers as there are cores. Where a block spins on something
+// that another block has yet to write, one more helper is started for the blocks that have not
+// begun: so all blocks of a grid run at once if they must.
+//
+// Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
+// variables' memory), so the blocks are dealt out to several threads in turn: neighbours never
+// meet.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kernels/vgpu/api/launch.hpp"
+#include "kernels/vgpu/api/vector_types.hpp"
+
+namespace vgpu {
+
+class Device;
+class Helpers;
+
+// i -> (scale * i + offset) mod n with scale coprime to n: a seeded order that costs nothing.
+class Permutation {
+ public:
+  Permutation() = default;
+  Permutation(std::uint64_t n, std::uint64_t random);
+  [[nodiscard]] std::uint64_t operator()(std::uint64_t i) const {
+    return (scale_ * i + offset_) % n_;
+  }
+
+ private:
+  std::uint64_t n_ = 1, scale_ = 1, offset_ = 0;
+};
+
+class Grid : public std::enable_shared_from_this<Grid> {
+ public:
+  Grid(Call call, dim3 grid, dim3 block, std::size_t shared_bytes, Device& device,
+       std::string place, std::uint64_t number);
+
+  // Runs all blocks; returns when the last has ended.
+  void run(Helpers& helpers);
+
+  // For BlockRunner:
+  // Share s of the blocks: the next one, or nothing if all have been begun.
+  std::optional<std::uint64_t> take(unsigned share);
+  void finished_one();
+  // A block waits for something: start another one.
+  void relieve(unsigned share);
+
+  const Call call;
+  const dim3 grid, block;
+  const std::size_t shared_bytes;
+  Device& device;
+  const std::string place;     // "kernel scale, stream 2 of device 0", for reports
+  const std::uint64_t number;  // of the launch: a stream of random numbers
+  char begin = 0, end = 0;     // what ThreadSanitizer orders the CUDA threads by
+
+ private:
+  void serve(unsigned share);  // takes and runs blocks until none are left
+  const std::uint64_t blocks_;
+  const unsigned shares_;
+  Permutation order_;
+  std::vector<std::atomic<std::uint64_t>> next_;
+  Helpers* helpers_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable all_done_;
+  std::uint64_t done_ = 0;
+};
+
+}  // namespace vgpu

@@ -1,0 +1,103 @@
+#include "kernels/vgpu/api/launch.hpp"
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/grid.hpp"
+#include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/report.hpp"
+#include "kernels/vgpu/rights.hpp"
+
+namespace vgpu {
+
+namespace {
+
+constexpr std::size_t kSharedBytes = 48 << 10, kSharedBytesOptin = 99 << 10;
+
+struct SharedLimits {
+  std::mutex mutex;
+  std::map<const void*, std::size_t> of_kernel;
+};
+SharedLimits& shared_limits() {
+  static auto* limits = new SharedLimits;
+  return *limits;
+}
+
+std::string text(dim3 d) {
+  return std::to_string(d.x) + "x" + std::to_string(d.y) + "x" + std::to_string(d.z);
+}
+
+cudaError_t check(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes) {
+  const auto no = [](const std::string& reason) {
+    return fail(cudaErrorInvalidConfiguration, "launch: " + reason);
+  };
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || block.x == 0 || block.y == 0 || block.z == 0)
+    return no("grid " + text(grid) + " of blocks " + text(block) + " is empty");
+  if (grid.x > 0x7fffffffU || grid.y > 0xffff || grid.z > 0xffff)
+    return no("grid " + text(grid) + " is larger than 2^31-1 x 65535 x 65535");
+  if (block.x > 1024 || block.y > 1024 || block.z > 64 ||
+      std::uint64_t{block.x} * block.y * block.z > 1024)
+    return no("block " + text(block) + " has more than 1024 threads, or more than 64 in z");
+  if (shared_bytes <= kSharedBytes) return cudaSuccess;
+  SharedLimits& limits = shared_limits();
+  const std::scoped_lock lock(limits.mutex);
+  const auto it = limits.of_kernel.find(kernel);
+  if (it != limits.of_kernel.end() && shared_bytes <= it->second) return cudaSuccess;
+  return no(std::to_string(shared_bytes) +
+            " bytes of dynamic shared memory: above 48 KiB a kernel must ask for them "
+            "(cudaFuncSetAttribute)");
+}
+
+}  // namespace
+
+cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
+                   cudaStream_t stream) {
+  Queue* queue = queue_of(stream, "launch");
+  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  std::shared_ptr<Grid> launched;
+  {
+    const Quiet quiet;
+    if (const auto e = check(call.function, grid, block, shared_bytes)) return e;
+    Device& device = queue->device();
+    if (device.index() != Device::current().index())
+      return fail(cudaErrorInvalidResourceHandle, "launch: the current device is " +
+                                                      std::to_string(Device::current().index()) +
+                                                      ", the stream is " + queue->name());
+    static std::atomic<std::uint64_t> number{0};
+    launched =
+        std::make_shared<Grid>(call, grid, block, shared_bytes, device, queue->name(), ++number);
+  }
+  queue->add("kernel", [launched, queue] {
+    {
+      const Loud loud;
+      happens_before(&launched->begin);
+    }
+    launched->run(queue->helpers());
+    const Loud loud;
+    happens_after(&launched->end);
+  });
+  const Quiet quiet;
+  launched.reset();
+  return cudaSuccess;
+}
+
+}  // namespace vgpu
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  const vgpu::Quiet quiet;
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize)
+    return vgpu::fail(cudaErrorInvalidValue,
+                      "cudaFuncSetAttribute: this attribute is not modelled");
+  if (value < 0 || static_cast<std::size_t>(value) > vgpu::kSharedBytesOptin)
+    return vgpu::fail(cudaErrorInvalidValue,
+                      "cudaFuncSetAttribute: at most 99 KiB of shared memory");
+  auto& limits = vgpu::shared_limits();
+  const std::scoped_lock lock(limits.mutex);
+  limits.of_kernel[kernel] = static_cast<std::size_t>(value);
+  return cudaSuccess;
+}

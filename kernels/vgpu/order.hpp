@@ -1,0 +1,71 @@
+// What ThreadSanitizer is told.
+//
+// Under the tsan build the only order between host, streams and CUDA threads must be the one that
+// CUDA promises: launch after the host's earlier writes, stream order, events, synchronisation,
+// barriers, atomics. The emulator's own mutexes would order far more and hide the very mistakes
+// that it is there to find. So its code runs Quiet, invisible to the detector, and each promised
+// order is declared: happens_before(object) on one side, happens_after(object) on the other,
+// outside of Quiet.
+#pragma once
+
+#if defined(VGPU_TSAN)
+extern "C" {
+void AnnotateIgnoreReadsBegin(const char* file, int line);
+void AnnotateIgnoreReadsEnd(const char* file, int line);
+void AnnotateIgnoreWritesBegin(const char* file, int line);
+void AnnotateIgnoreWritesEnd(const char* file, int line);
+void AnnotateIgnoreSyncBegin(const char* file, int line);
+void AnnotateIgnoreSyncEnd(const char* file, int line);
+void __tsan_acquire(void* address);
+void __tsan_release(void* address);
+void* __tsan_get_current_fiber(void);
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_destroy_fiber(void* fiber);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_set_fiber_name(void* fiber, const char* name);
+}
+#endif
+
+namespace vgpu {
+
+#if defined(VGPU_TSAN)
+inline constexpr bool kTsan = true;
+inline void look_away() {
+  AnnotateIgnoreSyncBegin(__FILE__, __LINE__);
+  AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  AnnotateIgnoreWritesBegin(__FILE__, __LINE__);
+}
+inline void look_again() {
+  AnnotateIgnoreWritesEnd(__FILE__, __LINE__);
+  AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  AnnotateIgnoreSyncEnd(__FILE__, __LINE__);
+}
+inline void happens_before(void* object) { __tsan_release(object); }
+inline void happens_after(void* object) { __tsan_acquire(object); }
+#else
+inline constexpr bool kTsan = false;
+inline void look_away() {}
+inline void look_again() {}
+inline void happens_before(void*) {}
+inline void happens_after(void*) {}
+#endif
+
+// The emulator's own code.
+class Quiet {
+ public:
+  Quiet() { look_away(); }
+  ~Quiet() { look_again(); }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+};
+
+// The user's code, called from within Quiet.
+class Loud {
+ public:
+  Loud() { look_again(); }
+  ~Loud() { look_away(); }
+  Loud(const Loud&) = delete;
+  Loud& operator=(const Loud&) = delete;
+};
+
+}  // namespace vgpu

@@ -1,0 +1,68 @@
+// A stream: operations in a queue, and a worker thread that carries them out one after the other.
+//
+// What CUDA promises is told to ThreadSanitizer operation by operation (order.hpp): what the host
+// did before enqueueing comes before the operation, the operation before whatever waits for it.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "kernels/vgpu/helpers.hpp"
+#include "kernels/vgpu/settings.hpp"
+
+namespace vgpu {
+
+class Device;
+
+struct Operation {
+  std::string name;           // for reports
+  std::function<void()> run;  // called Quiet
+  char begin = 0, end = 0;    // for ThreadSanitizer
+};
+
+class Queue : public std::enable_shared_from_this<Queue> {
+ public:
+  static std::shared_ptr<Queue> create(Device& device);
+
+  // Called outside of Quiet: enqueueing orders the caller's earlier writes before the operation.
+  void add(std::string name, std::function<void()> run);
+  // Waits for all that has been added so far.
+  void synchronize();
+  [[nodiscard]] bool idle();
+  // The worker ends when the queue is empty.
+  void close();
+
+  [[nodiscard]] Device& device() const { return device_; }
+  [[nodiscard]] const std::string& name() const { return name_; }  // "stream 3 of device 0"
+  Helpers& helpers();
+
+ private:
+  Queue(Device& device, std::uint64_t number);
+  void work();
+  Device& device_;
+  const std::string name_;
+  Random random_;  // of the delays
+  Helpers own_helpers_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<Operation>> waiting_;
+  std::shared_ptr<Operation> last_;
+  std::uint64_t added_ = 0, done_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace vgpu
+
+struct CUstream_st {
+  std::shared_ptr<vgpu::Queue> queue;
+};
+
+namespace vgpu {
+// The stream's queue; null, with fail() called, if it is none or the legacy default stream.
+Queue* queue_of(CUstream_st* stream, const char* call);
+}  // namespace vgpu

@@ -1,0 +1,16 @@
+// Words for reports: which allocation an address lies in, which numbers a list holds.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace vgpu {
+
+// "device 1's memory #7 (4096 bytes) + 512", or what else is known about the address.
+std::string describe_address(const void* address);
+// Sorted numbers, in ranges: "0-31, 64". At most some twenty of them.
+std::string describe_numbers(const std::vector<unsigned>& sorted);
+// The name of a function, from the program's symbol table.
+std::string describe_function(const void* function);
+
+}  // namespace vgpu

@@ -1,0 +1,45 @@
+#include "kernels/vgpu/settings.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+namespace vgpu {
+
+namespace {
+
+std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t least,
+                     std::uint64_t most) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return fallback;
+  char* end = nullptr;
+  const std::uint64_t value = std::strtoull(text, &end, 10);
+  if (*end != '\0' || *text == '-' || value < least || value > most) {
+    std::fprintf(stderr, "vgpu: %s=%s: give a whole number from %llu to %llu\n", name, text,
+                 static_cast<unsigned long long>(least), static_cast<unsigned long long>(most));
+    std::exit(6);
+  }
+  return value;
+}
+
+Settings read() {
+  Settings s{};
+  s.devices = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
+  s.seed = number("VGPU_SEED", 1, 0, UINT64_MAX);
+  s.delay_us = number("VGPU_DELAY_US", 60, 0, 10'000'000);
+  s.memory_bytes = number("VGPU_MEMORY_MB", 1024, 2, 1 << 20) << 20;
+  s.deadline_ms = number("VGPU_DEADLINE_MS", 30'000, 1, 86'400'000);
+  s.workers = static_cast<int>(
+      number("VGPU_WORKERS", std::max(1U, std::thread::hardware_concurrency()), 1, 256));
+  return s;
+}
+
+}  // namespace
+
+const Settings& Settings::get() {
+  static const Settings settings = read();
+  return settings;
+}
+
+}  // namespace vgpu

@@ -1,0 +1,39 @@
+// The emulator's settings, read once from the environment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace vgpu {
+
+struct Settings {
+  int devices;                // VGPU_DEVICES: virtual GPUs of this machine, 1 to 64; 8
+  std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
+  std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
+  std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may spin in vain; 30000
+  int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
+
+  // Exits with a message if a variable is not a number or out of range.
+  static const Settings& get();
+};
+
+// A small random generator (splitmix64): a stream of its own for every purpose and number.
+class Random {
+ public:
+  explicit Random(std::uint64_t stream)
+      : state_(Settings::get().seed * 0x9e3779b97f4a7c15U + stream) {}
+  std::uint64_t next() {
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15U;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+    return z ^ (z >> 31);
+  }
+  std::uint64_t below(std::uint64_t n) { return next() % n; }
+
+ private:
+  std::uint64_t state_;
+};
+
+}  // namespace vgpu
