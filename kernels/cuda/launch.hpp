@@ -15,16 +15,9 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/base/error.hpp"
+#include "runtime/device/cuda_error.hpp"
 
 namespace ringsmith {
-
-// A CUDA call has failed.
-class CudaError : public Error {
- public:
-  using Error::Error;
-  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
-};
 
 namespace detail {
 
