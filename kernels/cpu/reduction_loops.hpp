@@ -15,27 +15,13 @@
 
 #include "kernels/cpu/loops.hpp"
 #include "kernels/matmul.hpp"
+#include "kernels/reduction_nests.hpp"
 
 namespace ringsmith::kernels::cpu {
 
 template <class Sums, class T>
 void sum_with(View<T> out, View<const T> x) {
-  Layout kept_out, kept_x, reduced;
-  for (std::size_t d = 0; d < static_cast<std::size_t>(x.layout.dims); ++d) {
-    if (out.layout.strides[d] == 0) {
-      const auto to = static_cast<std::size_t>(reduced.dims++);
-      reduced.sizes[to] = x.layout.sizes[d];
-      reduced.strides[to] = x.layout.strides[d];
-    } else {
-      const auto to = static_cast<std::size_t>(kept_out.dims++);
-      kept_x.dims = kept_out.dims;
-      kept_out.sizes[to] = kept_x.sizes[to] = x.layout.sizes[d];
-      kept_out.strides[to] = out.layout.strides[d];
-      kept_x.strides[to] = x.layout.strides[d];
-    }
-  }
-  const Nest<2> kept = nest_of<2>({&kept_out, &kept_x});
-  const Nest<1> runs = nest_of<1>({&reduced});
+  const auto [kept, runs] = reduction_nests(out.layout, x.layout);
   const std::int64_t n = runs.inner_size(), stride = n == 0 ? 0 : runs.inner(0);
   const std::int64_t so = kept.inner(0), sx = kept.inner(1);
   // Runs of columns that are neighbours in memory are better than one strided run for each result.

@@ -1,0 +1,267 @@
+// Element-wise kernels: one pass over memory, nothing else to win.
+//
+//   1  strided       one element a thread and turn, its place found by division; any View
+//   2  strided packs the same for packs of 16 bytes, where the innermost dimension allows it and
+//                    operands there are contiguous or broadcast (a bias added to rows)
+//   3  packs         contiguous operands; kUnroll packs are read before the first is written, so
+//                    that each thread has that many loads on their way; the last few elements one
+//                    by one
+//
+// Version 3 is compiled for every operation of float. Versions 1 and 2, and double, choose the
+// operation by a switch inside of the kernel: all threads take the same branch.
+#include <type_traits>
+
+#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/strided.cuh"
+#include "kernels/elementwise.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+template <Unary op>
+struct UnaryOp {
+  template <class T>
+  __device__ T operator()(T x) const {
+    return apply_unary<op>(x);
+  }
+};
+template <Binary op>
+struct BinaryOp {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return apply_binary<op>(a, b);
+  }
+};
+
+// f(op) for the one operation that `op` is at run time.
+template <class F>
+__host__ __device__ auto visit(Unary op, F&& f) {
+  switch (op) {
+    case Unary::neg:
+      return f(UnaryOp<Unary::neg>{});
+    case Unary::exp:
+      return f(UnaryOp<Unary::exp>{});
+    case Unary::log:
+      return f(UnaryOp<Unary::log>{});
+    case Unary::sqrt:
+      return f(UnaryOp<Unary::sqrt>{});
+    case Unary::tanh:
+      return f(UnaryOp<Unary::tanh>{});
+    case Unary::sigmoid:
+      return f(UnaryOp<Unary::sigmoid>{});
+    case Unary::relu:
+      return f(UnaryOp<Unary::relu>{});
+    case Unary::gelu_erf:
+      return f(UnaryOp<Unary::gelu_erf>{});
+    default:
+      return f(UnaryOp<Unary::gelu_tanh>{});
+  }
+}
+template <class F>
+__host__ __device__ auto visit(Binary op, F&& f) {
+  switch (op) {
+    case Binary::add:
+      return f(BinaryOp<Binary::add>{});
+    case Binary::sub:
+      return f(BinaryOp<Binary::sub>{});
+    case Binary::mul:
+      return f(BinaryOp<Binary::mul>{});
+    case Binary::div:
+      return f(BinaryOp<Binary::div>{});
+    case Binary::tanh_backward:
+      return f(BinaryOp<Binary::tanh_backward>{});
+    case Binary::sigmoid_backward:
+      return f(BinaryOp<Binary::sigmoid_backward>{});
+    case Binary::sqrt_backward:
+      return f(BinaryOp<Binary::sqrt_backward>{});
+    case Binary::relu_backward:
+      return f(BinaryOp<Binary::relu_backward>{});
+    case Binary::gelu_erf_backward:
+      return f(BinaryOp<Binary::gelu_erf_backward>{});
+    default:
+      return f(BinaryOp<Binary::gelu_tanh_backward>{});
+  }
+}
+
+template <class Op>
+struct Switched {  // the operation chosen within the kernel
+  Op op;
+  template <class... T>
+  __device__ auto operator()(T... x) const {
+    return visit(op, [=](auto chosen) { return chosen(x...); });
+  }
+};
+
+template <class Op, class D, int N, class... In>
+__device__ Pack<D, N> map_pack(const Op& op, const Pack<In, N>&... in) {
+  Pack<D, N> out;
+  for (int k = 0; k < N; ++k) out.at[k] = op(in.at[k]...);
+  return out;
+}
+
+constexpr int kUnroll = 4;
+
+template <class Op, class D, class... In>
+__global__ void map_packs(std::int64_t n, Op op, D* out, const In*... in) {
+  constexpr int N = kPack<D>;
+  const std::int64_t packs = n / N, stride = item_stride();
+  std::int64_t i = first_item();
+  for (; i + (kUnroll - 1) * stride < packs; i += kUnroll * stride) {
+    Pack<D, N> results[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      results[u] = map_pack<Op, D, N>(op, load_pack<N>(in, i + u * stride)...);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) store_pack(out, i + u * stride, results[u]);
+  }
+  for (; i < packs; i += stride) store_pack(out, i, map_pack<Op, D, N>(op, load_pack<N>(in, i)...));
+  for (std::int64_t k = packs * N + first_item(); k < n; k += stride) out[k] = op(in[k]...);
+}
+
+template <class T, int N>
+__device__ Pack<T, N> load_or_spread(const T* p, bool broadcast) {
+  if (!broadcast) return load_pack<N>(p, 0);
+  Pack<T, N> pack;
+  for (int k = 0; k < N; ++k) pack.at[k] = *p;
+  return pack;
+}
+
+// kWidth elements of the innermost dimension at a time: 1, or a pack (in_packs() has rewritten the
+// nest).
+template <int kWidth, class Op, class D, class A>
+__global__ void map_strided(std::int64_t n, Nest<2> nest, Op op, D* out, const A* a) {
+  for (std::int64_t i = first_item(); i < n; i += item_stride()) {
+    const Offsets<2> at = offsets_of(nest, i);
+    store_pack(
+        out + at[0], 0,
+        map_pack<Op, D, kWidth>(op, load_or_spread<A, kWidth>(a + at[1], nest.inner(1) == 0)));
+  }
+}
+template <int kWidth, class Op, class D, class A, class B>
+__global__ void map_strided(std::int64_t n, Nest<3> nest, Op op, D* out, const A* a, const B* b) {
+  for (std::int64_t i = first_item(); i < n; i += item_stride()) {
+    const Offsets<3> at = offsets_of(nest, i);
+    store_pack(out + at[0], 0,
+               map_pack<Op, D, kWidth>(op, load_or_spread<A, kWidth>(a + at[1], nest.inner(1) == 0),
+                                       load_or_spread<B, kWidth>(b + at[2], nest.inner(2) == 0)));
+  }
+}
+
+// Versions 1 and 2.
+template <int N, class Op, class D, class... In>
+void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
+  constexpr int kWidth = kPack<D>;
+  std::int64_t n = numel(nest);
+  if (aligned(out, in...) && in_packs(nest, kWidth)) {
+    n /= kWidth;
+    launch(map_strided<kWidth, Op, D, In...>, grid_for(n), kThreads, 0, stream(), n, nest, op, out,
+           in...);
+  } else {
+    launch(map_strided<1, Op, D, In...>, grid_for(n), kThreads, 0, stream(), n, nest, op, out,
+           in...);
+  }
+}
+
+// Version 3 if it can be. `fixed` knows its operation when compiled, `chosen` at run time.
+template <int N, class Fixed, class Chosen, class D, class... In>
+void map(const Nest<N>& nest, const Fixed& fixed, const Chosen& chosen, D* out, const In*... in) {
+  const std::int64_t n = numel(nest);
+  if (n == 0) return;
+  if (!is_contiguous(nest) || !aligned(out, in...)) return map_nest(nest, chosen, out, in...);
+  const dim3 grid = grid_for(ceil_div(n, kPack<D>), std::int64_t{kThreads} * kUnroll);
+  if constexpr (std::is_same_v<D, float>)
+    launch(map_packs<Fixed, D, In...>, grid, kThreads, 0, stream(), n, fixed, out, in...);
+  else
+    launch(map_packs<Chosen, D, In...>, grid, kThreads, 0, stream(), n, chosen, out, in...);
+}
+
+template <class T, class Op>
+void map1(View<T> out, View<const T> x, const Op& op) {
+  map(nest_of<2>({&out.layout, &x.layout}), op, op, out.data, x.data);
+}
+template <class T, class Op>
+void map_mask(View<T> out, View<const T> x, View<const bool> mask, const Op& op) {
+  map(nest_of<3>({&out.layout, &x.layout, &mask.layout}), op, op, out.data, x.data, mask.data);
+}
+
+template <class T>
+struct AddScalar {
+  T s;
+  __device__ T operator()(T x) const { return x + s; }
+};
+template <class T>
+struct MulScalar {
+  T s;
+  __device__ T operator()(T x) const { return x * s; }
+};
+template <class T>
+struct DivScalar {
+  T s;
+  __device__ T operator()(T x) const { return x / s; }
+};
+template <class T>
+struct FillMasked {
+  T value;
+  __device__ T operator()(T x, bool m) const { return m ? value : x; }
+};
+template <class T>
+struct ScaleMasked {
+  T scale;
+  __device__ T operator()(T x, bool m) const { return x * (m ? scale : T(0)); }
+};
+
+}  // namespace
+
+template <class T>
+void unary(Unary op, View<T> out, View<const T> x) {
+  visit(op, [&](auto fixed) {
+    map(nest_of<2>({&out.layout, &x.layout}), fixed, Switched<Unary>{op}, out.data, x.data);
+  });
+}
+
+template <class T>
+void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
+  visit(op, [&](auto fixed) {
+    map(nest_of<3>({&out.layout, &a.layout, &b.layout}), fixed, Switched<Binary>{op}, out.data,
+        a.data, b.data);
+  });
+}
+
+template <class T>
+void scalar(Scalar op, View<T> out, View<const T> x, T s) {
+  switch (op) {
+    case Scalar::add:
+      return map1(out, x, AddScalar<T>{s});
+    case Scalar::mul:
+      return map1(out, x, MulScalar<T>{s});
+    case Scalar::div:
+      return map1(out, x, DivScalar<T>{s});
+    case Scalar::pow:
+      return map1(out, x, Power<T>{s, 1});
+    case Scalar::pow_backward:
+      return map1(out, x, Power<T>{s - 1, s});
+  }
+}
+
+template <class T>
+void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value) {
+  map_mask(out, x, mask, FillMasked<T>{value});
+}
+
+template <class T>
+void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale) {
+  map_mask(out, x, mask, ScaleMasked<T>{scale});
+}
+
+#define RINGSMITH_ELEMENTWISE(T)                                             \
+  template void unary<T>(Unary, View<T>, View<const T>);                     \
+  template void binary<T>(Binary, View<T>, View<const T>, View<const T>);    \
+  template void scalar<T>(Scalar, View<T>, View<const T>, T);                \
+  template void masked_fill<T>(View<T>, View<const T>, View<const bool>, T); \
+  template void masked_scale<T>(View<T>, View<const T>, View<const bool>, T);
+RINGSMITH_ELEMENTWISE(float)
+RINGSMITH_ELEMENTWISE(double)
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,226 @@
+// Folding many elements into one by a tree of fixed shape: the engine of sums and maxima.
+//
+// A fold has outputs, numbered by a Nest of the dimensions that stay (`kept`: the outputs' strides,
+// last the input's), and terms for each of them, numbered by a Nest of those that go (`folded`).
+//
+//   rows      terms lie side by side: a warp or a block to an output, lanes along the terms
+//   columns   outputs lie side by side: a lane to an output, eight rows of lanes along the terms
+//
+// Either way the terms are cut into chunks of fixed length; one block folds a chunk in
+// four accumulators a thread and a tree over the threads, writes a partial result, and a second
+// pass (and a third, beyond 10^8 terms) folds these. No atomics: the tree depends on the shape
+// alone, not on the device, its load, or the order of blocks. And the chains of additions are
+// short, so that a float sum of a million terms has the error of a few dozen.
+#pragma once
+
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/scratch.hpp"
+#include "kernels/cuda/strided.cuh"
+#include "kernels/cuda/tree.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+constexpr std::int64_t kRowChunk = 16384;   // terms that a block folds: 64 a thread
+constexpr std::int64_t kColumnChunk = 256;  // terms of each of 32 outputs: 32 a thread
+constexpr int kChains = 4;                  // accumulators of a thread
+
+// A Fold says what the terms are and how two of them combine:
+//   using Value;                     what is folded, a trivial type
+//   Value none() const;              neutral
+//   Value term(offset, number);      of the input element at this offset, term number `number`
+//   Value combine(a, b);             commutes
+//   static constexpr bool kPacks;    whether pack(offset) gives Pack<Value, kChains>
+//   void finish(offsets, value);     writes an output; offsets are the kept operands' places
+// `term`, `combine`, `none`, `pack` and `finish` run on the device.
+
+template <class Fold>
+struct Chains {
+  using Value = typename Fold::Value;
+  Value at[kChains];
+  __device__ explicit Chains(const Fold& fold) {
+    for (Value& v : at) v = fold.none();
+  }
+  __device__ Value folded(const Fold& fold) const {
+    return fold.combine(fold.combine(at[0], at[1]), fold.combine(at[2], at[3]));
+  }
+};
+
+// Terms lane, lane + lanes, ... of begin .. end - 1, of the output whose input begins at `base`.
+template <class Fold>
+__device__ auto fold_strided(const Fold& fold, const Nest<1>& folded, std::int64_t base,
+                             std::int64_t begin, std::int64_t end, int lane, int lanes) {
+  const auto term = [&](std::int64_t r) {
+    const std::int64_t at = folded.dims == 1 ? r * folded.strides[0][0] : offsets_of(folded, r)[0];
+    return fold.term(base + at, r);
+  };
+  Chains<Fold> chains(fold);
+  std::int64_t r = begin + lane;
+  for (; r + (kChains - 1) * lanes < end; r += kChains * lanes) {
+    typename Fold::Value loaded[kChains];
+#pragma unroll
+    for (int u = 0; u < kChains; ++u) loaded[u] = term(r + u * lanes);
+#pragma unroll
+    for (int u = 0; u < kChains; ++u) chains.at[u] = fold.combine(chains.at[u], loaded[u]);
+  }
+  for (; r < end; r += lanes) chains.at[0] = fold.combine(chains.at[0], term(r));
+  return chains.folded(fold);
+}
+
+// The same for terms side by side, in packs, four on their way at a time.
+template <class Fold>
+__device__ auto fold_packs(const Fold& fold, std::int64_t base, std::int64_t begin,
+                           std::int64_t end, int lane, int lanes) {
+  constexpr int kUnroll = 4;
+  using Packed = Pack<typename Fold::Value, kChains>;
+  Chains<Fold> chains(fold);
+  const auto add = [&](const Packed& pack) {
+    for (int c = 0; c < kChains; ++c) chains.at[c] = fold.combine(chains.at[c], pack.at[c]);
+  };
+  const std::int64_t last = end / kChains;
+  std::int64_t p = begin / kChains + lane;
+  for (; p + (kUnroll - 1) * lanes < last; p += kUnroll * lanes) {
+    Packed loaded[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) loaded[u] = fold.pack(base + (p + u * lanes) * kChains);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) add(loaded[u]);
+  }
+  for (; p < last; p += lanes) add(fold.pack(base + p * kChains));
+  for (std::int64_t r = last * kChains + lane; r < end; r += lanes)
+    chains.at[0] = fold.combine(chains.at[0], fold.term(base + r, r));
+  return chains.folded(fold);
+}
+
+// One pass over `outputs` x `terms`, cut into `chunks` of `chunk` terms. With more than one chunk
+// the results go to `partials`.
+template <class Fold, int N>
+struct Pass {
+  Fold fold;
+  Nest<N> kept;
+  Nest<1> folded;
+  std::int64_t outputs, terms, chunk, chunks;
+  bool packs;
+  typename Fold::Value* partials;
+
+  __device__ std::int64_t end(std::int64_t begin) const {
+    return begin + chunk < terms ? begin + chunk : terms;
+  }
+  __device__ void store(const Offsets<N>& at, std::int64_t place,
+                        const typename Fold::Value& value) const {
+    if (partials != nullptr)
+      partials[place] = value;
+    else
+      fold.finish(at, value);
+  }
+};
+
+// Partial results of an output side by side.
+template <int kTeam, class Fold, int N>
+__global__ void fold_rows(Pass<Fold, N> pass) {
+  constexpr int kTeams = kThreads / kTeam;
+  const int lane = static_cast<int>(threadIdx.x) % kTeam;
+  const std::int64_t stride = std::int64_t{gridDim.x} * kTeams;
+  for (std::int64_t job = std::int64_t{blockIdx.x} * kTeams + threadIdx.x / kTeam;
+       job < pass.outputs * pass.chunks; job += stride) {
+    std::int64_t output = job;
+    const std::int64_t begin = take_digit(output, pass.chunks) * pass.chunk;
+    const Offsets<N> at = offsets_of(pass.kept, output);
+    const std::int64_t base = at[N - 1], end = pass.end(begin);
+    typename Fold::Value value;
+    if constexpr (Fold::kPacks)
+      value = pass.packs ? fold_packs(pass.fold, base, begin, end, lane, kTeam)
+                         : fold_strided(pass.fold, pass.folded, base, begin, end, lane, kTeam);
+    else
+      value = fold_strided(pass.fold, pass.folded, base, begin, end, lane, kTeam);
+    value = team_reduce<kTeam>(
+        value, [&](const auto& a, const auto& b) { return pass.fold.combine(a, b); });
+    if (lane == 0) pass.store(at, job, value);
+  }
+}
+
+constexpr int kColumnLanes = 32, kColumnRows = 8;
+
+// Partial results of neighbouring outputs side by side.
+template <class Fold, int N>
+__global__ void fold_columns(Pass<Fold, N> pass) {
+  __shared__ typename Fold::Value part[kColumnRows][kColumnLanes];
+  const int lane = static_cast<int>(threadIdx.x), row = static_cast<int>(threadIdx.y);
+  const std::int64_t tiles = ceil_div(pass.outputs, kColumnLanes);
+  for (std::int64_t job = blockIdx.x; job < tiles * pass.chunks; job += gridDim.x) {
+    std::int64_t chunk = job;
+    const std::int64_t output = take_digit(chunk, tiles) * kColumnLanes + lane;
+    const std::int64_t begin = chunk * pass.chunk;
+    Offsets<N> at{};
+    if (output < pass.outputs) {
+      at = offsets_of(pass.kept, output);
+      part[row][lane] =
+          fold_strided(pass.fold, pass.folded, at[N - 1], begin, pass.end(begin), row, kColumnRows);
+    }
+    __syncthreads();
+    if (row == 0 && output < pass.outputs) {
+      auto value = part[0][lane];
+      for (int r = 1; r < kColumnRows; ++r) value = pass.fold.combine(value, part[r][lane]);
+      pass.store(at, chunk * pass.outputs + output, value);
+    }
+    __syncthreads();  // part has been read
+  }
+}
+
+template <class Fold, int N>
+void run_pass(const Pass<Fold, N>& pass, bool columns) {
+  const std::int64_t jobs = pass.outputs * pass.chunks;
+  if (columns)
+    launch(fold_columns<Fold, N>, grid_for(ceil_div(pass.outputs, kColumnLanes) * pass.chunks, 1),
+           dim3(kColumnLanes, kColumnRows), 0, stream(), pass);
+  else if (pass.chunk <= 1024)
+    launch(fold_rows<kWarp, Fold, N>, grid_for(jobs, kThreads / kWarp), kThreads, 0, stream(),
+           pass);
+  else
+    launch(fold_rows<kThreads, Fold, N>, grid_for(jobs, 1), kThreads, 0, stream(), pass);
+}
+
+// The fold of another fold's partial results: combined as they are, written as the other would.
+template <class Fold>
+struct Again : Fold {
+  const typename Fold::Value* partials;
+  static constexpr bool kPacks = false;
+  __device__ typename Fold::Value term(std::int64_t at, std::int64_t) const { return partials[at]; }
+};
+template <class Fold>
+Again<Fold> again(const Fold& fold, const typename Fold::Value* partials) {
+  return {fold, partials};
+}
+template <class Fold>
+Again<Fold> again(const Again<Fold>& fold, const typename Fold::Value* partials) {
+  return {static_cast<const Fold&>(fold), partials};
+}
+
+// The last of `kept` is the input. `packs`: the terms are contiguous, and pack() may be used.
+template <int N, class Fold>
+void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, bool packs) {
+  const std::int64_t outputs = numel(kept), terms = numel(folded);
+  if (outputs == 0) return;
+  const bool columns =
+      !packs && (terms < kWarp || (kept.inner(N - 1) == 1 && folded.inner(0) != 1));
+  const std::int64_t most = columns ? kColumnChunk : kRowChunk;
+  const std::int64_t chunks = std::max<std::int64_t>(1, ceil_div(terms, most));
+  const std::int64_t chunk = chunks == 1 ? terms : most;
+  Pass<Fold, N> pass{fold, kept, folded, outputs, terms, chunk, chunks, packs, nullptr};
+  if (chunks == 1) return run_pass(pass, columns);
+
+  const Scratch<typename Fold::Value> partials(outputs * chunks);
+  pass.partials = partials.data();
+  run_pass(pass, columns);
+  // Output k finds its partial results at k * chunks ... or, of columns, at k, k + outputs, ...
+  Nest<N> left = kept;
+  std::int64_t linear = columns ? 1 : chunks;
+  for (auto d = static_cast<std::size_t>(kept.dims); d-- > 0; linear *= kept.sizes[d])
+    left.strides[d][N - 1] = linear;
+  Nest<1> rest;
+  rest.dims = 1;
+  rest.sizes[0] = chunks;
+  rest.strides[0] = {columns ? outputs : 1};
+  fold_nest(again(fold, partials.data()), left, rest, false);
+}
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,62 @@
+// How kernels are spread over a device: grid-stride loops, on the calling thread's current stream.
+//
+// A grid-stride loop lets a grid of any size do all of the work:
+//
+//   thread t of T does elements t, t + T, t + 2T ...      neighbours in a warp read neighbours
+//
+// so that the grid is chosen for the device (a few blocks for each multiprocessor), and a small
+// emulated device is not asked to run a million threads for a million elements.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/launch.hpp"
+#include "runtime/device/stream.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+constexpr int kWarp = 32;
+constexpr int kThreads = 256;           // of a block, where nothing speaks for another number
+constexpr int kBlocksPerProcessor = 8;  // of kThreads: all 2048 threads that one can hold
+
+inline cudaStream_t stream() { return Stream::current().get(); }
+
+// Multiprocessors of the current device.
+inline int processors() {
+  int device = 0, count = 1;
+  cuda_check(cudaGetDevice(&device));
+  cuda_check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+  return count;
+}
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+// Blocks for a grid-stride loop over `work` items, one for each thread and turn; at least one.
+inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
+                     std::int64_t blocks_per_processor = kBlocksPerProcessor) {
+  const std::int64_t most = processors() * blocks_per_processor;
+  return {static_cast<unsigned>(std::clamp<std::int64_t>(ceil_div(work, per_block), 1, most))};
+}
+
+// This thread's first item, and the distance to its next.
+__device__ inline std::int64_t first_item() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t item_stride() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
+template <class F>
+__global__ void for_each_kernel(std::int64_t n, F f) {
+  for (std::int64_t i = first_item(); i < n; i += item_stride()) f(i);
+}
+
+// f(i) on the device for 0 <= i < n: the kernel of everything that needs no more than a loop body.
+template <class F>
+void for_each(std::int64_t n, const F& f) {
+  if (n > 0) launch(for_each_kernel<F>, grid_for(n), kThreads, 0, stream(), n, f);
+}
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,288 @@
+// Layer normalisation.
+//
+//   1  a block to a row, which is read three times: for the mean, for the variance about it, for
+//      the result. Any length. Backward: dx likewise, dweight and dbias by folds over columns
+//   2  a warp (up to 512 floats) or a block (up to 4096) to a row, which it keeps in registers:
+//      memory is read and written once. Backward adds its share of dweight and dbias in registers
+//      while it walks down the rows, blocks write theirs as rows of a small matrix, and a fold sums
+//      its columns; how many blocks there are depends on the number of rows alone, so that the
+//      bits do too
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sum.cuh"
+#include "kernels/layernorm.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+__device__ inline float root(float x) { return sqrtf(x); }
+__device__ inline double root(double x) { return sqrt(x); }
+
+// The vectors of a layer; an absent weight is one, an absent bias zero.
+template <class T>
+struct Affine {
+  const T *weight, *bias;
+  __device__ T scale(T x, std::int64_t i) const { return weight != nullptr ? x * weight[i] : x; }
+  __device__ T shift(T x, std::int64_t i) const { return bias != nullptr ? x + bias[i] : x; }
+};
+
+template <class T>
+struct Forward {
+  const T* x;
+  Affine<T> affine;
+  T eps, *y, *mean, *rstd;
+  std::int64_t rows, n;
+  bool packs;
+};
+
+template <class T>
+__global__ void forward_any(Forward<T> p) {  // version 1
+  const auto count = static_cast<T>(p.n);
+  for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
+    const T* const row = p.x + r * p.n;
+    T sum = 0, squares = 0;
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) sum += row[i];
+    const T mean = block_reduce<kThreads>(sum, Plus{}) / count;
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
+      squares += (row[i] - mean) * (row[i] - mean);
+    const T rstd = 1 / root(block_reduce<kThreads>(squares, Plus{}) / count + p.eps);
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
+      p.y[r * p.n + i] = p.affine.shift(p.affine.scale((row[i] - mean) * rstd, i), i);
+    if (threadIdx.x == 0) {
+      p.mean[r] = mean;
+      p.rstd[r] = rstd;
+    }
+  }
+}
+
+template <int kTeam, class T>
+__global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // version 2
+  const auto count = static_cast<T>(p.n);
+  each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
+    RowShare<T, kTeam> row{};
+    row.load(p.x + r * p.n, p.n, lane, p.packs);
+    const T mean = row.sum(p.n, lane, [](T x, std::int64_t) { return x; }) / count;
+    const T variance =
+        row.sum(p.n, lane, [=](T x, std::int64_t) { return (x - mean) * (x - mean); }) / count;
+    const T rstd = 1 / root(variance + p.eps);
+    row.each(p.n, lane, [&](T& x, std::int64_t i) {
+      x = p.affine.shift(p.affine.scale((x - mean) * rstd, i), i);
+    });
+    row.store(p.y + r * p.n, p.n, lane, p.packs);
+    if (lane == 0) {
+      p.mean[r] = mean;
+      p.rstd[r] = rstd;
+    }
+  });
+}
+
+template <class T>
+void forward(const Forward<T>& p) {
+  if (p.rows == 0) return;
+  if (p.n <= team_capacity<T>(kWarp))
+    launch(forward_rows<kWarp, T>, grid_for(p.rows, kThreads / kWarp), kThreads, 0, stream(), p);
+  else if (p.n <= team_capacity<T>(kThreads))
+    launch(forward_rows<kThreads, T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+  else
+    launch(forward_any<T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+}
+
+template <class T>
+struct Backward {
+  const T *dy, *x;
+  Affine<T> affine;
+  const T *mean, *rstd;
+  T *dx, *partials;  // partials: (blocks, 2, n), dweight and dbias; either may be null
+  std::int64_t rows, n;
+  bool packs;
+};
+
+template <class T>
+__global__ void backward_any(Backward<T> p) {  // version 1, dx only
+  const auto count = static_cast<T>(p.n);
+  for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
+    const T *const row = p.x + r * p.n, *const dy = p.dy + r * p.n;
+    const T mean = p.mean[r], rstd = p.rstd[r];
+    T sum = 0, dot = 0;
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
+      const T g = p.affine.scale(dy[i], i);
+      sum += g;
+      dot += g * ((row[i] - mean) * rstd);
+    }
+    sum = block_reduce<kThreads>(sum, Plus{}) / count;
+    dot = block_reduce<kThreads>(dot, Plus{}) / count;
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
+      p.dx[r * p.n + i] = (p.affine.scale(dy[i], i) - sum - (row[i] - mean) * rstd * dot) * rstd;
+  }
+}
+
+template <int kTeam, class T>
+__global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // version 2
+  using Share = RowShare<T, kTeam>;
+  __shared__ T total[2][team_capacity<T>(kTeam)];
+  const auto count = static_cast<T>(p.n);
+  Share dweight{}, dbias{};
+  each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
+    Share dy{}, x{};
+    dy.load(p.dy + r * p.n, p.n, lane, p.packs);
+    x.load(p.x + r * p.n, p.n, lane, p.packs);
+    const T mean = p.mean[r], rstd = p.rstd[r];
+    x.with(p.n, lane, [=](T& xhat) { xhat = (xhat - mean) * rstd; });
+    dbias.with(
+        p.n, lane, [](T& to, T& g) { to += g; }, dy);
+    dweight.with(
+        p.n, lane, [](T& to, T& g, T& xhat) { to += g * xhat; }, dy, x);
+    if (p.dx == nullptr) return;
+    dy.each(p.n, lane, [&](T& g, std::int64_t i) { g = p.affine.scale(g, i); });
+    T sum = 0, dot = 0;
+    dy.with(
+        p.n, lane,
+        [&](T& g, T& xhat) {
+          sum += g;
+          dot += g * xhat;
+        },
+        x);
+    sum = team_reduce<kTeam>(sum, Plus{}) / count;
+    dot = team_reduce<kTeam>(dot, Plus{}) / count;
+    dy.with(
+        p.n, lane, [=](T& g, T& xhat) { g = (g - sum - xhat * dot) * rstd; }, x);
+    dy.store(p.dx + r * p.n, p.n, lane, p.packs);
+  });
+  if (p.partials == nullptr) return;
+  // The teams of the block, one after the other.
+  const int lane = static_cast<int>(threadIdx.x) % kTeam;
+  for (int team = 0; team < kThreads / kTeam; ++team) {
+    if (static_cast<int>(threadIdx.x) / kTeam == team) {
+      const auto add = [team](T& to, T value) { to = team == 0 ? value : to + value; };
+      dweight.each(p.n, lane, [&](T& v, std::int64_t i) { add(total[0][i], v); });
+      dbias.each(p.n, lane, [&](T& v, std::int64_t i) { add(total[1][i], v); });
+    }
+    __syncthreads();
+  }
+  for (std::int64_t i = threadIdx.x; i < 2 * p.n; i += kThreads)
+    p.partials[std::int64_t{blockIdx.x} * 2 * p.n + i] = total[i / p.n][i % p.n];
+}
+
+// to = the sums of n columns of `rows` rows that begin `stride` apart.
+template <class Fold>
+void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::int64_t stride) {
+  Nest<2> kept;
+  Nest<1> folded;
+  kept.dims = folded.dims = 1;
+  kept.sizes[0] = n;
+  kept.strides[0] = {1, 1};
+  folded.sizes[0] = rows;
+  folded.strides[0] = {stride};
+  fold_nest(fold, kept, folded, false);
+}
+
+// dweight as a fold over (rows, n), for version 1.
+template <class T>
+struct WeightGradient : Sums<T> {
+  static constexpr bool kPacks = false;
+  const T *dy, *x, *mean, *rstd;
+  T* out;
+  __device__ T term(std::int64_t at, std::int64_t row) const {
+    return dy[at] * ((x[at] - mean[row]) * rstd[row]);
+  }
+  template <class At>
+  __device__ void finish(const At& at, T value) const {
+    out[at[0]] = value;
+  }
+};
+
+template <class T>
+T* or_null(std::span<T> s) {
+  return s.empty() ? nullptr : s.data();
+}
+
+constexpr std::int64_t kRowsPerTeam = 16, kMostBlocks = 1024;
+
+template <class T>
+void backward(Backward<T> p, T* dweight, T* dbias) {
+  if (p.n > team_capacity<T>(kThreads)) {
+    if (p.dx != nullptr && p.rows > 0)
+      launch(backward_any<T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    if (dweight != nullptr)
+      fold_column_sums(WeightGradient<T>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n, p.n);
+    if (dbias != nullptr) fold_column_sums(SumInto<T>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
+    return;
+  }
+  const bool warps = p.n <= team_capacity<T>(kWarp);
+  const std::int64_t teams = warps ? kThreads / kWarp : 1;
+  const std::int64_t blocks =
+      std::clamp<std::int64_t>(ceil_div(p.rows, teams * kRowsPerTeam), 0, kMostBlocks);
+  const bool vectors = dweight != nullptr || dbias != nullptr;
+  const Scratch<T> partials(vectors ? blocks * 2 * p.n : 0);
+  p.partials = vectors ? partials.data() : nullptr;
+  if (blocks > 0)
+    launch(warps ? backward_rows<kWarp, T> : backward_rows<kThreads, T>,
+           dim3(static_cast<unsigned>(blocks)), kThreads, 0, stream(), p);
+  if (dweight != nullptr)
+    fold_column_sums(SumInto<T>{{}, partials.data(), dweight, false}, blocks, p.n, 2 * p.n);
+  if (dbias != nullptr)
+    fold_column_sums(SumInto<T>{{}, partials.data() + p.n, dbias, false}, blocks, p.n, 2 * p.n);
+}
+
+template <class T>
+void layer_norm_of(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
+                   double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+  const auto rows = static_cast<std::int64_t>(mean.size());
+  const std::int64_t n = rows == 0 ? 0 : static_cast<std::int64_t>(x.size()) / rows;
+  forward<T>({x.data(),
+              {or_null(weight), or_null(bias)},
+              static_cast<T>(eps),
+              y.data(),
+              mean.data(),
+              rstd.data(),
+              rows,
+              n,
+              n % kPack<T> == 0 && aligned(x.data(), y.data())});
+}
+
+template <class T>
+void layer_norm_backward_of(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
+                            std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
+                            std::span<T> dweight, std::span<T> dbias) {
+  const auto rows = static_cast<std::int64_t>(mean.size());
+  const auto n = static_cast<std::int64_t>(
+      std::max({dweight.size(), dbias.size(), rows == 0 ? 0 : x.size() / mean.size()}));
+  backward<T>({dy.data(),
+               x.data(),
+               {or_null(weight), nullptr},
+               mean.data(),
+               rstd.data(),
+               or_null(dx),
+               nullptr,
+               rows,
+               n,
+               n % kPack<T> == 0 && aligned(dy.data(), x.data(), dx.data())},
+              or_null(dweight), or_null(dbias));
+}
+
+}  // namespace
+
+void layer_norm(std::span<const float> x, std::span<const float> weight,
+                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
+                std::span<float> rstd) {
+  layer_norm_of(x, weight, bias, eps, y, mean, rstd);
+}
+void layer_norm(std::span<const double> x, std::span<const double> weight,
+                std::span<const double> bias, double eps, std::span<double> y,
+                std::span<double> mean, std::span<double> rstd) {
+  layer_norm_of(x, weight, bias, eps, y, mean, rstd);
+}
+void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
+                         std::span<const float> weight, std::span<const float> mean,
+                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
+                         std::span<float> dbias) {
+  layer_norm_backward_of(dy, x, weight, mean, rstd, dx, dweight, dbias);
+}
+void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
+                         std::span<const double> weight, std::span<const double> mean,
+                         std::span<const double> rstd, std::span<double> dx,
+                         std::span<double> dweight, std::span<double> dbias) {
+  layer_norm_backward_of(dy, x, weight, mean, rstd, dx, dweight, dbias);
+}
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,96 @@
+// Kernels that need a row several times read it from memory once: into registers.
+//
+//   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
+//   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
+//
+// Up to kRowPacks packs in each lane: 512 floats in a warp, 4096 in a block. What is longer is read
+// again for every pass, mostly from L2; that is each family's version 1, which takes any length.
+#pragma once
+
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/tree.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+constexpr int kRowPacks = 4;
+
+// Elements of the longest row that a team can hold.
+template <class T>
+constexpr std::int64_t team_capacity(int team) {
+  return std::int64_t{team} * kRowPacks * kPack<T>;
+}
+
+// A thread's share of a row of n elements; `packs`: it may be read in packs.
+template <class T, int kTeam>
+struct RowShare {
+  static constexpr int N = kPack<T>;
+  T at[kRowPacks][N];
+
+  // f(element of this share, its column) for all that exist.
+  template <class F>
+  __device__ void each(std::int64_t n, int lane, const F& f) {
+#pragma unroll
+    for (int p = 0; p < kRowPacks; ++p) {
+      const std::int64_t first = (std::int64_t{p} * kTeam + lane) * N;
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        if (first + k < n) f(at[p][k], first + k);
+    }
+  }
+  // The same with the elements of other shares beside it, and without the column.
+  template <class F, class... Shares>
+  __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
+#pragma unroll
+    for (int p = 0; p < kRowPacks; ++p)
+#pragma unroll
+      for (int k = 0; k < N; ++k)
+        if ((std::int64_t{p} * kTeam + lane) * N + k < n) f(at[p][k], others.at[p][k]...);
+  }
+  __device__ void load(const T* row, std::int64_t n, int lane, bool packs) {
+    if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { x = row[i]; });
+#pragma unroll
+    for (int p = 0; p < kRowPacks; ++p) {
+      const std::int64_t pack = std::int64_t{p} * kTeam + lane;
+      if (pack * N >= n) continue;
+      const Pack<T, N> loaded = load_pack<N>(row, pack);
+      for (int k = 0; k < N; ++k) at[p][k] = loaded.at[k];
+    }
+  }
+  __device__ void store(T* row, std::int64_t n, int lane, bool packs) {
+    if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { row[i] = x; });
+#pragma unroll
+    for (int p = 0; p < kRowPacks; ++p) {
+      const std::int64_t pack = std::int64_t{p} * kTeam + lane;
+      if (pack * N >= n) continue;
+      Pack<T, N> out;
+      for (int k = 0; k < N; ++k) out.at[k] = at[p][k];
+      store_pack(row, pack, out);
+    }
+  }
+  // Sum over the row of f(element, column); every lane gets it.
+  template <class F>
+  __device__ T sum(std::int64_t n, int lane, const F& f) {
+    T total = 0;
+    each(n, lane, [&](T& x, std::int64_t i) { total += f(x, i); });
+    return team_reduce<kTeam>(total, Plus{});
+  }
+};
+
+// Which of the block's teams this thread is in, and where.
+template <int kTeam>
+struct Team {
+  int lane = static_cast<int>(threadIdx.x) % kTeam;
+  std::int64_t row, stride;  // the team's first row, and the distance to its next
+  __device__ Team()
+      : row(std::int64_t{blockIdx.x} * (kThreads / kTeam) + threadIdx.x / kTeam),
+        stride(std::int64_t{gridDim.x} * (kThreads / kTeam)) {}
+};
+
+// f(row of this team) for its rows.
+template <int kTeam, class F>
+__device__ void each_row(std::int64_t rows, const F& f) {
+  const Team<kTeam> team;
+  for (std::int64_t r = team.row; r < rows; r += team.stride) f(r, team.lane);
+}
+
+}  // namespace ringsmith::kernels::cuda

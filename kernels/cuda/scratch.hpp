@@ -1,0 +1,33 @@
+// Device memory for the length of one kernel family's call: partial sums, counters, flags.
+//
+// From the caching allocator, for the current device and stream: it is free again when the call
+// returns, although its kernels may not have begun, since the next user of the block is queued
+// behind them.
+#pragma once
+
+#include <cstdint>
+
+#include "runtime/device/device.hpp"
+#include "runtime/device/memory.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+template <class T>
+class Scratch {
+ public:
+  explicit Scratch(std::int64_t n)
+      : device_(current_device()),
+        block_(
+            device_allocator::allocate(device_, Bytes(static_cast<std::size_t>(n) * sizeof(T)))) {}
+  ~Scratch() { device_allocator::free(device_, block_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  [[nodiscard]] T* data() const { return reinterpret_cast<T*>(block_); }
+
+ private:
+  Device device_;
+  std::byte* block_;
+};
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,236 @@
+// softmax and log_softmax, forward and backward.
+//
+//   1  a thread to a slice, which it reads three times (forward) or twice: for slices that do not
+//      lie in one piece (inner > 1), neighbouring threads having neighbouring slices
+//   2  a block to a row of any length. Forward: one pass finds the maximum and the sum together
+//      (whenever the maximum grows, the sum so far shrinks to fit), a second writes
+//   3  a warp (up to 512 floats) or a block (up to 4096) to a row, kept in registers: memory is
+//      read and written once
+#include <limits>
+
+#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/strided.cuh"
+#include "kernels/softmax.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+template <class T>
+constexpr T kLowest = -std::numeric_limits<T>::infinity();
+
+// What the passes of a slice find out, and what they then make of an element.
+template <bool kLog, class T>
+struct Forward {
+  static __device__ T result(T x, T largest, T sum) {
+    if constexpr (kLog)
+      return x - largest - log_of(sum);
+    else
+      return exp_of(x - largest) / sum;
+  }
+};
+// softmax: what is summed is dy y; log_softmax: dy.
+template <bool kLog, class T>
+struct Backward {
+  static __device__ T term(T dy, T y) { return kLog ? dy : dy * y; }
+  static __device__ T result(T dy, T y, T sum) {
+    if constexpr (kLog)
+      return dy - exp_of(y) * sum;
+    else
+      return (dy - sum) * y;
+  }
+};
+
+// --- version 1: slices of n elements `inner` apart
+
+// Where slice number i begins.
+__device__ inline std::int64_t slice_begin(std::int64_t i, const Slices& s) {
+  const std::int64_t within = take_digit(i, s.inner);
+  return i * s.n * s.inner + within;
+}
+
+template <bool kLog, class T>
+__global__ void forward_slices(const T* in, T* out, Slices s) {
+  for (std::int64_t i = first_item(); i < s.outer * s.inner; i += item_stride()) {
+    const std::int64_t offset = slice_begin(i, s);
+    const T* const x = in + offset;
+    T largest = kLowest<T>, sum = 0;
+    for (std::int64_t j = 0; j < s.n; ++j) largest = Larger{}(largest, x[j * s.inner]);
+    for (std::int64_t j = 0; j < s.n; ++j) sum += exp_of(x[j * s.inner] - largest);
+    for (std::int64_t j = 0; j < s.n; ++j)
+      out[offset + j * s.inner] = Forward<kLog, T>::result(x[j * s.inner], largest, sum);
+  }
+}
+
+template <bool kLog, class T>
+__global__ void backward_slices(const T* grad, const T* result, T* out, Slices s) {
+  for (std::int64_t i = first_item(); i < s.outer * s.inner; i += item_stride()) {
+    const std::int64_t offset = slice_begin(i, s);
+    const T *const dy = grad + offset, *const y = result + offset;
+    T sum = 0;
+    for (std::int64_t j = 0; j < s.n; ++j)
+      sum += Backward<kLog, T>::term(dy[j * s.inner], y[j * s.inner]);
+    for (std::int64_t j = 0; j < s.n; ++j)
+      out[offset + j * s.inner] = Backward<kLog, T>::result(dy[j * s.inner], y[j * s.inner], sum);
+  }
+}
+
+// --- version 2: rows of any length
+
+template <class T>
+struct MaxAndSum {  // sum of exp(x - largest) over what was seen
+  T largest, sum;
+  __device__ void add(T x) {
+    if (x > largest) {
+      sum = sum * exp_of(largest - x) + 1;
+      largest = x;
+    } else {
+      sum += x == largest ? T(1) : exp_of(x - largest);  // equal: both may be -inf
+    }
+  }
+};
+
+template <bool kLog, class T>
+__global__ void forward_any(const T* in, T* out, std::int64_t rows, std::int64_t n) {
+  for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const T* const x = in + r * n;
+    MaxAndSum<T> seen{kLowest<T>, 0};
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) seen.add(x[i]);
+    const T largest = block_reduce<kThreads>(seen.largest, Larger{});
+    const T fitted = seen.largest == largest ? seen.sum : seen.sum * exp_of(seen.largest - largest);
+    // An infinite maximum makes the whole row NaN, as exp(inf - inf) does in the other versions.
+    const T sum = block_reduce<kThreads>(fitted, Plus{}) + (largest - largest);
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads)
+      out[r * n + i] = Forward<kLog, T>::result(x[i], largest, sum);
+  }
+}
+
+template <bool kLog, class T>
+__global__ void backward_any(const T* grad, const T* result, T* out, std::int64_t rows,
+                             std::int64_t n) {
+  for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const T *const dy = grad + r * n, *const y = result + r * n;
+    T part = 0;
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads)
+      part += Backward<kLog, T>::term(dy[i], y[i]);
+    const T sum = block_reduce<kThreads>(part, Plus{});
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads)
+      out[r * n + i] = Backward<kLog, T>::result(dy[i], y[i], sum);
+  }
+}
+
+// --- version 3: rows in registers
+
+template <int kTeam, bool kLog, class T>
+__global__ void __launch_bounds__(kThreads)
+    forward_rows(const T* in, T* out, std::int64_t rows, std::int64_t n, bool packs) {
+  each_row<kTeam>(rows, [&](std::int64_t r, int lane) {
+    RowShare<T, kTeam> row{};
+    row.load(in + r * n, n, lane, packs);
+    T largest = kLowest<T>;
+    row.each(n, lane, [&](T& x, std::int64_t) { largest = Larger{}(largest, x); });
+    largest = team_reduce<kTeam>(largest, Larger{});
+    const T sum = row.sum(n, lane, [=](T& x, std::int64_t) {
+      const T e = exp_of(x - largest);
+      if (!kLog) x = e;
+      return e;
+    });
+    row.each(n, lane, [=](T& x, std::int64_t) {
+      if constexpr (kLog)
+        x = Forward<kLog, T>::result(x, largest, sum);
+      else
+        x = x / sum;
+    });
+    row.store(out + r * n, n, lane, packs);
+  });
+}
+
+template <int kTeam, bool kLog, class T>
+__global__ void __launch_bounds__(kThreads)
+    backward_rows(const T* grad, const T* result, T* out, std::int64_t rows, std::int64_t n,
+                  bool packs) {
+  each_row<kTeam>(rows, [&](std::int64_t r, int lane) {
+    using Share = RowShare<T, kTeam>;
+    Share dy{}, y{};
+    dy.load(grad + r * n, n, lane, packs);
+    y.load(result + r * n, n, lane, packs);
+    T sum = 0;
+    dy.with(
+        n, lane, [&](T& g, T& value) { sum += Backward<kLog, T>::term(g, value); }, y);
+    sum = team_reduce<kTeam>(sum, Plus{});
+    dy.with(
+        n, lane, [=](T& g, T& value) { g = Backward<kLog, T>::result(g, value, sum); }, y);
+    dy.store(out + r * n, n, lane, packs);
+  });
+}
+
+template <bool kLog, class T>
+void forward(std::span<const T> x, std::span<T> y, Slices s) {
+  const std::int64_t slices = s.outer * s.inner;
+  if (slices == 0 || s.n == 0) return;
+  const bool packs = s.n % kPack<T> == 0 && aligned(x.data(), y.data());
+  if (s.inner != 1)
+    launch(forward_slices<kLog, T>, grid_for(slices), kThreads, 0, stream(), x.data(), y.data(), s);
+  else if (s.n <= team_capacity<T>(kWarp))
+    launch(forward_rows<kWarp, kLog, T>, grid_for(slices, kThreads / kWarp), kThreads, 0, stream(),
+           x.data(), y.data(), slices, s.n, packs);
+  else if (s.n <= team_capacity<T>(kThreads))
+    launch(forward_rows<kThreads, kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), x.data(),
+           y.data(), slices, s.n, packs);
+  else
+    launch(forward_any<kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), x.data(), y.data(),
+           slices, s.n);
+}
+
+template <bool kLog, class T>
+void backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx, Slices s) {
+  const std::int64_t slices = s.outer * s.inner;
+  if (slices == 0 || s.n == 0) return;
+  const bool packs = s.n % kPack<T> == 0 && aligned(dy.data(), y.data(), dx.data());
+  if (s.inner != 1)
+    launch(backward_slices<kLog, T>, grid_for(slices), kThreads, 0, stream(), dy.data(), y.data(),
+           dx.data(), s);
+  else if (s.n <= team_capacity<T>(kWarp))
+    launch(backward_rows<kWarp, kLog, T>, grid_for(slices, kThreads / kWarp), kThreads, 0, stream(),
+           dy.data(), y.data(), dx.data(), slices, s.n, packs);
+  else if (s.n <= team_capacity<T>(kThreads))
+    launch(backward_rows<kThreads, kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), dy.data(),
+           y.data(), dx.data(), slices, s.n, packs);
+  else
+    launch(backward_any<kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), dy.data(), y.data(),
+           dx.data(), slices, s.n);
+}
+
+}  // namespace
+
+void softmax(std::span<const float> x, std::span<float> y, Slices slices) {
+  forward<false>(x, y, slices);
+}
+void softmax(std::span<const double> x, std::span<double> y, Slices slices) {
+  forward<false>(x, y, slices);
+}
+void log_softmax(std::span<const float> x, std::span<float> y, Slices slices) {
+  forward<true>(x, y, slices);
+}
+void log_softmax(std::span<const double> x, std::span<double> y, Slices slices) {
+  forward<true>(x, y, slices);
+}
+void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+                      Slices slices) {
+  backward<false>(dy, y, dx, slices);
+}
+void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
+                      Slices slices) {
+  backward<false>(dy, y, dx, slices);
+}
+void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+                          Slices slices) {
+  backward<true>(dy, y, dx, slices);
+}
+void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
+                          std::span<double> dx, Slices slices) {
+  backward<true>(dy, y, dx, slices);
+}
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,66 @@
+// Reductions over a warp and over a block, as trees that never change shape.
+//
+//   warp    five exchanges with the lane 16, 8, 4, 2, 1 away: every lane ends with the total
+//   block   the warps' totals through shared memory, combined by everybody in order of the warps
+//
+// Addition commutes, so that both partners of an exchange get the same bits; nothing depends on
+// which warp came first. All threads of the warp (block) must call, or the kernel hangs.
+#pragma once
+
+#include "kernels/cuda/grid.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+struct Plus {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+
+// The larger one; a NaN from either side wins.
+struct Larger {
+  template <class T>
+  __device__ T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+
+// The value of the lane whose number differs in these bits. For a struct, overload it.
+template <class T>
+__device__ T from_lane_xor(T value, int lanes) {
+  return __shfl_xor_sync(0xffffffffU, value, lanes);
+}
+
+template <class T, class Op>
+__device__ T warp_reduce(T value, Op op) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value = op(value, from_lane_xor(value, distance));
+  return value;
+}
+
+// For a block of kSize threads, a multiple of 32 and the block's whole x dimension.
+template <int kSize, class T, class Op>
+__device__ T block_reduce(T value, Op op) {
+  constexpr int kWarps = kSize / kWarp;
+  __shared__ T totals[kWarps];
+  value = warp_reduce(value, op);
+  if constexpr (kWarps == 1) return value;
+  __syncthreads();  // the totals of the call before have been read
+  if (threadIdx.x % kWarp == 0) totals[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  T total = totals[0];
+  for (int w = 1; w < kWarps; ++w) total = op(total, totals[w]);
+  return total;
+}
+
+// A team is what works on one row: a warp (several teams to a block) or a block.
+template <int kSize, class T, class Op>
+__device__ T team_reduce(T value, Op op) {
+  if constexpr (kSize == kWarp)
+    return warp_reduce(value, op);
+  else
+    return block_reduce<kSize>(value, op);
+}
+
+}  // namespace ringsmith::kernels::cuda
