@@ -1,0 +1,202 @@
+// The kernels of engine B by themselves: their sums have the bits of the schedules, whatever the
+// type, the alignment and the shape; and a kernel whose peer never comes says where it stood.
+#include <cstring>
+#include <random>
+
+#include "tests/comm/cuda/stations.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace ringsmith::comm::cuda_ipc;
+using namespace ringsmith::test;
+
+namespace {
+
+constexpr int kOddBytes = 3;
+constexpr std::size_t kGuardBytes = 64;
+constexpr std::byte kGuardByte{0xA5};
+
+// Values whose sum changes with the order of its terms; any bits at all for integers.
+std::vector<std::byte> random_values(DType dtype, std::size_t n, int rank) {
+  std::mt19937 random(static_cast<unsigned>(rank) * 7919U + static_cast<unsigned>(n));
+  std::vector<std::byte> bytes(n * size_of(dtype));
+  visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
+    for (std::size_t i = 0; i < n; ++i) {
+      T x;
+      if constexpr (std::is_integral_v<T>)
+        x = static_cast<T>(random());
+      else
+        x = static_cast<T>(std::ldexp(static_cast<float>(random() % 2000) - 1000.0F,
+                                      static_cast<int>(random() % 7) - 6));
+      std::memcpy(bytes.data() + i * sizeof(T), &x, sizeof(T));
+    }
+  });
+  return bytes;
+}
+
+// The sum of elements [begin, begin + n) over all ranks, ranks in the given order.
+void reference(DType dtype, const Arithmetic& a, const std::vector<std::vector<std::byte>>& inputs,
+               const std::vector<int>& order, std::size_t begin, std::size_t n,
+               std::vector<std::byte>& out) {
+  // The pairwise order is the ring's: a rank's own value comes first, then what has arrived.
+  const std::size_t width = size_of(dtype);
+  const auto from = [&](int r) {
+    return inputs[static_cast<std::size_t>(r)].data() + begin * width;
+  };
+  std::byte* const to = out.data() + begin * width;
+  kernels::ReduceSource first{from(order[0]), a.scaled};
+  kernels::cpu::reduce_oracle(dtype, a.reduction, {&first, 1}, {&to, 1}, Elements(n), a.scale);
+  for (std::size_t k = 1; k < order.size(); ++k) {
+    const kernels::ReduceSource both[] = {{from(order[k]), a.scaled}, {to, false}};
+    kernels::cpu::reduce_oracle(dtype, a.reduction, both, {&to, 1}, Elements(n), a.scale);
+  }
+}
+
+struct Case {
+  int world;
+  int direction = +1;
+  std::size_t count = 0;
+  DType dtype = DType::f32;
+  Arithmetic arithmetic;
+  bool packets = false, in_place = false, odd = false;
+};
+
+// Runs one all_reduce on all ranks; how many bytes are wrong anywhere, guards included.
+std::size_t wrong_bytes(Stations& stations, const Case& c) {
+  const std::size_t width = size_of(c.dtype), bytes = c.count * width;
+  const std::size_t begin = kGuardBytes + (c.odd ? kOddBytes : 0);
+  const auto chunks = split_evenly(c.count, c.world);
+  std::vector<std::vector<std::byte>> inputs;
+  std::vector<DeviceBlock> in, out;
+  const std::vector<std::byte> guards(begin + bytes + kGuardBytes, kGuardByte);
+  for (int r = 0; r < c.world; ++r) {
+    inputs.push_back(random_values(c.dtype, c.count, r));
+    in.emplace_back(Stations::device(r), guards.size());
+    out.emplace_back(Stations::device(r), guards.size());
+    for (const DeviceBlock* block : {&in.back(), &out.back()})
+      copy_bytes(block->data(), guards.data(), guards.size(), Stations::device(r));
+    copy_bytes(in.back().data() + begin, inputs.back().data(), bytes, Stations::device(r));
+  }
+  for (int r = 0; r < c.world; ++r) {
+    const DeviceGuard guard(Stations::device(r));
+    RingCall call = stations.ring(RingOp::all_reduce, r, c.direction, chunks, c.dtype);
+    call.arithmetic = c.arithmetic;
+    call.input = in[static_cast<std::size_t>(r)].data() + begin;
+    call.output = (c.in_place ? in : out)[static_cast<std::size_t>(r)].data() + begin;
+    (c.packets ? launch_packet_ring : launch_ring)(call, stations.stream(r).get());
+  }
+  stations.synchronize();
+  if (c.packets) ++stations.packet_flag;
+
+  std::vector<std::byte> expected(bytes);
+  for (int q = 0; q < c.world; ++q) {
+    std::vector<int> order;
+    for (int k = 1; k <= c.world; ++k) order.push_back(wrap(q + c.direction * k, c.world));
+    const Chunk& chunk = chunks[static_cast<std::size_t>(q)];
+    reference(c.dtype, c.arithmetic, inputs, order, chunk.offset, chunk.count, expected);
+  }
+  std::size_t wrong = 0;
+  for (int r = 0; r < c.world; ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    std::vector<std::byte> got(guards.size()), want = guards;
+    std::copy(expected.begin(), expected.end(), want.begin() + static_cast<std::ptrdiff_t>(begin));
+    copy_bytes(got.data(), (c.in_place ? in : out)[i].data(), got.size(), Stations::device(r));
+    for (std::size_t b = 0; b < got.size(); ++b) wrong += got[b] != want[b] ? 1 : 0;
+    if (c.in_place) continue;
+    std::copy(inputs[i].begin(), inputs[i].end(),
+              want.begin() + static_cast<std::ptrdiff_t>(begin));
+    copy_bytes(got.data(), in[i].data(), got.size(), Stations::device(r));
+    for (std::size_t b = 0; b < got.size(); ++b) wrong += got[b] != want[b] ? 1 : 0;
+  }
+  return wrong;
+}
+
+constexpr Shape kSmall{2, 32, 1024};
+
+}  // namespace
+
+TEST_CASE("the ring kernel adds in the order of the ring, in slots and by packets", "[vgpu]") {
+  for (const int world : {2, 3, 4}) {
+    Stations stations(world, kSmall);
+    const auto n = static_cast<std::size_t>(world);
+    for (const int direction : {+1, -1})
+      for (const bool packets : {false, true})
+        for (const std::size_t count :
+             {std::size_t{1}, n - 1, n, n + 1, std::size_t{1031}, std::size_t{5000}}) {
+          INFO("world " << world << ", direction " << direction << ", " << count
+                        << (packets ? " by packets" : " in slots"));
+          CHECK(wrong_bytes(stations, {.world = world,
+                                       .direction = direction,
+                                       .count = count,
+                                       .arithmetic = {},
+                                       .packets = packets,
+                                       .in_place = count % 2 == 0,
+                                       .odd = count % 3 == 0}) == 0);
+        }
+  }
+}
+
+TEST_CASE("the ring kernel has every reduction of every type", "[vgpu]") {
+  Stations stations(3, kSmall);
+  for (const DType dtype :
+       {DType::f32, DType::f16, DType::bf16, DType::f64, DType::i32, DType::i64, DType::u8})
+    for (const auto reduction : {kernels::Reduction::sum, kernels::Reduction::prod,
+                                 kernels::Reduction::min, kernels::Reduction::max})
+      for (const bool average : {false, true})
+        for (const bool packets : {false, true}) {
+          if (average && (reduction != kernels::Reduction::sum || !is_floating(dtype))) continue;
+          INFO(name_of(dtype) << " reduction " << static_cast<int>(reduction)
+                              << (average ? " average" : "")
+                              << (packets ? " by packets" : " in slots"));
+          CHECK(wrong_bytes(stations, {.world = 3,
+                                       .count = 1031,
+                                       .dtype = dtype,
+                                       .arithmetic = {reduction, average, average ? 1.0 / 3 : 1.0},
+                                       .packets = packets,
+                                       .odd = packets}) == 0);
+        }
+}
+
+TEST_CASE("a kernel whose peer never comes ends, and says where it stood", "[vgpu]") {
+  for (const bool packets : {false, true}) {
+    Stations stations(2, kSmall);
+    stations.limit = 5000;
+    const DeviceBlock data(Stations::device(0), 4000);
+    RingCall call = stations.ring(RingOp::all_reduce, 0, +1, split_evenly(1000, 2), DType::f32);
+    call.input = call.output = data.data();
+    {
+      const DeviceGuard guard(Stations::device(0));
+      (packets ? launch_packet_ring : launch_ring)(call, stations.stream(0).get());
+    }
+    stations.synchronize();
+    const Trouble& trouble = stations.trouble(0);
+    REQUIRE(trouble.written == 1);
+    CHECK(trouble.stop == 1);
+    CHECK(trouble.rank == 0);
+    CHECK(trouble.peer == 1);
+    CHECK(trouble.block < 2);
+    CHECK(trouble.step == 1);
+    CHECK(trouble.awaited == (packets ? Awaited::packet : Awaited::tail));
+    CHECK(trouble.have == 0);
+    CHECK(trouble.want == 1);
+    CHECK(stations.trouble(1).written == 0);
+  }
+}
+
+TEST_CASE("a kernel ends when its host says stop", "[vgpu]") {
+  Stations stations(2, kSmall);
+  const DeviceBlock data(Stations::device(0), 4000);
+  RingCall call = stations.ring(RingOp::broadcast, 0, +1, {{0, 0}, {0, 0}}, DType::f32);
+  call.chunks[0] = {0, 1000};  // the root sends until the slots are full
+  call.shape.slot_bytes = 16;
+  call.input = data.data();
+  const DeviceGuard guard(Stations::device(0));
+  launch_ring(call, stations.stream(0).get());
+  CHECK(!stations.stream(0).is_idle());
+  stations.stop(0);
+  stations.synchronize();
+  CHECK(stations.trouble(0).written == 1);
+  CHECK(stations.trouble(0).awaited == Awaited::head);
+  CHECK(stations.trouble(0).want == 1);
+}

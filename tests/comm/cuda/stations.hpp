@@ -1,0 +1,143 @@
+// The kernels of engine B without a group around them: stations, streams and calls of all ranks in
+// one process, each on a device of its own.
+#pragma once
+
+#include <vector>
+
+#include "kernels/cuda/launch.hpp"
+#include "runtime/comm/schedule/ring.hpp"
+#include "runtime/comm/transport/cuda_ipc/calls.hpp"
+#include "runtime/comm/transport/cuda_ipc/ordering.hpp"
+#include "runtime/device/stream.hpp"
+
+namespace ringsmith::test {
+
+// Device memory of one rank.
+class DeviceBlock {
+ public:
+  DeviceBlock(Device device, std::size_t bytes) : device_(device) {
+    const DeviceGuard guard(device);
+    cuda_check(cudaMalloc(&data_, bytes == 0 ? 1 : bytes));
+    const Stream stream = Stream::compute(device);
+    cuda_check(cudaMemsetAsync(data_, 0, bytes, stream.get()));
+    stream.synchronize();
+  }
+  DeviceBlock(DeviceBlock&& other) noexcept
+      : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
+  DeviceBlock& operator=(DeviceBlock&&) = delete;
+  ~DeviceBlock() {
+    if (data_ != nullptr) (void)cudaFree(data_);
+  }
+  [[nodiscard]] std::byte* data() const { return data_; }
+
+ private:
+  Device device_;
+  std::byte* data_ = nullptr;
+};
+
+inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes, Device device) {
+  const DeviceGuard guard(device);
+  const Stream stream = Stream::compute(device);
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()));
+  stream.synchronize();
+}
+
+class Stations {
+ public:
+  using Shape = comm::cuda_ipc::Shape;
+  using RingCall = comm::cuda_ipc::RingCall;
+  using DirectCall = comm::cuda_ipc::DirectCall;
+
+  Stations(int world, Shape shape) : world_(world), shape_(shape) {
+    for (int r = 0; r < world; ++r) {
+      const DeviceGuard guard(device(r));
+      for (int peer = 0; peer < world; ++peer)
+        if (peer != r && cudaDeviceEnablePeerAccess(peer, 0) != cudaSuccess)
+          (void)cudaGetLastError();  // another test has
+      memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world, shape));
+      streams_.push_back(Stream::create(device(r)));
+      comm::cuda_ipc::Trouble* trouble = nullptr;
+      cuda_check(cudaHostAlloc(&trouble, sizeof *trouble, cudaHostAllocMapped));
+      *trouble = {};
+      troubles_.push_back(trouble);
+    }
+  }
+  Stations(const Stations&) = delete;
+  Stations& operator=(const Stations&) = delete;
+  ~Stations() {
+    synchronize();
+    for (auto* trouble : troubles_) (void)cudaFreeHost(trouble);
+  }
+
+  [[nodiscard]] static Device device(int rank) { return Device::cuda(rank); }
+  [[nodiscard]] int world() const { return world_; }
+  [[nodiscard]] const Stream& stream(int rank) const { return streams_[at(rank)]; }
+  [[nodiscard]] const comm::cuda_ipc::Trouble& trouble(int rank) const {
+    return *troubles_[at(rank)];
+  }
+  void stop(int rank) {
+    comm::cuda_ipc::SystemAtomic<std::uint32_t>(troubles_[at(rank)]->stop)
+        .store(1, cuda::memory_order_relaxed);
+  }
+  void synchronize() const {
+    for (const Stream& stream : streams_) stream.synchronize();
+  }
+
+  // rank's part of a ring in the given direction (+1 or -1); chunks are those of the schedule.
+  [[nodiscard]] RingCall ring(comm::cuda_ipc::RingOp op, int rank, int direction,
+                              const std::vector<comm::Chunk>& chunks, DType dtype) {
+    RingCall call{};
+    call.op = op;
+    call.dtype = dtype;
+    call.world = world_;
+    call.rank = rank;
+    call.position = direction > 0 ? rank : comm::wrap(-rank, world_);
+    call.previous_rank = comm::wrap(rank - direction, world_);
+    call.next_rank = comm::wrap(rank + direction, world_);
+    call.ring = direction > 0 ? 0 : 1;
+    call.shape = shape_;
+    call.blocks = shape_.channels;
+    call.mine = memory_[at(rank)].data();
+    call.previous = memory_[at(call.previous_rank)].data();
+    call.next = memory_[at(call.next_rank)].data();
+    call.packet_flag = packet_flag;
+    call.patience = {troubles_[at(rank)], limit};
+    std::uint64_t longest = 0;
+    for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
+      const comm::Chunk& chunk = chunks[at(c)];
+      call.chunks[direction > 0 ? c : comm::wrap(-c, world_)] = {chunk.offset, chunk.count};
+      longest = std::max<std::uint64_t>(longest, chunk.count);
+    }
+    call.packet_lines = comm::cuda_ipc::lines_of(longest * size_of(dtype));
+    return call;
+  }
+
+  [[nodiscard]] DirectCall direct(int rank, comm::cuda_ipc::Range chunk, DType dtype) {
+    DirectCall call{};
+    call.dtype = dtype;
+    call.world = world_;
+    call.rank = rank;
+    call.shape = shape_;
+    call.blocks = shape_.channels;
+    call.meeting = meeting;
+    call.packet_flag = packet_flag;
+    call.chunk = chunk;
+    call.patience = {troubles_[at(rank)], limit};
+    for (int r = 0; r < world_; ++r) call.station[r] = memory_[at(r)].data();
+    return call;
+  }
+
+  std::uint32_t packet_flag = 1;
+  std::uint64_t meeting = 1;
+  std::uint64_t limit = ~std::uint64_t{0};
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  int world_;
+  Shape shape_;
+  std::vector<DeviceBlock> memory_;
+  std::vector<Stream> streams_;
+  std::vector<comm::cuda_ipc::Trouble*> troubles_;
+};
+
+}  // namespace ringsmith::test
