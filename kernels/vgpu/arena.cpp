@@ -125,6 +125,15 @@ std::optional<Arena::Block> Arena::block_of(const void* address) const {
   return it->second;
 }
 
+bool Arena::block_lives(std::size_t offset) const {
+  if (offset >= span_) return false;
+  const std::scoped_lock lock(mutex_);
+  const auto block = blocks_.find(base_ + offset);
+  if (block == blocks_.end()) return false;
+  const auto first = living_.lower_bound(block->first);
+  return first != living_.end() && first->first < block->first + block->second.bytes;
+}
+
 std::size_t Arena::used() const {
   const std::scoped_lock lock(mutex_);
   return used_;

@@ -49,6 +49,8 @@ class Arena {
   // The living allocation that holds this address.
   [[nodiscard]] std::optional<Allocation> find(const void* address) const;
   [[nodiscard]] std::optional<Block> block_of(const void* address) const;
+  // Whether a block begins at this offset of the file, and holds a living allocation.
+  [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
   // Ends the process if something was written into the patterns around an allocation.
   void check_patterns(const std::string& after) const;

@@ -6,6 +6,7 @@
 #include "kernels/vgpu/api/memory.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/imports.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/report.hpp"
@@ -26,17 +27,24 @@ enum class Side : std::uint8_t { host, device, any };
 cudaError_t check(const char* call, const char* which, const void* p, std::size_t bytes,
                   Side side) {
   const Device* owner = Device::owner(p);
-  if (side != Side::any && (side == Side::device) != (owner != nullptr))
+  const auto import = owner == nullptr ? vgpu::Imports::get().find(p) : std::nullopt;
+  if (side != Side::any && (side == Side::device) != (owner != nullptr || import))
     return fail(cudaErrorInvalidValue, std::string(call) + ": the kind says that the " + which +
                                            " is " + (side == Side::device ? "device" : "host") +
                                            " memory, but it is " + vgpu::describe_address(p));
-  if (owner == nullptr) return cudaSuccess;
-  const auto a = owner->memory().find(p);
-  if (!a)
-    return fail(cudaErrorInvalidValue,
-                std::string(call) + ": the " + which + " is " + vgpu::describe_address(p));
-  const auto left =
-      static_cast<std::size_t>(a->start + a->bytes - static_cast<const std::byte*>(p));
+  const std::byte* end = nullptr;
+  if (import) {
+    end = import->start + import->bytes;
+  } else if (owner != nullptr) {
+    const auto a = owner->memory().find(p);
+    if (!a)
+      return fail(cudaErrorInvalidValue,
+                  std::string(call) + ": the " + which + " is " + vgpu::describe_address(p));
+    end = a->start + a->bytes;
+  } else {
+    return cudaSuccess;
+  }
+  const auto left = static_cast<std::size_t>(end - static_cast<const std::byte*>(p));
   if (bytes > left)
     return fail(cudaErrorInvalidValue, std::string(call) + ": " + std::to_string(bytes) +
                                            " bytes do not fit the " + which + ", " +

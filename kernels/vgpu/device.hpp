@@ -30,6 +30,7 @@ class Device {
   Device& operator=(const Device&) = delete;
 
   [[nodiscard]] int index() const { return index_; }
+  [[nodiscard]] int key() const { return key_; }  // rights.hpp
   Arena& memory() { return memory_; }
   [[nodiscard]] const Arena& memory() const { return memory_; }
   [[nodiscard]] cudaUUID_t uuid() const;

@@ -1,14 +1,18 @@
 #include "kernels/vgpu/event.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "kernels/vgpu/api/stream.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/shared_event.hpp"
 
 namespace vgpu {
 
-void Moment::reach() {
+void LocalMoment::reach() {
   {
     const Loud loud;
     happens_before(&order_);
@@ -19,7 +23,7 @@ void Moment::reach() {
   changed_.notify_all();
 }
 
-void Moment::wait() {
+void LocalMoment::wait() {
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return reached_; });
@@ -28,7 +32,7 @@ void Moment::wait() {
   happens_after(&order_);
 }
 
-bool Moment::reached() {
+bool LocalMoment::reached() {
   {
     const std::scoped_lock lock(mutex_);
     if (!reached_) return false;
@@ -38,7 +42,7 @@ bool Moment::reached() {
   return true;
 }
 
-std::chrono::steady_clock::time_point Moment::time() {
+std::chrono::steady_clock::time_point LocalMoment::time() {
   const std::scoped_lock lock(mutex_);
   return time_;
 }
@@ -50,13 +54,35 @@ using vgpu::Moment;
 using vgpu::Queue;
 using vgpu::queue_of;
 using vgpu::Quiet;
+using vgpu::SharedEvents;
+using vgpu::SharedMoment;
 
 namespace {
 
 // What the event stands for now; null if it was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
+  if (event->counters != nullptr) {
+    const std::uint32_t number = event->counters->recorded.load();
+    return number == 0 ? nullptr : std::make_shared<SharedMoment>(event->counters, number);
+  }
   const std::scoped_lock lock(event->mutex);
   return event->moment;
+}
+
+// The event stands for a new moment from now on.
+std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
+  if (event->counters != nullptr) {
+    event->counters->recorder = ::getpid();
+    return std::make_shared<SharedMoment>(event->counters, ++event->counters->recorded);
+  }
+  const std::scoped_lock lock(event->mutex);
+  event->moment = std::make_shared<vgpu::LocalMoment>();
+  return event->moment;
+}
+
+constexpr std::uintptr_t kPage = 4096;
+void* page_of(void* address) {
+  return static_cast<std::byte*>(address) - reinterpret_cast<std::uintptr_t>(address) % kPage;
 }
 
 cudaError_t no_event(const char* call) {
@@ -72,9 +98,16 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   if ((flags & cudaEventInterprocess) != 0 && (flags & cudaEventDisableTiming) == 0)
     return fail(cudaErrorInvalidValue,
                 "cudaEventCreateWithFlags: cudaEventInterprocess needs cudaEventDisableTiming");
-  *event = new CUevent_st;
-  (*event)->flags = flags;
-  (*event)->device = vgpu::Device::current().index();
+  auto made = std::make_unique<CUevent_st>();
+  made->flags = flags;
+  made->device = vgpu::Device::current().index();
+  if ((flags & cudaEventInterprocess) != 0) {
+    made->counters = SharedEvents::get().make();
+    if (made->counters == nullptr)
+      return fail(cudaErrorMemoryAllocation,
+                  "cudaEventCreateWithFlags: too many events between processes");
+  }
+  *event = made.release();
   return cudaSuccess;
 }
 
@@ -85,6 +118,12 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Quiet quiet;
   if (event == nullptr) return no_event("cudaEventDestroy");
+  if (event->counters != nullptr) {
+    if (event->imported)
+      ::munmap(page_of(event->counters), kPage);
+    else if (!event->exported)
+      SharedEvents::get().drop(event->counters);  // others may still look at an exported one
+  }
   delete event;
   return cudaSuccess;
 }
@@ -100,9 +139,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
       return fail(cudaErrorInvalidResourceHandle,
                   "cudaEventRecord: the event was made for device " +
                       std::to_string(event->device) + ", the stream is " + queue->name());
-    moment = std::make_shared<Moment>();
-    const std::scoped_lock lock(event->mutex);
-    event->moment = moment;
+    moment = new_moment(event);
   }
   queue->add("event record", [moment] { moment->reach(); });
   const Quiet quiet;
@@ -147,7 +184,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   if (((start->flags | end->flags) & cudaEventDisableTiming) != 0)
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaEventElapsedTime: the event was made with cudaEventDisableTiming");
-  const auto from = moment_of(start), to = moment_of(end);
+  const auto from = start->moment, to = end->moment;
   if (from == nullptr || to == nullptr)
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaEventElapsedTime: the event was never recorded");

@@ -4,19 +4,33 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 
 namespace vgpu {
 
-class Queue;
+struct EventCounters;
 
 class Moment {
  public:
-  // The stream has come to it.
-  void reach();
-  void wait();  // orders what came before reach() before what comes after wait()
-  [[nodiscard]] bool reached();
+  Moment() = default;
+  Moment(const Moment&) = delete;
+  Moment& operator=(const Moment&) = delete;
+  virtual ~Moment() = default;
+  // The stream has come to it. All are called Quiet.
+  virtual void reach() = 0;
+  // What came before reach() comes before what follows wait(), or a reached() that says yes.
+  virtual void wait() = 0;
+  [[nodiscard]] virtual bool reached() = 0;
+};
+
+// A moment of this process; shared_event.hpp has those between processes.
+class LocalMoment : public Moment {
+ public:
+  void reach() override;
+  void wait() override;
+  bool reached() override;
   [[nodiscard]] std::chrono::steady_clock::time_point time();
 
  private:
@@ -33,5 +47,8 @@ struct CUevent_st {
   unsigned flags = 0;
   int device = 0;
   std::mutex mutex;
-  std::shared_ptr<vgpu::Moment> moment;  // null: never recorded, and so complete
+  std::shared_ptr<vgpu::LocalMoment> moment;  // null: never recorded, and so complete
+  // Of an event between processes, instead:
+  vgpu::EventCounters* counters = nullptr;
+  bool exported = false, imported = false;
 };

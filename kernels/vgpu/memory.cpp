@@ -6,6 +6,7 @@
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/host_memory.hpp"
+#include "kernels/vgpu/imports.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/report.hpp"
 
@@ -59,6 +60,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   if (const Device* device = Device::owner(pointer)) {
     if (device->memory().find(pointer))
       *attributes = {cudaMemoryTypeDevice, device->index(), p, nullptr};
+  } else if (const auto import = vgpu::Imports::get().find(pointer)) {
+    *attributes = {cudaMemoryTypeDevice, import->device, p, nullptr};
   } else if (const auto pinned = vgpu::PinnedMemory::get().find(pointer)) {
     *attributes = {cudaMemoryTypeHost, pinned->device, p, p};
   }

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/imports.hpp"
 
 namespace vgpu {
 
@@ -24,6 +25,8 @@ std::string describe_numbers(const std::vector<unsigned>& sorted) {
 
 std::string describe_address(const void* address) {
   if (const Device* device = Device::owner(address)) return device->memory().describe(address);
+  if (const auto import = Imports::get().find(address))
+    return Imports::get().describe(*import, address);
   char text[32];
   std::snprintf(text, sizeof text, "host memory %p", address);
   return text;

@@ -5,6 +5,7 @@
 #include "kernels/vgpu/api/atomics.hpp"
 #include "kernels/vgpu/api/device_query.hpp"
 #include "kernels/vgpu/api/error.hpp"
+#include "kernels/vgpu/api/ipc.hpp"
 #include "kernels/vgpu/api/keywords.hpp"
 #include "kernels/vgpu/api/launch.hpp"
 #include "kernels/vgpu/api/math.hpp"

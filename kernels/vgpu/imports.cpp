@@ -1,0 +1,65 @@
+#include "kernels/vgpu/imports.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/vgpu/device.hpp"
+
+namespace vgpu {
+
+Imports& Imports::get() {
+  static auto* imports = new Imports;
+  return *imports;
+}
+
+void* Imports::open(const MemoryName& name, int device, std::string& reason) {
+  const std::scoped_lock lock(mutex_);
+  for (auto& [start, import] : imports_)
+    if (import.name == name && import.device == device) {
+      ++import.opened;
+      return import.start;
+    }
+  const int file = ask(name.exporter, {Request::What::memory, name.device, name.offset}, reason);
+  if (file < 0) return nullptr;
+  void* at = ::mmap(nullptr, name.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                    static_cast<off_t>(name.offset));
+  ::close(file);
+  if (at == MAP_FAILED) {
+    reason = "no address space for " + std::to_string(name.bytes) + " bytes";
+    return nullptr;
+  }
+  if (const int key = Device::get(device).key(); key >= 0)
+    ::pkey_mprotect(at, name.bytes, PROT_READ | PROT_WRITE, key);
+  auto* start = static_cast<std::byte*>(at);
+  imports_[start] = {start, name.bytes, device, name, 1};
+  return at;
+}
+
+bool Imports::close(void* start) {
+  const std::scoped_lock lock(mutex_);
+  const auto it = imports_.find(static_cast<std::byte*>(start));
+  if (it == imports_.end()) return false;
+  if (--it->second.opened > 0) return true;
+  ::munmap(start, it->second.bytes);
+  imports_.erase(it);
+  return true;
+}
+
+std::optional<Imports::Import> Imports::find(const void* address) const {
+  const auto* p = static_cast<const std::byte*>(address);
+  const std::scoped_lock lock(mutex_);
+  const auto it = imports_.upper_bound(p);
+  if (it == imports_.begin()) return {};
+  const Import& import = std::prev(it)->second;
+  if (p >= import.start + import.bytes) return {};
+  return import;
+}
+
+std::string Imports::describe(const Import& import, const void* address) const {
+  return "memory of process " + std::to_string(import.name.exporter.process) +
+         ", opened on device " + std::to_string(import.device) + " (block of " +
+         std::to_string(import.bytes) + " bytes) + " +
+         std::to_string(static_cast<const std::byte*>(address) - import.start);
+}
+
+}  // namespace vgpu

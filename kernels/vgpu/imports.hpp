@@ -1,0 +1,43 @@
+// Blocks of other processes' device memory that this process has opened.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "kernels/vgpu/ipc_server.hpp"
+
+namespace vgpu {
+
+struct MemoryName {  // what a cudaIpcMemHandle_t holds
+  Exporter exporter;
+  std::int32_t device = 0;
+  std::uint64_t offset = 0, bytes = 0;
+  auto operator<=>(const MemoryName&) const = default;
+};
+
+class Imports {
+ public:
+  struct Import {
+    std::byte* start = nullptr;
+    std::size_t bytes = 0;
+    int device = 0;  // for which it was opened
+    MemoryName name;
+    int opened = 0;  // times
+  };
+  static Imports& get();
+  // Null and the reason if the exporter will not give it.
+  void* open(const MemoryName& name, int device, std::string& reason);
+  bool close(void* start);
+  [[nodiscard]] std::optional<Import> find(const void* address) const;
+  [[nodiscard]] std::string describe(const Import& import, const void* address) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, Import> imports_;
+};
+
+}  // namespace vgpu

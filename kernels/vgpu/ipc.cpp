@@ -1,0 +1,148 @@
+// The calls of api/ipc.hpp and cuda.h.
+#include "kernels/vgpu/api/ipc.hpp"
+
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/event.hpp"
+#include "kernels/vgpu/imports.hpp"
+#include "kernels/vgpu/include/cuda.h"
+#include "kernels/vgpu/ipc_server.hpp"
+#include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/report.hpp"
+#include "kernels/vgpu/shared_event.hpp"
+
+using vgpu::Device;
+using vgpu::fail;
+using vgpu::Imports;
+using vgpu::MemoryName;
+using vgpu::Quiet;
+
+namespace {
+
+struct EventName {
+  vgpu::Exporter exporter;
+  std::uint64_t index = 0;
+};
+
+// A handle is a tag, so that rubbish is recognised, and a name.
+template <class Handle, class Name>
+void write_handle(Handle& handle, std::uint64_t tag, const Name& name) {
+  static_assert(sizeof tag + sizeof name <= sizeof handle);
+  handle = {};
+  std::memcpy(handle.reserved, &tag, sizeof tag);
+  std::memcpy(handle.reserved + sizeof tag, &name, sizeof name);
+}
+template <class Handle, class Name>
+bool read_handle(const Handle& handle, std::uint64_t tag, Name& name) {
+  std::memcpy(&name, handle.reserved + sizeof tag, sizeof name);
+  return std::memcmp(handle.reserved, &tag, sizeof tag) == 0;
+}
+constexpr std::uint64_t kMemoryTag = 0x76677075'6d656d00U, kEventTag = 0x76677075'65767400U;
+
+cudaError_t own_handle(const char* call) {
+  return fail(cudaErrorDeviceUninitialized,
+              std::string(call) +
+                  ": the handle was exported by this process, which cannot open it: inside one "
+                  "process use the pointer or event itself");
+}
+
+}  // namespace
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
+  const Quiet quiet;
+  const Device* device = Device::owner(pointer);
+  if (device == nullptr || !device->memory().find(pointer))
+    return fail(cudaErrorInvalidValue, "cudaIpcGetMemHandle: not living device memory: " +
+                                           vgpu::describe_address(pointer));
+  const auto block = device->memory().block_of(pointer);
+  write_handle(*handle, kMemoryTag,
+               MemoryName{vgpu::export_from_here(), device->index(),
+                          device->memory().offset(block->base), block->bytes});
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void** base, cudaIpcMemHandle_t handle, unsigned flags) {
+  const Quiet quiet;
+  *base = nullptr;
+  MemoryName name;
+  if (flags != cudaIpcMemLazyEnablePeerAccess)
+    return fail(cudaErrorInvalidValue,
+                "cudaIpcOpenMemHandle: flags must be cudaIpcMemLazyEnablePeerAccess");
+  if (!read_handle(handle, kMemoryTag, name))
+    return fail(cudaErrorInvalidValue, "cudaIpcOpenMemHandle: this is no memory handle");
+  if (vgpu::is_here(name.exporter)) return own_handle("cudaIpcOpenMemHandle");
+  std::string reason;
+  *base = Imports::get().open(name, Device::current().index(), reason);
+  if (*base != nullptr) return cudaSuccess;
+  return fail(cudaErrorMapBufferObjectFailed, "cudaIpcOpenMemHandle: " + reason);
+}
+
+cudaError_t cudaIpcCloseMemHandle(void* base) {
+  const Quiet quiet;
+  if (Imports::get().close(base)) return cudaSuccess;
+  return fail(cudaErrorInvalidValue,
+              "cudaIpcCloseMemHandle: not a pointer that cudaIpcOpenMemHandle returned, or closed "
+              "already: " +
+                  vgpu::describe_address(base));
+}
+
+cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
+  const Quiet quiet;
+  if (event == nullptr || event->counters == nullptr || event->imported)
+    return fail(cudaErrorInvalidResourceHandle,
+                "cudaIpcGetEventHandle: the event must be made here, with cudaEventInterprocess | "
+                "cudaEventDisableTiming");
+  event->exported = true;
+  write_handle(
+      *handle, kEventTag,
+      EventName{vgpu::export_from_here(), vgpu::SharedEvents::get().index(event->counters)});
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t handle) {
+  const Quiet quiet;
+  *event = nullptr;
+  EventName name;
+  if (!read_handle(handle, kEventTag, name))
+    return fail(cudaErrorInvalidValue, "cudaIpcOpenEventHandle: this is no event handle");
+  if (vgpu::is_here(name.exporter)) return own_handle("cudaIpcOpenEventHandle");
+  std::string reason;
+  const int file = vgpu::ask(name.exporter, {vgpu::Request::What::events, 0, 0}, reason);
+  if (file < 0) return fail(cudaErrorMapBufferObjectFailed, "cudaIpcOpenEventHandle: " + reason);
+  // One page of the other process's counters.
+  constexpr std::size_t kPage = 4096, kPerPage = kPage / sizeof(vgpu::EventCounters);
+  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                      static_cast<off_t>(name.index / kPerPage * kPage));
+  ::close(file);
+  if (page == MAP_FAILED)
+    return fail(cudaErrorMapBufferObjectFailed, "cudaIpcOpenEventHandle: no address space");
+  auto* opened = new CUevent_st;
+  opened->flags = cudaEventInterprocess | cudaEventDisableTiming;
+  opened->device = Device::current().index();
+  opened->counters = static_cast<vgpu::EventCounters*>(page) + name.index % kPerPage;
+  opened->imported = true;
+  *event = opened;
+  return cudaSuccess;
+}
+
+CUresult cuMemGetAddressRange(CUdeviceptr* base, std::size_t* size, CUdeviceptr pointer) {
+  const Quiet quiet;
+  const auto* p = reinterpret_cast<const void*>(pointer);  // NOLINT(performance-no-int-to-ptr)
+  const Device* device = Device::owner(p);
+  if (device != nullptr && device->memory().find(p)) {
+    const auto block = device->memory().block_of(p);
+    *base = reinterpret_cast<CUdeviceptr>(block->base);
+    *size = block->bytes;
+    return CUDA_SUCCESS;
+  }
+  if (const auto import = Imports::get().find(p)) {
+    *base = reinterpret_cast<CUdeviceptr>(import->start);
+    *size = import->bytes;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}

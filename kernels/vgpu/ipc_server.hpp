@@ -1,0 +1,39 @@
+// How one process gets the file behind another one's device memory or events: it asks a thread of
+// that process over an abstract Unix socket, and the file descriptor comes with the answer.
+//
+//   importer: connect("\0vgpu.PID.NONCE"), Request -------> exporter's thread: alive? which file?
+//             mmap(descriptor)             <------- Answer + descriptor (SCM_RIGHTS)
+//
+// Neither the socket nor the files have a name in the file system: kill -9 leaves nothing behind.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace vgpu {
+
+// A process that exports: the pid alone could be reused.
+struct Exporter {
+  std::int32_t process = 0;
+  std::uint32_t nonce = 0;
+  bool operator==(const Exporter&) const = default;
+  auto operator<=>(const Exporter&) const = default;
+};
+
+struct Request {
+  enum class What : std::int32_t { memory, events };
+  What what{};
+  std::int32_t device = 0;   // memory: whose
+  std::uint64_t offset = 0;  // memory: of the block in the device's file
+};
+
+// This process as an exporter; the first call starts the thread that answers.
+Exporter export_from_here();
+[[nodiscard]] bool is_here(const Exporter& exporter);
+
+// The descriptor of the file asked for, to be closed by the caller; -1 and the reason if there is
+// none: the process has ended, or the memory has been freed.
+int ask(const Exporter& exporter, const Request& request, std::string& reason);
+
+}  // namespace vgpu

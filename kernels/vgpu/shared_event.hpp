@@ -1,0 +1,56 @@
+// Events between processes: two counters in a file that both map. Recording takes the next number;
+// the event stands for the last number taken, and is complete when `reached` has come so far.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "kernels/vgpu/event.hpp"
+
+namespace vgpu {
+
+struct alignas(64) EventCounters {
+  std::atomic<std::uint32_t> recorded;
+  std::atomic<std::uint32_t> reached;  // a futex
+  std::atomic<std::int32_t> recorder;  // process that recorded last
+};
+
+// The counters that this process has made, in one anonymous file.
+class SharedEvents {
+ public:
+  static SharedEvents& get();
+  EventCounters* make();
+  [[nodiscard]] std::size_t index(const EventCounters* counters) const {
+    return static_cast<std::size_t>(counters - all_);
+  }
+  void drop(EventCounters* counters);  // one that nobody else can know
+  [[nodiscard]] int file() const { return file_; }
+
+  static constexpr std::size_t kBytes = 1 << 20;  // 16,384 events
+
+ private:
+  SharedEvents();
+  int file_ = -1;
+  EventCounters* all_ = nullptr;
+  std::mutex mutex_;
+  std::size_t made_ = 0;
+  std::vector<EventCounters*> free_;
+};
+
+class SharedMoment : public Moment {
+ public:
+  SharedMoment(EventCounters* counters, std::uint32_t number)
+      : counters_(counters), number_(number) {}
+  void reach() override;
+  void wait() override;
+  bool reached() override;
+
+ private:
+  EventCounters* counters_;
+  std::uint32_t number_;
+};
+
+}  // namespace vgpu
