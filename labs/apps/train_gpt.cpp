@@ -1,5 +1,5 @@
 // train_gpt: the main job. A byte-level GPT, trained on this repository's own lessons and sources
-// or any other text, data-parallel over all ranks of mpirun.
+// or any other text, data-parallel over all ranks of its launcher.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>

@@ -57,7 +57,7 @@ std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> boot
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options) {
-  return init_process_group(detect_bootstrap(), options);
+  return init_process_group(make_bootstrap(options.bootstrap, options.timeout), options);
 }
 
 }  // namespace ringsmith::comm

@@ -36,6 +36,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/comm/bootstrap/kind.hpp"
 #include "runtime/comm/buffer.hpp"
 #include "runtime/comm/work.hpp"
 #include "runtime/device/device.hpp"
@@ -69,6 +70,7 @@ struct GroupOptions {
   Algorithm algorithm = Algorithm::automatic;  // of all_reduce
   Device device;                               // of this rank; cpu: host memory only. All alike
   CudaEngine engine = CudaEngine::automatic;   // all ranks alike
+  BootstrapKind bootstrap = BootstrapKind::automatic;  // how the ranks find each other
 };
 
 // Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
@@ -149,8 +151,9 @@ class ProcessGroup {
       Algorithm algorithm) = 0;  // of later all_reduce calls; all ranks alike
 };
 
-// The group of all ranks of this job: found through Open MPI when started by mpirun, else this
-// process alone. The ranks must share a host in this version. Collective.
+// The group of all ranks of this job, found as options.bootstrap says: by default through whatever
+// started this process (mpirun, ringrun, srun), or else it is alone. The ranks must share a host in
+// this version. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options = {});
 
 }  // namespace ringsmith::comm

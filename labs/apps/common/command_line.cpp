@@ -10,17 +10,9 @@
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/help.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/place.hpp"
 
 namespace ringsmith::apps {
-
-namespace {
-
-bool is_first_rank() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  return rank == nullptr || std::string(rank) == "0";
-}
-
-}  // namespace
 
 bool parse_command_line(CLI::App& app, int argc, const char* const* argv) {
   use_plain_help(app);
@@ -28,10 +20,10 @@ bool parse_command_line(CLI::App& app, int argc, const char* const* argv) {
     app.parse(argc, argv);
     return true;
   } catch (const CLI::CallForHelp&) {
-    if (is_first_rank()) std::fputs(app.help().c_str(), stdout);
+    if (comm::rank_hint() == 0) std::fputs(app.help().c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& e) {
-    if (!is_first_rank()) throw QuietStop(ExitCode::usage);
+    if (comm::rank_hint() != 0) throw QuietStop(ExitCode::usage);
     std::string line = e.what();
     for (char& c : line)
       if (c == '\n') c = ' ';

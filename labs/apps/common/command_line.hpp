@@ -11,8 +11,8 @@ class App;
 namespace ringsmith::apps {
 
 // False if --help was asked for and has been printed. UsageError in one line if the arguments are
-// wrong. Under mpirun all ranks see the same arguments: rank 0 speaks, the others end quietly with
-// the same exit code.
+// wrong. Under a launcher all ranks see the same arguments: rank 0 speaks, the others end quietly
+// with the same exit code.
 [[nodiscard]] bool parse_command_line(CLI::App& app, int argc, const char* const* argv);
 
 // "64", "1K", "4M", "1G" (powers of two) in bytes. UsageError otherwise; option is named in it.

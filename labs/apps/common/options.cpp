@@ -7,29 +7,24 @@
 #include <string>
 
 #include "kernels/mode.hpp"
+#include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
 
 namespace {
 
-constexpr const char* kFooter = R"(
-Start it alone, or on N ranks of this host:  mpirun -np N PROGRAM [options]
-(as root with OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in the environment; more
-ranks than cores: mpirun --oversubscribe)
-
-Environment:
-  OMPI_COMM_WORLD_RANK   set by mpirun; where it is set, the ranks find each other through Open MPI,
-                         and rank 0 alone prints
-
+std::string footer() {
+  return how_to_start() + "\nEnvironment:\n" + starting_variables() + R"(
 Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication failed, 4 a deadline
 passed, 6 wrong options or input.)";
+}
 
 }  // namespace
 
 void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length) {
   app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
+  app.footer(footer());
   app.option_defaults()->always_capture_default()->take_last();
 
   auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
@@ -75,6 +70,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
       ->check(CLI::PositiveNumber)
       ->group("Communication");
+  add_bootstrap_option(app, o.bootstrap)->group("Communication");
 
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
@@ -113,6 +109,7 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   comm::GroupOptions options;
   options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));
   options.algorithm = comm::parse_algorithm(o.algorithm);
+  options.bootstrap = comm::parse_bootstrap(o.bootstrap);
   return comm::init_process_group(options);
 }
 

@@ -28,6 +28,7 @@ struct TrainOptions {
   double bucket_cap_mb = 25;
   std::string algorithm = "automatic";
   double timeout = 30;  // seconds
+  std::string bootstrap = "auto";
   std::string run_dir;  // empty: runs/<stamp>
   bool no_trace = false;
   bool json = false;

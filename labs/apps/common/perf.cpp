@@ -15,6 +15,7 @@
 #include "labs/apps/common/perf_options.hpp"
 #include "labs/apps/common/perf_timing.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/place.hpp"
 
 namespace ringsmith::apps {
 
@@ -25,8 +26,7 @@ namespace {
 
 // Before the process group exists, so that it sees which cores its ranks may use.
 void pin_to_core() {
-  const char* local = std::getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-  const int rank = local != nullptr ? std::atoi(local) : 0;
+  const int rank = comm::local_rank_hint();
   cpu_set_t allowed, one;
   if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   const int cores = CPU_COUNT(&allowed);
@@ -195,8 +195,8 @@ class Report {
 // What is only known once the world is; empty if nothing is wrong.
 std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
   if (world < b.least_world)
-    return fmt::format("{} needs at least {} ranks: start it with mpirun -np 2 {}", b.name,
-                       b.least_world, b.name);
+    return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",
+                       b.name, b.least_world, b.name);
   for (const int root : o.roots)
     if (b.rooted && root >= world)
       return fmt::format("--root {} is not one of {} ranks", root, world);
@@ -237,6 +237,7 @@ int run(const Benchmark& b, int argc, char** argv) {
   comm::GroupOptions group_options;
   group_options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3));
   group_options.algorithm = o.algorithm;
+  group_options.bootstrap = o.bootstrap;
   const auto group = comm::init_process_group(group_options);
   const int world = group->size();
   if (const std::string trouble = trouble_with(b, o, world); !trouble.empty()) {

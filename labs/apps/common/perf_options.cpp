@@ -7,6 +7,7 @@
 #include "labs/apps/common/calibration.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/perf.hpp"
+#include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -19,8 +20,11 @@ struct Refused {
 };
 
 constexpr Refused kRefused[] = {
-    {"-t,--nthreads", "a rank is a process with one thread; start more ranks with mpirun -np"},
-    {"-g,--ngpus", "this measures CPU ranks; start more of them with mpirun -np"},
+    {"-t,--nthreads",
+     "a rank is a process with one thread; start more ranks: --nproc-per-node of ringrun, -np of "
+     "mpirun"},
+    {"-g,--ngpus",
+     "this measures CPU ranks; start more of them: --nproc-per-node of ringrun, -np of mpirun"},
     {"-m,--agg_iters", "operations are not aggregated: each one is timed"},
     {"-p,--parallel_init", "there is one communicator, made once"},
     {"-z,--blocking", "calls block; there is no stream to poll"},
@@ -39,16 +43,14 @@ constexpr Refused kRefused[] = {
 };
 
 std::string footer() {
-  return "\nStart N ranks of this host:  mpirun -np N PROGRAM [options]\n"
-         "(as root: OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; more ranks than "
-         "cores: --oversubscribe)\n"
+  return how_to_start() +
          "\nPrediction: the cost model's constants come from --calibrate (under 30 s; kept in\n  " +
          calibration_file() +
          ",\n  for each number of ranks, memory and algorithm), or else are shipped ones, measured "
          "on "
          "another\n  machine; the table says which.\n"
-         "\nEnvironment:\n"
-         "  OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK   set by mpirun\n"
+         "\nEnvironment:\n" +
+         starting_variables() +
          "  XDG_CACHE_HOME, HOME   where the calibration is kept\n"
          "\nExit codes: 0 ok, 1 wrong results or failed, 3 communication failed, 4 a deadline "
          "passed, 6 wrong options.\n";
@@ -70,7 +72,8 @@ std::vector<std::size_t> PerfOptions::sizes() const {
 
 bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfOptions& o) {
   std::string min = "32M", max, step = "1M", factor, op = "sum", dtype = "f32", root = "0",
-              algorithm = "automatic", memory = "own", place = "both", bind = "0";
+              algorithm = "automatic", memory = "own", place = "both", bind = "0",
+              bootstrap = "auto";
   CLI::App app(benchmark.description, benchmark.name);
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
@@ -99,6 +102,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
     app.add_option("--algorithm", algorithm, "automatic, ring, gloo_ring, direct or tree");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
+  add_bootstrap_option(app, bootstrap);
   app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores");
   app.add_flag("-I,--iteration-stats", o.statistics,
                "also min, max, p99 and variation (cv, %) over the iterations");
@@ -148,6 +152,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
     o.roots = {static_cast<int>(value)};
   }
   o.algorithm = comm::parse_algorithm(algorithm);
+  o.bootstrap = comm::parse_bootstrap(bootstrap);
   const auto one_of = [](const char* option, const std::string& value,
                          const std::vector<std::string>& choices) {
     std::string all;

@@ -25,6 +25,7 @@ struct PerfOptions {
   bool own_memory = true;
   bool in_place = true, out_of_place = true;
   double timeout = 30;  // seconds
+  comm::BootstrapKind bootstrap = comm::BootstrapKind::automatic;
   bool bind = false, json = false, calibrate = false, statistics = false;
   std::string json_file;
 

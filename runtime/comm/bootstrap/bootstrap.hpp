@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/comm/bootstrap/place.hpp"
 #include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::comm {
@@ -26,8 +27,10 @@ class Bootstrap {
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
 };
 
-// Open MPI's, when mpirun started this process; else the process alone.
-[[nodiscard]] std::shared_ptr<Bootstrap> detect_bootstrap();
+// What the environment shows, or the kind that was asked for: place.hpp. Joins the job, within the
+// timeout; UsageError if the environment does not say enough.
+[[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
+                                                        std::chrono::milliseconds timeout);
 
 // The seam for launchers and tests: a group over any bootstrap. Collective over its ranks, which
 // must share a host.

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/self.hpp"
 
 namespace ringsmith::comm {
 
@@ -34,8 +33,6 @@ void leave_mpi(int status, void*) {
 }
 
 }  // namespace
-
-bool started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
 MpiBootstrap::MpiBootstrap() {
   int initialized = 0;
@@ -66,10 +63,5 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
 }
 
 void MpiBootstrap::abandon() { abandoned = true; }
-
-std::shared_ptr<Bootstrap> detect_bootstrap() {
-  if (started_by_mpirun()) return std::make_shared<MpiBootstrap>();
-  return std::make_shared<SelfBootstrap>();
-}
 
 }  // namespace ringsmith::comm

@@ -5,9 +5,6 @@
 
 namespace ringsmith::comm {
 
-// Was this process started by Open MPI's mpirun?
-[[nodiscard]] bool started_by_mpirun();
-
 // Initialises MPI unless the program has done so. At exit, MPI is finalised if all went well; after
 // an error the process ends without: MPI_Finalize would wait for peers that may never come.
 class MpiBootstrap : public Bootstrap {

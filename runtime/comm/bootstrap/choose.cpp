@@ -1,0 +1,54 @@
+// Which bootstrap a process uses, and the one instance of it.
+#include <memory>
+#include <mutex>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/bootstrap/file.hpp"
+#include "runtime/comm/bootstrap/mpi.hpp"
+#include "runtime/comm/bootstrap/self.hpp"
+#include "runtime/comm/bootstrap/store_bootstrap.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+Secret secret_of_the_job(BootstrapKind kind) {
+  if (auto secret = Secret::from_environment(); secret) return std::move(*secret);
+  throw UsageError("--bootstrap " + std::string(name_of(kind)) +
+                   ": ranks that meet over TCP share a secret, so that no stranger can join: set " +
+                   kSecretVariable + " (the same 16 characters or more for all), or " +
+                   kSecretFileVariable + " to a file that 'ringrun --make-secret FILE' made");
+}
+
+std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds timeout) {
+  switch (place.kind) {
+    case BootstrapKind::mpi:
+      return std::make_shared<MpiBootstrap>();
+    case BootstrapKind::env:
+    case BootstrapKind::slurm:
+      if (place.world == 1) return std::make_shared<SelfBootstrap>();
+      return std::make_shared<StoreBootstrap>(place, secret_of_the_job(place.kind), timeout);
+    case BootstrapKind::file:
+      return std::make_shared<FileBootstrap>(place.folder, place.rank, place.world, timeout);
+    default:
+      return std::make_shared<SelfBootstrap>();
+  }
+}
+
+}  // namespace
+
+// A process joins its job once: a second group of the same kind exchanges its records through the
+// bootstrap of the first, as it would through MPI.
+std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
+  static std::mutex mutex;
+  static std::shared_ptr<Bootstrap> joined;
+  static BootstrapKind joined_as = BootstrapKind::self;
+  const JobPlace place = find_place(kind, process_environment());
+  const std::lock_guard lock(mutex);
+  if (!joined || joined_as != place.kind) joined = make(place, timeout);
+  joined_as = place.kind;
+  return joined;
+}
+
+}  // namespace ringsmith::comm

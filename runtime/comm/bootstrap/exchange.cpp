@@ -1,0 +1,166 @@
+#include "runtime/comm/bootstrap/exchange.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/message.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+constexpr std::size_t kBlock = 32;  // records, of up to 4 KiB, in one value
+
+// A result is kDone, or a verdict: the kind of error, the culprit's index, a blank, the text.
+constexpr const char* kDone = "done";
+enum Kind : char { mismatch = 'M', lost = 'L', late = 'T' };
+
+std::string verdict(Kind kind, int culprit, const std::string& text) {
+  return static_cast<char>(kind) + std::to_string(culprit) + " " + text;
+}
+
+std::string place_of_this_process() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return "pid " + std::to_string(getpid()) + " on " + host.data();
+}
+
+// An owner of a number is unique even among threads of one process; what follows '#' is not shown.
+std::string unique(const std::string& place) {
+  return place + " #" + std::to_string(store::read_number(random_bytes(8)));
+}
+std::string shown(const std::string& owner) { return owner.substr(0, owner.rfind(" #")); }
+
+}  // namespace
+
+Exchange::Exchange(std::shared_ptr<Store> store, Membership me)
+    : store_(std::move(store)), me_(std::move(me)) {
+  const std::string place = place_of_this_process();
+  self_ = me_.noun + " " + std::to_string(me_.index) + " (" + place + ")";
+  const std::string size = std::to_string(me_.size);
+  const std::string first =
+      store_->compare_and_swap(me_.prefix + "/size", "", size + " for " + self_);
+  if (first.compare(0, size.size() + 1, size + " ") != 0)
+    fail(verdict(mismatch, me_.index,
+                 "the " + me_.noun + "s disagree: " + me_.size_name + " is " + size + " for " +
+                     self_ + ", but " + first));
+  const std::string mine = unique(place);
+  const std::string owner = store_->compare_and_swap(member_key(me_.index), "", mine);
+  if (owner != mine)
+    fail(verdict(mismatch, me_.index,
+                 me_.noun + " " + std::to_string(me_.index) + " was given twice: to " +
+                     shown(owner) + " and to " + place +
+                     "; or an earlier job's store still has this port"));
+  leave_will();
+}
+
+std::string Exchange::key(const std::string& name) const {
+  return me_.prefix + "/" + std::to_string(round_) + "/" + name;
+}
+
+std::string Exchange::member_key(int index) const {
+  return me_.prefix + "/member/" + std::to_string(index);
+}
+
+// For the exchange that is to come: from now on the others wait for this member.
+void Exchange::leave_will() {
+  store_->leave_will(
+      key("result"),
+      verdict(lost, me_.index, self_ + " ended before all " + me_.noun + "s had found each other"));
+}
+
+std::vector<std::string> Exchange::all_gather(const std::string& record) {
+  store_->set(key("from/" + std::to_string(me_.index)), record);
+  if (store_->add(key("arrived"), 1) == me_.size) collect();
+  std::string result;
+  try {
+    result = store_->get(key("result"), me_.timeout);
+  } catch (const TimeoutError&) {
+    int first = -1;
+    const std::string text = describe_missing(first);
+    fail(verdict(late, first, text));
+  }
+  if (result != kDone) fail(result);
+  std::vector<std::string> records;
+  const auto size = static_cast<std::size_t>(me_.size);
+  for (std::size_t b = 0; b * kBlock < size; ++b) {
+    auto block = store::Message::decode(
+        store_->get(key("block/" + std::to_string(b)), std::chrono::milliseconds(0)));
+    for (std::string& text : block.texts) records.push_back(std::move(text));
+  }
+  if (records.size() != size) throw CommError(store_->name() + ": the exchange is not whole");
+  const std::string read = key("read"), over = key("over");
+  ++round_;
+  leave_will();
+  // Last of all, because the store may end as soon as everybody has read.
+  if (store_->add(read, 1) == me_.size) store_->set(over, "");
+  return records;
+}
+
+// This member came last: every record is there, and nobody else will look at them.
+void Exchange::collect() {
+  const auto size = static_cast<std::size_t>(me_.size);
+  for (std::size_t b = 0; b * kBlock < size; ++b) {
+    store::Message block;
+    for (std::size_t r = b * kBlock; r < std::min(size, (b + 1) * kBlock); ++r) {
+      const std::string name = key("from/" + std::to_string(r));
+      block.texts.push_back(store_->get(name, std::chrono::milliseconds(0)));
+      store_->remove(name);
+    }
+    store_->set(key("block/" + std::to_string(b)), block.encode());
+  }
+  store_->compare_and_swap(key("result"), "", kDone);
+}
+
+void Exchange::await_readers() {
+  if (round_ == 0) return;
+  const std::string last = me_.prefix + "/" + std::to_string(round_ - 1) + "/over";
+  static_cast<void>(store_->wait({last}, me_.timeout));
+}
+
+std::string Exchange::describe_missing(int& first) {
+  std::string text;
+  for (int r = 0; r < me_.size; ++r) {
+    using std::chrono::milliseconds;
+    if (store_->wait({key("from/" + std::to_string(r))}, milliseconds(0)).empty()) continue;
+    if (first < 0) first = r;
+    const bool came = store_->wait({member_key(r)}, milliseconds(0)).empty();
+    text +=
+        (text.empty() ? "" : "; ") + me_.noun + " " + std::to_string(r) +
+        (came ? " (" + shown(store_->get(member_key(r), milliseconds(0))) + ") came, but no further"
+              : " never came");
+  }
+  if (text.empty()) text = "all came, but the exchange was not finished";
+  return self_ + " has waited " + std::to_string(me_.timeout.count()) +
+         " ms for the others: " + text;
+}
+
+// The first verdict of a round holds; a round that is over keeps its result.
+void Exchange::fail(const std::string& mine) {
+  const std::string found = store_->compare_and_swap(key("result"), "", mine);
+  const std::string& holds = found == kDone ? mine : found;
+  const std::size_t blank = holds.find(' ');
+  Where where;
+  if (me_.noun == "rank") {
+    where.rank = me_.index;
+    where.peer = std::atoi(holds.c_str() + 1);
+    if (where.peer == where.rank) where.peer = -1;
+  }
+  const std::string text = blank == std::string::npos ? holds : holds.substr(blank + 1);
+  switch (holds.empty() ? '\0' : holds[0]) {
+    case mismatch:
+      throw MismatchError(text, where);
+    case lost:
+      throw PeerLost(text, where);
+    case late:
+      throw TimeoutError(text, where);
+    default:
+      throw CommError(text, where);
+  }
+}
+
+}  // namespace ringsmith::comm

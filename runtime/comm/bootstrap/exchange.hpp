@@ -1,0 +1,57 @@
+// An all-gather of small records through a store, by which the members of a job (its ranks, or the
+// launchers of its nodes) find each other; and a clear word to all of them when one never comes.
+//
+// Member r leaves its record under ".../from/r" and counts itself in ".../arrived". Who comes last
+// packs all records together and writes ".../result", for which everybody waits: one request to
+// wait, whatever the number of members. Whoever finds that something is wrong writes the verdict
+// into the same place, so that all members fail at once, with the same words:
+//
+//     a member is missing      the first whose deadline passes looks who has not arrived
+//     sizes disagree           found on arrival: the first member's size is in the store
+//     a number was given twice found on arrival: each number has one owner
+//     a member dies            its will (Store::leave_will) is the verdict
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/comm/bootstrap/store/store.hpp"
+
+namespace ringsmith::comm {
+
+struct Membership {
+  std::string noun = "rank";             // "rank" or "node", in messages
+  std::string size_name = "WORLD_SIZE";  // where their number comes from, in messages
+  std::string prefix = "ranks";          // of the keys
+  int index = 0;
+  int size = 1;
+  std::chrono::milliseconds timeout{30'000};  // of joining and of each all_gather
+};
+
+class Exchange {
+ public:
+  // MismatchError if members disagree on their number, or this one's index is taken.
+  Exchange(std::shared_ptr<Store> store, Membership me);
+
+  // Collective. TimeoutError naming the missing members, PeerLost if one died.
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
+  // Waits until all members have the result of the last all_gather: before the store ends.
+  void await_readers();
+
+ private:
+  [[nodiscard]] std::string key(const std::string& name) const;  // of the current round
+  [[nodiscard]] std::string member_key(int index) const;
+  void leave_will();
+  void collect();
+  [[nodiscard]] std::string describe_missing(int& first);
+  [[noreturn]] void fail(const std::string& verdict);
+
+  std::shared_ptr<Store> store_;
+  Membership me_;
+  std::string self_;  // "rank 2 (pid 4711 on host a)"
+  std::uint64_t round_ = 0;
+};
+
+}  // namespace ringsmith::comm

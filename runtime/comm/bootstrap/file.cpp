@@ -1,0 +1,167 @@
+#include "runtime/comm/bootstrap/file.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::comm {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::chrono::milliseconds kPoll{2};
+constexpr std::array<const char*, 5> kNames{"rank-", "record-", "left-", "aside-", "verdict"};
+constexpr char kMismatch = 'M', kLate = 'T';
+
+std::optional<std::string> read_whole(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return {};
+  return std::string{std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string place_of_this_process() {
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  return "pid " + std::to_string(getpid()) + " on " + host.data();
+}
+
+bool is_ours(const std::string& name) {
+  for (const char* start : kNames)
+    if (name.rfind(start, 0) == 0) return true;
+  return false;
+}
+
+}  // namespace
+
+FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
+                             std::chrono::milliseconds timeout)
+    : folder_(std::move(folder)), rank_(rank), world_(world), timeout_(timeout) {
+  const std::string where = "the meeting folder '" + folder_ + "'";
+  require(mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST,
+          "cannot make " + where + ": " + std::strerror(errno));
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error))
+    require(
+        is_ours(entry.path().filename()),
+        where + " holds other files ('" + entry.path().filename().string() + "'): name a new one");
+  require(!error, "cannot read " + where + ": " + error.message());
+  const std::string name = "rank-" + std::to_string(rank_);
+  const std::string mine = std::to_string(world_) + " " + place_of_this_process();
+  if (!create(name, mine)) {
+    const std::string theirs = read_whole(path(name)).value_or("? nobody");
+    fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " +
+                        theirs.substr(theirs.find(' ') + 1) + " and to " + place_of_this_process() +
+                        "; if " + where + " was left behind by an earlier job, remove it");
+  }
+  look_at_members();
+}
+
+FileBootstrap::~FileBootstrap() {
+  try {
+    static_cast<void>(create("left-" + std::to_string(rank_), ""));
+    std::error_code error;
+    for (int r = 0; r < world_; ++r)
+      if (!fs::exists(path("left-" + std::to_string(r)), error)) return;
+    for (const auto& entry : fs::directory_iterator(folder_, error))
+      if (is_ours(entry.path().filename())) fs::remove(entry.path(), error);
+    fs::remove(folder_, error);
+  } catch (const std::exception&) {  // whoever comes next is told to remove it
+  }
+}
+
+std::string FileBootstrap::record_name(int rank, std::uint64_t round) const {
+  return "record-" + std::to_string(rank) + "-" + std::to_string(round);
+}
+
+bool FileBootstrap::create(const std::string& name, const std::string& text) const {
+  const std::string aside = path("aside-" + name + "-" + std::to_string(getpid()) + "-XXXXXX");
+  std::string made = aside;
+  const Descriptor file(mkstemp(made.data()));
+  const auto check = [&](bool good) {
+    if (!good)
+      throw CommError("cannot write '" + path(name) + "': " + std::strerror(errno),
+                      {.rank = rank_, .op = {}});
+  };
+  check(file.valid());
+  const bool written =
+      write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const bool linked = written && link(made.c_str(), path(name).c_str()) == 0;
+  const int error = errno;
+  unlink(made.c_str());
+  errno = error;
+  check(written && (linked || error == EEXIST));
+  return linked;
+}
+
+// Whoever is there must have been told of as many ranks as we were.
+void FileBootstrap::look_at_members() const {
+  if (const auto text = read_whole(path("verdict")); text) fail(text->at(0), text->substr(1));
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind("rank-", 0) != 0) continue;
+    const std::string member = read_whole(entry.path()).value_or("");
+    const std::string size = member.substr(0, member.find(' '));
+    if (!member.empty() && size != std::to_string(world_))
+      fail(kMismatch, "the ranks disagree: WORLD_SIZE is " + std::to_string(world_) + " for rank " +
+                          std::to_string(rank_) + " (" + place_of_this_process() + "), but " +
+                          size + " for rank " + name.substr(5) + " (" +
+                          member.substr(size.size() + 1) + ")");
+  }
+}
+
+std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
+  const Deadline deadline = Deadline::in(timeout_);
+  if (!create(record_name(rank_, round_), record))
+    throw CommError("'" + path(record_name(rank_, round_)) + "' exists already",
+                    {.rank = rank_, .op = {}});
+  std::vector<std::string> records;
+  while (static_cast<int>(records.size()) < world_) {
+    const int next = static_cast<int>(records.size());
+    if (auto text = read_whole(path(record_name(next, round_))); text) {
+      records.push_back(std::move(*text));
+      continue;
+    }
+    look_at_members();
+    if (deadline.passed()) report_missing();
+    std::this_thread::sleep_for(kPoll);
+  }
+  // Whoever has written this round's record has read those of the round before.
+  if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
+  ++round_;
+  return records;
+}
+
+void FileBootstrap::report_missing() const {
+  std::string text;
+  for (int r = 0; r < world_; ++r) {
+    if (read_whole(path(record_name(r, round_)))) continue;
+    const auto member = read_whole(path("rank-" + std::to_string(r)));
+    text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(r)) +
+            (member ? " (" + member->substr(member->find(' ') + 1) + ") came, but no further"
+                    : " never came");
+  }
+  fail(kLate, "rank " + std::to_string(rank_) + " (" + place_of_this_process() + ") has waited " +
+                  std::to_string(timeout_.count()) + " ms for the others: " + text);
+}
+
+void FileBootstrap::fail(char kind, const std::string& text) const {
+  static_cast<void>(create("verdict", kind + text));
+  const Where where{.rank = rank_, .op = {}};
+  if (kind == kLate) throw TimeoutError(text, where);
+  throw MismatchError(text, where);
+}
+
+}  // namespace ringsmith::comm

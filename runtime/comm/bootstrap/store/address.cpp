@@ -1,0 +1,144 @@
+#include "runtime/comm/bootstrap/store/address.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::comm::store {
+
+namespace {
+
+constexpr int kBacklog = 1024;
+
+struct FreeInfo {
+  void operator()(addrinfo* info) const { freeaddrinfo(info); }
+};
+using Info = std::unique_ptr<addrinfo, FreeInfo>;
+
+Info resolve(const std::string& host, std::uint16_t port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  require(code == 0, "'" + host + "' is no address of a host: " + gai_strerror(code));
+  return Info(found);
+}
+
+// The number of an interface's address, IPv4 before IPv6; empty if there is no such interface.
+std::string address_of_interface(const std::string& name) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
+      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family || name != i->ifa_name)
+        continue;
+      char text[NI_MAXHOST];
+      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+      if (getnameinfo(i->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
+        return text;
+    }
+  return {};
+}
+
+std::uint16_t bound_port(const Descriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw CommError(std::string("getsockname: ") + std::strerror(errno));
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+std::string reason_of_bind(int error) {
+  if (error == EADDRINUSE) return "another program listens there: choose another port, or 0";
+  if (error == EADDRNOTAVAIL)
+    return "that is not an address of this host: name one, or one of its interfaces";
+  if (error == EACCES) return "ports below 1024 are for root: choose another";
+  return std::strerror(error);
+}
+
+}  // namespace
+
+std::string Address::str() const {
+  const bool six = host.find(':') != std::string::npos;
+  return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::uint16_t parse_port(const std::string& what, const std::string& text, bool or_zero) {
+  std::uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, port);
+  require(error == std::errc() && stop == end && (port > 0 || or_zero),
+          what + " '" + text + "' is not a port: give a number from " + (or_zero ? "0" : "1") +
+              " to 65535");
+  return port;
+}
+
+Listener listen_on(const std::string& where, std::uint16_t port) {
+  const std::string number = address_of_interface(where);
+  const Address address{number.empty() ? where : number, port};
+  const Info info = resolve(address.host, port);
+  Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) throw CommError(std::string("socket: ") + std::strerror(errno));
+  // So that a port can be used again while old connections to it fade away. Two listeners on one
+  // port remain impossible.
+  const int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||
+      listen(socket.get(), kBacklog) != 0)
+    throw UsageError("cannot listen on " + address.str() + ": " + reason_of_bind(errno));
+  const std::uint16_t bound = bound_port(socket);
+  return {std::move(socket), bound};
+}
+
+Descriptor connect_to(const Address& address, Deadline deadline, std::string& why) {
+  const Info all = resolve(address.host, address.port);
+  for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
+    Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) throw CommError(std::string("socket: ") + std::strerror(errno));
+    int error = 0;
+    if (connect(socket.get(), info->ai_addr, info->ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      pollfd entry{socket.get(), POLLOUT, 0};
+      socklen_t size = sizeof error;
+      if (poll(&entry, 1, deadline.poll_ms()) <= 0)
+        error = ETIMEDOUT;
+      else
+        getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) {
+      tune(socket);
+      return socket;
+    }
+    why = std::strerror(error);
+  }
+  return {};
+}
+
+void tune(const Descriptor& socket) {
+  const auto set = [&socket](int level, int option, int value) {
+    setsockopt(socket.get(), level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);           // seconds of silence before the first question
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);          // seconds between questions
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);            // questions without an answer
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15'000);  // ms that sent bytes may stay unacknowledged
+}
+
+}  // namespace ringsmith::comm::store

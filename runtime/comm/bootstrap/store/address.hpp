@@ -1,0 +1,40 @@
+// Addresses, and TCP sockets to listen and to connect with, for the store.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::comm::store {
+
+struct Address {
+  std::string host;  // name or number
+  std::uint16_t port = 0;
+  // "10.0.0.1:29500", "[::1]:29500"
+  [[nodiscard]] std::string str() const;
+};
+
+// UsageError naming `what` ("MASTER_PORT") unless text is a port, 1 to 65535 (0 where `or_zero`).
+[[nodiscard]] std::uint16_t parse_port(const std::string& what, const std::string& text,
+                                       bool or_zero = false);
+
+struct Listener {
+  Descriptor socket;
+  std::uint16_t port = 0;
+};
+
+// Listens on one interface: `where` is the name of one ("eth0"), or an address or host name that
+// belongs to one. Port 0 takes a free one. UsageError with the remedy if that cannot be.
+[[nodiscard]] Listener listen_on(const std::string& where, std::uint16_t port);
+
+// A non-blocking connection; invalid, with the reason in `why`, if nobody answers there now or
+// before the deadline. UsageError if the host's name is unknown.
+[[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why);
+
+// Has the kernel notice, within 15 s, a peer whose host is gone without a word; no small-packet
+// delay.
+void tune(const Descriptor& socket);
+
+}  // namespace ringsmith::comm::store

@@ -1,0 +1,181 @@
+#include "runtime/comm/bootstrap/store/client.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <poll.h>
+#include <sys/socket.h>
+#include <thread>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+using std::chrono::milliseconds;
+using store::Kind;
+using store::make_message;
+using store::Message;
+using store::Status;
+
+constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two tries to connect
+constexpr milliseconds kOneTry{3000};                       // for connection and handshake
+constexpr milliseconds kWire{10'000};  // for a reply that the store does not hold back
+
+std::string seconds(milliseconds time) {
+  std::string text = std::to_string(static_cast<double>(time.count()) / 1000);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text + " s";
+}
+
+}  // namespace
+
+StoreClient::StoreClient(store::Address address, const Secret& secret, Deadline deadline)
+    : address_(std::move(address)) {
+  const milliseconds whole = deadline.left();
+  std::string why = "no time to try";
+  for (milliseconds pause = kFirstPause; !try_connect(secret, deadline, why);
+       pause = std::min(2 * pause, kLongestPause)) {
+    if (deadline.passed())
+      throw TimeoutError("no store answered at " + address_.str() + " within " + seconds(whole) +
+                         ": " + why);
+    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+  }
+}
+
+bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::string& why) {
+  const Deadline limit = deadline.at_most(kOneTry);
+  socket_ = store::connect_to(address_, limit, why);
+  if (!socket_.valid()) return false;
+  try {
+    std::string hello;
+    why = "what listens there closed the connection or kept silent";
+    if (!receive(hello, store::kHello, limit)) return false;
+    if (hello.compare(0, store::kMagic.size(), store::kMagic) != 0)
+      throw MismatchError("what listens at " + address_.str() +
+                          " is not a store of this version of ringsmith: another program has the "
+                          "port; choose another");
+    const store::Handshake handshake{hello.substr(store::kMagic.size(), store::kNonce),
+                                     random_bytes(store::kNonce)};
+    std::string verdict = hello.substr(store::kHello);  // from an honest store, nothing yet
+    send_all(handshake.client_nonce + handshake.client_proof(secret), limit);
+    if (!receive(verdict, store::kVerdict, limit)) return false;
+    if (verdict[0] == '\0')
+      throw MismatchError(name() +
+                          " refused this process: its secret is not that of the job "
+                          "there. Either " +
+                          kSecretVariable + " or " + kSecretFileVariable +
+                          " differ, or the port belongs to another job");
+    if (!store::equal_tags(std::string_view(verdict).substr(1, store::kTag),
+                           handshake.store_proof(secret)))
+      throw MismatchError("what listens at " + address_.str() +
+                          " does not know the job's secret: it is not this job's store");
+    const std::string key = handshake.session_key(secret);
+    sealer_.emplace(key, store::Direction::to_store);
+    opener_.emplace(key, store::Direction::to_client);
+    return true;
+  } catch (const MismatchError&) {
+    throw;
+  } catch (const CommError& e) {
+    why = e.what();
+    return false;
+  }
+}
+
+void StoreClient::send_all(std::string_view bytes, Deadline deadline) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (n >= 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+      continue;
+    }
+    if (errno != EAGAIN && errno != EINTR)
+      throw CommError(name() + " is gone: " + std::strerror(errno));
+    pollfd entry{socket_.get(), POLLOUT, 0};
+    if (poll(&entry, 1, deadline.poll_ms()) == 0 && deadline.passed())
+      throw TimeoutError(name() + " takes no more requests");
+  }
+}
+
+bool StoreClient::receive(std::string& bytes, std::size_t size, Deadline deadline) {
+  std::array<char, std::size_t{1} << 14> block{};
+  while (bytes.size() < size) {
+    const ssize_t n = ::recv(socket_.get(), block.data(), block.size(), 0);
+    if (n > 0) {
+      bytes.append(block.data(), static_cast<std::size_t>(n));
+      continue;
+    }
+    if (n == 0) return false;
+    if (errno != EAGAIN && errno != EINTR)
+      throw CommError(name() + " is gone: " + std::strerror(errno));
+    pollfd entry{socket_.get(), POLLIN, 0};
+    if (poll(&entry, 1, deadline.poll_ms()) == 0 && deadline.passed())
+      throw TimeoutError(name() + " does not answer");
+  }
+  return true;
+}
+
+Message StoreClient::call(const Message& request, milliseconds timeout) {
+  const std::string body = request.encode();
+  const std::lock_guard lock(turn_);
+  if (!socket_.valid()) throw CommError(name() + " is gone since an earlier call failed");
+  try {
+    const Deadline deadline = Deadline::in(timeout + kWire);
+    send_all(sealer_->seal(body), deadline);
+    for (;;) {
+      if (const auto answer = opener_->open(input_); answer) {
+        Message reply = Message::decode(*answer);
+        if (reply.kind == static_cast<std::uint8_t>(Status::refused))
+          throw UsageError(name() + ": " + (reply.texts.empty() ? "refused" : reply.texts[0]));
+        return reply;
+      }
+      if (!receive(input_, input_.size() + 1, deadline))
+        throw CommError(name() + " is gone: the process that held it has ended");
+    }
+  } catch (const UsageError&) {
+    throw;
+  } catch (const CommError&) {
+    socket_ = Descriptor();  // question and answer no longer match
+    throw;
+  }
+}
+
+void StoreClient::set(const std::string& key, const std::string& value) {
+  call(make_message(Kind::set, 0, {key, value}));
+}
+
+std::string StoreClient::get(const std::string& key, milliseconds timeout) {
+  Message reply = call(make_message(Kind::get, timeout.count(), {key}), timeout);
+  if (reply.kind == static_cast<std::uint8_t>(Status::timeout))
+    throw TimeoutError(name() + " has had no key '" + key + "' for " + seconds(timeout));
+  if (reply.texts.size() != 1) throw CommError(name() + " answered get() without a value");
+  return std::move(reply.texts[0]);
+}
+
+std::int64_t StoreClient::add(const std::string& key, std::int64_t amount) {
+  return call(make_message(Kind::add, amount, {key})).number;
+}
+
+std::vector<std::string> StoreClient::wait(const std::vector<std::string>& keys,
+                                           milliseconds timeout) {
+  return call(make_message(Kind::wait, timeout.count(), keys), timeout).texts;
+}
+
+std::string StoreClient::compare_and_swap(const std::string& key, const std::string& expected,
+                                          const std::string& desired) {
+  Message reply = call(make_message(Kind::compare_and_swap, 0, {key, expected, desired}));
+  if (reply.texts.size() != 1) throw CommError(name() + " answered compare_and_swap() with none");
+  return std::move(reply.texts[0]);
+}
+
+bool StoreClient::remove(const std::string& key) {
+  return call(make_message(Kind::remove, 0, {key})).number != 0;
+}
+
+void StoreClient::leave_will(const std::string& key, const std::string& value) {
+  call(make_message(Kind::leave_will, 0, {key, value}));
+}
+
+}  // namespace ringsmith::comm

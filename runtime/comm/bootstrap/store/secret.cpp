@@ -1,0 +1,76 @@
+#include "runtime/comm/bootstrap/store/secret.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::comm {
+
+std::string random_bytes(std::size_t n) {
+  std::string out(n, '\0');
+  for (std::size_t have = 0; have < n;) {
+    const ssize_t got = getrandom(out.data() + have, n - have, 0);
+    if (got < 0 && errno != EINTR) throw CommError("getrandom failed");
+    if (got > 0) have += static_cast<std::size_t>(got);
+  }
+  return out;
+}
+
+Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(bytes)) {
+  require(bytes_.size() >= kLeast, "the secret in " + origin + " has " +
+                                       std::to_string(bytes_.size()) +
+                                       " bytes; it needs at least " + std::to_string(kLeast));
+  require(bytes_.size() <= kMost,
+          "the secret in " + origin + " has more than " + std::to_string(kMost) + " bytes");
+}
+
+Secret Secret::random() {
+  constexpr const char* kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char c : random_bytes(32)) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4];
+    text += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return {text, "random bytes"};
+}
+
+Secret Secret::from_file(const std::string& path) {
+  const std::string name = "the secret's file '" + path + "'";
+  // O_NONBLOCK: a FIFO of that name must not stop us.
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  require(file.valid(), "cannot read " + name + ": " + std::strerror(errno));
+  struct stat info {};
+  require(fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), name + " is not a plain file");
+  require(info.st_uid == geteuid(), name + " belongs to another user");
+  require((info.st_mode & 077) == 0, name + " can be read by others: chmod 600 it");
+  std::string bytes(kMost + 1, '\0');
+  const ssize_t n = read(file.get(), bytes.data(), bytes.size());
+  require(n >= 0, "cannot read " + name + ": " + std::strerror(errno));
+  bytes.resize(static_cast<std::size_t>(n));
+  bytes.erase(bytes.find_last_not_of(" \t\r\n") + 1);
+  return {bytes, name};
+}
+
+std::optional<Secret> Secret::from_environment() {
+  if (const char* text = std::getenv(kSecretVariable); text != nullptr)
+    return Secret(text, std::string("the variable ") + kSecretVariable);
+  if (const char* path = std::getenv(kSecretFileVariable); path != nullptr) return from_file(path);
+  return {};
+}
+
+void Secret::create_file(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  require(file.valid(), "cannot make the secret's file '" + path + "': " + std::strerror(errno));
+  const std::string text = random().bytes() + "\n";
+  require(write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()),
+          "cannot write the secret's file '" + path + "': " + std::strerror(errno));
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,72 @@
+// The store's server: one thread that owns the table and all connections.
+//
+// It is meant to stand on a port that anybody may knock at. Strangers have little time for their
+// proof and little memory; when too many of them knock at once the one that has waited longest goes
+// first, so that those who know the secret, and prove it within a round trip, get through. The
+// interface is chosen (never all of them by accident), and port 0 takes a free port, so that two
+// jobs never race for one.
+#pragma once
+
+#include <atomic>
+#include <list>
+#include <thread>
+
+#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/bootstrap/store/session.hpp"
+
+namespace ringsmith::comm {
+
+struct StoreServerOptions {
+  std::string bind = "127.0.0.1";  // an interface, or an address or name of one
+  std::uint16_t port = 0;          // 0: a free one
+  std::chrono::milliseconds handshake{5000};
+  std::size_t most_strangers = 64;
+  store::TableLimits table{};
+};
+
+class StoreServer {
+ public:
+  // UsageError if the port is taken or the address is not ours.
+  StoreServer(Secret secret, StoreServerOptions options);
+  StoreServer(const StoreServer&) = delete;
+  StoreServer& operator=(const StoreServer&) = delete;
+  ~StoreServer();
+
+  [[nodiscard]] std::uint16_t port() const { return listener_.port; }
+  // Waits until at most `members` are still connected; false when the time is over.
+  bool drain(std::size_t members, std::chrono::milliseconds timeout) const;
+
+  // For tests and reports.
+  struct Counters {
+    std::atomic<std::uint64_t> accepted{0};  // connections
+    std::atomic<std::uint64_t> refused{0};   // of them: wrong proof, no proof in time, or no room
+    std::atomic<std::uint64_t> members{0};   // connected now
+    std::atomic<std::uint64_t> strangers{0};
+  };
+  [[nodiscard]] const Counters& counters() const { return counters_; }
+
+ private:
+  struct Connection {
+    Descriptor socket;
+    store::Session session;
+    bool counted = false;  // as a member
+  };
+  void serve();
+  void accept_all();
+  void exchange(Connection& connection, short events);
+  [[nodiscard]] bool advance_all();
+  void sweep();
+  [[nodiscard]] int milliseconds_to_sleep() const;
+
+  Secret secret_;
+  StoreServerOptions options_;
+  store::Listener listener_;
+  Descriptor stop_;  // eventfd: readable when the server is to end
+  store::Table table_;
+  std::list<Connection> connections_;  // in the order of their arrival
+  Counters counters_;
+  Deadline::Clock::time_point accept_again_{};  // not before: there were no descriptors left
+  std::thread thread_;
+};
+
+}  // namespace ringsmith::comm

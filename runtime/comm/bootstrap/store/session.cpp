@@ -1,0 +1,161 @@
+#include "runtime/comm/bootstrap/store/session.hpp"
+
+#include <algorithm>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/store.hpp"
+
+namespace ringsmith::comm::store {
+
+namespace {
+
+constexpr std::size_t kMostInput = 4 + kMostMessage + kTag;
+constexpr std::int64_t kMostWait = std::int64_t{7} * 24 * 3600 * 1000;  // ms
+
+bool has_texts(const Message& m, std::size_t least, std::size_t most) {
+  return m.texts.size() >= least && m.texts.size() <= most;
+}
+
+bool well_formed(const Message& m) {
+  switch (static_cast<Kind>(m.kind)) {
+    case Kind::set:
+    case Kind::leave_will:
+      return has_texts(m, 2, 2);
+    case Kind::get:
+    case Kind::add:
+    case Kind::remove:
+      return has_texts(m, 1, 1);
+    case Kind::wait:
+      return has_texts(m, 0, kMostKeysAtOnce);
+    case Kind::compare_and_swap:
+      return has_texts(m, 3, 3);
+  }
+  return false;
+}
+
+}  // namespace
+
+Session::Session(Table& table, const Secret& secret, Clock::time_point now,
+                 std::chrono::milliseconds handshake)
+    : table_(table), secret_(secret), proof_due_(now + handshake) {
+  handshake_.store_nonce = random_bytes(kNonce);
+  output_ = std::string(kMagic) + handshake_.store_nonce;
+}
+
+std::size_t Session::room() const {
+  if (closing_) return 0;
+  const std::size_t most = member_ ? kMostInput : kProof;
+  return most - std::min(most, input_.size());
+}
+
+void Session::receive(std::string_view bytes) { input_ += bytes.substr(0, room()); }
+
+bool Session::advance(Clock::time_point now) {
+  if (closing_) return false;
+  if (!member_) {
+    if (input_.size() == kProof) {
+      judge_proof();
+      return true;
+    }
+    closing_ = now >= proof_due_;
+    if (closing_) output_.clear();  // he may never read it
+    return false;
+  }
+  if (!output_.empty()) return false;
+  if (wait_) return settle_wait(now);
+  try {
+    const std::optional<std::string> body = opener_->open(input_);
+    if (!body) return false;
+    const Message request = Message::decode(*body);
+    if (!well_formed(request)) throw CommError("a request to the store makes no sense");
+    answer(request, now);
+  } catch (const CommError&) {
+    // Not what a client of ours sends, and there is no finding the next frame.
+    input_.clear();
+    closing_ = true;
+  }
+  return true;
+}
+
+void Session::judge_proof() {
+  handshake_.client_nonce = input_.substr(0, kNonce);
+  member_ = equal_tags(std::string_view(input_).substr(kNonce), handshake_.client_proof(secret_));
+  input_.clear();
+  if (member_) {
+    output_ += '\1' + handshake_.store_proof(secret_);
+    const std::string key = handshake_.session_key(secret_);
+    opener_.emplace(key, Direction::to_store);
+    sealer_.emplace(key, Direction::to_client);
+  } else {
+    output_ += std::string(kVerdict, '\0');  // no proof for those who gave none
+    closing_ = true;
+  }
+}
+
+void Session::answer(const Message& request, Clock::time_point now) {
+  const auto& t = request.texts;
+  try {
+    switch (static_cast<Kind>(request.kind)) {
+      case Kind::set:
+        table_.set(t[0], t[1]);
+        return reply(make_message(Status::ok));
+      case Kind::add:
+        return reply(make_message(Status::ok, table_.add(t[0], request.number)));
+      case Kind::compare_and_swap:
+        return reply(make_message(Status::ok, 0, {table_.compare_and_swap(t[0], t[1], t[2])}));
+      case Kind::remove:
+        return reply(make_message(Status::ok, table_.remove(t[0]) ? 1 : 0));
+      case Kind::leave_will:
+        check_key(t[0]);
+        require(t[1].size() <= kMostValue, "a will is too long");
+        will_key_ = t[0];
+        will_value_ = t[1];
+        return reply(make_message(Status::ok));
+      case Kind::get:
+      case Kind::wait:
+        for (const std::string& key : t) check_key(key);
+        wait_ = {request, now + std::chrono::milliseconds(
+                                    std::clamp<std::int64_t>(request.number, 0, kMostWait))};
+        static_cast<void>(settle_wait(now));
+    }
+  } catch (const UsageError& e) {
+    reply(make_message(Status::refused, 0, {e.what()}));
+  }
+}
+
+bool Session::settle_wait(Clock::time_point now) {
+  std::vector<std::string> missing;
+  for (const std::string& key : wait_->request.texts)
+    if (table_.find(key) == nullptr) missing.push_back(key);
+  const bool late = now >= wait_->until;
+  if (!missing.empty() && !late) return false;
+  const bool get = wait_->request.kind == static_cast<std::uint8_t>(Kind::get);
+  if (!missing.empty())
+    reply(make_message(Status::timeout, 0, std::move(missing)));
+  else if (get)
+    reply(make_message(Status::ok, 0, {*table_.find(wait_->request.texts[0])}));
+  else
+    reply(make_message(Status::ok));
+  wait_.reset();
+  return true;
+}
+
+void Session::reply(const Message& message) { output_ += sealer_->seal(message.encode()); }
+
+std::optional<Session::Clock::time_point> Session::alarm() const {
+  if (closing_) return {};
+  if (!member_) return proof_due_;
+  if (wait_) return wait_->until;
+  return {};
+}
+
+void Session::leave() {
+  if (will_key_.empty()) return;
+  try {
+    table_.compare_and_swap(will_key_, "", will_value_);
+  } catch (const UsageError&) {  // the table is full: nobody is left to be told
+  }
+  will_key_.clear();
+}
+
+}  // namespace ringsmith::comm::store

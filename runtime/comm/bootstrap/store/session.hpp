@@ -1,0 +1,70 @@
+// One connection of the store's server as a state machine: bytes in, bytes out. It has no socket
+// and no clock, so that tests and the fuzzer can drive it byte by byte.
+//
+//     stranger --right proof--> member --get/wait of a missing key--> waiting --key/time--> member
+//        |  wrong proof, time over             | broken frame
+//        v                                     v
+//     closing                               closing
+//
+// A stranger's bytes reach nothing but the comparison of his proof; at most kProof of them are
+// kept. A member's input is bounded by one frame, his output by one reply: the next request is
+// looked at when the reply to the last one has been sent.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "runtime/comm/bootstrap/store/message.hpp"
+#include "runtime/comm/bootstrap/store/seal.hpp"
+#include "runtime/comm/bootstrap/store/table.hpp"
+
+namespace ringsmith::comm::store {
+
+class Session {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Session(Table& table, const Secret& secret, Clock::time_point now,
+          std::chrono::milliseconds handshake);
+
+  // How many more bytes may be given to receive() now; 0: leave them in the socket.
+  [[nodiscard]] std::size_t room() const;
+  void receive(std::string_view bytes);
+  // Does one thing, if there is one to do: true then. Call it until it returns false, also for all
+  // other sessions of the table, which may have waited for what was just written.
+  bool advance(Clock::time_point now);
+
+  // To be sent; the caller takes off the front what has gone out.
+  [[nodiscard]] std::string& output() { return output_; }
+  [[nodiscard]] bool member() const { return member_; }
+  // To be closed as soon as output() is empty.
+  [[nodiscard]] bool closing() const { return closing_; }
+  // When advance() must be called at the latest.
+  [[nodiscard]] std::optional<Clock::time_point> alarm() const;
+  // The connection is over: the member's will is done.
+  void leave();
+
+ private:
+  void judge_proof();
+  void answer(const Message& request, Clock::time_point now);
+  [[nodiscard]] bool settle_wait(Clock::time_point now);
+  void reply(const Message& message);
+
+  Table& table_;
+  const Secret& secret_;
+  Handshake handshake_;
+  Clock::time_point proof_due_;
+  std::string input_, output_;
+  bool member_ = false, closing_ = false;
+  std::optional<Opener> opener_;
+  std::optional<Sealer> sealer_;
+  struct Wait {
+    Message request;
+    Clock::time_point until;
+  };
+  std::optional<Wait> wait_;
+  std::string will_key_, will_value_;
+};
+
+}  // namespace ringsmith::comm::store
