@@ -6,11 +6,11 @@
 # medians over the rounds; a ratio is the median of the ratios within each round, so that a slow
 # minute of the machine hits both sides.
 #
-# Columns: torch as the distribution delivers it, its OpenBLAS choosing its kernels for itself;
-# torch512, with its own AVX-512 loops switched on as well (ATEN_CPU_CAPABILITY); ours, whose matrix
-# products need no OpenBLAS. If the environment dictates OpenBLAS's kernels (OPENBLAS_CORETYPE), a
-# column torch:set shows PyTorch under that, too. Both sides clear gradients in their own default
-# way: this PyTorch zeroes them, ringsmith drops them.
+# Columns: torch, its OpenBLAS told which kernels fit this processor (left to itself, Debian's picks
+# the ones of 2004 on processors younger than it, which costs torch a factor of 3); torch512, with
+# torch's own AVX-512 loops switched on as well (ATEN_CPU_CAPABILITY); ours, whose matrix products
+# need no OpenBLAS. Both sides clear gradients in their own default way: this PyTorch zeroes them,
+# ringsmith drops them.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
@@ -20,7 +20,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 declare -A steps=([gpt]=15 [mlp]=100) warmup=([gpt]=3 [mlp]=10) unit=([gpt]=tokens [mlp]=samples)
-chosen=${OPENBLAS_CORETYPE:-}
+if grep -q avx512f /proc/cpuinfo; then core=SkylakeX; elif grep -q avx2 /proc/cpuinfo; then core=Haswell; else core=; fi
 
 peers="ours"
 if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
@@ -29,16 +29,12 @@ if /usr/bin/python3 -c 'import torch.distributed' 2> /dev/null; then
 else
   echo "# no PyTorch here (apt-get install python3-torch python3-numpy): only our own figures"
 fi
-if [ -n "$chosen" ] && [ "$peers" != ours ]; then peers="torch:set $peers"; fi
 
 # one PEER MODEL WORLD: runs it and prints what it prints.
 one() {
   local peer=$1 model=$2 world=$3
-  local environment=(env)
-  case $peer in
-    *:set) environment+=("OPENBLAS_CORETYPE=$chosen") ;;
-    *) environment+=(-u OPENBLAS_CORETYPE) ;;
-  esac
+  local environment=(env -u OPENBLAS_CORETYPE)
+  if [ -n "$core" ]; then environment+=("OPENBLAS_CORETYPE=$core"); fi
   if [ "$peer" = torch512 ]; then environment+=(ATEN_CPU_CAPABILITY=avx512); fi
   case $peer in
     ours*) RINGSMITH_DEADLINE=120 "${environment[@]}" "$here/../support/mpirun.sh" "$world" \
@@ -81,7 +77,7 @@ ratio() { paste "$work/$1" "$work/$2" | awk '{ print $1 / $2 }' | median; }
 cell() { printf '%11s' "$1"; }
 
 echo "# training throughput, one thread a rank, medians of $rounds alternating rounds"
-echo "# $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)${chosen:+; :set = OPENBLAS_CORETYPE=$chosen}"
+echo "# $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1); OPENBLAS_CORETYPE=${core:-chosen by itself}"
 printf '%-26s' workload
 for peer in $peers; do cell "$peer"; done
 echo
@@ -95,7 +91,7 @@ for model in gpt mlp; do
   for peer in $peers; do cell "$(printf '%.2fx' "$(ratio "$peer.$model.2" "$peer.$model.1")")"; done
   echo
 done
-for pair in "ours torch" "ours torch512" "ours torch:set"; do
+for pair in "ours torch" "ours torch512"; do
   read -r a b <<< "$pair"
   [ -e "$work/$a.mlp.1" ] && [ -e "$work/$b.mlp.1" ] || continue
   printf '%-26s' "$a / $b"
