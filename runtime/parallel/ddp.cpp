@@ -2,7 +2,9 @@
 
 #include <cmath>
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include "kernels/mode.hpp"
 #include "runtime/base/table.hpp"
 #include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/parallel/verify_model.hpp"
@@ -25,7 +27,24 @@ std::string describe_options(const DdpOptions& o) {
       static_cast<int>(o.op), o.algorithm ? static_cast<int>(*o.algorithm) : -1);
 }
 
+// The machine's cores, not those this rank is bound to: bound ranks leave the others to somebody.
+bool has_core_to_spare(const comm::ProcessGroup& group) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  return static_cast<long>(group.size()) * kernels::threads() < cores;
+}
+
+bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
+  return choice == Overlap::on || (choice == Overlap::automatic && has_core_to_spare(group));
+}
+
 }  // namespace
+
+Overlap parse_overlap(std::string_view name) {
+  if (name == "auto") return Overlap::automatic;
+  if (name == "on") return Overlap::on;
+  if (name == "off") return Overlap::off;
+  throw UsageError(fmt::format("overlap '{}' is unknown; choose auto, on or off", name));
+}
 
 DistributedDataParallel::DistributedDataParallel(Module& module,
                                                  std::shared_ptr<comm::ProcessGroup> group,
@@ -61,8 +80,10 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
   verify_same_model(*group_, model);
   if (options.algorithm) group_->set_algorithm(*options.algorithm);
   broadcast_coalesced(*group_, state, 0);
-  reducer_ = std::make_unique<Reducer>(
-      names_, trained, group_, ReducerOptions{caps, options.find_unused_parameters, options.op});
+  reducer_ =
+      std::make_unique<Reducer>(names_, trained, group_,
+                                ReducerOptions{caps, options.find_unused_parameters,
+                                               overlaps(options.overlap, *group_), options.op});
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {

@@ -21,9 +21,11 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -35,6 +37,13 @@
 
 namespace ringsmith {
 
+// When the all-reduce of a full bucket starts. on: at once, on the communication thread, while
+// backward goes on. off: when backward is over, on the thread that called it. Same buckets, same
+// order, same bits. automatic: on where the communication thread finds a core that no rank computes
+// on; where it must take turns with backward, both lose more than is hidden.
+enum class Overlap : std::uint8_t { automatic, on, off };
+Overlap parse_overlap(std::string_view name);  // "auto" | "on" | "off", else UsageError
+
 struct DdpOptions {
   double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
   double first_bucket_mb = 1;           // the first one: small, so that communication starts early
@@ -43,6 +52,7 @@ struct DdpOptions {
   // statistics) replace everybody's. Forwards under no_sync or NoGradGuard never communicate, so
   // that a rank may evaluate alone.
   bool broadcast_buffers = true;
+  Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, when the loss is a sum over samples
   std::optional<comm::Algorithm> algorithm = {};  // of the group's all-reduces from here on
 };

@@ -125,11 +125,11 @@ void Reducer::mark_ready(int parameter) {
 
 void Reducer::launch_ready_buckets() {
   while (next_ < plan_.buckets.size() && pending_[next_] == 0) {
+    // With the last bucket backward is over: no computation is left to hide it behind, and
+    // finish_backward() runs it without a change of threads.
+    const bool hides = options_.overlap && next_ + 1 < plan_.buckets.size();
     statistics_.buckets[next_].launched = clock_.seconds();
-    // Alone, average and sum are what lies there already. With the last bucket backward is over:
-    // no computation is left to hide it behind, and finish_backward() runs it without a change of
-    // threads.
-    if (group_->size() > 1 && next_ + 1 < plan_.buckets.size()) {
+    if (hides && group_->size() > 1) {
       const comm::Buffer data = buffer_of_bucket(next_);
       works_.push_back(group_->all_reduce_async(data, data, options_.op));
     }
@@ -156,11 +156,14 @@ void Reducer::finish_backward() {
     works_[b]->wait();
     statistics_.buckets[b].collected = clock_.seconds();
   }
-  if (group_->size() > 1) {
-    const comm::Buffer last = buffer_of_bucket(plan_.buckets.size() - 1);
-    group_->all_reduce(last, last, options_.op);
+  for (std::size_t b = works_.size(); b < plan_.buckets.size(); ++b) {
+    if (group_->size() > 1) {  // alone, average and sum are what lies there already
+      statistics_.buckets[b].launched = clock_.seconds();
+      const comm::Buffer data = buffer_of_bucket(b);
+      group_->all_reduce(data, data, options_.op);
+    }
+    statistics_.buckets[b].collected = clock_.seconds();
   }
-  statistics_.buckets.back().collected = clock_.seconds();
   ++step_;
   usage_.exchange(forwards_);
   waiting.end();

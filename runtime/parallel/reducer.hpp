@@ -43,6 +43,7 @@ struct ReducerOptions {
   // Parameters without a gradient are legal: the average counts zeros for the ranks that lack one,
   // and .grad stays as it is when all lack it. Buckets are then never rebuilt.
   bool find_unused_parameters = false;
+  bool overlap = true;                      // see Overlap in ddp.hpp
   comm::ReduceOp op = comm::ReduceOp::avg;  // avg or sum
 };
 

@@ -13,8 +13,9 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
   // in: a reducer that launches after backward, or only works in wait(), would stand for ever.
   const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
   const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
-  DistributedDataParallel ddp({{"w1", w1}, {"w2", w2}, {"w3", w3}}, {}, shared_group(),
-                              {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001});
+  DistributedDataParallel ddp(
+      {{"w1", w1}, {"w2", w2}, {"w3", w3}}, {}, shared_group(),
+      {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .overlap = Overlap::on});
   const auto step = [&] {
     for (const Tensor& w : {w1, w2, w3}) w.set_grad({});
     ddp.forward([&] { return sum(linear(linear(linear(x, w1), w2), w3)); }).backward();
@@ -36,4 +37,28 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
   REQUIRE(met);
   REQUIRE(ddp.statistics().buckets[0].launched <= ddp.statistics().buckets[1].launched);
   REQUIRE(ddp.statistics().buckets[1].launched < ddp.statistics().compute_end);
+}
+
+TEST_CASE("without overlap no bucket starts before backward is over, and the sums are the same",
+          "[ddp][overlap]") {
+  const Tensor x = integers({2, 64}, 4);
+  std::vector<float> gradients[2];
+  for (const Overlap overlap : {Overlap::on, Overlap::off}) {
+    const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
+    DistributedDataParallel ddp(
+        {{"w1", w1}, {"w2", w2}}, {}, shared_group(),
+        {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .overlap = overlap});
+    for (int step = 0; step < 2; ++step) {  // the second one has a bucket for each
+      for (const Tensor& w : {w1, w2}) w.set_grad({});
+      ddp.forward([&] { return sum(linear(linear(x, w1), w2)); }).backward();
+    }
+    REQUIRE(ddp.reducer().plan().buckets.size() == 2);
+    const auto& statistics = ddp.statistics();
+    const bool early = statistics.buckets[0].launched < statistics.compute_end;
+    if (shared_group()->size() > 1) REQUIRE(early == (overlap == Overlap::on));
+    for (const Tensor& w : {w1, w2})
+      for (const float g : w.grad().to_vector<float>())
+        gradients[static_cast<int>(overlap == Overlap::off)].push_back(g);
+  }
+  REQUIRE(gradients[0] == gradients[1]);
 }

@@ -64,6 +64,11 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(CLI::PositiveNumber)
       ->group("Communication");
+  app.add_option("--overlap", o.overlap,
+                 "reduce full buckets while backward goes on; auto: if the machine has a core that "
+                 "no rank computes on")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->group("Communication");
   app.add_option("--algorithm", o.algorithm, "order of the all-reduce sums")
       ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree"}))
       ->group("Communication");
@@ -116,6 +121,7 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
 DdpOptions ddp_options(const TrainOptions& o) {
   DdpOptions out;
   out.bucket_cap_mb = o.bucket_cap_mb;
+  out.overlap = parse_overlap(o.overlap);
   return out;
 }
 

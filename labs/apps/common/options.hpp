@@ -26,6 +26,7 @@ struct TrainOptions {
   std::string kernels = "fast";
   std::string products = "own";
   double bucket_cap_mb = 25;
+  std::string overlap = "auto";
   std::string algorithm = "automatic";
   double timeout = 30;  // seconds
   std::string bootstrap = "auto";
