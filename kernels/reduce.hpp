@@ -30,6 +30,9 @@ struct ReduceSource {  // no initial values: arrays of it are made in every call
 
 constexpr std::size_t kMaxReduceSources = 64;
 
+// UsageError unless there are 1 to 64 sources, and no integers that are to be scaled.
+void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale);
+
 namespace cpu {
 
 // Writes the reduction of 1..64 sources to every destination (any number, also none). A destination

@@ -89,13 +89,4 @@ void visit_reduction(DType dtype, Reduction op, F&& f) {
   });
 }
 
-inline void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale) {
-  if (sources.empty() || sources.size() > kMaxReduceSources)
-    throw UsageError("a reduction takes 1 to 64 sources, got " + std::to_string(sources.size()));
-  if (is_floating(dtype) || scale == 1.0) return;
-  for (const ReduceSource& source : sources)
-    if (source.scaled)
-      throw UsageError("integers cannot be averaged: " + std::string(name_of(dtype)));
-}
-
 }  // namespace ringsmith::kernels::cpu

@@ -13,9 +13,14 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/reduce_ops.cuh"
+#include "kernels/cuda/unaligned.cuh"
 #include "runtime/comm/transport/cuda_ipc/calls.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
+
+using kernels::cuda::load_element;
+using kernels::cuda::Pack;
+using kernels::cuda::store_element;
 
 struct Flow {
   const std::byte* own;      // null: nothing of one's own is added
@@ -25,39 +30,13 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
-// Several elements that are loaded and stored at once.
-template <class T, int kLanes>
-struct alignas(sizeof(T) * kLanes) Pack {
-  T lane[kLanes];
-};
-
-__device__ inline bool aligned(const void* p, std::size_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(p) % bytes == 0;
-}
-
-// One element, wherever it lies.
-template <class T>
-__device__ T load_element(const std::byte* p) {
-  if (aligned(p, sizeof(T))) return *reinterpret_cast<const T*>(p);
-  T value;
-  memcpy(&value, p, sizeof(T));
-  return value;
-}
-template <class T>
-__device__ void store_element(std::byte* p, T value) {
-  if (aligned(p, sizeof(T)))
-    *reinterpret_cast<T*>(p) = value;
-  else
-    memcpy(p, &value, sizeof(T));
-}
-
 // One element or pack: own, scaled if need be, op message.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>* message, const Arithmetic& a) {
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
-    T x = a.scaled ? kernels::cuda::scaled(own.lane[i], a.scale) : own.lane[i];
-    own.lane[i] = message == nullptr ? x : kernels::cuda::combine<op>(x, message->lane[i]);
+    T x = a.scaled ? kernels::cuda::scaled(own.at[i], a.scale) : own.at[i];
+    own.at[i] = message == nullptr ? x : kernels::cuda::combine<op>(x, message->at[i]);
   }
 }
 
@@ -97,10 +76,10 @@ __device__ void flow_elements(const Flow& f, const Arithmetic& a) {
   for (std::uint64_t i = threadIdx.x; i < f.count; i += blockDim.x) {
     const std::uint64_t at = i * sizeof(T);
     Pack<T, 1> x{}, y{};
-    if (f.own != nullptr) x.lane[0] = load_element<T>(f.own + at);
-    if (f.message != nullptr) y.lane[0] = load_element<T>(f.message + at);
+    if (f.own != nullptr) x.at[0] = load_element<T>(f.own + at);
+    if (f.message != nullptr) y.at[0] = load_element<T>(f.message + at);
     if (f.own != nullptr) join<op>(x, f.message != nullptr ? &y : nullptr, a);
-    const T out = f.own != nullptr ? x.lane[0] : y.lane[0];
+    const T out = f.own != nullptr ? x.at[0] : y.at[0];
     if (f.keep != nullptr) store_element(f.keep + at, out);
     if (f.onward != nullptr) store_element(f.onward + at, out);
   }
@@ -112,8 +91,9 @@ template <class T>
 __device__ __attribute__((noinline)) void flow(const Flow& f, const Arithmetic& a) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));
   const auto all_aligned = [&](std::size_t bytes) {
-    return aligned(f.own, bytes) && aligned(f.message, bytes) && aligned(f.keep, bytes) &&
-           aligned(f.onward, bytes);
+    using kernels::cuda::aligned_for;
+    return aligned_for(f.own, bytes) && aligned_for(f.message, bytes) &&
+           aligned_for(f.keep, bytes) && aligned_for(f.onward, bytes);
   };
   const bool by_16 = all_aligned(16), by_element = all_aligned(sizeof(T));
   kernels::cuda::visit_reduction(a.reduction, [&](auto reduction) {

@@ -35,14 +35,14 @@ __device__ Line<T> load_line(const std::byte* p, std::uint64_t elements) {
   Line<T> line;
 #pragma unroll
   for (std::uint64_t i = 0; i < kLineData / sizeof(T); ++i)
-    if (i < elements) line.data.lane[i] = load_element<T>(p + i * sizeof(T));
+    if (i < elements) line.data.at[i] = load_element<T>(p + i * sizeof(T));
   return line;
 }
 template <class T>
 __device__ void store_line(std::byte* p, std::uint64_t elements, const Line<T>& line) {
 #pragma unroll
   for (std::uint64_t i = 0; i < kLineData / sizeof(T); ++i)
-    if (i < elements) store_element(p + i * sizeof(T), line.data.lane[i]);
+    if (i < elements) store_element(p + i * sizeof(T), line.data.at[i]);
 }
 
 template <class T>

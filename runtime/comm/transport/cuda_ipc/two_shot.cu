@@ -56,25 +56,15 @@ __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_
     const std::uint64_t at = i * sizeof(T);
     P sum{};
     for (int k = 0; k < call.world; ++k) {
-      P x;
-      const std::byte* const from = call.input[(call.rank + k) % call.world] + at;
-      if constexpr (kLanes == 1)
-        x.lane[0] = load_element<T>(from);
-      else
-        x = *reinterpret_cast<const P*>(from);
+      P x = kernels::cuda::load_pack_at<T, kLanes>(call.input[(call.rank + k) % call.world] + at);
       join<op>(x, static_cast<const P*>(nullptr), a);
       if (k == 0)
         sum = x;
       else
         join<op>(sum, &x, unscaled);
     }
-    for (int k = 0; k < call.world; ++k) {
-      std::byte* const to = call.output[(call.rank + k) % call.world] + at;
-      if constexpr (kLanes == 1)
-        store_element(to, sum.lane[0]);
-      else
-        *reinterpret_cast<P*>(to) = sum;
-    }
+    for (int k = 0; k < call.world; ++k)
+      kernels::cuda::store_pack_at<T, kLanes>(call.output[(call.rank + k) % call.world] + at, sum);
   }
 }
 
@@ -88,7 +78,8 @@ __global__ void two_shot(const __grid_constant__ DirectCall call) {
   const std::uint64_t end = min(begin + share, chunk.begin + chunk.count);
   bool by_16 = chunk.begin % kLanes == 0;
   for (int r = 0; r < call.world; ++r)
-    by_16 = by_16 && aligned(call.input[r], 16) && aligned(call.output[r], 16);
+    by_16 = by_16 && kernels::cuda::aligned_for(call.input[r], 16) &&
+            kernels::cuda::aligned_for(call.output[r], 16);
   kernels::cuda::visit_reduction(call.arithmetic.reduction, [&](auto reduction) {
     constexpr kernels::Reduction op = decltype(reduction)::value;
     const std::uint64_t middle = by_16 ? begin + (end - begin) / kLanes * kLanes : begin;
