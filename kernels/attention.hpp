@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 // A (batch, head, token, dim) tensor whose last dimension is contiguous.
@@ -98,4 +100,8 @@ void attention_backward(Heads<const double> dout, const AttentionSaved<double>& 
                         const AttentionShape& shape);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(attention)
+RINGSMITH_ON_CPU(attention_backward)
+
 }  // namespace ringsmith::kernels

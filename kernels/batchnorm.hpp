@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 struct BatchNormShape {
@@ -82,4 +84,11 @@ template <class T>
 void inverse_std(std::span<T> v, double eps);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(batch_stats)
+RINGSMITH_ON_CPU(update_running)
+RINGSMITH_ON_CPU(inverse_std)
+RINGSMITH_ON_CPU(batch_norm)
+RINGSMITH_ON_CPU(batch_norm_grad)
+
 }  // namespace ringsmith::kernels

@@ -18,6 +18,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 struct Conv2dShape {
@@ -91,4 +93,10 @@ template <class T>
 void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(conv2d)
+RINGSMITH_ON_CPU(conv2d_grad_input)
+RINGSMITH_ON_CPU(conv2d_grad_weight)
+RINGSMITH_ON_CPU(conv2d_grad_bias)
+
 }  // namespace ringsmith::kernels

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "kernels/on_device.hpp"
 #include "kernels/view.hpp"
 #include "runtime/base/half.hpp"
 
@@ -48,4 +49,8 @@ template <class T>
 void fill(View<T> out, T value);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(copy)
+RINGSMITH_ON_CPU(fill)
+
 }  // namespace ringsmith::kernels

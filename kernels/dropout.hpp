@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 // Where in a generator's stream a mask begins.
@@ -65,4 +67,7 @@ namespace cuda {
 void dropout_mask(std::span<bool> keep, double keep_probability, PhiloxState state);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(dropout_mask)
+
 }  // namespace ringsmith::kernels

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "kernels/on_device.hpp"
 #include "kernels/view.hpp"
 
 namespace ringsmith::kernels {
@@ -80,4 +81,11 @@ template <class T>
 void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(unary)
+RINGSMITH_ON_CPU(binary)
+RINGSMITH_ON_CPU(scalar)
+RINGSMITH_ON_CPU(masked_fill)
+RINGSMITH_ON_CPU(masked_scale)
+
 }  // namespace ringsmith::kernels

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 namespace cpu {
 
@@ -39,4 +41,9 @@ void embedding_backward(std::span<const double> dy, std::int64_t dim,
                         std::span<const std::int64_t> index, std::span<double> dweight);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(check_indices)
+RINGSMITH_ON_CPU(embedding)
+RINGSMITH_ON_CPU(embedding_backward)
+
 }  // namespace ringsmith::kernels

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 namespace cpu {
 
@@ -65,4 +67,8 @@ void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
                          std::span<double> dweight, std::span<double> dbias);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(layer_norm)
+RINGSMITH_ON_CPU(layer_norm_backward)
+
 }  // namespace ringsmith::kernels

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 struct Targets {
@@ -105,4 +107,13 @@ void squared_error_backward(std::span<const double> x, std::span<const double> y
                             std::span<double> dy);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(check_targets)
+RINGSMITH_ON_CPU(nll_rows)
+RINGSMITH_ON_CPU(reduce_losses)
+RINGSMITH_ON_CPU(nll_backward)
+RINGSMITH_ON_CPU(cross_entropy_backward)
+RINGSMITH_ON_CPU(squared_error)
+RINGSMITH_ON_CPU(squared_error_backward)
+
 }  // namespace ringsmith::kernels

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 // Element (r, c) lies at data[r * row_stride + c * col_stride].
@@ -81,4 +83,9 @@ void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Stor
 void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(matmul)
+RINGSMITH_ON_CPU(linear)
+RINGSMITH_ON_CPU(column_sum)
+
 }  // namespace ringsmith::kernels

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 struct SgdStep {
@@ -92,4 +94,11 @@ void scale(std::span<float> x, std::span<const float> factor);
 void scale(std::span<double> x, std::span<const float> factor);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(sgd)
+RINGSMITH_ON_CPU(adam)
+RINGSMITH_ON_CPU(sum_of_squares)
+RINGSMITH_ON_CPU(clip_factor)
+RINGSMITH_ON_CPU(scale)
+
 }  // namespace ringsmith::kernels

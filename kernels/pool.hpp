@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 struct Pool2dShape {
@@ -67,4 +69,10 @@ template <class T>
 void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(max_pool2d)
+RINGSMITH_ON_CPU(max_pool2d_grad)
+RINGSMITH_ON_CPU(avg_pool2d)
+RINGSMITH_ON_CPU(avg_pool2d_grad)
+
 }  // namespace ringsmith::kernels

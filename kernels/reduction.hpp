@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
 #include "kernels/view.hpp"
 
 namespace ringsmith::kernels {
@@ -59,4 +60,10 @@ void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const
                       std::span<const T> g);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(sum)
+RINGSMITH_ON_CPU(max)
+RINGSMITH_ON_CPU(max_backward)
+RINGSMITH_ON_CPU(max_all_backward)
+
 }  // namespace ringsmith::kernels

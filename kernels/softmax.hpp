@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/on_device.hpp"
+
 namespace ringsmith::kernels {
 
 // A contiguous tensor seen as (outer, n, inner), the softmax running over n; inner is 1 for the
@@ -69,4 +71,10 @@ void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
                           std::span<double> dx, Slices slices);
 
 }  // namespace cuda
+
+RINGSMITH_ON_CPU(softmax)
+RINGSMITH_ON_CPU(log_softmax)
+RINGSMITH_ON_CPU(softmax_backward)
+RINGSMITH_ON_CPU(log_softmax_backward)
+
 }  // namespace ringsmith::kernels

@@ -1,9 +1,9 @@
 // What a .cu file needs beyond the CUDA runtime API to be compiled by nvcc and for vgpu alike.
 //
 //   __global__ void scale(float* x, float a, int n) { ... }
-//   launch(scale, blocks, threads, 0, stream, x, 2.0F, n);        // nvcc: scale<<<...>>>(x, 2, n)
-//   cuda_check(cudaMemcpyAsync(...));                             // throws CudaError, naming the
-//   call auto* tile = dynamic_shared<float>();                         // in a kernel
+//   launch(scale, blocks, threads, 0, stream, x, 2, n);  // nvcc: scale<<<...>>>(x, 2, n)
+//   cuda_check(cudaMemcpyAsync(...));                 // throws CudaError, naming the call
+//   auto* tile = dynamic_shared<float>();             // in a kernel
 //
 // A loop that waits for another thread must read through cuda::atomic_ref or call __nanosleep() in
 // every turn: that is where vgpu gives the others theirs.
@@ -15,31 +15,9 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/device/cuda_error.hpp"
+#include "runtime/device/cuda_check.hpp"
 
 namespace ringsmith {
-
-namespace detail {
-
-[[noreturn]] inline void throw_cuda_error(cudaError_t code, const std::string& call) {
-  std::string message = call + ": " + cudaGetErrorName(code) + ", " + cudaGetErrorString(code);
-#ifdef RINGSMITH_VGPU
-  if (*vgpu::why() != '\0') message += " (" + std::string(vgpu::why()) + ")";
-#endif
-  (void)cudaGetLastError();  // reported: the next call starts afresh
-  throw CudaError(message);
-}
-
-inline void check_cuda(cudaError_t code, const char* call, const char* file, int line) {
-  if (code != cudaSuccess)
-    throw_cuda_error(code, std::string(file) + ":" + std::to_string(line) + ": " + call);
-}
-
-}  // namespace detail
-
-// A macro, because only a macro can name the call.
-#define cuda_check(...) \
-  ::ringsmith::detail::check_cuda((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)
 
 // Starts the kernel on the current device, which must be the stream's. CudaError if the
 // configuration is impossible (an empty grid is one). Returns at once; what goes wrong later is

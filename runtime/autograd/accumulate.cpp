@@ -10,6 +10,7 @@ namespace ringsmith {
 
 AccumulateGrad::AccumulateGrad(Tensor leaf) : leaf_(std::move(leaf)) {
   sequence = autograd::kAccumulateSequence;
+  if (leaf_.device().is_cuda()) stream = Stream::current(leaf_.device());
 }
 
 std::vector<Tensor> AccumulateGrad::apply(std::vector<Tensor> grads) {
@@ -25,6 +26,9 @@ void AccumulateGrad::accumulate(Tensor grad) const {
   if (grad.sizes() != leaf_.sizes())
     throw Error("a gradient of shape " + to_string(grad.sizes()) + " arrived at a leaf of shape " +
                 to_string(leaf_.sizes()));
+  if (grad.device() != leaf_.device())
+    throw Error("a gradient on " + grad.device().str() + " arrived at a leaf on " +
+                leaf_.device().str());
   if (meta.grad.defined()) {
     if (!grad.is_same(meta.grad)) raw::add_into(meta.grad, grad);
   } else if (meta.grad_target.defined()) {

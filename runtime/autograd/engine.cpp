@@ -1,5 +1,6 @@
 #include "runtime/autograd/engine.hpp"
 
+#include <algorithm>
 #include <queue>
 #include <unordered_map>
 #include <utility>
@@ -50,10 +51,13 @@ class Run {
     }
   }
 
-  // Hands grad to the edge's node, and runs accumulators that are now complete.
+  // Hands grad, made on its device's current stream, to the edge's node, and runs accumulators that
+  // are now complete.
   void deliver(const Edge& edge, Tensor grad) {
     Node* node = edge.node.get();
     Inbox& inbox = inboxes_.at(node);
+    order_streams(node, grad);
+    const StreamGuard on(node->stream);
     if (grad.defined()) {
       inbox.touched = true;
       Tensor& slot = inbox.grads.at(static_cast<std::size_t>(edge.input));
@@ -75,6 +79,7 @@ class Run {
     while (!ready_.empty()) {
       Node* node = ready_.top();
       ready_.pop();
+      const StreamGuard on(node->stream);
       std::vector<Tensor> grads = node->apply(std::move(inboxes_.at(node).grads));
       if (!retain_graph_) {
         node->consumed = true;
@@ -86,6 +91,11 @@ class Run {
       for (std::size_t i = 0; i < grads.size(); ++i)
         if (node->edges[i]) deliver(node->edges[i], std::move(grads[i]));
     }
+  }
+
+  // The caller's streams go on after everything that ran elsewhere.
+  void join_streams() const {
+    for (const Stream& stream : streams_) Stream::current(stream.device()).wait(stream);
   }
 
   void run_callbacks() {
@@ -103,7 +113,19 @@ class Run {
   std::vector<std::function<void()>> callbacks;
 
  private:
+  void order_streams(const Node* node, const Tensor& grad) {
+    if (!node->stream.defined()) return;
+    if (std::find(streams_.begin(), streams_.end(), node->stream) == streams_.end())
+      streams_.push_back(node->stream);
+    if (!grad.defined()) return;
+    const Stream made = Stream::current(grad.device());
+    if (made == node->stream) return;
+    node->stream.wait(made);
+    grad.record_stream(node->stream);
+  }
+
   bool retain_graph_;
+  std::vector<Stream> streams_;  // that nodes ran on
   std::unordered_map<Node*, Inbox> inboxes_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
 };
@@ -129,10 +151,11 @@ Tensor seed_for(const Tensor& root, const Tensor& gradient) {
     });
     return ones_like(root);
   }
-  if (gradient.sizes() != root.sizes() || gradient.dtype() != root.dtype())
+  if (gradient.sizes() != root.sizes() || gradient.options() != root.options())
     throw UsageError("backward: gradient of shape " + to_string(gradient.sizes()) + ", dtype " +
-                     std::string(name_of(gradient.dtype())) + " does not fit a tensor of shape " +
-                     to_string(root.sizes()) + ", dtype " + std::string(name_of(root.dtype())));
+                     std::string(name_of(gradient.dtype())) + " on " + gradient.device().str() +
+                     " does not fit a tensor of shape " + to_string(root.sizes()) + ", dtype " +
+                     std::string(name_of(root.dtype())) + " on " + root.device().str());
   return gradient.detach();
 }
 
@@ -164,6 +187,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
   const CurrentRun scope(run);
   for (std::size_t i = 0; i < edges.size(); ++i) run.deliver(edges[i], std::move(seeds[i]));
   run.work();
+  run.join_streams();
   run.run_callbacks();
 }
 

@@ -10,6 +10,10 @@
 //   2. Of the other ready nodes, the one created last runs first.
 //
 // Gradients that meet at one input are added in the order of their arrival.
+//
+// On GPUs a node runs on the stream its forward ran on, and waits for the streams that its
+// gradients come from; the host waits for none of it. When backward() returns, the caller's current
+// streams go on after all of it, and so may the caller.
 #pragma once
 
 #include <vector>

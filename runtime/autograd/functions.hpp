@@ -32,8 +32,9 @@ Tensor relu(const Tensor& x);
 enum class Gelu : std::uint8_t { erf, tanh };
 Tensor gelu(const Tensor& x, Gelu approximate = Gelu::erf);
 Tensor masked_fill(const Tensor& x, const Tensor& mask,
-                   double value);                          // mask: bool, broadcasts to x
-Tensor dropout(const Tensor& x, double p, bool training);  // masks from the default generator
+                   double value);  // mask: bool, broadcasts to x
+Tensor dropout(const Tensor& x, double p,
+               bool training);  // masks from the default generator, or the device's
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
@@ -63,6 +64,7 @@ Tensor squeeze(const Tensor& x, int dim);
 Tensor unsqueeze(const Tensor& x, int dim);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
+Tensor to(const Tensor& x, Device device);  // itself if it is there already
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
 
 // ---- products ----

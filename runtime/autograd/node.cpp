@@ -51,6 +51,7 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
   if (node->sequence == 0) {
     node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
     node->edges.reserve(inputs.size());
+    if (output.device().is_cuda()) node->stream = Stream::current(output.device());
     for (const Tensor& input : inputs) node->edges.push_back(autograd::gradient_edge(input));
   }
   node->outputs = std::max(node->outputs, i + 1);

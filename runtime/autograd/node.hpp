@@ -41,6 +41,7 @@ class Node {
   int outputs = 1;             // how many gradients apply() takes
   std::uint64_t sequence = 0;  // creation number: the engine runs later nodes first
   bool consumed = false;       // by a backward without retain_graph: a second one is an error
+  Stream stream;               // on a GPU: where forward ran, and apply() will
 };
 
 // ---- grad mode, per thread ----

@@ -30,10 +30,11 @@ Edge gradient_edge(const Tensor& t) {
 
 namespace {
 void require_fits(const Tensor& leaf, const Tensor& other, const char* what) {
-  if (other.sizes() != leaf.sizes() || other.dtype() != leaf.dtype())
+  if (other.sizes() != leaf.sizes() || other.options() != leaf.options())
     throw UsageError(std::string(what) + " of shape " + to_string(other.sizes()) + ", dtype " +
-                     std::string(name_of(other.dtype())) + " does not fit a tensor of shape " +
-                     to_string(leaf.sizes()) + ", dtype " + std::string(name_of(leaf.dtype())));
+                     std::string(name_of(other.dtype())) + " on " + other.device().str() +
+                     " does not fit a tensor of shape " + to_string(leaf.sizes()) + ", dtype " +
+                     std::string(name_of(leaf.dtype())) + " on " + leaf.device().str());
 }
 GradMeta& leaf_meta(const Tensor& leaf, const char* what) {
   if (!leaf.is_leaf() || !leaf.requires_grad())
@@ -81,6 +82,16 @@ bool Tensor::is_leaf() const {
   (void)impl();
   const autograd::GradMeta* meta = meta_of(*this);
   return meta == nullptr || meta->grad_fn == nullptr;
+}
+
+void Tensor::move_to(Device device) const {
+  require(is_leaf(), "move_to() is for leaves: use to(), which copies");
+  if (this->device() == device) return;
+  set_data(to(device));
+  autograd::GradMeta* meta = meta_of(*this);
+  if (meta == nullptr) return;
+  if (meta->grad.defined()) meta->grad = meta->grad.to(device);
+  meta->grad_target = Tensor();
 }
 
 void Tensor::backward(const Tensor& gradient) const { ringsmith::backward({*this}, {gradient}); }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <numbers>
 #include <numeric>
 #include <sstream>
@@ -55,7 +57,45 @@ Generator& default_generator() {
   return generator;
 }
 
-void manual_seed(std::uint64_t seed) { default_generator().manual_seed(seed); }
+namespace {
+
+// Counters of the devices, all from one seed.
+class DeviceCounters {
+ public:
+  static DeviceCounters& instance() {
+    static DeviceCounters counters;
+    return counters;
+  }
+  void restart(std::uint64_t seed) {
+    const std::scoped_lock lock(mutex_);
+    seed_ = seed;
+    next_.clear();
+  }
+  CounterRange take(int device, std::uint64_t count) {
+    constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // spreads the seeds of the devices
+    const std::scoped_lock lock(mutex_);
+    std::uint64_t& next = next_[device];
+    const CounterRange range{seed_ + static_cast<std::uint64_t>(device) * kGolden, next};
+    next += count;
+    return range;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::uint64_t seed_ = Generator::kDefaultSeed;
+  std::map<int, std::uint64_t> next_;
+};
+
+}  // namespace
+
+CounterRange take_device_counters(int device, std::uint64_t count) {
+  return DeviceCounters::instance().take(device, count);
+}
+
+void manual_seed(std::uint64_t seed) {
+  default_generator().manual_seed(seed);
+  DeviceCounters::instance().restart(seed);
+}
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g) {
   const auto a = static_cast<float>(low);

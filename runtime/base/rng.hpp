@@ -40,7 +40,16 @@ class Generator {
 
 // The process's generator, used when none is given. Not thread-safe: one rank, one training thread.
 Generator& default_generator();
-void manual_seed(std::uint64_t seed);  // of the default generator
+void manual_seed(std::uint64_t seed);  // of the default generator, and of the devices' counters
+
+// Random numbers that are made on a GPU come from a counter (kernels/dropout.hpp), not from a long
+// state. Each device has its own, so that threads that drive several devices do not disturb each
+// other's numbers; all start from manual_seed().
+struct CounterRange {
+  std::uint64_t seed;   // another one for each device
+  std::uint64_t first;  // counters [first, first + count) are the caller's alone
+};
+[[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g);

@@ -50,7 +50,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
   for (const auto& [name, tensor] : tensors) {
     require(tensor.defined(), "cannot save '" + name + "': the tensor is undefined");
     require(name != "__metadata__", "cannot save a tensor under the reserved name '__metadata__'");
-    order.emplace_back(name, tensor.contiguous());
+    order.emplace_back(name, tensor.cpu().contiguous());
   }
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
     return size_of(a.second.dtype()) > size_of(b.second.dtype());

@@ -24,11 +24,12 @@ struct Checkpoint {
   Metadata metadata;
 };
 
-// UsageError naming the path and the reason if the file cannot be written.
+// Tensors of any device. UsageError naming the path and the reason if the file cannot be written.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const Metadata& metadata = {});
 
-// UsageError naming the path and the fault if the file is not a well-formed safetensors file.
+// Tensors on the CPU. UsageError naming the path and the fault if the file is not a well-formed
+// safetensors file.
 [[nodiscard]] Checkpoint load_safetensors(const std::string& path);
 
 }  // namespace ringsmith

@@ -1,13 +1,14 @@
 #include "runtime/device/cuda_check.hpp"
 
-#include <string>
+namespace ringsmith::detail {
 
-namespace ringsmith {
-
-void check_cuda(cudaError_t code, const char* what) {
-  if (code == cudaSuccess) return;
-  (void)cudaGetLastError();  // an error that does not stick must not be reported a second time
-  throw CudaError(std::string(what) + " failed: " + cudaGetErrorString(code));
+void throw_cuda_error(cudaError_t code, const std::string& call) {
+  std::string message = call + ": " + cudaGetErrorName(code) + ", " + cudaGetErrorString(code);
+#ifdef RINGSMITH_VGPU
+  if (*vgpu::why() != '\0') message += " (" + std::string(vgpu::why()) + ")";
+#endif
+  (void)cudaGetLastError();  // reported: the next call starts afresh
+  throw CudaError(message);
 }
 
-}  // namespace ringsmith
+}  // namespace ringsmith::detail

@@ -1,14 +1,25 @@
-// Error codes of the CUDA runtime as exceptions. For .cpp files of this room and for kernels/cuda;
-// headers do not include it.
+// Error codes of the CUDA runtime as exceptions. For .cpp and .cu files; headers do not include it.
+//
+//   cuda_check(cudaMemcpyAsync(...));    // throws CudaError naming the call, its place and CUDA's
+//                                        // words
 #pragma once
 
 #include <cuda_runtime.h>
+#include <string>
 
 #include "runtime/device/cuda_error.hpp"
 
-namespace ringsmith {
+namespace ringsmith::detail {
 
-// Throws CudaError "<what> failed: <CUDA's words>" unless code is cudaSuccess; what names the call.
-void check_cuda(cudaError_t code, const char* what);
+[[noreturn]] void throw_cuda_error(cudaError_t code, const std::string& call);
 
-}  // namespace ringsmith
+inline void check_cuda(cudaError_t code, const char* call, const char* file, int line) {
+  if (code != cudaSuccess)
+    throw_cuda_error(code, std::string(file) + ":" + std::to_string(line) + ": " + call);
+}
+
+}  // namespace ringsmith::detail
+
+// A macro, because only a macro can name the call.
+#define cuda_check(...) \
+  ::ringsmith::detail::check_cuda((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)

@@ -44,17 +44,17 @@ Device parse_device(std::string_view name) {
 
 Device current_device() {
   int index = 0;
-  check_cuda(cudaGetDevice(&index), "cudaGetDevice");
+  cuda_check(cudaGetDevice(&index));
   return Device::cuda(index);
 }
 
 DeviceGuard::DeviceGuard(Device device) {
   if (device.is_cpu()) return;
   int before = 0;
-  check_cuda(cudaGetDevice(&before), "cudaGetDevice");
+  cuda_check(cudaGetDevice(&before));
   if (before == device.index) return;
   require_device(device);
-  check_cuda(cudaSetDevice(device.index), "cudaSetDevice");
+  cuda_check(cudaSetDevice(device.index));
   previous_ = before;
 }
 

@@ -31,7 +31,7 @@ class EventPool {
     }
     cudaEvent_t event = nullptr;
     const unsigned flags = timing == Event::Timing::on ? cudaEventDefault : cudaEventDisableTiming;
-    check_cuda(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
+    cuda_check(cudaEventCreateWithFlags(&event, flags));
     return event;
   }
 
@@ -54,7 +54,7 @@ Event Event::record(const Stream& stream, Timing timing) {
   event.device_ = stream.device();
   event.timing_ = timing;
   event.handle_ = EventPool::of(stream.device(), timing).take(timing);
-  check_cuda(cudaEventRecord(event.handle_, stream.get()), "cudaEventRecord");
+  cuda_check(cudaEventRecord(event.handle_, stream.get()));
   return event;
 }
 
@@ -81,19 +81,18 @@ bool Event::has_happened() const {
     (void)cudaGetLastError();
     return false;
   }
-  check_cuda(code, "cudaEventQuery");
+  cuda_check(code);
   return true;
 }
 
 void Event::synchronize() const {
-  if (defined())
-    check_cuda(cudaEventSynchronize(handle_), "waiting for an event (cudaEventSynchronize)");
+  if (defined()) cuda_check(cudaEventSynchronize(handle_));
 }
 
 double seconds_between(const Event& from, const Event& to) {
   require(from.defined() && to.defined(), "seconds_between needs two recorded events");
   float milliseconds = 0;
-  check_cuda(cudaEventElapsedTime(&milliseconds, from.get(), to.get()), "cudaEventElapsedTime");
+  cuda_check(cudaEventElapsedTime(&milliseconds, from.get(), to.get()));
   return static_cast<double>(milliseconds) / 1e3;
 }
 

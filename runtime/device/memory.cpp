@@ -160,7 +160,7 @@ class DeviceCache {
       code = cudaMalloc(&data, rounded);
     }
     if (code == cudaErrorMemoryAllocation) fail(asked);
-    check_cuda(code, "cudaMalloc");
+    cuda_check(code);
     ++stats_.system_allocations;
     stats_.reserved += Bytes(rounded);
     return static_cast<std::byte*>(data);
@@ -169,7 +169,7 @@ class DeviceCache {
   void to_driver(std::byte* data, std::size_t rounded) {
     const DeviceGuard guard(device_);
     stats_.reserved = stats_.reserved - Bytes(rounded);
-    check_cuda(cudaFree(data), "cudaFree");
+    cuda_check(cudaFree(data));
   }
 
   void release() {

@@ -36,8 +36,7 @@ class PinnedCache {
       return data;
     }
     void* data = nullptr;
-    check_cuda(cudaHostAlloc(&data, c.size, cudaHostAllocPortable),
-               "pinning host memory (cudaHostAlloc)");
+    cuda_check(cudaHostAlloc(&data, c.size, cudaHostAllocPortable));
     ++stats_.system_allocations;
     stats_.reserved += Bytes(c.size);
     sizes_[c.index] = c.size;
@@ -54,7 +53,7 @@ class PinnedCache {
     const std::scoped_lock lock(mutex_);
     for (std::size_t c = 0; c < SizeClass::kCount; ++c)
       while (!free_[c].empty() && free_[c].front().busy.has_happened()) {
-        check_cuda(cudaFreeHost(free_[c].front().data), "cudaFreeHost");
+        cuda_check(cudaFreeHost(free_[c].front().data));
         free_[c].pop_front();
         stats_.reserved = stats_.reserved - Bytes(sizes_[c]);
       }

@@ -21,12 +21,10 @@ enum class Priority : bool { normal, high };
 cudaStream_t new_stream(Device device, Priority priority) {
   const DeviceGuard guard(device);
   int least = 0, greatest = 0;
-  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-             "cudaDeviceGetStreamPriorityRange");
+  cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                          priority == Priority::high ? greatest : least),
-             "cudaStreamCreateWithPriority");
+  cuda_check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                          priority == Priority::high ? greatest : least));
   return stream;
 }
 
@@ -113,9 +111,7 @@ CUstream_st* Stream::get() const {
   return state_->handle;
 }
 
-void Stream::synchronize() const {
-  check_cuda(cudaStreamSynchronize(get()), "waiting for a stream (cudaStreamSynchronize)");
-}
+void Stream::synchronize() const { cuda_check(cudaStreamSynchronize(get())); }
 
 bool Stream::is_idle() const {
   const cudaError_t code = cudaStreamQuery(get());
@@ -123,13 +119,12 @@ bool Stream::is_idle() const {
     (void)cudaGetLastError();
     return false;
   }
-  check_cuda(code, "cudaStreamQuery");
+  cuda_check(code);
   return true;
 }
 
 void Stream::wait(const Event& event) const {
-  if (event.defined())
-    check_cuda(cudaStreamWaitEvent(get(), event.get(), 0), "cudaStreamWaitEvent");
+  if (event.defined()) cuda_check(cudaStreamWaitEvent(get(), event.get(), 0));
 }
 
 void Stream::wait(const Stream& other) const {

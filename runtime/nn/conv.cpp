@@ -4,6 +4,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/nn/init.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
 
@@ -35,7 +36,9 @@ BatchNorm2d::BatchNorm2d(std::int64_t channels, double momentum, double eps)
 }
 
 Tensor BatchNorm2d::forward(const Tensor& x) {
-  if (training()) ++*num_batches_tracked.data<std::int64_t>();
+  if (training())  // through f64, exact to 2^53: integers have no arithmetic here
+    num_batches_tracked.copy_(
+        raw::scalar(raw::Scalar::add, num_batches_tracked.to(DType::f64), 1, "BatchNorm2d"));
   return batch_norm(x, weight, bias, running_mean, running_var, training(), momentum_, eps_);
 }
 

@@ -45,11 +45,12 @@ std::vector<std::int64_t> generate(Module& model, std::vector<std::int64_t> prom
           "generate: temperature must be finite and not negative");
   const NoGradGuard no_grad;
   const EvalGuard eval(model);
+  const Device device = model.device();
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     const std::int64_t t = std::min(options.context, std::ssize(prompt));
     const Tensor tokens = Tensor::empty({1, t}, {DType::i64});
     std::copy(prompt.end() - t, prompt.end(), tokens.data<std::int64_t>());
-    const Tensor logits = model(tokens).select(1, t - 1);
+    const Tensor logits = model(tokens.to(device)).select(1, t - 1);
     prompt.push_back(
         sample_token(logits.to_vector<float>(), options.temperature, options.top_k, g));
   }

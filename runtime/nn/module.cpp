@@ -85,6 +85,23 @@ void Module::load_state_dict(const StateDict& state) {
   for (const auto& [name, tensor] : mine) tensor.copy_(state.at(name));
 }
 
+void Module::to(Device device) {
+  require_device(device);
+  for (const Tensor& t : parameters()) t.move_to(device);
+  for (const Tensor& t : buffers()) t.move_to(device);
+}
+
+Device Module::device() const {
+  const NamedTensors all = named_parameters();
+  if (all.empty()) return Device::cpu();
+  const auto& [first, tensor] = all.front();
+  for (const auto& [name, other] : all)
+    require(other.device() == tensor.device(), "the model is on several devices: '" + first +
+                                                   "' on " + tensor.device().str() + ", '" + name +
+                                                   "' on " + other.device().str());
+  return tensor.device();
+}
+
 void Module::train(bool on) {
   apply([on](Module& m) { m.training_ = on; });
 }

@@ -49,6 +49,12 @@ class Module {
   // has been changed.
   void load_state_dict(const StateDict& state);
 
+  // Moves parameters, buffers and gradients, in place: handles and optimizers made before stay
+  // valid (an optimizer's state does not move: load it anew, or move the model first).
+  void to(Device device);
+  // Where the parameters are; the CPU without any. UsageError if they are on several devices.
+  [[nodiscard]] Device device() const;
+
   void train(bool on = true);  // this module and all below it
   void eval() { train(false); }
   [[nodiscard]] bool training() const { return training_; }

@@ -22,7 +22,7 @@ Adam::Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled)
 }
 
 void Adam::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) {
-  kernels::cpu::AdamStep step;
+  kernels::AdamStep step;
   step.lr = lr();
   step.beta1 = options_.beta1;
   step.beta2 = options_.beta2;
@@ -31,9 +31,9 @@ void Adam::update(std::size_t i, const Tensor& param, const Tensor& grad, std::i
   step.decoupled = decoupled_;
   step.t = steps;
   const auto run = [&]<class T>(TypeTag<T>) {
-    kernels::cpu::adam(param.span<T>(), grad.span<T>(), state(kMean, i).span<T>(),
-                       state(kSquare, i).span<T>(),
-                       options_.amsgrad ? state(kLargest, i).span<T>() : std::span<T>{}, step);
+    kernels::adam(param.device(), param.kernel_span<T>(), grad.kernel_span<T>(),
+                  state(kMean, i).kernel_span<T>(), state(kSquare, i).kernel_span<T>(),
+                  options_.amsgrad ? state(kLargest, i).kernel_span<T>() : std::span<T>{}, step);
   };
   param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
 }

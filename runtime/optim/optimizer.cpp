@@ -7,6 +7,7 @@
 #include "kernels/optim.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
 
@@ -41,6 +42,8 @@ void Optimizer::step() {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const Tensor grad = params_[i].grad();
     if (!grad.defined()) continue;
+    for (std::size_t n = 0; n < names_.size(); ++n)
+      if (has_state(n, i)) (void)raw::common_device("optimizer", params_[i], state_[n][i]);
     update(i, params_[i], grad.contiguous(), ++steps_[i]);
     params_[i].bump_version();
   }
@@ -100,7 +103,8 @@ void Optimizer::load_state_dict(const StateDict& state) {
         if (tensor.sizes() != params_[i].sizes() || tensor.dtype() != params_[i].dtype())
           fail("'" + key + "' is " + to_string(tensor.sizes()) + ", its parameter is " +
                to_string(params_[i].sizes()));
-        loaded[n][i] = tensor.clone();
+        loaded[n][i] = Tensor::empty(tensor.sizes(), params_[i].options());
+        loaded[n][i].copy_(tensor);
         found = true;
       }
     if (!found) fail("'" + key + "' is unknown to this optimizer");
@@ -120,20 +124,23 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
   const Device device = grads.empty() ? Device::cpu() : grads.front().device();
   const Tensor sums = Tensor::empty({std::ssize(grads)}, {DType::f64, device});
   const Tensor norm = Tensor::empty({}, {DType::f32, device}), factor = empty_like(norm);
+  const std::span<double> all = sums.kernel_span<double>();
   for (std::size_t i = 0; i < grads.size(); ++i) {
     require(grads[i].is_contiguous(), "clip_grad_norm_: a gradient is not contiguous");
-    const std::span<double> sum = sums.span<double>().subspan(i, 1);
-    grads[i].dtype() == DType::f64 ? kernels::cpu::sum_of_squares(grads[i].span<double>(), sum)
-                                   : kernels::cpu::sum_of_squares(grads[i].span<float>(), sum);
+    (void)raw::common_device("clip_grad_norm_", sums, grads[i]);
+    raw::visit_arithmetic(grads[i].dtype(), "clip_grad_norm_", [&]<class T>(TypeTag<T>) {
+      kernels::sum_of_squares(device, grads[i].kernel_span<T>(), all.subspan(i, 1));
+    });
   }
-  kernels::cpu::clip_factor(sums.span<double>(), max_norm, norm.span<float>(),
-                            factor.span<float>());
+  kernels::clip_factor(device, all, max_norm, norm.kernel_span<float>(),
+                       factor.kernel_span<float>());
   if (error_if_nonfinite && !std::isfinite(norm.item<float>()))
     throw Error("clip_grad_norm_: the norm of the gradients is " +
                 std::to_string(norm.item<float>()));
   for (const Tensor& grad : grads) {
-    grad.dtype() == DType::f64 ? kernels::cpu::scale(grad.span<double>(), factor.span<float>())
-                               : kernels::cpu::scale(grad.span<float>(), factor.span<float>());
+    raw::visit_arithmetic(grad.dtype(), "clip_grad_norm_", [&]<class T>(TypeTag<T>) {
+      kernels::scale(device, grad.kernel_span<T>(), factor.kernel_span<float>());
+    });
     grad.bump_version();
   }
   return norm;

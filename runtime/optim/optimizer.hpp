@@ -60,11 +60,12 @@ class Optimizer {
 };
 
 // Scales all gradients together so that their 2-norm is at most max_norm, and returns the norm they
-// had, one f32 on their device (so that a GPU need not be waited for). As in PyTorch: the norm of the tensors' norms in f32, and the factor
-// min(1, max_norm / (norm + 1e-6)) is always multiplied. Undefined gradients are left out. After
-// DDP's reduction every rank computes the same factor without communication. A NaN or infinite norm
-// is a plain Error if error_if_nonfinite, else it is returned and the gradients become NaN or 0.
-// UsageError if gradients are on different devices or not contiguous.
+// had, one f32 on their device (so that a GPU need not be waited for). As in PyTorch: the norm of
+// the tensors' norms in f32, and the factor min(1, max_norm / (norm + 1e-6)) is always multiplied.
+// Undefined gradients are left out. After DDP's reduction every rank computes the same factor
+// without communication. A NaN or infinite norm is a plain Error if error_if_nonfinite, else it is
+// returned and the gradients become NaN or 0. UsageError if gradients are on different devices or
+// not contiguous.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 

@@ -21,7 +21,7 @@ SGD::SGD(std::vector<Tensor> params, SGDOptions options)
 }
 
 void SGD::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t /*steps*/) {
-  kernels::cpu::SgdStep step;
+  kernels::SgdStep step;
   step.lr = lr();
   step.momentum = options_.momentum;
   step.dampening = options_.dampening;
@@ -29,9 +29,9 @@ void SGD::update(std::size_t i, const Tensor& param, const Tensor& grad, std::in
   step.nesterov = options_.nesterov;
   step.first = !has_state(kMomentum, i);
   const auto run = [&]<class T>(TypeTag<T>) {
-    kernels::cpu::sgd(param.span<T>(), grad.span<T>(),
-                      options_.momentum != 0 ? state(kMomentum, i).span<T>() : std::span<T>{},
-                      step);
+    kernels::sgd(param.device(), param.kernel_span<T>(), grad.kernel_span<T>(),
+                 options_.momentum != 0 ? state(kMomentum, i).kernel_span<T>() : std::span<T>{},
+                 step);
   };
   param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
 }

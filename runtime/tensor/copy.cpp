@@ -1,6 +1,7 @@
-// Copies: contiguous, clone, conversion, copy_ and fill_.
+// Copies: contiguous, clone, conversion, copy_ and fill_, on a device and between devices.
 #include "kernels/copy.hpp"
 
+#include "runtime/device/transfer.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
@@ -22,6 +23,34 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
   return a0 < b1 && b0 < a1;
 }
 
+// All of a contiguous tensor.
+std::byte* bytes_of(const Tensor& t) {
+  return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
+}
+
+// to and from have one shape and one device.
+void copy_on_device(const Tensor& to, const Tensor& from) {
+  visit_dtype(to.dtype(), [&](auto to_tag) {
+    using D = typename decltype(to_tag)::type;
+    visit_dtype(from.dtype(), [&](auto from_tag) {
+      using S = typename decltype(from_tag)::type;
+      kernels::copy(to.device(), to.view_of<D>(), from.view_of<const S>());
+    });
+  });
+}
+
+// Bytes travel as one dense run of the source's dtype; what else there is to do is done on the
+// target's device, which is where the work that follows is.
+void copy_between_devices(const Tensor& to, const Tensor& from) {
+  const Tensor dense = from.contiguous();
+  const bool direct = to.is_contiguous() && to.dtype() == from.dtype();
+  const Tensor landing = direct ? to : Tensor::empty(to.sizes(), {from.dtype(), to.device()});
+  transfer(bytes_of(landing), landing.device(), bytes_of(dense), dense.device(),
+           ringsmith::bytes_of(Elements(static_cast<std::size_t>(dense.numel())),
+                               size_of(dense.dtype())));
+  if (!direct) copy_on_device(to, landing);
+}
+
 }  // namespace
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
@@ -39,26 +68,32 @@ Tensor Tensor::to(DType wanted) const {
   return out;
 }
 
+Tensor Tensor::to(Device wanted) const {
+  if (wanted == device()) return *this;
+  Tensor out = empty(sizes(), {dtype(), wanted});
+  out.copy_(*this);
+  return out;
+}
+
 void Tensor::copy_(const Tensor& source) const {
   Tensor from = source.sizes() == sizes() ? source : source.expand(sizes());
   if (numel() == 0) return;
+  if (from.device() != device()) {
+    copy_between_devices(*this, from);
+    bump_version();
+    return;
+  }
   if (may_overlap(*this, from) && !(from.storage_offset() == storage_offset() &&
                                     from.strides() == strides() && from.dtype() == dtype()))
     from = from.clone();
-  visit_dtype(dtype(), [&](auto to_tag) {
-    using D = typename decltype(to_tag)::type;
-    visit_dtype(from.dtype(), [&](auto from_tag) {
-      using S = typename decltype(from_tag)::type;
-      kernels::cpu::copy(view_of<D>(), from.view_of<const S>());
-    });
-  });
+  copy_on_device(*this, from);
   bump_version();
 }
 
 void Tensor::fill_(double value) const {
   visit_dtype(dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::fill(view_of<T>(), kernels::cpu::convert<T>(value));
+    kernels::fill(device(), view_of<T>(), kernels::convert<T>(value));
   });
   bump_version();
 }

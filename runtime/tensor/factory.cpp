@@ -18,14 +18,14 @@ Tensor arange(double start, double stop, double step, TensorOptions options) {
   require(step != 0 && std::isfinite(start) && std::isfinite(stop) && std::isfinite(step),
           "arange: start, stop and step must be finite, and step not zero");
   const double count = std::max(0.0, std::ceil((stop - start) / step));
-  Tensor out = Tensor::empty({static_cast<std::int64_t>(count)}, options);
+  Tensor out = Tensor::empty({static_cast<std::int64_t>(count)}, {options.dtype});
   visit_dtype(options.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T* to = out.data<T>();
     for (std::int64_t i = 0; i < out.numel(); ++i)
-      to[i] = kernels::cpu::convert<T>(start + static_cast<double>(i) * step);
+      to[i] = kernels::convert<T>(start + static_cast<double>(i) * step);
   });
-  return out;
+  return out.to(options.device);
 }
 
 }  // namespace ringsmith

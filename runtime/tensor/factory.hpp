@@ -1,4 +1,4 @@
-// New tensors with values.
+// New tensors with values. Those that take no options are on the CPU: move them with to().
 #pragma once
 
 #include <span>
@@ -16,11 +16,9 @@ inline Tensor zeros(const Shape& sizes, TensorOptions options = {}) {
 inline Tensor ones(const Shape& sizes, TensorOptions options = {}) {
   return full(sizes, 1.0, options);
 }
-inline Tensor empty_like(const Tensor& t) {
-  return Tensor::empty(t.sizes(), {t.dtype(), t.device()});
-}
-inline Tensor zeros_like(const Tensor& t) { return zeros(t.sizes(), {t.dtype(), t.device()}); }
-inline Tensor ones_like(const Tensor& t) { return ones(t.sizes(), {t.dtype(), t.device()}); }
+inline Tensor empty_like(const Tensor& t) { return Tensor::empty(t.sizes(), t.options()); }
+inline Tensor zeros_like(const Tensor& t) { return zeros(t.sizes(), t.options()); }
+inline Tensor ones_like(const Tensor& t) { return ones(t.sizes(), t.options()); }
 
 // start, start + step, ... below stop; i64 unless told otherwise.
 Tensor arange(double start, double stop, double step = 1, TensorOptions options = {DType::i64});
@@ -55,7 +53,8 @@ Tensor from_vector(const std::vector<T>& values) {
 // A tensor of no dimensions.
 Tensor scalar(double value, DType dtype = DType::f32);
 
-// Drawn as PyTorch's CPU generator does; f32.
+// Drawn as PyTorch's CPU generator does; f32. For a device they are drawn here and moved, so that a
+// seed gives the same numbers everywhere.
 Tensor rand(const Shape& sizes, Generator& g = default_generator());  // uniform in [0, 1)
 Tensor randn(const Shape& sizes,
              Generator& g = default_generator());  // normal, mean 0, deviation 1

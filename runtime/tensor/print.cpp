@@ -21,7 +21,7 @@ void append_value(std::string& text, const Tensor& t, std::int64_t offset) {
     else if constexpr (std::is_integral_v<T>)
       std::snprintf(buffer, sizeof buffer, "%lld", static_cast<long long>(value));
     else
-      std::snprintf(buffer, sizeof buffer, "%.6g", kernels::cpu::convert<double>(value));
+      std::snprintf(buffer, sizeof buffer, "%.6g", kernels::convert<double>(value));
   });
   text += buffer;
 }
@@ -46,8 +46,9 @@ void append(std::string& text, const Tensor& t, std::size_t d, std::int64_t offs
 std::string Tensor::str() const {
   if (!defined()) return "undefined";
   std::string text;
-  append(text, *this, 0, 0, numel() > kShowAll);
-  return text + " " + std::string(name_of(dtype())) + " " + to_string(sizes());
+  append(text, cpu(), 0, 0, numel() > kShowAll);
+  text += " " + std::string(name_of(dtype())) + " " + to_string(sizes());
+  return device().is_cpu() ? text : text + " " + device().str();
 }
 
 }  // namespace ringsmith

@@ -11,10 +11,15 @@ namespace {
 
 Tensor room_for(Tensor& x, const Shape& sizes) {
   if (x.is_sole_owner() && x.is_contiguous() && x.sizes() == sizes) return x;
-  return Tensor::empty(sizes, {x.dtype(), x.device()});
+  return Tensor::empty(sizes, x.options());
 }
 
 }  // namespace
+
+void refuse_devices(const char* what, Device a, Device b) {
+  throw UsageError(std::string(what) + ": operands are on " + a.str() + " and on " + b.str() +
+                   ": move them together with to()");
+}
 
 Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
@@ -33,7 +38,7 @@ Tensor unary(Unary op, Tensor x, const char* what) {
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::unary<T>(op, out.view_of<T>(), x.view_of<const T>());
+    kernels::unary(out.device(), op, out.view_of<T>(), x.view_of<const T>());
   });
   return out;
 }
@@ -42,6 +47,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
   if (a.dtype() != b.dtype())
     throw UsageError(std::string(what) + ": dtypes " + std::string(name_of(a.dtype())) + " and " +
                      std::string(name_of(b.dtype())) + " differ: convert with to()");
+  (void)common_device(what, a, b);
   const bool same = a.sizes() == b.sizes();
   const Shape shape = same ? a.sizes() : broadcast_shape(what, a.sizes(), b.sizes());
   Tensor out = room_for(a, shape);
@@ -49,8 +55,8 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
   const Tensor wide_b = b.sizes() == shape ? b : b.expand(shape);
   visit_arithmetic(a.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::binary<T>(op, out.view_of<T>(), wide_a.view_of<const T>(),
-                            wide_b.view_of<const T>());
+    kernels::binary(out.device(), op, out.view_of<T>(), wide_a.view_of<const T>(),
+                    wide_b.view_of<const T>());
   });
   return out;
 }
@@ -59,7 +65,7 @@ Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::scalar<T>(op, out.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
+    kernels::scalar(out.device(), op, out.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
   });
   return out;
 }
@@ -70,6 +76,7 @@ Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
   if (mask.dtype() != DType::boolean)
     throw UsageError(std::string(what) + ": the mask must be bool, not " +
                      std::string(name_of(mask.dtype())));
+  (void)common_device(what, x, mask);
   if (mask.sizes() == x.sizes()) return mask;
   if (broadcast_shape(what, x.sizes(), mask.sizes()) != x.sizes())
     throw UsageError(std::string(what) + ": mask of shape " + to_string(mask.sizes()) +
@@ -84,8 +91,8 @@ Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what)
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::masked_fill<T>(out.view_of<T>(), x.view_of<const T>(), wide.view_of<const bool>(),
-                                 static_cast<T>(value));
+    kernels::masked_fill(out.device(), out.view_of<T>(), x.view_of<const T>(),
+                         wide.view_of<const bool>(), static_cast<T>(value));
   });
   return out;
 }
@@ -95,13 +102,14 @@ Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::masked_scale<T>(out.view_of<T>(), x.view_of<const T>(),
-                                  wide.view_of<const bool>(), static_cast<T>(scale));
+    kernels::masked_scale(out.device(), out.view_of<T>(), x.view_of<const T>(),
+                          wide.view_of<const bool>(), static_cast<T>(scale));
   });
   return out;
 }
 
 void add_into(const Tensor& to, const Tensor& from) {
+  (void)common_device("add_into", to, from);
   if (to.dtype() == DType::f16 || to.dtype() == DType::bf16) {  // one rounding, of the sum
     const Tensor sum = binary(Binary::add, to.to(DType::f32), from.to(DType::f32), "add_into");
     to.copy_(sum);
@@ -111,8 +119,8 @@ void add_into(const Tensor& to, const Tensor& from) {
   visit_arithmetic(to.dtype(), "add_into", [&](auto tag) {
     using T = typename decltype(tag)::type;
     const Tensor wide = same.sizes() == to.sizes() ? same : same.expand(to.sizes());
-    kernels::cpu::binary<T>(Binary::add, to.view_of<T>(), to.view_of<const T>(),
-                            wide.view_of<const T>());
+    kernels::binary(to.device(), Binary::add, to.view_of<T>(), to.view_of<const T>(),
+                    wide.view_of<const T>());
   });
   to.bump_version();
 }
@@ -139,7 +147,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
     if (reduced[d]) full[d] = 1;
     if (!reduced[d]) kept.push_back(full[d]);
   }
-  Tensor out = Tensor::empty(full, {x.dtype(), x.device()});
+  Tensor out = Tensor::empty(full, x.options());
   visit_arithmetic(x.dtype(), what, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (x.numel() == 0) {
@@ -152,7 +160,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
       to.layout.sizes[d] = x.sizes()[d];
       if (reduced[d]) to.layout.strides[d] = 0;
     }
-    kernels::cpu::sum<T>(to, x.view_of<const T>());
+    kernels::sum(out.device(), to, x.view_of<const T>());
   });
   return keepdim ? out : out.view(kept);
 }

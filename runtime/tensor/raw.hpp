@@ -14,9 +14,9 @@
 
 namespace ringsmith::raw {
 
-using kernels::cpu::Binary;
-using kernels::cpu::Scalar;
-using kernels::cpu::Unary;
+using kernels::Binary;
+using kernels::Scalar;
+using kernels::Unary;
 
 // Calls f with the type tag of a dtype that has arithmetic, else UsageError naming `what`.
 template <class F>
@@ -25,6 +25,19 @@ void visit_arithmetic(DType dtype, const char* what, F&& f) {
   if (dtype == DType::f64) return f(TypeTag<double>{});
   throw UsageError(std::string(what) + " works on f32 and f64, not on " +
                    std::string(name_of(dtype)) + ": convert with to()");
+}
+
+[[noreturn]] void refuse_devices(const char* what, Device a, Device b);
+// Where the operands of `what` are; UsageError naming the devices if they are on several. Undefined
+// ones are anywhere, but not the first.
+template <class... Tensors>
+Device common_device(const char* what, const Tensor& first, const Tensors&... rest) {
+  const Device device = first.device();
+  const auto look = [&](const Tensor& t) {
+    if (t.defined() && t.device() != device) refuse_devices(what, device, t.device());
+  };
+  (look(rest), ...);
+  return device;
 }
 
 // The shape that a and b broadcast to; UsageError naming both if there is none.

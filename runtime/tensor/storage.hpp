@@ -1,7 +1,8 @@
 // A block of bytes that tensors share.
 //
-// allocate() takes it from the caching host allocator (runtime/tensor/allocator.hpp), adopt() wraps
-// memory that somebody else owns, for instance a gradient bucket in communication memory: the
+// allocate() takes it from the caching host allocator (runtime/tensor/allocator.hpp) or, on a GPU,
+// from the caching device allocator (runtime/device/memory.hpp) for the current stream. adopt()
+// wraps memory that somebody else owns, for instance a gradient bucket in communication memory: the
 // keeper is held until the last tensor lets go.
 #pragma once
 
@@ -11,13 +12,14 @@
 #include <memory>
 
 #include "runtime/base/units.hpp"
-#include "runtime/device/device.hpp"
+#include "runtime/device/stream.hpp"
 
 namespace ringsmith {
 
 class Storage {
  public:
-  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed.
+  // Uninitialised, aligned to 64 bytes. Zero bytes are allowed. UsageError if there is no such
+  // device, CudaError if its memory has run out.
   static std::shared_ptr<Storage> allocate(Bytes size, Device device = Device::cpu());
   static std::shared_ptr<Storage> adopt(std::byte* data, Bytes size, std::shared_ptr<void> keeper,
                                         Device device = Device::cpu());
@@ -29,6 +31,8 @@ class Storage {
   [[nodiscard]] std::byte* data() const { return data_; }
   [[nodiscard]] Bytes size() const { return size_; }
   [[nodiscard]] Device device() const { return device_; }
+  // See Tensor::record_stream. Nothing for host memory and adopted memory.
+  void record_stream(const Stream& stream) const;
   // False for adopted memory: somebody outside may be using it.
   [[nodiscard]] bool is_owned() const { return owned_; }
 
@@ -40,7 +44,7 @@ class Storage {
   Storage(std::byte* data, Bytes size, bool owned, std::shared_ptr<void> keeper, Device device);
   std::byte* data_;
   Bytes size_;
-  bool owned_;  // the block goes back to the allocator
+  bool owned_;  // the block goes back to its allocator
   std::shared_ptr<void> keeper_;
   Device device_;
   std::atomic<std::uint32_t> version_{0};

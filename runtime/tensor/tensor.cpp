@@ -133,6 +133,13 @@ void* Tensor::checked_data(DType expected) const {
   return i.storage->data() + static_cast<std::size_t>(i.offset) * size_of(i.dtype);
 }
 
+void Tensor::refuse_host(const char* what) const {
+  throw UsageError(std::string(what) + " is for the host, and this tensor is on " + device().str() +
+                   ": copy it with cpu() first");
+}
+
+void Tensor::record_stream(const Stream& stream) const { impl().storage->record_stream(stream); }
+
 void Tensor::require_contiguous(const char* what) const {
   if (!impl().contiguous)
     throw UsageError(std::string(what) + " needs a contiguous tensor; sizes " + to_string(sizes()) +
@@ -163,6 +170,17 @@ const std::shared_ptr<AutogradMeta>& Tensor::autograd_meta() const { return impl
 void Tensor::set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const {
   (void)impl();
   impl_->meta = std::move(meta);
+}
+
+void Tensor::set_data(const Tensor& other) const {
+  if (other.sizes() != impl().sizes || other.dtype() != impl().dtype)
+    throw UsageError("set_data: a tensor of shape " + to_string(other.sizes()) + ", dtype " +
+                     std::string(name_of(other.dtype())) + " cannot replace one of shape " +
+                     to_string(sizes()) + ", dtype " + std::string(name_of(dtype())));
+  impl_->storage = other.impl().storage;
+  impl_->strides = other.impl().strides;
+  impl_->offset = other.impl().offset;
+  impl_->contiguous = other.impl().contiguous;
 }
 
 std::uint32_t Tensor::version() const { return impl().storage->version(); }

@@ -20,6 +20,7 @@
 #include "kernels/view.hpp"
 #include "runtime/base/dtype.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/stream.hpp"
 #include "runtime/tensor/storage.hpp"
 
 namespace ringsmith {
@@ -37,6 +38,7 @@ struct AutogradMeta {  // base of what runtime/autograd hangs on a tensor
 struct TensorOptions {
   DType dtype = DType::f32;
   Device device = Device::cpu();
+  bool operator==(const TensorOptions&) const = default;
 };
 
 class Tensor {
@@ -59,36 +61,51 @@ class Tensor {
   [[nodiscard]] std::int64_t numel() const;
   [[nodiscard]] DType dtype() const;
   [[nodiscard]] Device device() const;
+  [[nodiscard]] TensorOptions options() const { return {dtype(), device()}; }
   [[nodiscard]] std::int64_t storage_offset() const;  // elements
   [[nodiscard]] const std::shared_ptr<Storage>& storage() const;
   [[nodiscard]] bool is_contiguous() const;
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   [[nodiscard]] std::string str() const;  // values and shape, for people
 
-  // ---- memory; T must be the C++ type of dtype() or const of it, else UsageError ----
+  // ---- values for the host; T must be the C++ type of dtype() or const of it, else UsageError
+  // ---- data() and span() are this tensor's memory itself: UsageError for a tensor on a device.
+  // item() and to_vector() copy, and wait for the device.
   template <class T>
   [[nodiscard]] T* data() const {  // first element of the view
-    return static_cast<T*>(checked_data(dtype_of<T>()));
+    require_host("data()");
+    return kernel_data<T>();
   }
   template <class T>
   [[nodiscard]] std::span<T> span() const {  // contiguous tensors only, else UsageError
-    require_contiguous("span()");
-    return {data<T>(), static_cast<std::size_t>(numel())};
-  }
-  template <class T>
-  [[nodiscard]] kernels::View<T> view_of() const {  // at most kernels::kMaxDims dimensions
-    return {data<T>(), layout()};
+    require_host("span()");
+    return kernel_span<T>();
   }
   template <class T>
   [[nodiscard]] T item() const {  // one element only, else UsageError
     require_one_element("item()");
-    return *data<T>();
+    return device().is_cpu() ? *data<T>() : *cpu().data<T>();
   }
   template <class T>
   [[nodiscard]] std::vector<T> to_vector() const {  // row-major, whatever the strides
-    const Tensor flat = contiguous();
+    const Tensor flat = cpu().contiguous();
     const T* values = flat.data<T>();
     return std::vector<T>(values, values + flat.numel());
+  }
+
+  // ---- memory for kernels, wherever it is: host code must not follow these pointers ----
+  template <class T>
+  [[nodiscard]] T* kernel_data() const {
+    return static_cast<T*>(checked_data(dtype_of<T>()));
+  }
+  template <class T>
+  [[nodiscard]] std::span<T> kernel_span() const {  // contiguous tensors only, else UsageError
+    require_contiguous("a kernel");
+    return {kernel_data<T>(), static_cast<std::size_t>(numel())};
+  }
+  template <class T>
+  [[nodiscard]] kernels::View<T> view_of() const {  // at most kernels::kMaxDims dimensions
+    return {kernel_data<T>(), layout()};
   }
   [[nodiscard]] kernels::Layout layout() const;
 
@@ -112,8 +129,13 @@ class Tensor {
   // ---- copies ----
   [[nodiscard]] Tensor contiguous() const;  // itself if already contiguous
   [[nodiscard]] Tensor clone() const;
-  [[nodiscard]] Tensor to(DType dtype) const;
-  void copy_(const Tensor& source) const;  // broadcasts and converts
+  [[nodiscard]] Tensor to(DType dtype) const;  // itself if it has this dtype
+  // On the current streams, without waiting, between devices and to them; a copy to the CPU is
+  // complete when it returns. Itself if it is there already.
+  [[nodiscard]] Tensor to(Device device) const;
+  [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
+  [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
+  void copy_(const Tensor& source) const;  // broadcasts and converts; from any device
   void fill_(double value) const;
   void zero_() const { fill_(0.0); }
 
@@ -125,21 +147,35 @@ class Tensor {
   [[nodiscard]] bool is_leaf() const;
   void backward(const Tensor& gradient = {}) const;  // gradient may be omitted for one element
 
+  // Moves the tensor object itself: every handle to it, its .grad and its hooks stay what they are,
+  // so that shared weights stay shared and optimizers need not be told. Leaves only. A gradient
+  // target (runtime/autograd/accumulate.hpp) is forgotten.
+  void move_to(Device device) const;
+
   // ---- for runtime/autograd ----
   [[nodiscard]] const std::shared_ptr<AutogradMeta>& autograd_meta() const;
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
   // Counts in-place writes to the storage (shared by its views): saved tensors check it in
   // backward.
+  // The object becomes a handle to `other`'s memory, of the same sizes and dtype (UsageError).
+  void set_data(const Tensor& other) const;
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
   // True if this handle is the only one to its object and to its storage, and covers all of it: the
   // memory may then be taken over or written to without anybody noticing.
   [[nodiscard]] bool is_sole_owner() const;
+  // `stream` uses the memory beside the stream it was allocated for: after the last handle has gone
+  // it is not reused before that stream has done what it then holds.
+  void record_stream(const Stream& stream) const;
 
  private:
   struct Impl;
   [[nodiscard]] const Impl& impl() const;  // Error if undefined
   [[nodiscard]] void* checked_data(DType expected) const;
+  void require_host(const char* what) const {
+    if (!device().is_cpu()) refuse_host(what);
+  }
+  [[noreturn]] void refuse_host(const char* what) const;
   void require_contiguous(const char* what) const;
   void require_one_element(const char* what) const;
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -9,21 +9,22 @@ namespace ringsmith {
 
 namespace {
 
-using kernels::cpu::AttentionShape;
-using kernels::cpu::Heads;
-using kernels::cpu::RowStatistic;
+using kernels::AttentionSaved;
+using kernels::AttentionShape;
+using kernels::Heads;
+using kernels::RowStatistic;
 
 // A (b, h, t, d) tensor whose last dimension is contiguous.
 template <class T>
 Heads<T> heads_of(const Tensor& t) {
-  return {t.data<T>(), t.strides()[0], t.strides()[1], t.strides()[2]};
+  return {t.kernel_data<T>(), t.strides()[0], t.strides()[1], t.strides()[2]};
 }
 
 // Part 0, 1, 2 (q, k, v) of a packed, contiguous (b, t, 3 c); or all of a (b, t, c) with parts 1.
 template <class T>
 Heads<T> packed_heads(const Tensor& t, std::int64_t heads, std::int64_t part, std::int64_t parts) {
   const std::int64_t channels = t.size(2) / parts;
-  return {t.data<T>() + part * channels, t.strides()[0], channels / heads, t.strides()[1]};
+  return {t.kernel_data<T>() + part * channels, t.strides()[0], channels / heads, t.strides()[1]};
 }
 
 Tensor rows_contiguous(const Tensor& t) {
@@ -31,13 +32,14 @@ Tensor rows_contiguous(const Tensor& t) {
 }
 
 // The statistics live in a tensor of their own dtype, two numbers to a row.
-Tensor empty_statistics(const AttentionShape& s, DType dtype) {
-  return Tensor::empty({s.rows(), 2}, {dtype});
+Tensor empty_statistics(const AttentionShape& s, TensorOptions options) {
+  return Tensor::empty({s.rows(), 2}, options);
 }
 template <class T>
 std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
   static_assert(sizeof(RowStatistic<T>) == 2 * sizeof(T));
-  return {reinterpret_cast<RowStatistic<T>*>(t.data<T>()), static_cast<std::size_t>(t.size(0))};
+  return {reinterpret_cast<RowStatistic<T>*>(t.kernel_data<T>()),
+          static_cast<std::size_t>(t.size(0))};
 }
 
 }  // namespace
@@ -47,30 +49,32 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal)
               q.sizes() == v.sizes() && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
           "attention: q, k and v must be (batch, heads, tokens, dim) of one shape and dtype, got " +
               detail::shape_of(q) + ", " + detail::shape_of(k) + ", " + detail::shape_of(v));
+  const Device device = detail::common_device("attention", q, k, v);
   const AttentionShape s{q.size(0), q.size(1), q.size(2), q.size(3), causal};
   const Tensor a = rows_contiguous(q), b = rows_contiguous(k), c = rows_contiguous(v);
-  const Tensor statistics = empty_statistics(s, q.dtype());
-  Tensor out = Tensor::empty(q.sizes(), {q.dtype()});
+  const Tensor statistics = empty_statistics(s, q.options());
+  Tensor out = Tensor::empty(q.sizes(), q.options());
   detail::visit_float_type("attention", q.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::attention(heads_of<T>(a), heads_of<T>(b), heads_of<T>(c), heads_of<T>(out),
-                            statistics_of<T>(statistics), s);
+    kernels::attention(device, heads_of<T>(a), heads_of<T>(b), heads_of<T>(c), heads_of<T>(out),
+                       statistics_of<T>(statistics), s);
   });
-  record("AttentionBackward", {q, k, v}, out, {a, b, c, out, statistics},
-         [s](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = rows_contiguous(grad);
-           std::vector<Tensor> grads(3);
-           for (Tensor& g : grads) g = Tensor::empty(grad.sizes(), {grad.dtype()});
-           detail::visit_float_type("attention", grad.dtype(), [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             kernels::cpu::attention_backward(
-                 heads_of<T>(dy),
-                 {heads_of<T>(saved[0]), heads_of<T>(saved[1]), heads_of<T>(saved[2]),
-                  heads_of<T>(saved[3]), statistics_of<T>(saved[4])},
-                 heads_of<T>(grads[0]), heads_of<T>(grads[1]), heads_of<T>(grads[2]), s);
-           });
-           return grads;
-         });
+  record(
+      "AttentionBackward", {q, k, v}, out, {a, b, c, out, statistics},
+      [s](const Saved& saved, const Tensor& grad) {
+        const Tensor dy = rows_contiguous(grad);
+        std::vector<Tensor> grads(3);
+        for (Tensor& g : grads) g = Tensor::empty(grad.sizes(), grad.options());
+        detail::visit_float_type("attention", grad.dtype(), [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          kernels::attention_backward(
+              grad.device(), heads_of<T>(dy),
+              AttentionSaved<T>{heads_of<T>(saved[0]), heads_of<T>(saved[1]), heads_of<T>(saved[2]),
+                                heads_of<T>(saved[3]), statistics_of<T>(saved[4])},
+              heads_of<T>(grads[0]), heads_of<T>(grads[1]), heads_of<T>(grads[2]), s);
+        });
+        return grads;
+      });
   return out;
 }
 
@@ -81,27 +85,28 @@ Tensor attention_qkv(const Tensor& qkv, int heads, bool causal) {
   const std::int64_t channels = qkv.size(2) / 3;
   const AttentionShape s{qkv.size(0), heads, qkv.size(1), channels / heads, causal};
   const Tensor in = qkv.contiguous();
-  const Tensor statistics = empty_statistics(s, qkv.dtype());
-  Tensor out = Tensor::empty({s.batch, s.tokens, channels}, {qkv.dtype()});
+  const Tensor statistics = empty_statistics(s, qkv.options());
+  Tensor out = Tensor::empty({s.batch, s.tokens, channels}, qkv.options());
   detail::visit_float_type("attention_qkv", qkv.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     const auto part = [&](std::int64_t i) { return packed_heads<T>(in, heads, i, 3); };
-    kernels::cpu::attention(part(0), part(1), part(2), packed_heads<T>(out, heads, 0, 1),
-                            statistics_of<T>(statistics), s);
+    kernels::attention(qkv.device(), part(0), part(1), part(2), packed_heads<T>(out, heads, 0, 1),
+                       statistics_of<T>(statistics), s);
   });
   record("AttentionQkvBackward", {qkv}, out, {in, out, statistics},
          [s](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
-           const Tensor dqkv = Tensor::empty(saved[0].sizes(), {grad.dtype()});
+           const Tensor dqkv = Tensor::empty(saved[0].sizes(), grad.options());
            detail::visit_float_type("attention_qkv", grad.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
              const auto part = [&](const Tensor& t, std::int64_t i) {
                return packed_heads<T>(t, s.heads, i, 3);
              };
-             kernels::cpu::attention_backward(
-                 packed_heads<T>(dy, s.heads, 0, 1),
-                 {part(saved[0], 0), part(saved[0], 1), part(saved[0], 2),
-                  packed_heads<T>(saved[1], s.heads, 0, 1), statistics_of<T>(saved[2])},
+             kernels::attention_backward(
+                 grad.device(), packed_heads<T>(dy, s.heads, 0, 1),
+                 AttentionSaved<T>{part(saved[0], 0), part(saved[0], 1), part(saved[0], 2),
+                                   packed_heads<T>(saved[1], s.heads, 0, 1),
+                                   statistics_of<T>(saved[2])},
                  part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), s);
            });
            return std::vector<Tensor>{dqkv};

@@ -8,6 +8,8 @@
 
 namespace ringsmith {
 
+using detail::input, detail::output;
+
 namespace {
 
 using kernels::BatchNormShape;
@@ -28,6 +30,7 @@ BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias
   vector("bias", bias);
   vector("running_mean", running_mean);
   vector("running_var", running_var);
+  (void)detail::common_device("batch_norm", x, weight, bias, running_mean, running_var);
   require(running_mean.is_contiguous() && running_var.is_contiguous(),
           "batch_norm: the running statistics are updated in place and must be contiguous");
   require(
@@ -43,38 +46,39 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   double momentum, double eps) {
   const BatchNormShape s = checked(x, weight, bias, running_mean, running_var, training);
   const Tensor image = x.contiguous(), scale = weight.contiguous(), shift = bias.contiguous();
-  Tensor y = Tensor::empty(x.sizes(), {x.dtype()});
-  const Tensor mean = Tensor::empty({s.c}, {x.dtype()}),
-               inv_std = Tensor::empty({s.c}, {x.dtype()});
+  Tensor y = Tensor::empty(x.sizes(), x.options());
+  const Tensor mean = Tensor::empty({s.c}, x.options()),
+               inv_std = Tensor::empty({s.c}, x.options());
   detail::visit_float_type("batch_norm", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::span<T> m = mean.span<T>(), r = inv_std.span<T>();
     if (training) {
       const auto count = static_cast<double>(s.per_channel());
-      kernels::cpu::batch_stats<T>(s, image.span<T>(), m, r);
-      kernels::cpu::update_running<T>(running_mean.span<T>(), m, momentum, 1);
-      kernels::cpu::update_running<T>(running_var.span<T>(), r, momentum, count / (count - 1));
+      kernels::batch_stats(x.device(), s, input<T>(image), output<T>(mean), output<T>(inv_std));
+      kernels::update_running(x.device(), output<T>(running_mean), input<T>(mean), momentum, 1);
+      kernels::update_running(x.device(), output<T>(running_var), input<T>(inv_std), momentum,
+                              count / (count - 1));
       running_mean.bump_version();
       running_var.bump_version();
     } else {
       mean.copy_(running_mean);
       inv_std.copy_(running_var);
     }
-    kernels::cpu::inverse_std<T>(r, eps);
-    kernels::cpu::batch_norm<T>(s, image.span<T>(), m, r, scale.span<T>(), shift.span<T>(),
-                                y.span<T>());
+    kernels::inverse_std(x.device(), output<T>(inv_std), eps);
+    kernels::batch_norm(x.device(), s, input<T>(image), input<T>(mean), input<T>(inv_std),
+                        input<T>(scale), input<T>(shift), output<T>(y));
   });
   record("BatchNormBackward", {x, weight, bias}, y, {image, scale, mean, inv_std},
          [s, training](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(saved[0].sizes(), {dy.dtype()});
-           const Tensor dweight = Tensor::empty({s.c}, {dy.dtype()});
-           const Tensor dbias = Tensor::empty({s.c}, {dy.dtype()});
+           const Tensor dx = Tensor::empty(saved[0].sizes(), dy.options());
+           const Tensor dweight = Tensor::empty({s.c}, dy.options());
+           const Tensor dbias = Tensor::empty({s.c}, dy.options());
            detail::visit_float_type("batch_norm", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
-             kernels::cpu::batch_norm_grad<T>(
-                 s, dy.span<T>(), saved[0].span<T>(), saved[2].span<T>(), saved[3].span<T>(),
-                 saved[1].span<T>(), training, dx.span<T>(), dweight.span<T>(), dbias.span<T>());
+             kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(saved[0]),
+                                      input<T>(saved[2]), input<T>(saved[3]), input<T>(saved[1]),
+                                      training, output<T>(dx), output<T>(dweight),
+                                      output<T>(dbias));
            });
            return std::vector<Tensor>{dx, dweight, dbias};
          });

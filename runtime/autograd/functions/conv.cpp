@@ -6,6 +6,8 @@
 
 namespace ringsmith {
 
+using detail::input, detail::output;
+
 namespace {
 
 using kernels::Conv2dShape;
@@ -36,6 +38,7 @@ Conv2dShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias, P
                (bias.defined() ? ", got " + to_string(bias.sizes()) : std::string()));
   complain(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
            "x, weight and bias must have one dtype");
+  (void)detail::common_device("conv2d", x, weight, bias);
   const Conv2dShape s{.n = x.size(0),
                       .c = x.size(1),
                       .h = x.size(2),
@@ -63,11 +66,11 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
   const Conv2dShape s = checked(x, weight, bias, stride, padding, dilation, groups);
   const Tensor image = x.contiguous(), kernel = weight.contiguous();
   const Tensor offset = bias.defined() ? bias.contiguous() : bias;
-  Tensor y = Tensor::empty({s.n, s.out_c, s.out_h(), s.out_w()}, {x.dtype()});
+  Tensor y = Tensor::empty({s.n, s.out_c, s.out_h(), s.out_w()}, x.options());
   detail::visit_float_type("conv2d", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::conv2d<T>(s, image.span<T>(), kernel.span<T>(),
-                            offset.defined() ? offset.span<T>() : std::span<T>(), y.span<T>());
+    kernels::conv2d(x.device(), s, input<T>(image), input<T>(kernel), input<T>(offset),
+                    output<T>(y));
   });
   record("Conv2dBackward", {x, weight, bias}, y, {image, kernel},
          [s](const Saved& saved, const Tensor& grad) {
@@ -76,18 +79,18 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
            detail::visit_float_type("conv2d", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
              if (saved.needs(0)) {
-               out[0] = Tensor::empty({s.n, s.c, s.h, s.w}, {dy.dtype()});
-               kernels::cpu::conv2d_grad_input<T>(s, dy.span<T>(), saved[1].span<T>(),
-                                                  out[0].span<T>());
+               out[0] = Tensor::empty({s.n, s.c, s.h, s.w}, dy.options());
+               kernels::conv2d_grad_input(dy.device(), s, input<T>(dy), input<T>(saved[1]),
+                                          output<T>(out[0]));
              }
              if (saved.needs(1)) {
-               out[1] = Tensor::empty({s.out_c, s.group_c(), s.kh, s.kw}, {dy.dtype()});
-               kernels::cpu::conv2d_grad_weight<T>(s, dy.span<T>(), saved[0].span<T>(),
-                                                   out[1].span<T>());
+               out[1] = Tensor::empty({s.out_c, s.group_c(), s.kh, s.kw}, dy.options());
+               kernels::conv2d_grad_weight(dy.device(), s, input<T>(dy), input<T>(saved[0]),
+                                           output<T>(out[1]));
              }
              if (saved.needs(2)) {
-               out[2] = Tensor::empty({s.out_c}, {dy.dtype()});
-               kernels::cpu::conv2d_grad_bias<T>(s, dy.span<T>(), out[2].span<T>());
+               out[2] = Tensor::empty({s.out_c}, dy.options());
+               kernels::conv2d_grad_bias(dy.device(), s, input<T>(dy), output<T>(out[2]));
              }
            });
            return out;

@@ -12,17 +12,19 @@
 
 namespace ringsmith {
 
+using detail::input, detail::output;
+
 namespace {
 
-using kernels::cpu::Matrix;
-using kernels::cpu::Store;
+using kernels::Matrix;
+using kernels::Store;
 
 Store store_of(bool accumulate) { return accumulate ? Store::add : Store::replace; }
 
 // The last two dimensions of t, at an offset in elements.
 template <class T>
 Matrix<T> matrix(const Tensor& t, std::int64_t offset = 0) {
-  return {t.data<T>() + offset, t.size(-2), t.size(-1), t.strides()[t.strides().size() - 2],
+  return {t.kernel_data<T>() + offset, t.size(-2), t.size(-1), t.strides()[t.strides().size() - 2],
           t.strides().back()};
 }
 
@@ -50,8 +52,8 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
         at[1] += index * b.strides()[d];
         at[2] += index * c.strides()[d];
       }
-      kernels::cpu::matmul(matrix<T>(a, at[0]), matrix<T>(b, at[1]), matrix<T>(c, at[2]),
-                           store_of(accumulate));
+      kernels::matmul(c.device(), matrix<T>(a, at[0]), matrix<T>(b, at[1]), matrix<T>(c, at[2]),
+                      store_of(accumulate));
     }
   });
 }
@@ -84,7 +86,7 @@ Shape batch_of(const Tensor& a, const Tensor& b) {
 // operand. Without any, a plain batched product; with one matrix b for all of a, a single one.
 Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   if (a.dim() > 2 && b.dim() == 2 && sizes.size() == a.sizes().size()) {
-    Tensor c = Tensor::empty(sizes, {a.dtype()});
+    Tensor c = Tensor::empty(sizes, a.options());
     multiply(flat_rows(a), b, flat_rows(c), false);
     return c;
   }
@@ -92,7 +94,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   Shape full = batch;
   full.insert(full.end(), sizes.end() - 2, sizes.end());
   const bool broadcast = full != sizes;
-  Tensor c = broadcast ? zeros(sizes, {a.dtype()}) : Tensor::empty(sizes, {a.dtype()});
+  Tensor c = broadcast ? zeros(sizes, a.options()) : Tensor::empty(sizes, a.options());
   multiply(with_batch(a, batch), with_batch(b, batch), c.expand(full), broadcast);
   return c;
 }
@@ -105,6 +107,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
               " do not fit (..., m, k) x (..., k, n)");
   require(a.dtype() == b.dtype(), "matmul: dtypes " + std::string(name_of(a.dtype())) + " and " +
                                       std::string(name_of(b.dtype())) + " differ");
+  (void)detail::common_device("matmul", a, b);
   Shape sizes = batch_of(a, b);
   sizes.push_back(a.size(-2));
   sizes.push_back(b.size(-1));
@@ -133,15 +136,16 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
               to_string(weight.sizes()) + ": expected (out)");
   require(x.dtype() == weight.dtype() && (!bias.defined() || bias.dtype() == x.dtype()),
           "linear: x, weight and bias must have one dtype");
+  const Device device = detail::common_device("linear", x, weight, bias);
   Shape sizes = x.sizes();
   sizes.back() = weight.size(0);
-  Tensor y = Tensor::empty(sizes, {x.dtype()});
+  Tensor y = Tensor::empty(sizes, x.options());
   const Tensor rows = x.contiguous();
   const Tensor offsets = bias.defined() ? bias.contiguous() : bias;
   detail::visit_float_type("linear", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::span<const T> b = bias.defined() ? offsets.span<T>() : std::span<T>();
-    kernels::cpu::linear(matrix<T>(flat_rows(rows)), matrix<T>(weight), b, matrix<T>(flat_rows(y)));
+    kernels::linear(device, matrix<T>(flat_rows(rows)), matrix<T>(weight), input<T>(offsets),
+                    matrix<T>(flat_rows(y)));
   });
   // The bias comes first: its gradient is ready before the weight's, as in PyTorch, and the order
   // in which gradients become ready decides the layout of DDP's buckets.
@@ -153,19 +157,20 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
            detail::visit_float_type("linear", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
              if (saved.needs(0)) {
-               const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.dtype());
-               kernels::cpu::column_sum(matrix<T>(dy), db.template span<T>(), store_of(add));
+               const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.options());
+               kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
                grads[0] = db;
              }
              if (saved.needs(1)) {
-               const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.dtype());
-               kernels::cpu::matmul(matrix<T>(dy).t(), matrix<T>(flat_rows(saved[0])),
-                                    matrix<T>(dw), store_of(add));
+               const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
+               kernels::matmul(dy.device(), matrix<T>(dy).t(), matrix<T>(flat_rows(saved[0])),
+                               matrix<T>(dw), store_of(add));
                grads[1] = dw;
              }
              if (saved.needs(2)) {
-               grads[2] = Tensor::empty(saved[0].sizes(), {dy.dtype()});
-               kernels::cpu::matmul(matrix<T>(dy), matrix<T>(w), matrix<T>(flat_rows(grads[2])));
+               grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
+               kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
+                               matrix<T>(flat_rows(grads[2])));
              }
            });
            return grads;

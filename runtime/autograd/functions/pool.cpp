@@ -8,6 +8,8 @@
 
 namespace ringsmith {
 
+using detail::input, detail::output;
+
 namespace {
 
 using kernels::Pool2dShape;
@@ -45,17 +47,17 @@ Pool2dShape checked(const char* function, const Tensor& x, Pair kernel, Pair str
 // avg_pool2d and global_avg_pool2d: the same kernels.
 Tensor averaged(const char* function, const char* node, const Tensor& x, const Pool2dShape& s) {
   const Tensor image = x.contiguous();
-  Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, {x.dtype()});
+  Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, x.options());
   detail::visit_float_type(function, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::avg_pool2d<T>(s, image.span<T>(), y.span<T>());
+    kernels::avg_pool2d(x.device(), s, input<T>(image), output<T>(y));
   });
   record(node, {x}, y, {}, [s, function, shape = x.sizes()](const Saved&, const Tensor& grad) {
     const Tensor dy = grad.contiguous();
-    const Tensor dx = Tensor::empty(shape, {dy.dtype()});
+    const Tensor dx = Tensor::empty(shape, dy.options());
     detail::visit_float_type(function, dy.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
-      kernels::cpu::avg_pool2d_grad<T>(s, dy.span<T>(), dx.span<T>());
+      kernels::avg_pool2d_grad(dy.device(), s, input<T>(dy), output<T>(dx));
     });
     return std::vector<Tensor>{dx};
   });
@@ -68,20 +70,20 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
   const Pool2dShape s = checked("max_pool2d", x, kernel, stride, padding, true);
   const Tensor image = x.contiguous();
   const Shape out{x.size(0), x.size(1), s.out_h(), s.out_w()};
-  Tensor y = Tensor::empty(out, {x.dtype()});
+  Tensor y = Tensor::empty(out, x.options());
   const Tensor index = Tensor::empty(out, {DType::i32});
   detail::visit_float_type("max_pool2d", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::max_pool2d<T>(s, image.span<T>(), y.span<T>(), index.span<std::int32_t>());
+    kernels::max_pool2d(x.device(), s, input<T>(image), output<T>(y), output<std::int32_t>(index));
   });
   record("MaxPool2dBackward", {x}, y, {index},
          [s, shape = x.sizes()](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(shape, {dy.dtype()});
+           const Tensor dx = Tensor::empty(shape, dy.options());
            detail::visit_float_type("max_pool2d", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
-             kernels::cpu::max_pool2d_grad<T>(s, dy.span<T>(), saved[0].span<std::int32_t>(),
-                                              dx.span<T>());
+             kernels::max_pool2d_grad(dy.device(), s, input<T>(dy), input<std::int32_t>(saved[0]),
+                                      output<T>(dx));
            });
            return std::vector<Tensor>{dx};
          });

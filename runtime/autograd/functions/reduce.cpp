@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "kernels/reduction.hpp"
-#include "runtime/autograd/function.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/functions/support.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
+
+using detail::input, detail::output;
 
 namespace {
 
@@ -32,7 +34,7 @@ std::int64_t count_of(const Shape& sizes, const std::vector<bool>& reduced) {
 }
 
 // The dimension of a tensor as something to walk along, and the tensor without it.
-kernels::cpu::Reduced along(const Tensor& x, int dim) {
+kernels::Reduced along(const Tensor& x, int dim) {
   return {x.size(dim), x.strides()[static_cast<std::size_t>(dim)]};
 }
 template <class T>
@@ -87,20 +89,20 @@ Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
 Tensor max(const Tensor& x) {
   require(x.numel() > 0, "max: a tensor of shape " + to_string(x.sizes()) + " has no maximum");
   const Tensor flat = x.contiguous().view({-1});
-  Tensor y = Tensor::empty({}, {x.dtype(), x.device()});
+  Tensor y = Tensor::empty({}, x.options());
   const Tensor index = Tensor::empty({}, {DType::i64, x.device()});
   raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::max<T>(y.view_of<T>(), index.view_of<std::int64_t>(), without<const T>(flat, 0),
-                         along(flat, 0));
+    kernels::max(x.device(), y.view_of<T>(), index.view_of<std::int64_t>(),
+                 without<const T>(flat, 0), along(flat, 0));
   });
   record("MaxBackward", {x}, y, {flat, y},
          [sizes = x.sizes()](const Saved& saved, const Tensor& g) {
            const Tensor gx = empty_like(saved[0]);
            raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
              using T = typename decltype(tag)::type;
-             kernels::cpu::max_all_backward<T>(gx.span<T>(), saved[0].span<T>(),
-                                               saved[1].template span<T>(), g.span<T>());
+             kernels::max_all_backward(g.device(), output<T>(gx), input<T>(saved[0]),
+                                       input<T>(saved[1]), input<T>(g));
            });
            return Grads{gx.view(sizes)};
          });
@@ -113,23 +115,23 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
                              to_string(x.sizes()) + " is empty");
   Shape sizes = x.sizes();
   sizes[static_cast<std::size_t>(d)] = 1;
-  const Tensor values = Tensor::empty(sizes, {x.dtype(), x.device()});
+  const Tensor values = Tensor::empty(sizes, x.options());
   const Tensor indices = Tensor::empty(sizes, {DType::i64, x.device()});
   raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
     using T = typename decltype(tag)::type;
-    kernels::cpu::max<T>(without<T>(values, d), without<std::int64_t>(indices, d),
-                         without<const T>(x, d), along(x, d));
+    kernels::max(x.device(), without<T>(values, d), without<std::int64_t>(indices, d),
+                 without<const T>(x, d), along(x, d));
   });
   Tensor y = keepdim ? values : values.select(d, 0);
   record("MaxBackward", {x}, y, {indices},
          [sizes = x.sizes(), kept = values.sizes(), d](const Saved& saved, const Tensor& g) {
-           const Tensor gx = Tensor::empty(sizes, {g.dtype(), g.device()});
+           const Tensor gx = Tensor::empty(sizes, g.options());
            const Tensor gy = g.reshape(kept);
            raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
              using T = typename decltype(tag)::type;
-             kernels::cpu::max_backward<T>(without<T>(gx, d),
-                                           without<const std::int64_t>(saved[0], d),
-                                           without<const T>(gy, d), along(gx, d));
+             kernels::max_backward(g.device(), without<T>(gx, d),
+                                   without<const std::int64_t>(saved[0], d),
+                                   without<const T>(gy, d), along(gx, d));
            });
            return Grads{gx};
          });

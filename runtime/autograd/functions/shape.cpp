@@ -24,7 +24,7 @@ template <class Part>
 Tensor part_of(const char* node, const Tensor& x, const Part& part) {
   Tensor y = part(x);
   record(node, {x}, y, {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
-    const Tensor gx = zeros(sizes, {g.dtype(), g.device()});
+    const Tensor gx = zeros(sizes, g.options());
     part(gx).copy_(g);
     return Grads{gx};
   });
@@ -79,6 +79,14 @@ Tensor select(const Tensor& x, int dim, std::int64_t index) {
 
 Tensor clone(const Tensor& x) { return reshaped("CloneBackward", x, x.clone()); }
 
+Tensor to(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  Tensor y = x.to(device);
+  record("ToBackward", {x}, y, {},
+         [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
+  return y;
+}
+
 Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
 
 Tensor cat(const std::vector<Tensor>& tensors, int dim) {
@@ -98,11 +106,12 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
                        " of dtypes " + std::string(name_of(first.dtype())) + " and " +
                        std::string(name_of(t.dtype())) + " do not fit along dimension " +
                        std::to_string(dim));
+    (void)raw::common_device("cat", first, t);
     starts.push_back(starts.back() + t.sizes()[d]);
     sizes[d] = 0;
   }
   sizes[d] = starts.back();
-  Tensor y = Tensor::empty(sizes, {first.dtype(), first.device()});
+  Tensor y = Tensor::empty(sizes, first.options());
   const int at = static_cast<int>(d);
   for (std::size_t i = 0; i < tensors.size(); ++i)
     y.slice(at, starts[i], starts[i + 1]).copy_(tensors[i]);

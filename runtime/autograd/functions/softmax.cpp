@@ -11,10 +11,12 @@
 
 namespace ringsmith {
 
+using detail::input, detail::output;
+
 namespace {
 
-using kernels::cpu::Slices;
-using kernels::cpu::Targets;
+using kernels::Slices;
+using kernels::Targets;
 using raw::Binary;
 
 Slices slices_of(const Tensor& x, int dim) {
@@ -31,23 +33,23 @@ Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
   require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs a dimension to run over");
   const Tensor in = x.contiguous();
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
-  Tensor y = Tensor::empty(x.sizes(), {x.dtype()});
+  Tensor y = Tensor::empty(x.sizes(), x.options());
   detail::visit_float_type(name, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
-    const std::span<const T> from = in.span<T>();
-    kind == Kind::softmax ? kernels::cpu::softmax(from, y.span<T>(), slices)
-                          : kernels::cpu::log_softmax(from, y.span<T>(), slices);
+    kind == Kind::softmax ? kernels::softmax(x.device(), input<T>(in), output<T>(y), slices)
+                          : kernels::log_softmax(x.device(), input<T>(in), output<T>(y), slices);
   });
   record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
          [kind, slices](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(dy.sizes(), {dy.dtype()});
+           const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
            detail::visit_float_type("softmax", dy.dtype(), [&](auto tag) {
              using T = typename decltype(tag)::type;
-             const std::span<const T> g = dy.span<T>(), out = saved[0].span<T>();
              kind == Kind::softmax
-                 ? kernels::cpu::softmax_backward(g, out, dx.span<T>(), slices)
-                 : kernels::cpu::log_softmax_backward(g, out, dx.span<T>(), slices);
+                 ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                                             output<T>(dx), slices)
+                 : kernels::log_softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                                                 output<T>(dx), slices);
            });
            return std::vector<Tensor>{dx};
          });
@@ -59,6 +61,7 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
               target.sizes() == Shape{x.size(0)} && target.dtype() == DType::i64,
           std::string(name) + ": expected x (n, classes) and target (n) of i64, got " +
               detail::shape_of(x) + " and " + detail::shape_of(target));
+  (void)detail::common_device(name, x, target);
 }
 
 }  // namespace
@@ -73,44 +76,44 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
                        std::int64_t ignore_index, double smoothing, bool through_softmax) {
   check_loss_inputs(name, x, target);
   const Tensor labels = target.contiguous(), in = x.contiguous();
-  const Targets targets{labels.span<std::int64_t>(), x.size(1), ignore_index, smoothing};
-  kernels::cpu::check_targets(name, targets);
+  const Targets targets{input<std::int64_t>(labels), x.size(1), ignore_index, smoothing};
+  kernels::check_targets(x.device(), name, targets);
   const Tensor log_probs = through_softmax ? empty_like(in) : in;
-  const Tensor losses = Tensor::empty({x.size(0)}, {x.dtype(), x.device()});
+  const Tensor losses = Tensor::empty({x.size(0)}, x.options());
   // reduction none: the losses of the rows as they are, so their gradients too.
   const bool whole = reduction != Reduction::none;
-  Tensor loss = whole ? Tensor::empty({}, {x.dtype(), x.device()}) : losses;
+  Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
   detail::visit_float_type(name, x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (through_softmax)
-      kernels::cpu::log_softmax(std::span<const T>(in.span<T>()), log_probs.span<T>(),
-                                Slices{x.size(0), x.size(1), 1});
-    kernels::cpu::nll_rows(std::span<const T>(log_probs.span<T>()), targets, losses.span<T>());
+      kernels::log_softmax(x.device(), input<T>(in), output<T>(log_probs),
+                           Slices{x.size(0), x.size(1), 1});
+    kernels::nll_rows(x.device(), input<T>(log_probs), targets, output<T>(losses));
     if (whole)
-      kernels::cpu::reduce_losses(std::span<const T>(losses.span<T>()), targets,
-                                  reduction == Reduction::mean, loss.span<T>(), divisor.span<T>());
+      kernels::reduce_losses(x.device(), input<T>(losses), targets, reduction == Reduction::mean,
+                             output<T>(loss), output<T>(divisor));
   });
-  record(through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
-         {log_probs, labels, divisor},
-         [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
-           const Tensor& lp = saved[0];
-           const Targets t{saved[1].span<std::int64_t>(), lp.size(1), ignore_index, smoothing};
-           // The gradient of each row's loss: one number for all of them, or one each.
-           const Tensor g = saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name)
-                                               : grad.contiguous();
-           const Tensor dx = empty_like(lp);
-           detail::visit_float_type(name, lp.dtype(), [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             const std::span<const T> row_grad = g.span<T>();
-             if (through_softmax)
-               kernels::cpu::cross_entropy_backward(std::span<const T>(lp.span<T>()), t, row_grad,
-                                                    dx.span<T>());
-             else
-               kernels::cpu::nll_backward(t, row_grad, dx.span<T>());
-           });
-           return std::vector<Tensor>{dx};
-         });
+  record(
+      through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
+      {log_probs, labels, divisor},
+      [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
+        const Tensor& lp = saved[0];
+        const Targets t{input<std::int64_t>(saved[1]), lp.size(1), ignore_index, smoothing};
+        // The gradient of each row's loss: one number for all of them, or one each.
+        const Tensor g =
+            saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
+        const Tensor dx = empty_like(lp);
+        detail::visit_float_type(name, lp.dtype(), [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          const std::span<const T> row_grad = input<T>(g);
+          if (through_softmax)
+            kernels::cross_entropy_backward(lp.device(), input<T>(lp), t, row_grad, output<T>(dx));
+          else
+            kernels::nll_backward(lp.device(), t, row_grad, output<T>(dx));
+        });
+        return std::vector<Tensor>{dx};
+      });
   return loss;
 }
 
@@ -134,6 +137,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
   require(x.defined() && y.defined() && x.sizes() == y.sizes() && x.dtype() == y.dtype(),
           "mse_loss: x " + detail::shape_of(x) + " and y " + detail::shape_of(y) +
               " must have one shape and dtype");
+  (void)detail::common_device("mse_loss", x, y);
   const Tensor a = x.contiguous(), b = y.contiguous();
   const double count = reduction == Reduction::mean ? static_cast<double>(x.numel()) : 1.0;
   Tensor loss;
@@ -141,24 +145,22 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
     const Tensor off = raw::binary(Binary::sub, a, b, "mse_loss");
     loss = raw::binary(Binary::mul, off, off, "mse_loss");
   } else {
-    loss = Tensor::empty({}, {x.dtype(), x.device()});
+    loss = Tensor::empty({}, x.options());
     detail::visit_float_type("mse_loss", x.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
-      kernels::cpu::squared_error(std::span<const T>(a.span<T>()), std::span<const T>(b.span<T>()),
-                                  count, loss.span<T>());
+      kernels::squared_error(x.device(), input<T>(a), input<T>(b), count, output<T>(loss));
     });
   }
   record("MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
     const auto wanted = [&](std::size_t i) {
-      return saved.needs(i) ? Tensor::empty(saved[0].sizes(), {grad.dtype()}) : Tensor();
+      return saved.needs(i) ? Tensor::empty(saved[0].sizes(), grad.options()) : Tensor();
     };
     const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
     detail::visit_float_type("mse_loss", grad.dtype(), [&](auto tag) {
       using T = typename decltype(tag)::type;
-      const auto span = [](const Tensor& t) { return t.defined() ? t.span<T>() : std::span<T>(); };
-      kernels::cpu::squared_error_backward(
-          std::span<const T>(saved[0].span<T>()), std::span<const T>(saved[1].span<T>()),
-          static_cast<T>(2.0 / count), std::span<const T>(g.span<T>()), span(dx), span(dy));
+      kernels::squared_error_backward(grad.device(), input<T>(saved[0]), input<T>(saved[1]),
+                                      static_cast<T>(2.0 / count), input<T>(g), output<T>(dx),
+                                      output<T>(dy));
     });
     return std::vector<Tensor>{dx, dy};
   });

@@ -1,4 +1,4 @@
-// What the model functions have in common: dtype dispatch, shape complaints, gradient places.
+// What the model functions have in common: dtype dispatch, complaints, gradient places.
 #pragma once
 
 #include <string>
@@ -6,9 +6,12 @@
 
 #include "runtime/autograd/accumulate.hpp"
 #include "runtime/autograd/function.hpp"
+#include "runtime/tensor/raw.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::detail {
+
+using raw::common_device;
 
 // Calls f(TypeTag<float>) or f(TypeTag<double>); UsageError naming the function for another dtype.
 template <class F>
@@ -17,6 +20,16 @@ void visit_float_type(const char* function, DType dtype, const F& f) {
   if (dtype == DType::f64) return f(TypeTag<double>{});
   throw UsageError(std::string(function) + ": dtype " + std::string(name_of(dtype)) +
                    ", expected f32 or f64");
+}
+
+// A contiguous tensor as a kernel reads or writes it; empty if it is undefined.
+template <class T>
+std::span<const T> input(const Tensor& t) {
+  return t.defined() ? t.kernel_span<T>() : std::span<T>();
+}
+template <class T>
+std::span<T> output(const Tensor& t) {
+  return t.defined() ? t.kernel_span<T>() : std::span<T>();
 }
 
 inline std::string shape_of(const Tensor& t) {
@@ -39,11 +52,11 @@ inline int checked_dim(const char* function, const Tensor& t, int dim) {
 
 // Where a function writes the gradient of one of its inputs: straight into a leaf's .grad or its
 // bucket if the engine offers that, else into fresh memory.
-inline GradDestination grad_place(const Saved& saved, std::size_t input, const Shape& sizes,
-                                  DType dtype) {
-  GradDestination place = grad_destination(saved.edge(input));
-  if (!place.tensor.defined() || place.tensor.dtype() != dtype)
-    place = {Tensor::empty(sizes, {dtype}), false};
+inline GradDestination grad_place(const Saved& saved, std::size_t i, const Shape& sizes,
+                                  TensorOptions options) {
+  GradDestination place = grad_destination(saved.edge(i));
+  if (!place.tensor.defined() || place.tensor.options() != options)
+    place = {Tensor::empty(sizes, options), false};
   return place;
 }
 

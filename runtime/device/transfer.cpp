@@ -1,0 +1,98 @@
+#include "runtime/device/transfer.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "runtime/device/cuda_check.hpp"
+#include "runtime/device/pinned.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // bytes: bounds what a copy pins
+
+// f(offset, bytes) for each piece.
+template <class F>
+void in_pieces(std::size_t size, const F& f) {
+  for (std::size_t at = 0; at < size; at += kPiece) f(at, std::min(kPiece, size - at));
+}
+
+void to_device(std::byte* to, Device device, const std::byte* from, std::size_t size) {
+  const DeviceGuard guard(device);
+  const Stream stream = Stream::current(device);
+  in_pieces(size, [&](std::size_t at, std::size_t bytes) {
+    PinnedBlock staging{Bytes(bytes)};
+    std::memcpy(staging.data(), from + at, bytes);
+    cuda_check(
+        cudaMemcpyAsync(to + at, staging.data(), bytes, cudaMemcpyHostToDevice, stream.get()));
+    staging.release_after(stream);
+  });
+}
+
+void to_host(std::byte* to, const std::byte* from, Device device, std::size_t size) {
+  const DeviceGuard guard(device);
+  const Stream stream = Stream::current(device);
+  in_pieces(size, [&](std::size_t at, std::size_t bytes) {
+    const PinnedBlock staging{Bytes(bytes)};
+    cuda_check(
+        cudaMemcpyAsync(staging.data(), from + at, bytes, cudaMemcpyDeviceToHost, stream.get()));
+    stream.synchronize();
+    std::memcpy(to + at, staging.data(), bytes);
+  });
+}
+
+void between_devices(std::byte* to, Device target, const std::byte* from, Device source,
+                     std::size_t size) {
+  const DeviceGuard guard(source);
+  const Stream stream = Stream::current(source);
+  if (target == source) {
+    cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToDevice, stream.get()));
+    return;
+  }
+  (void)enable_peer_access(source, target);  // without it the driver goes through the host
+  const Stream after = Stream::current(target);
+  stream.wait(after);  // what still reads or writes the target's old contents
+  cuda_check(cudaMemcpyPeerAsync(to, target.index, from, source.index, size, stream.get()));
+  after.wait(stream);
+}
+
+}  // namespace
+
+void transfer(std::byte* to, Device to_where, const std::byte* from, Device from_where,
+              Bytes size) {
+  if (size.value == 0) return;
+  if (to_where.is_cpu() && from_where.is_cpu())
+    std::memcpy(to, from, size.value);
+  else if (from_where.is_cpu())
+    to_device(to, to_where, from, size.value);
+  else if (to_where.is_cpu())
+    to_host(to, from, from_where, size.value);
+  else
+    between_devices(to, to_where, from, from_where, size.value);
+}
+
+bool enable_peer_access(Device device, Device peer) {
+  static std::mutex mutex;
+  static auto* const known = new std::map<std::pair<int, int>, bool>;
+  if (device == peer) return true;
+  const std::scoped_lock lock(mutex);
+  const auto [entry, fresh] = known->try_emplace({device.index, peer.index}, false);
+  if (!fresh) return entry->second;
+  int can = 0;
+  cuda_check(cudaDeviceCanAccessPeer(&can, device.index, peer.index));
+  if (can == 0) return false;
+  const DeviceGuard guard(device);
+  const cudaError_t code = cudaDeviceEnablePeerAccess(peer.index, 0);
+  if (code == cudaErrorPeerAccessAlreadyEnabled)
+    (void)cudaGetLastError();
+  else
+    cuda_check(code);
+  entry->second = true;
+  return true;
+}
+
+}  // namespace ringsmith
