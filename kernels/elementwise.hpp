@@ -82,10 +82,10 @@ void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(unary)
-RINGSMITH_ON_CPU(binary)
-RINGSMITH_ON_CPU(scalar)
-RINGSMITH_ON_CPU(masked_fill)
-RINGSMITH_ON_CPU(masked_scale)
+RINGSMITH_ON_DEVICE(unary)
+RINGSMITH_ON_DEVICE(binary)
+RINGSMITH_ON_DEVICE(scalar)
+RINGSMITH_ON_DEVICE(masked_fill)
+RINGSMITH_ON_DEVICE(masked_scale)
 
 }  // namespace ringsmith::kernels

@@ -68,7 +68,7 @@ void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(layer_norm)
-RINGSMITH_ON_CPU(layer_norm_backward)
+RINGSMITH_ON_DEVICE(layer_norm)
+RINGSMITH_ON_DEVICE(layer_norm_backward)
 
 }  // namespace ringsmith::kernels

@@ -61,9 +61,9 @@ void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(sum)
-RINGSMITH_ON_CPU(max)
-RINGSMITH_ON_CPU(max_backward)
-RINGSMITH_ON_CPU(max_all_backward)
+RINGSMITH_ON_DEVICE(sum)
+RINGSMITH_ON_DEVICE(max)
+RINGSMITH_ON_DEVICE(max_backward)
+RINGSMITH_ON_DEVICE(max_all_backward)
 
 }  // namespace ringsmith::kernels

@@ -72,9 +72,9 @@ void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(softmax)
-RINGSMITH_ON_CPU(log_softmax)
-RINGSMITH_ON_CPU(softmax_backward)
-RINGSMITH_ON_CPU(log_softmax_backward)
+RINGSMITH_ON_DEVICE(softmax)
+RINGSMITH_ON_DEVICE(log_softmax)
+RINGSMITH_ON_DEVICE(softmax_backward)
+RINGSMITH_ON_DEVICE(log_softmax_backward)
 
 }  // namespace ringsmith::kernels
