@@ -75,11 +75,17 @@ Transfer Arguments::all_reduce(ConstBuffer input, Buffer output, ReduceOp op,
       {Op::all_reduce, op, input.dtype(), algorithm, -1, input.count().value}, 0, input, output};
 }
 
-Transfer Arguments::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) const {
+Transfer Arguments::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op,
+                                   Algorithm algorithm) const {
   check_times("reduce_scatter", output, "the output", input, "the input", world_);
   check_reduction("reduce_scatter", input.dtype(), op);
   check_overlap("reduce_scatter", input, output, part_of(input, output, rank_), output.data());
-  return {{Op::reduce_scatter, op, input.dtype(), {}, -1, output.count().value}, 0, input, output};
+  const bool has_it = algorithm == Algorithm::ring || algorithm == Algorithm::direct;
+  return {{Op::reduce_scatter, op, input.dtype(), has_it ? algorithm : Algorithm::automatic, -1,
+           output.count().value},
+          0,
+          input,
+          output};
 }
 
 Transfer Arguments::all_gather(ConstBuffer input, Buffer output) const {
@@ -93,14 +99,20 @@ Transfer Arguments::broadcast(Buffer data, int root) const {
   return {{Op::broadcast, {}, data.dtype(), {}, root, data.count().value}, 0, data, data};
 }
 
-Transfer Arguments::reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) const {
+Transfer Arguments::reduce(ConstBuffer input, Buffer output, ReduceOp op, int root,
+                           Algorithm algorithm) const {
   check_rank("reduce", "root", root, world_);
   check_reduction("reduce", input.dtype(), op);
   if (rank_ == root) {
     check_times("reduce", input, "the input", output, "the output", 1);
     check_overlap("reduce", input, output, input.data(), output.data());
   }
-  return {{Op::reduce, op, input.dtype(), {}, root, input.count().value}, 0, input, output};
+  const bool has_it = algorithm == Algorithm::tree || algorithm == Algorithm::direct;
+  return {{Op::reduce, op, input.dtype(), has_it ? algorithm : Algorithm::automatic, root,
+           input.count().value},
+          0,
+          input,
+          output};
 }
 
 Transfer Arguments::gather(ConstBuffer input, Buffer output, int root) const {

@@ -32,13 +32,15 @@ struct Call {
   Algorithm algorithm = Algorithm::automatic;
   int root = -1;            // or the peer, of send and recv
   std::uint64_t count = 0;  // elements, of the buffer that is equally long on all ranks
+  bool on_device = false;   // the buffers are in the memory of a GPU
 
   bool operator==(const Call&) const = default;
   // Everything but the count.
   [[nodiscard]] std::uint64_t pack() const;
   static Call unpack(std::uint64_t packed, std::uint64_t count);
   [[nodiscard]] const char* name() const;  // "all_reduce"
-  // "all_reduce(sum, f32, 1024)", "broadcast(f32, 10, root 2)", "barrier()".
+  [[nodiscard]] std::uint64_t bytes() const { return count * size_of(dtype); }
+  // "all_reduce(sum, f32, 1024)", "broadcast(f32, 10, root 2, device memory)", "barrier()".
   [[nodiscard]] std::string describe() const;
 };
 

@@ -15,78 +15,73 @@ HostGroup::HostGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
 void HostGroup::execute(Transfer& transfer, bool foreground) {
   const bool message = transfer.call.op == Op::send || transfer.call.op == Op::recv;
   transfer.sequence = message ? messages_++ : collectives_++;
-  const trace::Span span(
-      transfer.call.name(), trace::Category::comm,
-      {"bytes", static_cast<std::int64_t>(transfer.call.count * size_of(transfer.call.dtype))});
+  const trace::Span span(transfer.call.name(), trace::Category::comm,
+                         {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
   host_.hold_core(foreground);
   engine_.run(transfer);
 }
 
 void HostGroup::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
-  queue_.run(check_.all_reduce(input, output, op, options_.algorithm));
+  run(check_.all_reduce(input, output, op, options_.algorithm));
 }
 WorkPtr HostGroup::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) {
-  return queue_.push(check_.all_reduce(input, output, op, options_.algorithm));
+  return push(check_.all_reduce(input, output, op, options_.algorithm));
 }
 
 void HostGroup::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) {
-  queue_.run(check_.reduce_scatter(input, output, op));
+  run(check_.reduce_scatter(input, output, op, options_.algorithm));
 }
 WorkPtr HostGroup::reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op) {
-  return queue_.push(check_.reduce_scatter(input, output, op));
+  return push(check_.reduce_scatter(input, output, op, options_.algorithm));
 }
 
 void HostGroup::all_gather(ConstBuffer input, Buffer output) {
-  queue_.run(check_.all_gather(input, output));
+  run(check_.all_gather(input, output));
 }
 WorkPtr HostGroup::all_gather_async(ConstBuffer input, Buffer output) {
-  return queue_.push(check_.all_gather(input, output));
+  return push(check_.all_gather(input, output));
 }
 
-void HostGroup::broadcast(Buffer data, int root) { queue_.run(check_.broadcast(data, root)); }
+void HostGroup::broadcast(Buffer data, int root) { run(check_.broadcast(data, root)); }
 WorkPtr HostGroup::broadcast_async(Buffer data, int root) {
-  return queue_.push(check_.broadcast(data, root));
+  return push(check_.broadcast(data, root));
 }
 
 void HostGroup::reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) {
-  queue_.run(check_.reduce(input, output, op, root));
+  run(check_.reduce(input, output, op, root, options_.algorithm));
 }
 WorkPtr HostGroup::reduce_async(ConstBuffer input, Buffer output, ReduceOp op, int root) {
-  return queue_.push(check_.reduce(input, output, op, root));
+  return push(check_.reduce(input, output, op, root, options_.algorithm));
 }
 
 void HostGroup::gather(ConstBuffer input, Buffer output, int root) {
-  queue_.run(check_.gather(input, output, root));
+  run(check_.gather(input, output, root));
 }
 WorkPtr HostGroup::gather_async(ConstBuffer input, Buffer output, int root) {
-  return queue_.push(check_.gather(input, output, root));
+  return push(check_.gather(input, output, root));
 }
 
 void HostGroup::scatter(ConstBuffer input, Buffer output, int root) {
-  queue_.run(check_.scatter(input, output, root));
+  run(check_.scatter(input, output, root));
 }
 WorkPtr HostGroup::scatter_async(ConstBuffer input, Buffer output, int root) {
-  return queue_.push(check_.scatter(input, output, root));
+  return push(check_.scatter(input, output, root));
 }
 
 void HostGroup::all_to_all(ConstBuffer input, Buffer output) {
-  queue_.run(check_.all_to_all(input, output));
+  run(check_.all_to_all(input, output));
 }
 WorkPtr HostGroup::all_to_all_async(ConstBuffer input, Buffer output) {
-  return queue_.push(check_.all_to_all(input, output));
+  return push(check_.all_to_all(input, output));
 }
 
-void HostGroup::send(ConstBuffer data, int peer) { queue_.run(check_.send(data, peer)); }
-WorkPtr HostGroup::send_async(ConstBuffer data, int peer) {
-  return queue_.push(check_.send(data, peer));
-}
+void HostGroup::send(ConstBuffer data, int peer) { run(check_.send(data, peer)); }
+WorkPtr HostGroup::send_async(ConstBuffer data, int peer) { return push(check_.send(data, peer)); }
 
-void HostGroup::recv(Buffer data, int peer) { queue_.run(check_.recv(data, peer)); }
-WorkPtr HostGroup::recv_async(Buffer data, int peer) {
-  return queue_.push(check_.recv(data, peer));
-}
+void HostGroup::recv(Buffer data, int peer) { run(check_.recv(data, peer)); }
+WorkPtr HostGroup::recv_async(Buffer data, int peer) { return push(check_.recv(data, peer)); }
 
-void HostGroup::barrier() { queue_.run(check_.barrier()); }
-WorkPtr HostGroup::barrier_async() { return queue_.push(check_.barrier()); }
+void HostGroup::barrier() { run(check_.barrier()); }
+WorkPtr HostGroup::barrier_async() { return push(check_.barrier()); }
 
 }  // namespace ringsmith::comm

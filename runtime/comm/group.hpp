@@ -1,5 +1,5 @@
 // The process group of the ranks of one host: checks the arguments of each call, gives it a number,
-// and runs it on the engine that fits.
+// and runs it on the engine that fits. For host memory; device_group.hpp adds that of GPUs.
 #pragma once
 
 #include "runtime/comm/arguments.hpp"
@@ -45,8 +45,12 @@ class HostGroup : public ProcessGroup {
   WorkPtr recv_async(Buffer data, int peer) override;
   WorkPtr barrier_async() override;
 
- private:
-  void execute(Transfer& transfer, bool foreground);
+ protected:
+  // How a call that has been checked goes on: in order, and blocking or not.
+  virtual void run(Transfer transfer) { queue_.run(transfer); }
+  virtual WorkPtr push(Transfer transfer) { return queue_.push(transfer); }
+  // Executes the call whose turn it is.
+  virtual void execute(Transfer& transfer, bool foreground);
 
   Host host_;
   Engine engine_;

@@ -67,7 +67,7 @@ CudaEngine parse_cuda_engine(std::string_view name);  // "auto", "a", "b"; else 
 
 struct GroupOptions {
   std::chrono::milliseconds timeout{30'000};   // deadline of every wait
-  Algorithm algorithm = Algorithm::automatic;  // of all_reduce
+  Algorithm algorithm = Algorithm::automatic;  // of all_reduce, and of others that have it
   Device device;                               // of this rank; cpu: host memory only. All alike
   CudaEngine engine = CudaEngine::automatic;   // all ranks alike
   BootstrapKind bootstrap = BootstrapKind::automatic;  // how the ranks find each other
@@ -147,8 +147,7 @@ class ProcessGroup {
   virtual void barrier() { barrier_async()->wait(); }
 
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
-  virtual void set_algorithm(
-      Algorithm algorithm) = 0;  // of later all_reduce calls; all ranks alike
+  virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; all ranks alike
 };
 
 // The group of all ranks of this job, found as options.bootstrap says: by default through whatever

@@ -33,7 +33,7 @@ class Queue::Item : public Work {
   std::atomic<bool> done_{false};  // stored under the queue's mutex, after error_
 };
 
-Queue::~Queue() {
+void Queue::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

@@ -28,7 +28,9 @@ class Queue {
   Queue(Runner runner, Hurry hurry) : runner_(std::move(runner)), hurry_(std::move(hurry)) {}
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
-  ~Queue();  // runs what is still queued
+  ~Queue() { stop(); }
+  // Runs what is still queued; afterwards nothing may be added.
+  void stop();
 
   WorkPtr push(const Transfer& transfer);
   void run(const Transfer& transfer);  // blocking; rethrows

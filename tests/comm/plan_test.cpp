@@ -4,6 +4,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/comm/executor/mapped.hpp"
 #include "runtime/comm/schedule/select.hpp"
+#include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -61,7 +62,7 @@ TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored
     }
   CHECK(sums == 1);
   // Mapped: one pass that reads all ranks and stores to all ranks.
-  const auto mappings = make_mappings(schedule, make_plans(schedule), true);
+  const auto mappings = make_mappings(schedule, make_plans(schedule), Placement::in_place);
   REQUIRE(mappings.has_value());
   std::size_t passes = 0;
   for (const MappedMove& move : (*mappings)[0].moves)
@@ -125,19 +126,27 @@ TEST_CASE("merging keeps the order of messages between any two ranks", "[plan]")
 TEST_CASE("an exchange in place has no mapping: each would overwrite what the other reads",
           "[plan]") {
   const auto schedule = make_schedule(Collective::all_to_all, "direct", 2, 10);
-  CHECK(!make_mappings(schedule, make_plans(schedule), true).has_value());
-  CHECK(make_mappings(schedule, make_plans(schedule), false).has_value());
+  CHECK(!make_mappings(schedule, make_plans(schedule), Placement::in_place).has_value());
+  CHECK(make_mappings(schedule, make_plans(schedule), Placement::apart).has_value());
 }
 
 TEST_CASE("every all_reduce that ships can run directly between ranks, in place and not",
           "[plan]") {
   for (const std::string algorithm : {"ring", "gloo_ring", "two_shot", "tree"})
     for (int world = 1; world <= 8; ++world)
-      for (const bool in_place : {false, true}) {
+      for (const auto placement : {Placement::apart, Placement::in_place}) {
         INFO(algorithm << " world " << world);
         const auto schedule = make_schedule(Collective::all_reduce, algorithm, world, 100);
-        CHECK(make_mappings(schedule, make_plans(schedule), in_place).has_value());
+        CHECK(make_mappings(schedule, make_plans(schedule), placement).has_value());
       }
+}
+
+TEST_CASE("with staging for every chunk, everything that ships runs directly between ranks",
+          "[plan]") {
+  comm::testing::for_each_shipped([](const Schedule& schedule) {
+    INFO(name_of(schedule.collective) << " " << schedule.algorithm << " world " << schedule.world);
+    REQUIRE(make_mappings(schedule, make_plans(schedule), Placement::staged).has_value());
+  });
 }
 
 TEST_CASE("a schedule whose messages do not pair up is refused by name", "[plan]") {

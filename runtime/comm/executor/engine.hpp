@@ -17,24 +17,25 @@
 
 #include "runtime/comm/executor/library.hpp"
 #include "runtime/comm/executor/p2p.hpp"
+#include "runtime/comm/executor/sharing.hpp"
 #include "runtime/comm/executor/slots.hpp"
 #include "runtime/comm/executor/window.hpp"
 
 namespace ringsmith::comm {
 
+// Is an automatic call small enough to be added up in rank order? The same limit on every
+// transport, so that they give the same bits.
+[[nodiscard]] bool is_small(const Call& call, int world);
+
 class Engine {
  public:
   explicit Engine(Host& host);
   void run(const Transfer& transfer);
+  // The one roll call of the group, for other engines beside this one.
+  [[nodiscard]] RollCall& roll_call() { return roll_call_; }
 
  private:
   void run_collective(const Transfer& transfer);
-  // Looks at what all ranks said about their buffers in the roll call, and fills buffers_.
-  struct Sharing {
-    bool all = true, none = true, in_place = false;
-  };
-  [[nodiscard]] Sharing look_at_buffers(const Transfer& transfer);
-
   Host& host_;
   RollCall roll_call_;
   Channels channels_;

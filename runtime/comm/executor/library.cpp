@@ -1,5 +1,7 @@
 #include "runtime/comm/executor/library.hpp"
 
+#include <algorithm>
+
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
@@ -8,6 +10,21 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::size_t kMostPrepared = 512;  // then all are dropped, and what is used comes back
+
+// Elements of the schedule's work buffer; the call counts what one rank gives or gets.
+std::size_t work_count(const Call& call, int world) {
+  switch (call.op) {
+    case Op::reduce_scatter:
+    case Op::all_gather:
+    case Op::gather:
+    case Op::scatter:
+      return call.count * static_cast<std::size_t>(world);
+    default:
+      return call.count;
+  }
+}
+
+}  // namespace
 
 Collective collective_of(Op op) {
   switch (op) {
@@ -32,28 +49,14 @@ Collective collective_of(Op op) {
   }
 }
 
-// Elements of the schedule's work buffer; the call counts what one rank gives or gets.
-std::size_t work_count(const Call& call, int world) {
-  switch (call.op) {
-    case Op::reduce_scatter:
-    case Op::all_gather:
-    case Op::gather:
-    case Op::scatter:
-      return call.count * static_cast<std::size_t>(world);
-    default:
-      return call.count;
-  }
+std::string_view host_algorithm(const Call& call, int /*world*/) {
+  return call.algorithm == Algorithm::automatic ? "direct" : name_of(call.algorithm);
 }
 
-}  // namespace
-
 Schedule Library::make(const Call& call) const {
-  // On one host every rank reaches every other one in one step: direct is the default.
-  std::string_view algorithm = "direct";
-  if (call.op == Op::all_reduce && call.algorithm != Algorithm::automatic)
-    algorithm = name_of(call.algorithm);
-  return make_schedule(collective_of(call.op), algorithm, world_, work_count(call, world_),
-                       size_of(call.dtype), call.root < 0 ? 0 : call.root);
+  return make_schedule(collective_of(call.op), choice_(call, world_), world_,
+                       work_count(call, world_), size_of(call.dtype),
+                       call.root < 0 ? 0 : call.root);
 }
 
 Prepared& Library::find(const Call& call) {
@@ -64,7 +67,10 @@ Prepared& Library::find(const Call& call) {
     if (prepared_.size() == kMostPrepared) prepared_.clear();
     auto prepared = std::make_unique<Prepared>();
     prepared->schedule = make(call);
-    prepared->plan = make_plans(prepared->schedule)[static_cast<std::size_t>(rank_)];
+    std::vector<Plan> plans = make_plans(prepared->schedule);
+    for (const Plan& plan : plans)
+      prepared->most_moves = std::max(prepared->most_moves, plan.size());
+    prepared->plan = std::move(plans[static_cast<std::size_t>(rank_)]);
     found = prepared_.emplace(key, std::move(prepared)).first;
   }
   last_key_ = key;
@@ -72,11 +78,11 @@ Prepared& Library::find(const Call& call) {
   return *last_;
 }
 
-const Mapping* Library::mapping(Prepared& prepared, bool in_place) const {
-  const std::size_t which = in_place ? 1 : 0;
+const Mapping* Library::mapping(Prepared& prepared, Placement placement) const {
+  const auto which = static_cast<std::size_t>(placement);
   if (!prepared.mapping_known[which]) {
     prepared.mapping_known[which] = true;
-    auto all = make_mappings(prepared.schedule, make_plans(prepared.schedule), in_place);
+    auto all = make_mappings(prepared.schedule, make_plans(prepared.schedule), placement);
     if (all) prepared.mapping[which] = std::move((*all)[static_cast<std::size_t>(rank_)]);
   }
   return prepared.mapping[which] ? &*prepared.mapping[which] : nullptr;

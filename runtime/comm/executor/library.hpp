@@ -5,6 +5,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "runtime/comm/executor/mapped.hpp"
@@ -15,28 +16,38 @@ namespace ringsmith::comm {
 struct Prepared {
   Schedule schedule;
   Plan plan;
-  // Indexed by "in place": not worked out yet, or worked out (and possibly none).
-  std::array<bool, 2> mapping_known{};
-  std::array<std::optional<Mapping>, 2> mapping;
+  std::size_t most_moves = 0;  // of any rank's plan
+  // Indexed by placement: not worked out yet, or worked out (and possibly none).
+  std::array<bool, 3> mapping_known{};
+  std::array<std::optional<Mapping>, 3> mapping;
 };
 
 class Library {
  public:
-  Library(int rank, int world) : rank_(rank), world_(world) {}
+  // Which algorithm a collective call runs (a name for make_schedule).
+  using Choice = std::string_view (*)(const Call& call, int world);
+  Library(int rank, int world, Choice choice) : rank_(rank), world_(world), choice_(choice) {}
 
   // For a collective call (not barrier, send or recv). Valid until the next find().
   Prepared& find(const Call& call);
   // The mapping, or nullptr if this schedule has none.
-  const Mapping* mapping(Prepared& prepared, bool in_place) const;
+  const Mapping* mapping(Prepared& prepared, Placement placement) const;
 
  private:
   using Key = std::pair<std::uint64_t, std::uint64_t>;  // Call::pack(), count
   [[nodiscard]] Schedule make(const Call& call) const;
 
   int rank_, world_;
+  Choice choice_;
   Key last_key_;
   Prepared* last_ = nullptr;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;
 };
+
+// The choice for host memory: every rank reaches every other one in one step, so direct, unless the
+// call names an algorithm that its collective has.
+[[nodiscard]] std::string_view host_algorithm(const Call& call, int world);
+
+[[nodiscard]] Collective collective_of(Op op);  // Error for barrier, send and recv
 
 }  // namespace ringsmith::comm

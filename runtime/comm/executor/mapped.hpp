@@ -29,6 +29,14 @@ struct Place {
   int rank = 0;
   bool in_input = false;   // else in the output
   std::size_t offset = 0;  // elements from the start of the buffer
+  int chunk = 0;  // of the schedule: the same thing for executors with buffers of their own
+};
+
+// How the buffers of the ranks lie.
+enum class Placement : std::uint8_t {
+  apart,     // input and output are separate on every rank
+  in_place,  // on some rank they share memory
+  staged     // apart, and both have room for every chunk of the work buffer, on every rank
 };
 
 struct MappedMove {
@@ -41,6 +49,7 @@ struct MappedMove {
   std::vector<bool> raw;            // by source, as in Source
   std::vector<Place> destinations;  // none: the work is done by others
   std::size_t count = 0;            // elements
+  int chunk = 0;                    // where it goes; all places hold equally much
   bool awaited = false;             // by any rank
   int step = 0;
 };
@@ -50,11 +59,10 @@ struct Mapping {
   std::vector<MappedMove::After> finally;  // before the caller may touch the buffers again
 };
 
-// The mapping of every rank, or nothing if there is none. in_place: some rank's input and output
-// share memory.
+// The mapping of every rank, or nothing if there is none. Staged, every shipped schedule has one.
 [[nodiscard]] std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
                                                                 const std::vector<Plan>& plans,
-                                                                bool in_place);
+                                                                Placement placement);
 
 // Where the buffers of all ranks are in this process's address space.
 struct Buffers {

@@ -24,8 +24,8 @@ struct Reception {
 
 class Mapper {
  public:
-  Mapper(const Schedule& schedule, const std::vector<Plan>& plans, bool in_place)
-      : schedule_(schedule), plans_(plans), in_place_(in_place) {}
+  Mapper(const Schedule& schedule, const std::vector<Plan>& plans, Placement placement)
+      : schedule_(schedule), plans_(plans), placement_(placement) {}
 
   std::optional<std::vector<Mapping>> run() {
     if (!chunks_are_disjoint()) return std::nullopt;
@@ -35,6 +35,7 @@ class Mapper {
       for (const Move& move : plans_[at(rank)]) {
         MappedMove mapped;
         mapped.count = schedule_.chunks[at(move.chunk)].count;
+        mapped.chunk = move.chunk;
         mapped.step = move.step;
         mapping.moves.push_back(mapped);
       }
@@ -95,9 +96,10 @@ class Mapper {
   }
 
   [[nodiscard]] Place place(int rank, bool in_input, int chunk) const {
-    return {
-        rank, in_input,
-        in_input ? input_offset(schedule_, rank, chunk) : output_offset(schedule_, rank, chunk)};
+    const std::size_t offset = placement_ == Placement::staged ? schedule_.chunks[at(chunk)].offset
+                               : in_input ? input_offset(schedule_, rank, chunk)
+                                          : output_offset(schedule_, rank, chunk);
+    return {rank, in_input, offset, chunk};
   }
 
   void add_after(MoveId later, MoveId earlier) {
@@ -115,7 +117,8 @@ class Mapper {
   bool place_accesses(int rank) {
     std::vector<Memory> input(schedule_.chunks.size()), output(schedule_.chunks.size());
     const auto memory = [&](bool in_input, int chunk) -> Memory& {
-      return in_input && !in_place_ ? input[at(chunk)] : output[at(chunk)];
+      const bool shared = placement_ == Placement::in_place;
+      return in_input && !shared ? input[at(chunk)] : output[at(chunk)];
     };
     for (int m = 0; m < static_cast<int>(plans_[at(rank)].size()); ++m) {
       const MoveId id{rank, m};
@@ -147,7 +150,8 @@ class Mapper {
       }
       bool stored = false;
       if (move.keep || kept_for_a_pull(id)) {
-        if (!has_place(schedule_, rank, move.chunk)) return false;
+        if (placement_ != Placement::staged && !has_place(schedule_, rank, move.chunk))
+          return false;
         Memory& written = memory(false, move.chunk);
         for (const MoveId reader : written.readers) add_after(writer, reader);
         add_after(writer, written.writer);
@@ -250,7 +254,7 @@ class Mapper {
 
   const Schedule& schedule_;
   const std::vector<Plan>& plans_;
-  bool in_place_;
+  Placement placement_;
   std::vector<std::vector<std::vector<Reception>>> receptions_;  // [rank][move][send]
   std::vector<Mapping> mappings_;
 };
@@ -258,8 +262,9 @@ class Mapper {
 }  // namespace
 
 std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
-                                                  const std::vector<Plan>& plans, bool in_place) {
-  return Mapper(schedule, plans, in_place).run();
+                                                  const std::vector<Plan>& plans,
+                                                  Placement placement) {
+  return Mapper(schedule, plans, placement).run();
 }
 
 }  // namespace ringsmith::comm

@@ -233,6 +233,7 @@ std::string Host::wait_for_graph() const {
 }
 
 void Host::check_usable() const {
+  const std::lock_guard lock(failing_);
   if (broken_.kind == FailureKind::none) return;
   Where where;
   where.rank = rank_;
@@ -241,21 +242,25 @@ void Host::check_usable() const {
                 where);
 }
 
+void Host::record_failure(FailureKind kind, int culprit, const std::string& text) {
+  const std::lock_guard lock(failing_);
+  if (broken_.kind != FailureKind::none) return;
+  broken_ = {kind, culprit, text};
+  if (last_words_) last_words_->already_said();
+  Failure& failure = mine().failure;
+  const std::size_t length = std::min(text.size(), kFailureText - 1);
+  for (std::size_t i = 0; i < length; ++i)
+    failure.text[i].store(text[i], std::memory_order_relaxed);
+  failure.culprit.store(culprit, std::memory_order_relaxed);
+  failure.kind.store(kind, std::memory_order_release);
+  for (int r = 0; r < size(); ++r)
+    if (r != rank_) ring(r);
+  bootstrap_->abandon();
+}
+
 void Host::fail(FailureKind kind, int culprit, const std::string& text) {
   const Where place = where(culprit);
-  if (broken_.kind == FailureKind::none) {
-    broken_ = {kind, culprit, text};
-    if (last_words_) last_words_->already_said();
-    Failure& failure = mine().failure;
-    const std::size_t length = std::min(text.size(), kFailureText - 1);
-    for (std::size_t i = 0; i < length; ++i)
-      failure.text[i].store(text[i], std::memory_order_relaxed);
-    failure.culprit.store(culprit, std::memory_order_relaxed);
-    failure.kind.store(kind, std::memory_order_release);
-    for (int r = 0; r < size(); ++r)
-      if (r != rank_) ring(r);
-    bootstrap_->abandon();
-  }
+  record_failure(kind, culprit, text);
   throw_failure(kind, text, place);
 }
 

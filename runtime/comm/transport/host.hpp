@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -81,12 +82,25 @@ class Host {
   // computation? May be called while another thread waits.
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
 
-  // ---- failing ----
+  // ---- failing; from any thread ----
   // Throws if the group has failed before: a broken group stays broken.
   void check_usable() const;
   // Records the failure for the others, marks the group as broken, and throws the kind of error.
   [[noreturn]] void fail(FailureKind kind, int culprit, const std::string& text);
+  // The same without the throwing: the next call will. Only the first failure counts.
+  void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
+
+  // What makes waiting vain: a peer that has failed or is gone.
+  struct Trouble {
+    FailureKind kind = FailureKind::none;
+    int culprit = -1;
+    std::string text;
+  };
+  // Never blocks. A peer that has left the group in good order is trouble only for who waits for it.
+  [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
+  [[nodiscard]] std::string wait_for_graph() const;
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
   struct Peer {
@@ -104,13 +118,6 @@ class Host {
   }
   void ring(int rank);
   void wait_long(const int& for_peer, bool (*ready)(void*), void* context);
-  struct Trouble {
-    FailureKind kind = FailureKind::none;
-    int culprit = -1;
-    std::string text;
-  };
-  [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
-  [[nodiscard]] std::string wait_for_graph() const;
 
   std::shared_ptr<Bootstrap> bootstrap_;
   int rank_;
@@ -121,7 +128,8 @@ class Host {
   Patience foreground_, background_;
   std::atomic<bool> holds_core_{true};
   int crowded_ = 0;  // long waits for which yielding is not worth a try
-  Trouble broken_;   // the first failure of this group, on this rank
+  mutable std::mutex failing_;
+  Trouble broken_;  // the first failure of this group, on this rank
 };
 
 [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const Where& where);
