@@ -1,0 +1,40 @@
+#include "runtime/device/device.hpp"
+
+#include <thread>
+
+#include "runtime/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+
+TEST_CASE("devices are named as in PyTorch, and those that do not exist are refused") {
+  REQUIRE(device_count() >= 1);
+  CHECK(parse_device("cpu") == Device::cpu());
+  CHECK(parse_device("cuda") == Device::cuda(0));
+  CHECK(parse_device("cuda:0") == Device::cuda(0));
+  CHECK(parse_device("cuda:0").str() == "cuda:0");
+  for (const char* bad : {"", "gpu", "cuda:", "cuda:x", "cuda:1x", "cuda:-1", "cuda1", "CPU"})
+    CHECK_THROWS_WITH(parse_device(bad), ContainsSubstring("use cpu, cuda or cuda:NUMBER"));
+  CHECK_THROWS_WITH(parse_device("cuda:999"), ContainsSubstring("there is no device cuda:999"));
+  CHECK_THROWS_AS(DeviceGuard(Device::cuda(999)), UsageError);
+}
+
+TEST_CASE("a guard makes its device current in this thread, and gives the one before back") {
+  if (device_count() < 2) return;
+  const Device before = current_device();
+  {
+    const DeviceGuard outer(Device::cuda(1));
+    CHECK(current_device() == Device::cuda(1));
+    {
+      const DeviceGuard none(Device::cpu());
+      CHECK(current_device() == Device::cuda(1));
+      const DeviceGuard inner(Device::cuda(0));
+      CHECK(current_device() == Device::cuda(0));
+    }
+    CHECK(current_device() == Device::cuda(1));
+    Device other = Device::cpu();
+    std::thread([&] { other = current_device(); }).join();
+    CHECK(other == Device::cuda(0));
+  }
+  CHECK(current_device() == before);
+}

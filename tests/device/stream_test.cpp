@@ -1,0 +1,134 @@
+#include "runtime/device/stream.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "runtime/device/pinned.hpp"
+#include "tests/device/gate.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using ringsmith::test::Gate;
+
+namespace {
+
+const Device kDevice = Device::cuda(0);
+
+// A host flag that a stream raises when it gets there.
+class Flag {
+ public:
+  explicit Flag(const Stream& stream) {
+    cuda_check(cudaLaunchHostFunc(
+        stream.get(), [](void* self) { static_cast<Flag*>(self)->raised_ = true; }, this));
+  }
+  [[nodiscard]] bool raised() const { return raised_; }
+
+ private:
+  std::atomic<bool> raised_{false};
+};
+
+}  // namespace
+
+TEST_CASE("the compute stream is one for all threads; a guard changes it for its own") {
+  const Stream compute = Stream::compute(kDevice);
+  CHECK(compute.defined());
+  CHECK(compute.device() == kDevice);
+  CHECK(Stream::current(kDevice) == compute);
+  CHECK(Stream::communication(kDevice) != compute);
+  CHECK(Stream::communication(kDevice) == Stream::communication(kDevice));
+  const Stream own = Stream::create(kDevice);
+  CHECK(own != compute);
+  {
+    const StreamGuard guard(own);
+    CHECK(Stream::current(kDevice) == own);
+    {
+      const StreamGuard nothing{Stream()};
+      const StreamGuard inner(compute);
+      CHECK(Stream::current(kDevice) == compute);
+    }
+    CHECK(Stream::current(kDevice) == own);
+    std::thread([&] {
+      if (Stream::current(kDevice) != compute) throw Error("a guard reached another thread");
+    }).join();
+  }
+  CHECK(Stream::current(kDevice) == compute);
+  CHECK_THROWS_AS(Stream::current(Device::cpu()), UsageError);
+  CHECK_THROWS_AS(Stream::compute(Device::cuda(999)), UsageError);
+  CHECK_THROWS_AS(Stream().synchronize(), UsageError);
+}
+
+TEST_CASE("created streams are their holder's alone, and are used again afterwards") {
+  const CUstream_st* first = nullptr;
+  {
+    const Stream a = Stream::create(kDevice), b = Stream::create(kDevice);
+    CHECK(a.get() != b.get());
+    first = a.get();
+    const Stream copy = a;
+    CHECK(copy == a);
+  }
+  const Stream c = Stream::create(kDevice), d = Stream::create(kDevice);
+  CHECK((c.get() == first || d.get() == first));
+}
+
+TEST_CASE("a stream waits for an event, not for the rest of the other stream") {
+  const Stream a = Stream::create(kDevice), b = Stream::create(kDevice);
+  Gate before(a);
+  const Event event = Event::record(a);
+  Gate after(a);
+  b.wait(event);
+  const Flag done(b);
+  CHECK_FALSE(event.has_happened());
+  CHECK_FALSE(b.is_idle());
+  CHECK_FALSE(done.raised());
+  before.open();
+  b.synchronize();  // would hang if b waited for all of a
+  CHECK(done.raised());
+  CHECK(event.has_happened());
+  CHECK(b.is_idle());
+  CHECK_FALSE(a.is_idle());
+  after.open();
+  a.synchronize();
+  CHECK(a.is_idle());
+}
+
+TEST_CASE("a stream waits for all that another holds, also across devices") {
+  for (const int other : {0, device_count() - 1}) {
+    const Stream a = Stream::create(kDevice), b = Stream::create(Device::cuda(other));
+    Gate gate(a);
+    b.wait(a);
+    const Flag done(b);
+    CHECK_FALSE(b.is_idle());
+    CHECK_FALSE(done.raised());
+    gate.open();
+    b.synchronize();
+    CHECK(done.raised());
+  }
+}
+
+TEST_CASE("an event recorded again does not move the waits queued for it before") {
+  const Stream a = Stream::create(kDevice), b = Stream::create(kDevice);
+  { b.wait(Event::record(a)); }  // happens at once; its handle goes back to the pool
+  Gate gate(a);
+  const Event later = Event::record(a);  // most likely the same handle
+  b.synchronize();                       // must not wait for the gate
+  CHECK_FALSE(later.has_happened());
+  gate.open();
+  later.synchronize();
+  CHECK(later.has_happened());
+}
+
+TEST_CASE("timed events tell how long a stretch of a stream took") {
+  const Stream a = Stream::create(kDevice);
+  const Event from = Event::record(a, Event::Timing::on);
+  {
+    Gate gate(a);
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  const Event to = Event::record(a, Event::Timing::on);
+  to.synchronize();
+  CHECK(seconds_between(from, to) >= 0.015);
+  CHECK_THROWS_AS(seconds_between(from, Event()), UsageError);
+  CHECK(Event().has_happened());
+}
