@@ -85,10 +85,10 @@ void inverse_std(std::span<T> v, double eps);
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(batch_stats)
-RINGSMITH_ON_CPU(update_running)
-RINGSMITH_ON_CPU(inverse_std)
-RINGSMITH_ON_CPU(batch_norm)
-RINGSMITH_ON_CPU(batch_norm_grad)
+RINGSMITH_ON_DEVICE(batch_stats)
+RINGSMITH_ON_DEVICE(update_running)
+RINGSMITH_ON_DEVICE(inverse_std)
+RINGSMITH_ON_DEVICE(batch_norm)
+RINGSMITH_ON_DEVICE(batch_norm_grad)
 
 }  // namespace ringsmith::kernels

@@ -50,7 +50,7 @@ void fill(View<T> out, T value);
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(copy)
-RINGSMITH_ON_CPU(fill)
+RINGSMITH_ON_DEVICE(copy)
+RINGSMITH_ON_DEVICE(fill)
 
 }  // namespace ringsmith::kernels

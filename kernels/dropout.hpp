@@ -68,6 +68,6 @@ void dropout_mask(std::span<bool> keep, double keep_probability, PhiloxState sta
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(dropout_mask)
+RINGSMITH_ON_DEVICE(dropout_mask)
 
 }  // namespace ringsmith::kernels

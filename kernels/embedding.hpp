@@ -42,8 +42,8 @@ void embedding_backward(std::span<const double> dy, std::int64_t dim,
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(check_indices)
-RINGSMITH_ON_CPU(embedding)
-RINGSMITH_ON_CPU(embedding_backward)
+RINGSMITH_ON_DEVICE(check_indices)
+RINGSMITH_ON_DEVICE(embedding)
+RINGSMITH_ON_DEVICE(embedding_backward)
 
 }  // namespace ringsmith::kernels

@@ -108,12 +108,12 @@ void squared_error_backward(std::span<const double> x, std::span<const double> y
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(check_targets)
-RINGSMITH_ON_CPU(nll_rows)
-RINGSMITH_ON_CPU(reduce_losses)
-RINGSMITH_ON_CPU(nll_backward)
-RINGSMITH_ON_CPU(cross_entropy_backward)
-RINGSMITH_ON_CPU(squared_error)
-RINGSMITH_ON_CPU(squared_error_backward)
+RINGSMITH_ON_DEVICE(check_targets)
+RINGSMITH_ON_DEVICE(nll_rows)
+RINGSMITH_ON_DEVICE(reduce_losses)
+RINGSMITH_ON_DEVICE(nll_backward)
+RINGSMITH_ON_DEVICE(cross_entropy_backward)
+RINGSMITH_ON_DEVICE(squared_error)
+RINGSMITH_ON_DEVICE(squared_error_backward)
 
 }  // namespace ringsmith::kernels

@@ -95,10 +95,10 @@ void scale(std::span<double> x, std::span<const float> factor);
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(sgd)
-RINGSMITH_ON_CPU(adam)
-RINGSMITH_ON_CPU(sum_of_squares)
-RINGSMITH_ON_CPU(clip_factor)
-RINGSMITH_ON_CPU(scale)
+RINGSMITH_ON_DEVICE(sgd)
+RINGSMITH_ON_DEVICE(adam)
+RINGSMITH_ON_DEVICE(sum_of_squares)
+RINGSMITH_ON_DEVICE(clip_factor)
+RINGSMITH_ON_DEVICE(scale)
 
 }  // namespace ringsmith::kernels

@@ -70,9 +70,9 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(max_pool2d)
-RINGSMITH_ON_CPU(max_pool2d_grad)
-RINGSMITH_ON_CPU(avg_pool2d)
-RINGSMITH_ON_CPU(avg_pool2d_grad)
+RINGSMITH_ON_DEVICE(max_pool2d)
+RINGSMITH_ON_DEVICE(max_pool2d_grad)
+RINGSMITH_ON_DEVICE(avg_pool2d)
+RINGSMITH_ON_DEVICE(avg_pool2d_grad)
 
 }  // namespace ringsmith::kernels

@@ -50,14 +50,29 @@ __device__ inline std::int64_t slice_begin(std::int64_t i, const Slices& s) {
   return i * s.n * s.inner + within;
 }
 
+// Sum of term(0) .. term(n - 1) by one thread, in two levels: a long chain of additions would lose
+// a rounding at each.
+template <class T, class Term>
+__device__ T chunked_sum(std::int64_t n, const Term& term) {
+  constexpr std::int64_t kChunk = 32;
+  T sum = 0;
+  for (std::int64_t begin = 0; begin < n; begin += kChunk) {
+    T part = 0;
+    for (std::int64_t j = begin; j < n && j < begin + kChunk; ++j) part += term(j);
+    sum += part;
+  }
+  return sum;
+}
+
 template <bool kLog, class T>
 __global__ void forward_slices(const T* in, T* out, Slices s) {
   for (std::int64_t i = first_item(); i < s.outer * s.inner; i += item_stride()) {
     const std::int64_t offset = slice_begin(i, s);
     const T* const x = in + offset;
-    T largest = kLowest<T>, sum = 0;
+    T largest = kLowest<T>;
     for (std::int64_t j = 0; j < s.n; ++j) largest = Larger{}(largest, x[j * s.inner]);
-    for (std::int64_t j = 0; j < s.n; ++j) sum += exp_of(x[j * s.inner] - largest);
+    const T sum =
+        chunked_sum<T>(s.n, [=](std::int64_t j) { return exp_of(x[j * s.inner] - largest); });
     for (std::int64_t j = 0; j < s.n; ++j)
       out[offset + j * s.inner] = Forward<kLog, T>::result(x[j * s.inner], largest, sum);
   }
@@ -68,9 +83,9 @@ __global__ void backward_slices(const T* grad, const T* result, T* out, Slices s
   for (std::int64_t i = first_item(); i < s.outer * s.inner; i += item_stride()) {
     const std::int64_t offset = slice_begin(i, s);
     const T *const dy = grad + offset, *const y = result + offset;
-    T sum = 0;
-    for (std::int64_t j = 0; j < s.n; ++j)
-      sum += Backward<kLog, T>::term(dy[j * s.inner], y[j * s.inner]);
+    const T sum = chunked_sum<T>(s.n, [=](std::int64_t j) {
+      return Backward<kLog, T>::term(dy[j * s.inner], y[j * s.inner]);
+    });
     for (std::int64_t j = 0; j < s.n; ++j)
       out[offset + j * s.inner] = Backward<kLog, T>::result(dy[j * s.inner], y[j * s.inner], sum);
   }

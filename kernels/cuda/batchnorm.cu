@@ -1,0 +1,176 @@
+// Batch normalisation over (n, c, pixels): folds for what a channel sums up, and one pass for what
+// an element becomes.
+//
+//   batch_stats      the mean by a fold, then the variance about it by another, both in double: a
+//                    large mean does not eat the variance
+//   batch_norm       element-wise, the channel's four numbers from cache
+//   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
+//
+// A fold runs over the batch and the pixels of a channel; where the images are one pixel (a Linear
+// layer before it), channels are neighbours and the fold goes by columns.
+#include "kernels/batchnorm.hpp"
+#include "kernels/cuda/strided.cuh"
+#include "kernels/cuda/sum.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+// Sums of a channel in double; the fold's operand 0 is the channel.
+template <class Fold>
+void fold_channels(const BatchNormShape& s, const Fold& fold) {
+  Layout channels, rest;
+  channels.dims = 1;
+  channels.sizes[0] = s.c;
+  channels.strides[0] = s.pixels;
+  Layout numbers = channels;
+  numbers.strides[0] = 1;
+  rest.dims = 2;
+  rest.sizes = {s.n, s.pixels};
+  rest.strides = {s.c * s.pixels, 1};
+  fold_nest(fold, nest_of<2>({&numbers, &channels}), nest_of<1>({&rest}), false);
+}
+
+template <class T>
+struct Mean : Sums<double> {
+  static constexpr bool kPacks = false;
+  const T* x;
+  double count, *exact;
+  T* mean;
+  __device__ double term(std::int64_t at, std::int64_t) const { return x[at]; }
+  template <class At>
+  __device__ void finish(const At& at, double sum) const {
+    exact[at[0]] = sum / count;
+    mean[at[0]] = static_cast<T>(sum / count);
+  }
+};
+
+// The channel of an element of x, whose offset is all that a term knows.
+struct ChannelOf {
+  std::int64_t pixels, channels;
+  __device__ std::int64_t operator()(std::int64_t at) const {
+    (void)take_digit(at, pixels);
+    return take_digit(at, channels);
+  }
+};
+
+template <class T>
+struct Variance : Sums<double> {
+  static constexpr bool kPacks = false;
+  ChannelOf channel;
+  const T* x;
+  const double* mean;
+  double count;
+  T* var;
+  __device__ double term(std::int64_t at, std::int64_t) const {
+    const double d = x[at] - mean[channel(at)];
+    return d * d;
+  }
+  template <class At>
+  __device__ void finish(const At& at, double squares) const {
+    var[at[0]] = static_cast<T>(squares / count);
+  }
+};
+
+// The sum of dy (kDot: of dy with the normalised x), kept in double for the pass that follows.
+template <bool kDot, class T>
+struct GradientSum : Sums<double> {
+  static constexpr bool kPacks = false;
+  ChannelOf channel;
+  const T *dy, *x, *mean, *inv_std;
+  double* exact;
+  T* out;
+  __device__ double term(std::int64_t at, std::int64_t) const {
+    if constexpr (!kDot) return dy[at];
+    const std::int64_t c = channel(at);
+    return dy[at] * ((x[at] - static_cast<double>(mean[c])) * inv_std[c]);
+  }
+  template <class At>
+  __device__ void finish(const At& at, double sum) const {
+    exact[at[0]] = sum;
+    out[at[0]] = static_cast<T>(sum);
+  }
+};
+
+}  // namespace
+
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var) {
+  const auto count = static_cast<double>(s.per_channel());
+  const Scratch<double> exact(s.c);
+  fold_channels(s, Mean<T>{{}, x.data(), count, exact.data(), mean.data()});
+  fold_channels(s, Variance<T>{{}, {s.pixels, s.c}, x.data(), exact.data(), count, var.data()});
+}
+
+template <class T>
+void batch_norm(const BatchNormShape& s, std::span<const T> x_, std::span<const T> mean_,
+                std::span<const T> inv_std_, std::span<const T> weight_, std::span<const T> bias_,
+                std::span<T> y_) {
+  const T *const x = x_.data(), *const mean = mean_.data(), *const inv_std = inv_std_.data(),
+                 *const weight = weight_.data(), *const bias = bias_.data();
+  T* const y = y_.data();
+  const ChannelOf channel{s.pixels, s.c};
+  for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
+    const std::int64_t c = channel(i);
+    y[i] = (x[i] - mean[c]) * inv_std[c] * weight[c] + bias[c];
+  });
+}
+
+template <class T>
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<const T> x_,
+                     std::span<const T> mean_, std::span<const T> inv_std_,
+                     std::span<const T> weight_, bool batch_statistics, std::span<T> dx_,
+                     std::span<T> dweight, std::span<T> dbias) {
+  const T *const dy = dy_.data(), *const x = x_.data(), *const mean = mean_.data(),
+                 *const inv_std = inv_std_.data(), *const weight = weight_.data();
+  T* const dx = dx_.data();
+  const ChannelOf channel{s.pixels, s.c};
+  const Scratch<double> scratch(2 * s.c);
+  double *const sum = scratch.data(), *const dot = scratch.data() + s.c;
+  fold_channels(s, GradientSum<false, T>{{}, channel, dy, x, mean, inv_std, sum, dbias.data()});
+  fold_channels(s, GradientSum<true, T>{{}, channel, dy, x, mean, inv_std, dot, dweight.data()});
+  const auto count = static_cast<double>(s.per_channel());
+  for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
+    const std::int64_t c = channel(i);
+    const double r = inv_std[c];
+    double g = dy[i];  // gradient of the normalised x, less its mean and its part along x
+    if (batch_statistics)
+      g -= sum[c] / count + (x[i] - static_cast<double>(mean[c])) * r * (dot[c] / count);
+    dx[i] = static_cast<T>(g * r * weight[c]);
+  });
+}
+
+template <class T>
+void update_running(std::span<T> running_, std::span<const T> batch_, double momentum,
+                    double factor) {
+  T* const running = running_.data();
+  const T* const batch = batch_.data();
+  for_each(std::ssize(running_), [=] __device__(std::int64_t c) {
+    running[c] = static_cast<T>(momentum * factor * batch[c] + (1 - momentum) * running[c]);
+  });
+}
+
+template <class T>
+void inverse_std(std::span<T> v_, double eps) {
+  T* const v = v_.data();
+  for_each(std::ssize(v_), [=] __device__(std::int64_t c) {
+    v[c] = static_cast<T>(1 / sqrt(static_cast<double>(v[c]) + eps));
+  });
+}
+
+#define RINGSMITH_BATCHNORM(T)                                                                    \
+  template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
+                               std::span<T>);                                                     \
+  template void batch_norm<T>(const BatchNormShape&, std::span<const T>, std::span<const T>,      \
+                              std::span<const T>, std::span<const T>, std::span<const T>,         \
+                              std::span<T>);                                                      \
+  template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
+                                   std::span<const T>, std::span<const T>, std::span<const T>,    \
+                                   bool, std::span<T>, std::span<T>, std::span<T>);               \
+  template void update_running<T>(std::span<T>, std::span<const T>, double, double);              \
+  template void inverse_std<T>(std::span<T>, double);
+RINGSMITH_BATCHNORM(float)
+RINGSMITH_BATCHNORM(double)
+
+}  // namespace ringsmith::kernels::cuda

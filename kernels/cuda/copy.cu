@@ -1,0 +1,179 @@
+// Copy, convert and fill.
+//
+//   1  strided    an element a thread and turn; any strides, any two dtypes
+//   2  packs      the same where runs of both sides are contiguous: 16 bytes, or, converting, four
+//                 elements at a time
+//   3  tiles      one dtype, where the runs of one side are the columns of the other: 32 x 32
+//                 elements go through shared memory, so that reads and writes are both of
+//                 neighbours; a row of the tile is one element longer, or its columns would all lie
+//                 in one bank
+//
+// Contiguous copies of one dtype are the copy engine's, zeros are a memset.
+#include <cstring>
+
+#include "kernels/copy.hpp"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/strided.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+// What is moved is words of the element's size, whatever they mean.
+template <std::size_t kBytes>
+struct WordOf;
+template <>
+struct WordOf<1> {
+  using type = std::uint8_t;
+};
+template <>
+struct WordOf<2> {
+  using type = std::uint16_t;
+};
+template <>
+struct WordOf<4> {
+  using type = std::uint32_t;
+};
+template <>
+struct WordOf<8> {
+  using type = std::uint64_t;
+};
+
+// D and S equal: words are moved, else converted. kWidth elements of a run at a time.
+template <int kWidth, class D, class S>
+__global__ void copy_runs(std::int64_t n, Nest<2> nest, D* out, const S* in) {
+  for (std::int64_t i = first_item(); i < n; i += item_stride()) {
+    const Offsets<2> at = offsets_of(nest, i);
+    const Pack<S, kWidth> from = load_pack<kWidth>(in + at[1], 0);
+    Pack<D, kWidth> to;
+    for (int k = 0; k < kWidth; ++k) to.at[k] = convert<D>(from.at[k]);
+    store_pack(out + at[0], 0, to);
+  }
+}
+
+template <class D, class S>
+void copy_nest(Nest<2> nest, D* out, const S* in) {
+  constexpr int kWidth = std::is_same_v<D, S> ? kPack<D> : 4;
+  const std::int64_t n = numel(nest);
+  Nest<2> packs = nest;
+  if (nest.inner(1) == 1 && aligned_for(out, kWidth) && aligned_for(in, kWidth) &&
+      in_packs(packs, kWidth))
+    launch(copy_runs<kWidth, D, S>, grid_for(n / kWidth), kThreads, 0, stream(), n / kWidth, packs,
+           out, in);
+  else
+    launch(copy_runs<1, D, S>, grid_for(n), kThreads, 0, stream(), n, nest, out, in);
+}
+
+constexpr int kTile = 32, kTileRows = 8;
+
+// `nest` without the two dimensions of the tile: out[row][column] = in[column][row] for each of its
+// elements. Rows are those of `out`, whose columns are contiguous; so are the rows of `in`.
+template <class Word>
+__global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows,
+                           std::int64_t columns, std::int64_t out_stride, std::int64_t in_stride,
+                           Word* out, const Word* in) {
+  __shared__ Word tile[kTile][kTile + 1];
+  const std::int64_t across = ceil_div(columns, kTile), down = ceil_div(rows, kTile);
+  for (std::int64_t job = blockIdx.x; job < batches * across * down; job += gridDim.x) {
+    std::int64_t rest = job;
+    const std::int64_t column = take_digit(rest, across) * kTile;
+    const std::int64_t row = take_digit(rest, down) * kTile;
+    const Offsets<2> at = offsets_of(nest, rest);
+    const int x = static_cast<int>(threadIdx.x), y = static_cast<int>(threadIdx.y);
+    for (int k = y; k < kTile; k += kTileRows)
+      if (column + k < columns && row + x < rows)
+        tile[k][x] = in[at[1] + (column + k) * in_stride + row + x];
+    __syncthreads();
+    for (int k = y; k < kTile; k += kTileRows)
+      if (row + k < rows && column + x < columns)
+        out[at[0] + (row + k) * out_stride + column + x] = tile[x][k];
+    __syncthreads();
+  }
+}
+
+// Version 3 if it fits: out contiguous in its last dimension, in contiguous in another one.
+template <class Word>
+bool copy_as_tiles(const Nest<2>& nest, Word* out, const Word* in) {
+  const std::size_t last = nest.last();
+  if (nest.inner(0) != 1 || nest.inner(1) == 1 || nest.inner_size() < kTileRows) return false;
+  std::size_t d = 0;
+  while (d < last && !(nest.strides[d][1] == 1 && nest.sizes[d] >= kTileRows)) ++d;
+  if (d == last) return false;
+  Nest<2> others;
+  for (std::size_t k = 0; k < last; ++k)
+    if (k != d) {
+      others.sizes[static_cast<std::size_t>(others.dims)] = nest.sizes[k];
+      others.strides[static_cast<std::size_t>(others.dims++)] = nest.strides[k];
+    }
+  if (others.dims == 0) others.sizes[static_cast<std::size_t>(others.dims++)] = 1;
+  const std::int64_t batches = numel(others), rows = nest.sizes[d], columns = nest.inner_size();
+  launch(copy_tiles<Word>, grid_for(batches * ceil_div(rows, kTile) * ceil_div(columns, kTile), 1),
+         dim3(kTile, kTileRows), 0, stream(), batches, others, rows, columns, nest.strides[d][0],
+         nest.inner(1), out, in);
+  return true;
+}
+
+template <class Word>
+void move(const Nest<2>& nest, Word* out, const Word* in) {
+  if (is_contiguous(nest)) {
+    if (out != in)
+      cuda_check(cudaMemcpyAsync(out, in, static_cast<std::size_t>(numel(nest)) * sizeof(Word),
+                                 cudaMemcpyDeviceToDevice, stream()));
+  } else if (!copy_as_tiles(nest, out, in)) {
+    copy_nest(nest, out, in);
+  }
+}
+
+template <class T>
+bool is_zero_bytes(const T& value) {
+  const T zero{};
+  return std::memcmp(&value, &zero, sizeof(T)) == 0;
+}
+
+}  // namespace
+
+template <class D, class S>
+void copy(View<D> out, View<const S> in) {
+  const Nest<2> nest = nest_of<2>({&out.layout, &in.layout});
+  if (numel(nest) == 0) return;
+  if constexpr (std::is_same_v<D, S>) {
+    using Word = typename WordOf<sizeof(D)>::type;
+    move(nest, reinterpret_cast<Word*>(out.data), reinterpret_cast<const Word*>(in.data));
+  } else {
+    copy_nest(nest, out.data, in.data);
+  }
+}
+
+template <class T>
+void fill(View<T> out, T value) {
+  const Nest<1> nest = nest_of<1>({&out.layout});
+  const std::int64_t n = numel(nest);
+  T* const to = out.data;
+  if (is_contiguous(nest) && is_zero_bytes(value)) {
+    if (n > 0)
+      cuda_check(cudaMemsetAsync(to, 0, static_cast<std::size_t>(n) * sizeof(T), stream()));
+    return;
+  }
+  for_each(n, [=] __device__(std::int64_t i) { to[offsets_of(nest, i)[0]] = value; });
+}
+
+#define RINGSMITH_COPY(D)                                                 \
+  template void copy<D, float>(View<D>, View<const float>);               \
+  template void copy<D, f16>(View<D>, View<const f16>);                   \
+  template void copy<D, bf16>(View<D>, View<const bf16>);                 \
+  template void copy<D, double>(View<D>, View<const double>);             \
+  template void copy<D, std::int32_t>(View<D>, View<const std::int32_t>); \
+  template void copy<D, std::int64_t>(View<D>, View<const std::int64_t>); \
+  template void copy<D, std::uint8_t>(View<D>, View<const std::uint8_t>); \
+  template void copy<D, bool>(View<D>, View<const bool>);                 \
+  template void fill<D>(View<D>, D);
+RINGSMITH_COPY(float)
+RINGSMITH_COPY(f16)
+RINGSMITH_COPY(bf16)
+RINGSMITH_COPY(double)
+RINGSMITH_COPY(std::int32_t)
+RINGSMITH_COPY(std::int64_t)
+RINGSMITH_COPY(std::uint8_t)
+RINGSMITH_COPY(bool)
+
+}  // namespace ringsmith::kernels::cuda

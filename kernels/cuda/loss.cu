@@ -1,0 +1,250 @@
+// Losses over a batch of rows.
+//
+//   nll_rows                 a thread a row; with smoothing a fold over each row
+//   reduce_losses            two folds: the rows that count, then their sum, divided by what the
+//                            first has left in device memory
+//   nll_backward,            a warp or a block to a row: the gradient is the same expression for
+//   cross_entropy_backward   all columns but the target's, no pass over the row is needed before
+//   squared_error            a fold over two arrays in packs
+#include <string>
+
+#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/first_bad.cuh"
+#include "kernels/cuda/rows.cuh"
+#include "kernels/cuda/sum.cuh"
+#include "kernels/loss.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+void check_targets(const char* op, const Targets& targets) {
+  const Targets t = targets;
+  const std::int64_t* const index = t.index.data();
+  const std::int64_t classes = t.classes, ignored = t.ignore_index;
+  const auto bad = first_bad(std::ssize(t.index), [=] __device__(std::int64_t i) {
+    return index[i] != ignored && (index[i] < 0 || index[i] >= classes);
+  });
+  if (bad)
+    throw UsageError(std::string(op) + ": target " + std::to_string(read_back(index + *bad)) +
+                     " of row " + std::to_string(*bad) + " is outside [0, " +
+                     std::to_string(classes) + ") and is not ignore_index (" +
+                     std::to_string(ignored) + ")");
+}
+
+namespace {
+
+// Targets with what depends on the smoothing, as the kernels use it.
+template <class T>
+struct Labels {
+  const std::int64_t* index;
+  std::int64_t rows, classes, ignored;
+  T keep, spread;
+  bool smooth;
+
+  explicit Labels(const Targets& t)
+      : index(t.index.data()),
+        rows(std::ssize(t.index)),
+        classes(t.classes),
+        ignored(t.ignore_index),
+        keep(static_cast<T>(1 - t.smoothing)),
+        spread(static_cast<T>(t.smoothing / static_cast<double>(t.classes))),
+        smooth(t.smoothing != 0) {}
+};
+
+template <class T>
+struct SmoothedLoss : Sums<T> {
+  static constexpr bool kPacks = false;
+  Labels<T> labels;
+  const T* log_probs;
+  T* losses;
+  __device__ T term(std::int64_t at, std::int64_t) const { return -log_probs[at]; }
+  template <class At>
+  __device__ void finish(const At& at, T sum) const {
+    const std::int64_t row = at[0], target = labels.index[row];
+    losses[row] =
+        target == labels.ignored
+            ? T(0)
+            : labels.keep * -log_probs[row * labels.classes + target] + labels.spread * sum;
+  }
+};
+
+template <class T>
+void nll_rows_of(const T* log_probs, const Targets& t, T* losses) {
+  const Labels<T> labels(t);
+  if (!labels.smooth)
+    return for_each(labels.rows, [=] __device__(std::int64_t i) {
+      const std::int64_t target = labels.index[i];
+      losses[i] = target == labels.ignored ? T(0) : -log_probs[i * labels.classes + target];
+    });
+  Nest<2> kept;
+  Nest<1> folded;
+  kept.dims = folded.dims = 1;
+  kept.sizes[0] = labels.rows;
+  kept.strides[0] = {1, labels.classes};
+  folded.sizes[0] = labels.classes;
+  folded.strides[0] = {1};
+  fold_nest(SmoothedLoss<T>{{}, labels, log_probs, losses}, kept, folded, false);
+}
+
+template <class T>
+struct Counted : Sums<std::int64_t> {
+  static constexpr bool kPacks = false;
+  const std::int64_t* index;
+  std::int64_t ignored;
+  T* divisor;
+  __device__ std::int64_t term(std::int64_t at, std::int64_t) const {
+    return index[at] == ignored ? 0 : 1;
+  }
+  template <class At>
+  __device__ void finish(const At&, std::int64_t count) const {
+    *divisor = static_cast<T>(count);
+  }
+};
+
+template <class T>
+struct TotalLoss : Sums<T> {
+  static constexpr bool kPacks = false;
+  const T* losses;
+  const std::int64_t* index;
+  std::int64_t ignored;
+  const T* divisor;
+  T* loss;
+  __device__ T term(std::int64_t at, std::int64_t) const {
+    return index[at] == ignored ? T(0) : losses[at];
+  }
+  template <class At>
+  __device__ void finish(const At&, T sum) const {
+    *loss = sum / *divisor;
+  }
+};
+
+template <class T>
+void reduce_losses_of(std::span<const T> losses, const Targets& t, bool mean, T* loss, T* divisor) {
+  const std::int64_t n = std::ssize(losses);
+  if (mean)
+    fold_flat(Counted<T>{{}, t.index.data(), t.ignore_index, divisor}, n, false);
+  else
+    for_each(1, [=] __device__(std::int64_t) { *divisor = 1; });
+  fold_flat(TotalLoss<T>{{}, losses.data(), t.index.data(), t.ignore_index, divisor, loss}, n,
+            false);
+}
+
+// d loss / d log_probs, or (kThroughSoftmax) d loss / d logits: with g the row's gradient,
+//   -spread g - [j = target] keep g        and         g (p_j - spread) - [j = target] keep g
+template <int kTeam, bool kThroughSoftmax, class T>
+__global__ void loss_gradient(Labels<T> labels, const T* log_probs, const T* row_grad,
+                              bool one_grad, T* out) {
+  each_row<kTeam>(labels.rows, [&](std::int64_t r, int lane) {
+    const std::int64_t target = labels.index[r], begin = r * labels.classes;
+    const bool skip = target == labels.ignored;
+    const T g = skip ? T(0) : row_grad[one_grad ? 0 : r];
+    for (std::int64_t j = lane; j < labels.classes; j += kTeam) {
+      T d = labels.smooth ? -(labels.spread * g) : T(0);
+      if constexpr (kThroughSoftmax) d = g * (exp_of(log_probs[begin + j]) - labels.spread);
+      if (j == target) d -= labels.keep * g;
+      out[begin + j] = skip ? T(0) : d;
+    }
+  });
+}
+
+template <bool kThroughSoftmax, class T>
+void backward(const Targets& t, const T* log_probs, std::span<const T> row_grad, T* out) {
+  const Labels<T> labels(t);
+  if (labels.rows == 0 || labels.classes == 0) return;
+  const bool warps = labels.classes <= 512, one = row_grad.size() == 1;
+  launch(warps ? loss_gradient<kWarp, kThroughSoftmax, T>
+               : loss_gradient<kThreads, kThroughSoftmax, T>,
+         grid_for(labels.rows, warps ? kThreads / kWarp : 1), kThreads, 0, stream(), labels,
+         log_probs, row_grad.data(), one, out);
+}
+
+template <class T>
+struct SquaredError : Sums<T> {
+  static constexpr bool kPacks = true;
+  const T *x, *y;
+  T divisor, *loss;
+  __device__ T term(std::int64_t at, std::int64_t) const {
+    const T d = x[at] - y[at];
+    return d * d;
+  }
+  __device__ Pack<T, kChains> pack(std::int64_t at) const {
+    Pack<T, kChains> a = load_pack<kChains>(x + at, 0);
+    const Pack<T, kChains> b = load_pack<kChains>(y + at, 0);
+    for (int k = 0; k < kChains; ++k) a.at[k] = (a.at[k] - b.at[k]) * (a.at[k] - b.at[k]);
+    return a;
+  }
+  template <class At>
+  __device__ void finish(const At&, T sum) const {
+    *loss = sum / divisor;
+  }
+};
+
+template <class T>
+void squared_error_of(std::span<const T> x, std::span<const T> y, double divisor, T* loss) {
+  fold_flat(SquaredError<T>{{}, x.data(), y.data(), static_cast<T>(divisor), loss}, std::ssize(x),
+            aligned_for(x.data(), kChains) && aligned_for(y.data(), kChains));
+}
+
+template <class T>
+void squared_error_backward_of(std::span<const T> x_, std::span<const T> y_, T factor,
+                               std::span<const T> grad_, std::span<T> dx_, std::span<T> dy_) {
+  const T *const x = x_.data(), *const y = y_.data(), *const grad = grad_.data();
+  T *const dx = dx_.empty() ? nullptr : dx_.data(), *const dy = dy_.empty() ? nullptr : dy_.data();
+  const bool one = grad_.size() == 1;
+  for_each(std::ssize(x_), [=] __device__(std::int64_t i) {
+    const T d = (factor * (x[i] - y[i])) * grad[one ? 0 : i];
+    if (dx != nullptr) dx[i] = d;
+    if (dy != nullptr) dy[i] = -d;
+  });
+}
+
+}  // namespace
+
+void nll_rows(std::span<const float> log_probs, const Targets& t, std::span<float> losses) {
+  nll_rows_of(log_probs.data(), t, losses.data());
+}
+void nll_rows(std::span<const double> log_probs, const Targets& t, std::span<double> losses) {
+  nll_rows_of(log_probs.data(), t, losses.data());
+}
+void reduce_losses(std::span<const float> losses, const Targets& t, bool mean,
+                   std::span<float> loss, std::span<float> divisor) {
+  reduce_losses_of(losses, t, mean, loss.data(), divisor.data());
+}
+void reduce_losses(std::span<const double> losses, const Targets& t, bool mean,
+                   std::span<double> loss, std::span<double> divisor) {
+  reduce_losses_of(losses, t, mean, loss.data(), divisor.data());
+}
+void nll_backward(const Targets& t, std::span<const float> row_grad, std::span<float> dlog_probs) {
+  backward<false, float>(t, nullptr, row_grad, dlog_probs.data());
+}
+void nll_backward(const Targets& t, std::span<const double> row_grad,
+                  std::span<double> dlog_probs) {
+  backward<false, double>(t, nullptr, row_grad, dlog_probs.data());
+}
+void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
+                            std::span<const float> row_grad, std::span<float> dx) {
+  backward<true>(t, log_probs.data(), row_grad, dx.data());
+}
+void cross_entropy_backward(std::span<const double> log_probs, const Targets& t,
+                            std::span<const double> row_grad, std::span<double> dx) {
+  backward<true>(t, log_probs.data(), row_grad, dx.data());
+}
+void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
+                   std::span<float> loss) {
+  squared_error_of(x, y, divisor, loss.data());
+}
+void squared_error(std::span<const double> x, std::span<const double> y, double divisor,
+                   std::span<double> loss) {
+  squared_error_of(x, y, divisor, loss.data());
+}
+void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
+                            std::span<const float> grad, std::span<float> dx, std::span<float> dy) {
+  squared_error_backward_of(x, y, factor, grad, dx, dy);
+}
+void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,
+                            std::span<const double> grad, std::span<double> dx,
+                            std::span<double> dy) {
+  squared_error_backward_of(x, y, factor, grad, dx, dy);
+}
+
+}  // namespace ringsmith::kernels::cuda

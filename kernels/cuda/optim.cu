@@ -1,0 +1,217 @@
+// Optimizer steps: one pass over the arrays, nothing else to win.
+//
+// Adam reads four arrays and writes three; 28 bytes of memory traffic stand against some twenty
+// operations an element, so that all that counts is to keep loads on their way: packs of 16 bytes
+// from all four at once, and a grid that fills the device. Arrays that are not aligned (a gradient
+// somewhere in a bucket) go element by element, still 128 bytes a warp. Operations and their order
+// are the CPU oracle's, each rounded by itself (--fmad=false): the bits are PyTorch's.
+//
+// Clipping: a fold sums squares in double, one thread makes the factor of all sums, and scale()
+// reads it from device memory: no waits.
+#include <cmath>
+
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/sum.cuh"
+#include "kernels/optim.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+__device__ inline float root(float x) { return sqrtf(x); }
+__device__ inline double root(double x) { return sqrt(x); }
+
+template <class T>
+struct Sgd {
+  T lr, momentum, fresh, decay;
+  bool nesterov, first, has_momentum, has_decay;
+
+  explicit Sgd(const SgdStep& s)
+      : lr(static_cast<T>(s.lr)),
+        momentum(static_cast<T>(s.momentum)),
+        fresh(static_cast<T>(1 - s.dampening)),
+        decay(static_cast<T>(s.weight_decay)),
+        nesterov(s.nesterov),
+        first(s.first),
+        has_momentum(s.momentum != 0),
+        has_decay(s.weight_decay != 0) {}
+
+  __device__ void operator()(const T& g, T& p, T& buf) const {
+    T d = g;
+    if (has_decay) d = d + decay * p;
+    if (has_momentum) {
+      buf = first ? d : momentum * buf + fresh * d;
+      d = nesterov ? d + momentum * buf : buf;
+    }
+    p = p - lr * d;
+  }
+  __device__ void operator()(const T& g, T& p) const {
+    T none{};
+    (*this)(g, p, none);
+  }
+};
+
+template <class T>
+struct Adam {
+  T step_size, correction, beta1, fresh1, beta2, fresh2, eps, decay, shrink;
+  bool decoupled, has_decay;
+
+  explicit Adam(const AdamStep& s)
+      : step_size(static_cast<T>(s.lr / (1 - std::pow(s.beta1, static_cast<double>(s.t))))),
+        correction(static_cast<T>(std::sqrt(1 - std::pow(s.beta2, static_cast<double>(s.t))))),
+        beta1(static_cast<T>(s.beta1)),
+        fresh1(static_cast<T>(1 - s.beta1)),
+        beta2(static_cast<T>(s.beta2)),
+        fresh2(static_cast<T>(1 - s.beta2)),
+        eps(static_cast<T>(s.eps)),
+        decay(static_cast<T>(s.weight_decay)),
+        shrink(static_cast<T>(1 - s.lr * s.weight_decay)),
+        decoupled(s.decoupled),
+        has_decay(s.weight_decay != 0) {}
+
+  __device__ void moments(const T& g, T& p, T& m, T& v) const {
+    T d = g;
+    if (decoupled)
+      p = p * shrink;
+    else if (has_decay)
+      d = d + decay * p;
+    m = beta1 * m + fresh1 * d;
+    v = beta2 * v + (fresh2 * d) * d;
+  }
+  __device__ void move(T& p, const T& m, const T& second) const {
+    p = p - (step_size * m) / (root(second) / correction + eps);
+  }
+  __device__ void operator()(const T& g, T& p, T& m, T& v) const {
+    moments(g, p, m, v);
+    move(p, m, v);
+  }
+  __device__ void operator()(const T& g, T& p, T& m, T& v, T& largest) const {
+    moments(g, p, m, v);
+    // Not max(): a NaN in either operand must stay.
+    if (!(largest >= v)) largest = largest != largest ? largest : v;
+    move(p, m, largest);
+  }
+};
+
+// op(g[i], updated[i]...) for all i; `width` elements at a time.
+template <int kWidth, class Op, class T, class... Updated>
+__global__ void update(std::int64_t n, Op op, const T* g, Updated*... updated) {
+  for (std::int64_t i = first_item(); i < n / kWidth; i += item_stride()) {
+    const auto step = [&](const Pack<T, kWidth>& gradient, auto... packs) {
+      for (int k = 0; k < kWidth; ++k) op(gradient.at[k], packs.at[k]...);
+      (store_pack(updated, i, packs), ...);
+    };
+    step(load_pack<kWidth>(g, i), load_pack<kWidth>(updated, i)...);
+  }
+  for (std::int64_t i = n / kWidth * kWidth + first_item(); i < n; i += item_stride())
+    op(g[i], updated[i]...);
+}
+
+template <class Op, class T, class... Updated>
+void run(std::span<const T> g, const Op& op, Updated*... updated) {
+  const auto n = static_cast<std::int64_t>(g.size());
+  if (n == 0) return;
+  constexpr int kWidth = kPack<T>;
+  if (aligned(g.data(), updated...))
+    launch(update<kWidth, Op, T, Updated...>, grid_for(ceil_div(n, kWidth)), kThreads, 0, stream(),
+           n, op, g.data(), updated...);
+  else
+    launch(update<1, Op, T, Updated...>, grid_for(n), kThreads, 0, stream(), n, op, g.data(),
+           updated...);
+}
+
+template <class T>
+void sgd_of(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step) {
+  if (step.momentum != 0)
+    run(g, Sgd<T>(step), p.data(), buf.data());
+  else
+    run(g, Sgd<T>(step), p.data());
+}
+
+template <class T>
+void adam_of(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
+             std::span<T> largest, const AdamStep& step) {
+  if (largest.empty())
+    run(g, Adam<T>(step), p.data(), m.data(), v.data());
+  else
+    run(g, Adam<T>(step), p.data(), m.data(), v.data(), largest.data());
+}
+
+template <class T>
+struct SquareSum : Sums<double> {
+  static constexpr bool kPacks = true;
+  const T* x;
+  double* out;
+  static __device__ double square(T x) { return static_cast<double>(x) * static_cast<double>(x); }
+  __device__ double term(std::int64_t at, std::int64_t) const { return square(x[at]); }
+  __device__ Pack<double, kChains> pack(std::int64_t at) const {
+    const Pack<T, kChains> loaded = load_pack<kChains>(x + at, 0);
+    Pack<double, kChains> squares;
+    for (int k = 0; k < kChains; ++k) squares.at[k] = square(loaded.at[k]);
+    return squares;
+  }
+  template <class At>
+  __device__ void finish(const At&, double sum) const {
+    *out = sum;
+  }
+};
+
+template <class T>
+void sum_of_squares_of(std::span<const T> x, std::span<double> sum) {
+  fold_flat(SquareSum<T>{{}, x.data(), sum.data()}, static_cast<std::int64_t>(x.size()),
+            aligned_for(x.data(), kChains));
+}
+
+// One thread: a model has hundreds of parameters, not millions, and the order is the CPU's.
+__global__ void clip_factor_kernel(const double* sums, std::int64_t n, double max_norm, float* norm,
+                                   float* factor) {
+  double squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto part = static_cast<float>(sqrt(sums[i]));
+    squares += static_cast<double>(part) * static_cast<double>(part);
+  }
+  const auto total = static_cast<float>(sqrt(squares));
+  const float wanted = static_cast<float>(max_norm) / (total + 1e-6F);
+  *norm = total;
+  *factor = wanted > 1 ? 1 : wanted;  // NaN stays NaN
+}
+
+template <class T>
+struct ScaleBy {
+  const float* factor;
+  __device__ void operator()(const T& x, T& out) const { out = x * static_cast<T>(*factor); }
+};
+
+}  // namespace
+
+void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step) {
+  sgd_of(p, g, buf, step);
+}
+void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
+         const SgdStep& step) {
+  sgd_of(p, g, buf, step);
+}
+void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
+          std::span<float> largest, const AdamStep& step) {
+  adam_of(p, g, m, v, largest, step);
+}
+void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
+          std::span<double> largest, const AdamStep& step) {
+  adam_of(p, g, m, v, largest, step);
+}
+
+void sum_of_squares(std::span<const float> x, std::span<double> sum) { sum_of_squares_of(x, sum); }
+void sum_of_squares(std::span<const double> x, std::span<double> sum) { sum_of_squares_of(x, sum); }
+void clip_factor(std::span<const double> sums, double max_norm, std::span<float> norm,
+                 std::span<float> factor) {
+  launch(clip_factor_kernel, 1, 1, 0, stream(), sums.data(), std::ssize(sums), max_norm,
+         norm.data(), factor.data());
+}
+void scale(std::span<float> x, std::span<const float> factor) {
+  run(std::span<const float>(x), ScaleBy<float>{factor.data()}, x.data());
+}
+void scale(std::span<double> x, std::span<const float> factor) {
+  run(std::span<const double>(x), ScaleBy<double>{factor.data()}, x.data());
+}
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,152 @@
+// Copies between all layouts and all dtypes, and fills, on a device as on the CPU, bit for bit.
+#include "kernels/copy.hpp"
+
+#include "kernels/dropout.hpp"
+#include "kernels/embedding.hpp"
+#include "runtime/base/dtype.hpp"
+#include "tests/kernels/cuda/support.hpp"
+#include "tests/kernels/cuda/views.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+using namespace ringsmith::kernels;
+
+namespace {
+
+// Whole numbers, fractions, both zeros, and what only the wider types can hold; small enough for
+// every integer type, since what does not fit is nobody's promise.
+template <class T>
+std::vector<T> values(std::int64_t n) {
+  std::vector<T> v;
+  for (std::int64_t i = 0; i < n; ++i)
+    v.push_back(convert<T>(static_cast<double>(i * 37 % 120) + 0.37 * static_cast<double>(i % 3)));
+  return v;
+}
+
+// std::vector<bool> has no elements to point at: bool travels as the byte it is.
+template <class T>
+using Stored = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+template <class T, class S>
+View<T> as(View<S> v) {
+  return {reinterpret_cast<T*>(v.data), v.layout};
+}
+
+template <class D, class S>
+void compare(const Sizes& shape) {
+  const auto n = numel_of(shape);
+  std::vector<Stored<S>> from = values<Stored<S>>(n);
+  if constexpr (std::is_same_v<S, bool>)
+    for (auto& v : from) v = v % 2;
+  const std::vector<Stored<D>> blank(static_cast<std::size_t>(n), Stored<D>(1));
+  for (const Arrangement& in : arrangements(shape))
+    for (const Arrangement& out : arrangements(shape)) {
+      INFO(name_of(dtype_of<S>()) << " " << in.name << " to " << name_of(dtype_of<D>()) << " "
+                                  << out.name << ", " << n << " elements");
+      const Arranged<Stored<S>> x(in, from);
+      const Arranged<Stored<D>> y(out, blank);
+      cuda::copy<D, S>(as<D>(y.device()), as<const S>(x.device()));
+      cpu::copy<D, S>(as<D>(y.host()), as<const S>(x.host()));
+      const auto got = y.device_values(), want = y.host_values();
+      REQUIRE(std::memcmp(got.data(), want.data(), got.size() * sizeof(D)) == 0);
+    }
+}
+
+template <class D>
+void compare_from_all(const Sizes& shape) {
+  compare<D, float>(shape);
+  compare<D, f16>(shape);
+  compare<D, bf16>(shape);
+  compare<D, double>(shape);
+  compare<D, std::int32_t>(shape);
+  compare<D, std::int64_t>(shape);
+  compare<D, std::uint8_t>(shape);
+  compare<D, bool>(shape);
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("a device converts every dtype as the CPU does", "[cuda]", float, f16, bf16,
+                   double, std::int32_t, std::int64_t, std::uint8_t, bool) {
+  for (const Sizes& shape : std::vector<Sizes>{{1}, {63}, {5, 8}})
+    compare_from_all<TestType>(shape);
+}
+
+TEMPLATE_TEST_CASE("a device copies every layout, tiles and all", "[cuda]", float, f16, double,
+                   std::uint8_t) {
+  for (const Sizes& shape : std::vector<Sizes>{
+           {0}, {1000}, {40, 33}, {8, 8}, {64, 64}, {7, 70}, {3, 40, 33}, {9, 4, 10}, {2, 0, 3}})
+    compare<TestType, TestType>(shape);
+}
+
+TEMPLATE_TEST_CASE("every 16-bit float converts on a device as on the CPU, and back", "[cuda]", f16,
+                   bf16) {
+  std::vector<TestType> all(1 << 16);
+  for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
+  const OnDevice<TestType> x(all), back(all.size());
+  const OnDevice<float> wide(all.size());
+  const Layout flat = contiguous_layout({1 << 16});
+  cuda::copy<float, TestType>({wide.data(), flat}, {x.data(), flat});
+  cuda::copy<TestType, float>({back.data(), flat}, {wide.data(), flat});
+  std::vector<float> want;
+  for (const TestType v : all) want.push_back(static_cast<float>(v));
+  CHECK(same_bits(wide.host(), want));
+  const auto got = back.host();
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (!std::isnan(want[i])) REQUIRE(got[i].bits == all[i].bits);
+}
+
+TEST_CASE("fill on a device: zeros, values, gaps left alone", "[cuda]") {
+  for (const Sizes& shape : std::vector<Sizes>{{0}, {1}, {1000}, {5, 8}, {2, 3, 4}})
+    for (const Arrangement& arrangement : arrangements(shape))
+      for (const float value : {0.0F, -0.0F, 2.5F}) {
+        const Arranged<float> x(arrangement,
+                                std::vector<float>(static_cast<std::size_t>(numel_of(shape)), 9));
+        cuda::fill<float>(x.device(), value);
+        cpu::fill<float>(x.host(), value);
+        REQUIRE(same_bits(x.device_values(), x.host_values()));
+      }
+}
+
+TEST_CASE("a dropout mask has the same bits on a device as on the CPU", "[cuda]") {
+  for (const std::size_t n : {0, 1, 3, 4, 5, 1000, 70'001})
+    for (const double keep : {0.0, 0.1, 0.9, 1.0}) {
+      const OnDevice<std::uint8_t> mask(n);
+      const PhiloxState state{.seed = 1234567890123ULL, .offset = (1ULL << 33) + 7};
+      cuda::dropout_mask({reinterpret_cast<bool*>(mask.data()), n}, keep, state);
+      std::vector<std::uint8_t> want(n);
+      cpu::dropout_mask({reinterpret_cast<bool*>(want.data()), n}, keep, state);
+      CHECK(mask.host() == want);
+    }
+}
+
+TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a row is used",
+                   "[cuda]", float, double) {
+  for (const std::int64_t dim : {1, 4, 7, 64})
+    for (const std::int64_t n : {0, 1, 40, 700})
+      for (const std::int64_t rows : {1, 3, 1000}) {
+        const auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
+        const std::vector<TestType> weight(w.begin(), w.end()), dy(g.begin(), g.end());
+        std::vector<std::int64_t> index;
+        for (std::int64_t i = 0; i < n; ++i) index.push_back(i * i % 17 * 13 % rows);
+        const OnDevice<TestType> weight_(weight), out(dy.size()), dy_(dy), dweight(weight, 1);
+        const OnDevice<std::int64_t> index_(index);
+        std::vector<TestType> want(dy.size()), want_dweight(weight);
+        cuda::check_indices("test", index_.view(), rows);
+        cuda::embedding(weight_.view(), dim, index_.view(), out.span());
+        cpu::embedding(weight, dim, index, want);
+        CHECK(out.host() == want);
+        cuda::embedding_backward(dy_.view(), dim, index_.view(), dweight.span());
+        cpu::embedding_backward(dy, dim, index, want_dweight);
+        CHECK(dweight.host() == want_dweight);
+      }
+}
+
+TEST_CASE("an index outside the table is the same error on a device as on the CPU", "[cuda]") {
+  std::vector<std::int64_t> index(5000, 3);
+  index[4321] = 10;
+  index[4900] = -1;
+  const OnDevice<std::int64_t> index_(index);
+  const std::string want = "embedding: index 10 at position 4321 is outside [0, 10)";
+  CHECK_THROWS_WITH(cuda::check_indices("embedding", index_.view(), 10), want);
+  CHECK_THROWS_WITH(cpu::check_indices("embedding", index, 10), want);
+}

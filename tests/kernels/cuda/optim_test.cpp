@@ -1,0 +1,110 @@
+// Optimizer steps on a device have the bits of the CPU's oracles: the same operations in the same
+// order, each rounded by itself.
+#include "kernels/optim.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/cuda/support.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+using namespace ringsmith::kernels;
+
+namespace {
+
+template <class T>
+std::vector<T> values(std::size_t n, unsigned seed) {
+  const auto x = random_values(static_cast<std::int64_t>(n), seed);
+  return {x.begin(), x.end()};
+}
+template <class T>
+std::vector<T> squares(std::vector<T> x) {
+  for (T& v : x) v = v * v;
+  return x;
+}
+
+template <class T>
+void compare_sgd(std::size_t n, std::size_t offset, const SgdStep& step) {
+  auto p = values<T>(n, 1), buf = values<T>(n, 3);
+  const auto g = values<T>(n, 2);
+  const OnDevice<T> p_(p, offset), g_(g), buf_(buf, offset);
+  const ModeScope oracle(Mode::oracle);
+  cuda::sgd(p_.span(), g_.view(), buf_.span(), step);
+  cpu::sgd(p, g, buf, step);
+  REQUIRE(p_.host() == p);
+  REQUIRE(buf_.host() == buf);
+}
+
+template <class T>
+void compare_adam(std::size_t n, std::size_t offset, bool amsgrad, const AdamStep& step) {
+  auto p = values<T>(n, 1), m = values<T>(n, 3), v = squares(values<T>(n, 4));
+  std::vector<T> largest;
+  if (amsgrad) largest = squares(values<T>(n, 5));
+  const auto g = values<T>(n, 2);
+  const OnDevice<T> p_(p, offset), g_(g), m_(m), v_(v, offset), largest_(largest);
+  const ModeScope oracle(Mode::oracle);
+  cuda::adam(p_.span(), g_.view(), m_.span(), v_.span(), largest_.span(), step);
+  cpu::adam(p, g, m, v, largest, step);
+  REQUIRE(p_.host() == p);
+  REQUIRE(m_.host() == m);
+  REQUIRE(v_.host() == v);
+  REQUIRE(largest_.host() == largest);
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("optimizer steps on a device have the oracle's bits", "[cuda]", float, double) {
+  for (const std::size_t n : {0, 1, 3, 4, 1025, 40'000})
+    for (const std::size_t offset : {0, 1}) {
+      compare_sgd<TestType>(n, offset, {.lr = 0.1});
+      compare_sgd<TestType>(n, offset, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
+      compare_sgd<TestType>(n, offset,
+                            {.lr = 0.1, .momentum = 0.9, .dampening = 0.3, .first = true});
+      compare_sgd<TestType>(n, offset, {.lr = 0.1, .momentum = 0.9, .nesterov = true});
+      for (const bool amsgrad : {false, true})
+        for (const bool decoupled : {false, true})
+          compare_adam<TestType>(
+              n, offset, amsgrad,
+              {.lr = 1e-3, .weight_decay = 0.01, .decoupled = decoupled, .t = 7});
+    }
+}
+
+TEST_CASE("NaN in amsgrad's maximum stays on a device", "[cuda]") {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const OnDevice<float> p(std::vector<float>{1, 1}), g(std::vector<float>{nan, 1}),
+      m(std::vector<float>{0, 0}), v(std::vector<float>{0, 0}), largest(std::vector<float>{1, nan});
+  cuda::adam(p.span(), g.view(), m.span(), v.span(), largest.span(), {});
+  for (const float x : largest.host()) CHECK(std::isnan(x));
+}
+
+TEST_CASE("clipping on a device: sums of squares in double, one factor, no read-back", "[cuda]") {
+  for (const std::size_t n : {0, 1, 5, 1000, 40'001})
+    for (const std::size_t offset : {0, 1}) {
+      const auto x = values<float>(n, 1);
+      const auto y = values<double>(n, 2);
+      const OnDevice<float> x_(x, offset), norm(1), factor(1);
+      const OnDevice<double> y_(y), sums(2);
+      std::vector<double> want(2);
+      std::vector<float> want_norm(1), want_factor(1);
+      const ModeScope oracle(Mode::oracle);
+      cuda::sum_of_squares(x_.view(), sums.span().first(1));
+      cuda::sum_of_squares(y_.view(), sums.span().last(1));
+      cpu::sum_of_squares(x, std::span(want).first(1));
+      cpu::sum_of_squares(y, std::span(want).last(1));
+      const auto got = sums.host();
+      for (std::size_t i = 0; i < 2; ++i) CHECK(std::abs(got[i] - want[i]) <= 1e-12 * want[i]);
+      cuda::clip_factor(sums.view(), 0.5, norm.span(), factor.span());
+      cpu::clip_factor(want, 0.5, want_norm, want_factor);
+      CHECK(distance(norm.host(), want_norm) < 1e-7);
+      CHECK(distance(factor.host(), want_factor) < 1e-7);
+      auto scaled = x;
+      cuda::scale(x_.span(), factor.view());
+      cpu::scale(scaled, factor.host());
+      CHECK(x_.host() == scaled);
+    }
+  const OnDevice<double> sums(std::vector<double>{1, std::numeric_limits<double>::quiet_NaN()});
+  const OnDevice<float> norm(1), factor(1);
+  cuda::clip_factor(sums.view(), 1.0, norm.span(), factor.span());
+  CHECK((std::isnan(norm.host()[0]) && std::isnan(factor.host()[0])));
+}
