@@ -31,8 +31,10 @@ function(ringsmith_cuda_library)
   add_library(ringsmith_vgpu STATIC ${SOURCES})
   target_link_libraries(ringsmith_vgpu PUBLIC ringsmith_base Boost::context)
   target_include_directories(ringsmith_vgpu PUBLIC ${CMAKE_SOURCE_DIR}/kernels/vgpu/include)
-  target_compile_definitions(ringsmith_vgpu PUBLIC RINGSMITH_VGPU
-                             $<$<STREQUAL:${RINGSMITH_SANITIZE},thread>:VGPU_TSAN>)
+  target_compile_definitions(ringsmith_vgpu PUBLIC RINGSMITH_VGPU)
+  if(RINGSMITH_SANITIZE STREQUAL "thread")
+    target_compile_definitions(ringsmith_vgpu PUBLIC VGPU_TSAN)
+  endif()
   target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
 endfunction()
 
