@@ -72,7 +72,7 @@ struct Lane {
 // 256 KiB, 2 to 8 of them, were within a tenth of each other on two cores with 2 MiB of L2.
 constexpr int kLanes = 3;  // FIFOs between two ranks: two for collectives, one for send and recv
 constexpr int kSendLane = 2;
-constexpr std::size_t kSlots = 4;                          // messages in flight on a lane
+constexpr std::size_t kSlots = 8;                          // messages in flight on a lane
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
