@@ -10,6 +10,7 @@
 
 using namespace ringsmith;
 using test::gradcheck;
+using test::on_device;
 using test::spread_values;
 using Inputs = std::vector<Tensor>;
 
@@ -67,8 +68,9 @@ TEST_CASE("gradients of batch_norm are slopes, through the batch statistics too"
         kernels::set_mode(mode);
         CHECK(gradcheck(
                   [&](const Inputs& in) {  // fresh running statistics for each call
-                    return batch_norm(in[0], in[1], in[2], full({3}, 0.2, {DType::f64}),
-                                      full({3}, 0.7, {DType::f64}), training);
+                    const TensorOptions like = in[0].options();
+                    return batch_norm(in[0], in[1], in[2], full({3}, 0.2, like),
+                                      full({3}, 0.7, like), training);
                   },
                   {spread_values(shape, 7), spread_values({3}, 8), spread_values({3}, 9)}) == "");
         kernels::set_mode(kernels::Mode::fast);
@@ -76,7 +78,8 @@ TEST_CASE("gradients of batch_norm are slopes, through the batch statistics too"
 }
 
 TEST_CASE("functions on images accept strided inputs and gradients") {
-  const Tensor x = spread_values({2, 3, 6, 5}, 1), w = spread_values({4, 3, 3, 3}, 2);
+  const Tensor x = on_device(spread_values({2, 3, 6, 5}, 1));
+  const Tensor w = on_device(spread_values({4, 3, 3, 3}, 2));
   const Tensor turned = x.transpose(2, 3).contiguous().transpose(2, 3);
   REQUIRE(!turned.is_contiguous());
   CHECK(conv2d(turned, w, {}).to_vector<double>() == conv2d(x, w, {}).to_vector<double>());
@@ -90,14 +93,15 @@ TEST_CASE("functions on images accept strided inputs and gradients") {
     for (const double v : kernel.grad().to_vector<double>()) all.push_back(v);
     return all;
   };
-  const Tensor dy = spread_values({2, 4, 2, 3}, 5).transpose(2, 3);
+  const Tensor dy = on_device(spread_values({2, 4, 2, 3}, 5).transpose(2, 3));
   REQUIRE(!dy.is_contiguous());
   CHECK(gradients(dy) == gradients(dy.contiguous()));
 }
 
 TEST_CASE("batch_norm moves its running statistics in training only, with the unbiased variance") {
-  const Tensor x = from_vector<float>({1, 3, 5, 7}, {2, 2}), one = ones({2}), zero = zeros({2});
-  const Tensor mean = zeros({2}), var = ones({2});
+  const Tensor x = on_device(from_vector<float>({1, 3, 5, 7}, {2, 2}));
+  const Tensor one = on_device(ones({2})), zero = on_device(zeros({2}));
+  const Tensor mean = on_device(zeros({2})), var = on_device(ones({2}));
   batch_norm(x, one, zero, mean, var, false, 0.5);
   CHECK(mean.to_vector<float>() == std::vector<float>{0, 0});
   batch_norm(x, one, zero, mean, var, true, 0.5);
@@ -106,11 +110,11 @@ TEST_CASE("batch_norm moves its running statistics in training only, with the un
 }
 
 TEST_CASE("an empty batch passes through convolution and pooling") {
-  const Tensor x = Tensor::empty({0, 2, 5, 5}), w = ones({3, 2, 3, 3});
+  const Tensor x = on_device(Tensor::empty({0, 2, 5, 5})), w = on_device(ones({3, 2, 3, 3}));
   w.requires_grad_();
   const Tensor y = conv2d(x, w, {});
   CHECK(y.sizes() == Shape{0, 3, 3, 3});
-  y.backward(Tensor::empty({0, 3, 3, 3}));
+  y.backward(on_device(Tensor::empty({0, 3, 3, 3})));
   CHECK(w.grad().to_vector<float>() == std::vector<float>(54, 0));
   CHECK(max_pool2d(x, {2, 2}, {2, 2}).sizes() == Shape{0, 2, 2, 2});
 }

@@ -13,13 +13,14 @@
 
 using namespace ringsmith;
 using test::gradcheck;
+using test::on_device;
 using test::spread_values;
 using Inputs = std::vector<Tensor>;
 
 namespace {
 
 Tensor indices(const std::vector<std::int64_t>& values, const Shape& sizes) {
-  return from_vector(values, sizes);
+  return test::on_device(from_vector(values, sizes));
 }
 
 // One function, its f64 inputs, all of which get gradients.
@@ -69,7 +70,7 @@ std::vector<Case> cases() {
        {v({3, 7}, 1)}},
       {"embedding",
        [](const Inputs& i) {
-         return embedding(i[0], indices({3, 0, 3, 1}, {2, 2}));
+         return embedding(i[0], indices({3, 0, 3, 1}, {2, 2}).to(i[0].device()));
        },
        {v({4, 3}, 1)}},
       {"mse_loss",
@@ -93,11 +94,13 @@ std::vector<Case> cases() {
   for (const Reduction r : {Reduction::mean, Reduction::sum, Reduction::none}) {
     const std::string which = " reduction " + std::to_string(static_cast<int>(r));
     c.push_back({"nll_loss" + which,
-                 [=](const Inputs& i) { return nll_loss(i[0], target, r); },
+                 [=](const Inputs& i) { return nll_loss(i[0], target.to(i[0].device()), r); },
                  {v({5, 3}, 1)}});
     for (const double smoothing : {0.0, 0.2})
       c.push_back({"cross_entropy" + which,
-                   [=](const Inputs& i) { return cross_entropy(i[0], target, r, -100, smoothing); },
+                   [=](const Inputs& i) {
+                     return cross_entropy(i[0], target.to(i[0].device()), r, -100, smoothing);
+                   },
                    {v({5, 3}, 1)}});
   }
   for (const bool causal : {false, true}) {
@@ -120,9 +123,9 @@ std::vector<Case> cases() {
 // Output and gradients of f with all inputs converted to dtype; the incoming gradient is fixed.
 Inputs run(const Case& c, DType dtype) {
   Inputs inputs, results;
-  for (const Tensor& t : c.inputs) inputs.push_back(t.to(dtype).requires_grad_());
+  for (const Tensor& t : c.inputs) inputs.push_back(on_device(t.to(dtype)).requires_grad_());
   const Tensor y = c.f(inputs);
-  y.backward(spread_values(y.sizes(), 77).to(dtype));
+  y.backward(on_device(spread_values(y.sizes(), 77).to(dtype)));
   results.push_back(y.detach());
   for (const Tensor& t : inputs) results.push_back(t.grad());
   return results;
@@ -161,29 +164,32 @@ TEST_CASE("f32 results and gradients agree with f64, fast kernels and oracle") {
 }
 
 TEST_CASE("linear's bias gradient is ready before its weight's, as in PyTorch") {
-  const Tensor x = spread_values({3, 4}, 1), w = spread_values({2, 4}, 2),
-               b = spread_values({2}, 3);
+  const Tensor x = on_device(spread_values({3, 4}, 1)), w = on_device(spread_values({2, 4}, 2)),
+               b = on_device(spread_values({2}, 3));
   w.requires_grad_();
   b.requires_grad_();
   std::string order;
   register_post_accumulate_grad_hook(w, [&](const Tensor&) { order += "w"; });
   register_post_accumulate_grad_hook(b, [&](const Tensor&) { order += "b"; });
-  mse_loss(linear(x, w, b), spread_values({3, 2}, 4)).backward();
+  mse_loss(linear(x, w, b), on_device(spread_values({3, 2}, 4))).backward();
   CHECK(order == "bw");
 }
 
 TEST_CASE("linear and embedding accumulate into an existing gradient and fill a gradient target") {
   for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
     kernels::set_mode(mode);
-    const Tensor x = from_vector<float>({1, 2, 3, 4}, {2, 2});
-    const Tensor w = from_vector<float>({1, 0, 0, 1, 1, 1}, {3, 2}).requires_grad_();
-    const Tensor b = from_vector<float>({0, 0, 0}, {3}).requires_grad_();
-    const Tensor table = from_vector<float>({1, 2, 3, 4}, {2, 2}).requires_grad_();
-    const Tensor target = full({3, 2}, 55);  // must be overwritten, not added to
+    const auto given = [](const std::vector<float>& values, const Shape& sizes) {
+      return on_device(from_vector(values, sizes));
+    };
+    const Tensor x = given({1, 2, 3, 4}, {2, 2});
+    const Tensor w = given({1, 0, 0, 1, 1, 1}, {3, 2}).requires_grad_();
+    const Tensor b = given({0, 0, 0}, {3}).requires_grad_();
+    const Tensor table = given({1, 2, 3, 4}, {2, 2}).requires_grad_();
+    const Tensor target = on_device(full({3, 2}, 55));  // must be overwritten, not added to
     set_grad_target(w, target);
     const auto step = [&] {
-      linear(x, w, b).backward(ones({2, 3}));
-      embedding(table, indices({1, 1, 0}, {3})).backward(ones({3, 2}));
+      linear(x, w, b).backward(on_device(ones({2, 3})));
+      embedding(table, indices({1, 1, 0}, {3})).backward(on_device(ones({3, 2})));
     };
     step();
     CHECK(w.grad().is_same(target));
@@ -199,15 +205,15 @@ TEST_CASE("linear and embedding accumulate into an existing gradient and fill a 
 }
 
 TEST_CASE("a weight used by two linear layers gets the sum of both gradients") {
-  const Tensor w = from_vector<float>({1, 2, 3, 4}, {2, 2}).requires_grad_();
-  const Tensor x = from_vector<float>({1, 1}, {1, 2});
-  linear(linear(x, w), w).backward(ones({1, 2}));
+  const Tensor w = on_device(from_vector<float>({1, 2, 3, 4}, {2, 2})).requires_grad_();
+  const Tensor x = on_device(from_vector<float>({1, 1}, {1, 2}));
+  linear(linear(x, w), w).backward(on_device(ones({1, 2})));
   // y = W (W x): dW = 1 (W x)^T + (W^T 1) x^T with W x = (3, 7), W^T 1 = (4, 6).
   CHECK(w.grad().to_vector<float>() == std::vector<float>{3 + 4, 7 + 4, 3 + 6, 7 + 6});
 }
 
 TEST_CASE("the mean cross entropy of a batch that is ignored altogether is NaN, its sum 0") {
-  const Tensor x = spread_values({3, 4}, 1).to(DType::f32);
+  const Tensor x = on_device(spread_values({3, 4}, 1).to(DType::f32));
   const Tensor target = indices({-100, -100, -100}, {3});
   CHECK(std::isnan(cross_entropy(x, target).item<float>()));
   CHECK(cross_entropy(x, target, Reduction::sum).item<float>() == 0.0F);
@@ -215,23 +221,25 @@ TEST_CASE("the mean cross entropy of a batch that is ignored altogether is NaN, 
 }
 
 TEST_CASE("empty batches pass through") {
-  const Tensor x = Tensor::empty({0, 4}).requires_grad_();
-  const Tensor w = spread_values({3, 4}, 1).to(DType::f32).requires_grad_();
+  const auto empty = [](const Shape& sizes) {
+    return Tensor::empty(sizes, {DType::f32, test::device()});
+  };
+  const Tensor x = empty({0, 4}).requires_grad_();
+  const Tensor w = on_device(spread_values({3, 4}, 1).to(DType::f32)).requires_grad_();
   const Tensor y = linear(x, w);
   CHECK(y.sizes() == Shape{0, 3});
-  y.backward(Tensor::empty({0, 3}));
+  y.backward(empty({0, 3}));
   CHECK(w.grad().to_vector<float>() == std::vector<float>(12, 0.0F));
   CHECK(softmax(x, 1).sizes() == Shape{0, 4});
   CHECK(layer_norm(x, {}, {}).sizes() == Shape{0, 4});
-  CHECK(attention_qkv(Tensor::empty({0, 5, 12}), 2, true).sizes() == Shape{0, 5, 4});
-  CHECK(attention_qkv(Tensor::empty({2, 0, 12}), 2, true).sizes() == Shape{2, 0, 4});
-  CHECK(matmul(Tensor::empty({2, 0}), Tensor::empty({0, 3})).to_vector<float>() ==
-        std::vector<float>(6, 0.0F));
+  CHECK(attention_qkv(empty({0, 5, 12}), 2, true).sizes() == Shape{0, 5, 4});
+  CHECK(attention_qkv(empty({2, 0, 12}), 2, true).sizes() == Shape{2, 0, 4});
+  CHECK(matmul(empty({2, 0}), empty({0, 3})).to_vector<float>() == std::vector<float>(6, 0.0F));
 }
 
 TEST_CASE("wrong inputs are errors that name the function and the shapes") {
   const Tensor a = zeros({2, 3}), b = zeros({4, 5});
-  const Tensor labels = indices({0, 9}, {2});
+  const Tensor labels = indices({0, 9}, {2}).cpu();
   CHECK_THROWS_WITH(matmul(a, b), ContainsSubstring("matmul: [2, 3] and [4, 5]"));
   CHECK_THROWS_WITH(linear(a, b), ContainsSubstring("linear: x [2, 3] and weight [4, 5]"));
   CHECK_THROWS_WITH(linear(a, zeros({5, 3}), zeros({4})), ContainsSubstring("bias [4]"));

@@ -8,6 +8,7 @@
 #include "runtime/optim/schedule.hpp"
 #include "runtime/optim/sgd.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/device.hpp"
 
 using namespace ringsmith;
 using Values = std::vector<float>;
@@ -17,7 +18,7 @@ namespace {
 Tensor tensor(const Values& values) {
   Tensor t = Tensor::empty({std::ssize(values)});
   std::copy(values.begin(), values.end(), t.data<float>());
-  return t;
+  return test::on_device(t);
 }
 
 Tensor parameter(const Values& values) {
@@ -124,7 +125,7 @@ TEST_CASE("zero_grad drops gradients, or zeroes them where they are") {
   const Tensor grad = tensor({7, 8});
   params[0].set_grad(grad);
   optimizer.zero_grad(/*set_to_none=*/false);
-  CHECK(params[0].grad().data<float>() == grad.data<float>());
+  CHECK(params[0].grad().kernel_data<float>() == grad.kernel_data<float>());
   CHECK(grad.to_vector<float>() == Values{0, 0});
   CHECK_FALSE(params[1].grad().defined());
   optimizer.zero_grad();

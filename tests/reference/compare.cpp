@@ -10,7 +10,7 @@ namespace ringsmith::reference {
 
 namespace {
 
-std::vector<double> values(const Tensor& t) { return t.to(DType::f64).to_vector<double>(); }
+std::vector<double> values(const Tensor& t) { return t.cpu().to(DType::f64).to_vector<double>(); }
 
 }  // namespace
 

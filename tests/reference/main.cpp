@@ -14,7 +14,9 @@ int main(int argc, char** argv) {
              "environment:\n"
              "  RINGSMITH_REFERENCE_DIR   read this set instead of tests/reference/data:\n"
              "                            index.json, ops/, optim/, strict/, ... as described\n"
-             "                            in tests/reference/data.hpp\n";
+             "                            in tests/reference/data.hpp\n"
+             "  RINGSMITH_TEST_DEVICE     compute on this device (cuda:0, ...) instead of the "
+             "CPU\n";
   }
   return Catch::Session().run(argc, argv);
 }

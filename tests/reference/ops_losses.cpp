@@ -36,7 +36,7 @@ Tensor masked_fill_softmax(const Call& c) {
   for (std::int64_t i = 0; i < x.size(0); ++i)
     for (std::int64_t j = 0; j < x.size(1); ++j)
       bits[static_cast<std::size_t>(i * x.size(1) + j)] = j > i;
-  return softmax(masked_fill(x, mask, -std::numeric_limits<double>::infinity()), -1);
+  return softmax(masked_fill(x, mask.to(x.device()), -std::numeric_limits<double>::infinity()), -1);
 }
 
 }  // namespace

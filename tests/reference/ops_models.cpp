@@ -9,8 +9,9 @@ namespace ringsmith::reference {
 namespace {
 
 Tensor batch_norm_of(const Call& c) {
-  const Tensor mean = tensor(c.attrs.at("running_mean"));
-  const Tensor var = tensor(c.attrs.at("running_var"));
+  const Device device = c.in("x").device();
+  const Tensor mean = tensor(c.attrs.at("running_mean")).to(device);
+  const Tensor var = tensor(c.attrs.at("running_var")).to(device);
   const Tensor y = batch_norm(
       c.in("x"), c.in("weight"), c.in("bias"), mean, var, c.attrs.at("training").get<bool>(),
       c.attrs.at("momentum").get<double>(), c.attrs.at("eps").get<double>());

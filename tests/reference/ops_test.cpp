@@ -1,5 +1,6 @@
 // Every operation against PyTorch: forward, the gradient of sum(output * grad_output) for each
-// input, and extra results, with the fast kernels and with the oracles.
+// input, and extra results, with the fast kernels and with the oracles, and on a device
+// (RINGSMITH_TEST_DEVICE).
 #include "tests/reference/ops.hpp"
 
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/device.hpp"
 #include "tests/support/kernel_mode.hpp"
 
 using namespace ringsmith;
@@ -38,7 +40,7 @@ std::vector<std::string> complaints(const nlohmann::json& doc) {
 
   Tensors inputs, extra;
   for (const auto& [name, entry] : doc.at("inputs").items()) {
-    inputs[name] = tensor(entry);
+    inputs[name] = tensor(entry).to(test::device());
     if (doc.at("grads").contains(name)) inputs[name].requires_grad_();
   }
   const nlohmann::json& err = doc.at("torch_err");
@@ -52,7 +54,7 @@ std::vector<std::string> complaints(const nlohmann::json& doc) {
   }
   if (!found.empty()) return found;  // a gradient of a wrong shape would only throw
 
-  const Tensor grad_output = tensor(doc.at("grad_output"));
+  const Tensor grad_output = tensor(doc.at("grad_output")).to(test::device());
   output.backward(grad_output);
   for (const auto& [name, entry] : doc.at("grads").items()) {
     const Tensor expected = tensor(entry);
@@ -104,6 +106,7 @@ TEST_CASE("operators agree with PyTorch with the fast kernels") {
 }
 
 TEST_CASE("operators agree with PyTorch with the oracle kernels") {
+  if (!test::device().is_cpu()) return;  // oracles are for the CPU
   const test::KernelMode oracle(kernels::Mode::oracle);
   check_all();
 }

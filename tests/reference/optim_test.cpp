@@ -11,6 +11,7 @@
 #include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/device.hpp"
 #include "tests/support/kernel_mode.hpp"
 
 using namespace ringsmith;
@@ -46,14 +47,15 @@ std::unique_ptr<Optimizer> make(const std::string& kind, const nlohmann::json& a
 // Replays one run; returns the first complaint.
 std::string replay(const nlohmann::json& doc) {
   std::vector<Tensor> params;
-  for (const auto& p : doc.at("params")) params.push_back(tensor(p).requires_grad_());
+  for (const auto& p : doc.at("params"))
+    params.push_back(tensor(p).to(test::device()).requires_grad_());
   const nlohmann::json& attrs = doc.at("attrs");
   const auto optimizer = make(doc.at("optimizer").get<std::string>(), attrs, params);
   if (doc.at("grads").empty() || doc.at("grads").size() != doc.at("trajectory").size())
     return "no steps, or not as many gradients as results";
   for (std::size_t step = 0; step < doc.at("grads").size(); ++step) {
     for (std::size_t i = 0; i < params.size(); ++i)
-      params[i].set_grad(tensor(doc.at("grads")[step].at(i)));
+      params[i].set_grad(tensor(doc.at("grads")[step].at(i)).to(test::device()));
     if (attrs.contains("clip_grad_norm")) {
       const double norm =
           clip_grad_norm_(params, attrs.at("clip_grad_norm").get<double>()).item<float>();

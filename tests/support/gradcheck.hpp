@@ -4,6 +4,9 @@
 // difference (L(x + h) - L(x - h)) / 2h of each element, in f64: with h = 1e-5 the difference has
 // an error of about 1e-10 of the third derivative and 1e-11 of rounding, so 1e-6 leaves no room for
 // a wrong term. Inputs must keep clear of kinks (ties of a maximum, 0 of a relu).
+//
+// Run on a device (tests/support/device.hpp), it compares result and gradients there with those of
+// the CPU instead, whose slopes the other run has checked: two evaluations, not thousands.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +19,7 @@
 
 #include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/tensor.hpp"
+#include "tests/support/device.hpp"
 
 namespace ringsmith::test {
 
@@ -41,9 +45,42 @@ inline double& element(const Tensor& t, std::int64_t i) {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
+// Result and gradients of f on a device, strides of the inputs kept.
+inline std::vector<Tensor> evaluate(const Function& f, const std::vector<Tensor>& inputs,
+                                    Device where) {
+  std::vector<Tensor> in, out;
+  for (const Tensor& t : inputs)
+    in.push_back(t.defined() ? moved(t, where).detach().requires_grad_() : t);
+  out.push_back(f(in));
+  out[0].backward(spread_values(out[0].sizes(), 99).to(where));
+  for (const Tensor& t : in) out.push_back(t.defined() ? t.grad() : t);
+  return out;
+}
+
+// Empty if result and gradients on the device agree with the CPU's, else one line.
+inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>& inputs) {
+  constexpr double kTolerance = 1e-11;  // of sums in another order
+  const std::vector<Tensor> want = evaluate(f, inputs, Device::cpu());
+  const std::vector<Tensor> got = evaluate(f, inputs, device());
+  for (std::size_t k = 0; k < want.size(); ++k) {
+    const std::string which = k == 0 ? "result" : "gradient of input " + std::to_string(k - 1);
+    if (want[k].defined() != got[k].defined()) return which + ": is only on one of the devices";
+    if (!want[k].defined()) continue;
+    if (got[k].device() != device()) return which + ": is on " + got[k].device().str();
+    if (got[k].sizes() != want[k].sizes()) return which + ": shape " + to_string(got[k].sizes());
+    const auto a = got[k].to_vector<double>(), b = want[k].to_vector<double>();
+    for (std::size_t i = 0; i < a.size(); ++i)
+      if (!(std::abs(a[i] - b[i]) <= kTolerance * std::max(1.0, std::abs(b[i]))))
+        return which + ", element " + std::to_string(i) + ": " + std::to_string(a[i]) + " on " +
+               device().str() + ", " + std::to_string(b[i]) + " on the CPU";
+  }
+  return {};
+}
+
 // Empty if all gradients agree, else one line naming the worst element. Undefined inputs stay so.
 inline std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs,
                              double tolerance = 1e-6) {
+  if (!device().is_cpu()) return agrees_with_cpu(f, inputs);
   constexpr double kStep = 1e-5;
   for (const Tensor& t : inputs)
     if (t.defined()) t.requires_grad_();

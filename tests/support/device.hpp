@@ -1,0 +1,28 @@
+// The device that a test program is run on: RINGSMITH_TEST_DEVICE (cpu, cuda:1, ...), else the CPU.
+// CTest runs the programs that look at it twice: autograd and autograd_cuda, ...
+#pragma once
+
+#include <cstdlib>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::test {
+
+inline Device device() {
+  static const Device chosen = [] {
+    const char* name = std::getenv("RINGSMITH_TEST_DEVICE");
+    return name == nullptr ? Device::cpu() : parse_device(name);
+  }();
+  return chosen;
+}
+
+// t with the same strides and offset on another device: a copy of its whole storage.
+inline Tensor moved(const Tensor& t, Device to) {
+  if (!t.defined() || t.device() == to) return t;
+  const auto room = static_cast<std::int64_t>(t.storage()->size().value / size_of(t.dtype()));
+  const Tensor all = Tensor::from_storage(t.storage(), {room}, {1}, 0, t.dtype());
+  return all.to(to).as_strided(t.sizes(), t.strides(), t.storage_offset());
+}
+inline Tensor on_device(const Tensor& t) { return moved(t, device()); }
+
+}  // namespace ringsmith::test
