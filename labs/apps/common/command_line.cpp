@@ -14,16 +14,17 @@
 
 namespace ringsmith::apps {
 
-bool parse_command_line(CLI::App& app, int argc, const char* const* argv) {
+bool parse_command_line(CLI::App& app, int argc, const char* const* argv, Speaker speaker) {
+  const bool speaks = speaker == Speaker::everybody || comm::rank_hint() == 0;
   use_plain_help(app);
   try {
     app.parse(argc, argv);
     return true;
   } catch (const CLI::CallForHelp&) {
-    if (comm::rank_hint() == 0) std::fputs(app.help().c_str(), stdout);
+    if (speaks) std::fputs(app.help().c_str(), stdout);
     return false;
   } catch (const CLI::ParseError& e) {
-    if (comm::rank_hint() != 0) throw QuietStop(ExitCode::usage);
+    if (!speaks) throw QuietStop(ExitCode::usage);
     std::string line = e.what();
     for (char& c : line)
       if (c == '\n') c = ' ';

@@ -10,10 +10,14 @@ class App;
 
 namespace ringsmith::apps {
 
+// Who prints: all ranks of a job see the same arguments, so rank 0 speaks for them, and the others
+// end quietly with the same exit code.
+enum class Speaker { first_rank, everybody };
+
 // False if --help was asked for and has been printed. UsageError in one line if the arguments are
-// wrong. Under a launcher all ranks see the same arguments: rank 0 speaks, the others end quietly
-// with the same exit code.
-[[nodiscard]] bool parse_command_line(CLI::App& app, int argc, const char* const* argv);
+// wrong.
+[[nodiscard]] bool parse_command_line(CLI::App& app, int argc, const char* const* argv,
+                                      Speaker speaker = Speaker::first_rank);
 
 // "64", "1K", "4M", "1G" (powers of two) in bytes. UsageError otherwise; option is named in it.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);

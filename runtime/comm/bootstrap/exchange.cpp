@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <unistd.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/host_name.hpp"
 #include "runtime/comm/bootstrap/store/message.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 
@@ -23,12 +23,6 @@ std::string verdict(Kind kind, int culprit, const std::string& text) {
   return static_cast<char>(kind) + std::to_string(culprit) + " " + text;
 }
 
-std::string place_of_this_process() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return "pid " + std::to_string(getpid()) + " on " + host.data();
-}
-
 // An owner of a number is unique even among threads of one process; what follows '#' is not shown.
 std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
@@ -37,9 +31,13 @@ std::string shown(const std::string& owner) { return owner.substr(0, owner.rfind
 
 }  // namespace
 
+void declare_lost(Store& store, const Membership& members, int index, const std::string& text) {
+  store.compare_and_swap(members.prefix + "/0/result", "", verdict(lost, index, text));
+}
+
 Exchange::Exchange(std::shared_ptr<Store> store, Membership me)
     : store_(std::move(store)), me_(std::move(me)) {
-  const std::string place = place_of_this_process();
+  const std::string place = process_place();
   self_ = me_.noun + " " + std::to_string(me_.index) + " (" + place + ")";
   const std::string size = std::to_string(me_.size);
   const std::string first =

@@ -30,6 +30,10 @@ struct Membership {
   std::chrono::milliseconds timeout{30'000};  // of joining and of each all_gather
 };
 
+// For the launcher: if the members have not met yet, they never will, because of member `index`.
+// All that wait, and all that come later, fail with `text`.
+void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
+
 class Exchange {
  public:
   // MismatchError if members disagree on their number, or this one's index is taken.

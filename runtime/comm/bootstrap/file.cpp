@@ -13,6 +13,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/host_name.hpp"
 #include "runtime/comm/transport/descriptor.hpp"
 
 namespace ringsmith::comm {
@@ -29,12 +30,6 @@ std::optional<std::string> read_whole(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return {};
   return std::string{std::istreambuf_iterator<char>(in), {}};
-}
-
-std::string place_of_this_process() {
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  return "pid " + std::to_string(getpid()) + " on " + host.data();
 }
 
 bool is_ours(const std::string& name) {
@@ -58,11 +53,11 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
         where + " holds other files ('" + entry.path().filename().string() + "'): name a new one");
   require(!error, "cannot read " + where + ": " + error.message());
   const std::string name = "rank-" + std::to_string(rank_);
-  const std::string mine = std::to_string(world_) + " " + place_of_this_process();
+  const std::string mine = std::to_string(world_) + " " + process_place();
   if (!create(name, mine)) {
     const std::string theirs = read_whole(path(name)).value_or("? nobody");
     fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " +
-                        theirs.substr(theirs.find(' ') + 1) + " and to " + place_of_this_process() +
+                        theirs.substr(theirs.find(' ') + 1) + " and to " + process_place() +
                         "; if " + where + " was left behind by an earlier job, remove it");
   }
   look_at_members();
@@ -116,9 +111,9 @@ void FileBootstrap::look_at_members() const {
     const std::string size = member.substr(0, member.find(' '));
     if (!member.empty() && size != std::to_string(world_))
       fail(kMismatch, "the ranks disagree: WORLD_SIZE is " + std::to_string(world_) + " for rank " +
-                          std::to_string(rank_) + " (" + place_of_this_process() + "), but " +
-                          size + " for rank " + name.substr(5) + " (" +
-                          member.substr(size.size() + 1) + ")");
+                          std::to_string(rank_) + " (" + process_place() + "), but " + size +
+                          " for rank " + name.substr(5) + " (" + member.substr(size.size() + 1) +
+                          ")");
   }
 }
 
@@ -153,7 +148,7 @@ void FileBootstrap::report_missing() const {
             (member ? " (" + member->substr(member->find(' ') + 1) + ") came, but no further"
                     : " never came");
   }
-  fail(kLate, "rank " + std::to_string(rank_) + " (" + place_of_this_process() + ") has waited " +
+  fail(kLate, "rank " + std::to_string(rank_) + " (" + process_place() + ") has waited " +
                   std::to_string(timeout_.count()) + " ms for the others: " + text);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/un.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/host_name.hpp"
 
 namespace ringsmith::comm {
 
@@ -25,12 +26,6 @@ std::string first_word(const char* path) {
   std::string word;
   std::ifstream(path) >> word;
   return word;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // Two processes with the same identity can reach each other by an abstract Unix socket.

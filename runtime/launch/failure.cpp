@@ -1,0 +1,97 @@
+#include "runtime/launch/failure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <ctime>
+#include <fmt/format.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/message.hpp"
+
+namespace ringsmith::launch {
+
+namespace {
+
+bool is_witness(const Failure& f) {
+  return !f.end.signalled && (f.end.code == static_cast<int>(ExitCode::communication) ||
+                              f.end.code == static_cast<int>(ExitCode::timeout));
+}
+
+std::string local_time(std::int64_t us) {
+  const std::time_t seconds = us / 1'000'000;
+  std::tm parts{};
+  localtime_r(&seconds, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
+  return fmt::format("{}.{:03}", text.data(), us / 1000 % 1000);
+}
+
+}  // namespace
+
+std::string signal_name(int signal) {
+  const char* const name = sigabbrev_np(signal);
+  return name != nullptr ? std::string("SIG") + name : "SIG" + std::to_string(signal);
+}
+
+std::string End::describe() const {
+  if (!signalled) return fmt::format("exit code {}", code);
+  return fmt::format("signal {} ({}){}", code, signal_name(code),
+                     core_dumped ? ", core dumped" : "");
+}
+
+std::string Failure::encode() const {
+  std::vector<std::string> texts{host, log};
+  for (const std::int64_t n :
+       {std::int64_t{rank}, std::int64_t{local_rank}, std::int64_t{node}, std::int64_t{pid},
+        std::int64_t{end.signalled}, std::int64_t{end.core_dumped}, std::int64_t{end.code}, when_us,
+        after_us})
+    texts.push_back(std::to_string(n));
+  texts.insert(texts.end(), tail.begin(), tail.end());
+  return comm::store::Message{0, 0, std::move(texts)}.encode();
+}
+
+Failure Failure::decode(const std::string& text) {
+  constexpr std::size_t kFixed = 11;
+  const auto m = comm::store::Message::decode(text);
+  if (m.texts.size() < kFixed) throw CommError("a report of a failure is too short");
+  const auto number = [&m](std::size_t i) { return std::strtoll(m.texts[i].c_str(), nullptr, 10); };
+  Failure f;
+  f.host = m.texts[0];
+  f.log = m.texts[1];
+  f.rank = static_cast<int>(number(2));
+  f.local_rank = static_cast<int>(number(3));
+  f.node = static_cast<int>(number(4));
+  f.pid = static_cast<int>(number(5));
+  f.end = {number(6) != 0, number(7) != 0, static_cast<int>(number(8))};
+  f.when_us = number(9);
+  f.after_us = number(10);
+  f.tail.assign(m.texts.begin() + kFixed, m.texts.end());
+  return f;
+}
+
+std::optional<Failure> root_cause(const std::vector<Failure>& failures) {
+  const auto first =
+      std::min_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
+        if (is_witness(a) != is_witness(b)) return is_witness(b);
+        return a.when_us != b.when_us ? a.when_us < b.when_us : a.rank < b.rank;
+      });
+  if (first == failures.end()) return {};
+  return *first;
+}
+
+std::string describe(const Failure& f, int nodes) {
+  std::string out = fmt::format("rank {} failed first: {}\n", f.rank, f.end.describe());
+  out += fmt::format("  when   {} ({:.1f} s after the start)\n", local_time(f.when_us),
+                     static_cast<double>(f.after_us) / 1e6);
+  out +=
+      fmt::format("  where  {}{}, local rank {}, pid {}\n",
+                  nodes > 1 ? fmt::format("node {}, ", f.node) : "", f.host, f.local_rank, f.pid);
+  if (!f.log.empty()) out += fmt::format("  log    {}\n", f.log);
+  if (f.tail.empty()) return out + "  it printed nothing";
+  out += "  its last output:";
+  for (const std::string& line : f.tail) out += fmt::format("\n    {}", line);
+  return out;
+}
+
+}  // namespace ringsmith::launch

@@ -1,0 +1,49 @@
+// How ranks end, which of several ends was the cause of the others, and what the last screen says.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ringsmith::launch {
+
+struct End {
+  bool signalled = false;
+  bool core_dumped = false;
+  int code = 0;  // exit code, or number of the signal
+
+  [[nodiscard]] bool success() const { return !signalled && code == 0; }
+  // As a shell reports it: 128 + signal.
+  [[nodiscard]] int exit_code() const { return signalled ? 128 + code : code; }
+  // "exit code 3", "signal 11 (SIGSEGV), core dumped"
+  [[nodiscard]] std::string describe() const;
+};
+
+[[nodiscard]] std::string signal_name(int signal);  // "SIGTERM"
+
+struct Failure {
+  int rank = -1, local_rank = 0, node = 0;
+  std::string host;
+  int pid = 0;
+  End end;
+  std::int64_t when_us = 0;       // since 1970, by the node's clock
+  std::int64_t after_us = 0;      // since the node started its ranks
+  std::vector<std::string> tail;  // its last lines
+  std::string log;                // where all of them are, if anywhere
+
+  // As one text for the store. CommError if it is not one.
+  [[nodiscard]] std::string encode() const;
+  [[nodiscard]] static Failure decode(const std::string& text);
+};
+
+// The failure that explains the others; nothing if there is none. A rank that reports lost or late
+// peers (exit codes 3 and 4) is a witness: any other failure goes before it. Among equals, the
+// first. Two ranks may be found dead in the same instant, and then time alone would decide by
+// chance between the murdered and the witness.
+[[nodiscard]] std::optional<Failure> root_cause(const std::vector<Failure>& failures);
+
+// The report: several lines, the last one not ended.
+[[nodiscard]] std::string describe(const Failure& first, int nodes);
+
+}  // namespace ringsmith::launch

@@ -1,0 +1,230 @@
+#include "runtime/launch/nodes.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/host_name.hpp"
+
+namespace ringsmith::launch {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kVerdict = "job/verdict";
+constexpr const char* kDone = "job/done";
+constexpr milliseconds kNow{0};
+constexpr milliseconds kLongWait{3'600'000};  // then asks again
+constexpr milliseconds kTimeToRead{5'000};    // for the others to hear the verdict
+constexpr milliseconds kPoll{20};
+
+std::string done_key(int node) { return "job/done/" + std::to_string(node); }
+std::string failure_key(int node) { return "job/failure/" + std::to_string(node); }
+
+std::string encode(const Verdict& v) {
+  return static_cast<char>(v.kind) + std::to_string(v.node) + " " + v.text;
+}
+
+Verdict decode(const std::string& text) {
+  const std::size_t blank = text.find(' ');
+  if (text.empty() || blank == std::string::npos) throw CommError("the job's verdict is corrupt");
+  return {static_cast<Verdict::Kind>(text[0]), std::atoi(text.c_str() + 1), text.substr(blank + 1)};
+}
+
+comm::Secret secret_for(const LaunchOptions& o) {
+  if (!o.secret_file.empty()) return comm::Secret::from_file(o.secret_file);
+  if (auto secret = comm::Secret::from_environment(); secret) return std::move(*secret);
+  require(o.nodes == 1, std::string("the launchers of several nodes share a secret: give "
+                                    "--secret-file FILE, the same on all nodes (ringrun "
+                                    "--make-secret FILE makes one), or set ") +
+                            comm::kSecretVariable);
+  return comm::Secret::random();
+}
+
+// Appears whole, by rename.
+void write_port_file(const std::string& path, std::uint16_t port) {
+  const std::string aside = path + "." + std::to_string(getpid());
+  std::ofstream out(aside);
+  out << port << "\n";
+  out.close();
+  require(out.good() && std::rename(aside.c_str(), path.c_str()) == 0,
+          "cannot write --port-file '" + path + "': " + std::strerror(errno));
+}
+
+std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
+  for (;;) {
+    std::ifstream in(path);
+    std::string text;
+    if (in >> text) return comm::store::parse_port("the port in '" + path + "'", text);
+    if (deadline.passed())
+      throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never came");
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+}  // namespace
+
+Nodes::Nodes(const LaunchOptions& options)
+    : options_(options), secret_(secret_for(options)), verdict_ready_(eventfd(0, EFD_CLOEXEC)) {
+  const Deadline deadline = Deadline::in(options.join_timeout);
+  store_place_ = {options.master_address, options.master_port, secret_.bytes()};
+  if (options.node == 0)
+    open_store();
+  else if (!options.port_file.empty())
+    store_place_.port = read_port_file(options.port_file, deadline);
+
+  const comm::store::Address address{store_place_.address, store_place_.port};
+  try {
+    client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline);
+  } catch (const TimeoutError& e) {
+    throw TimeoutError(std::string(e.what()) +
+                       "; node 0, whose ringrun holds it, never came, or "
+                       "is not at that address");
+  }
+  comm::Membership me;
+  me.noun = "node";
+  me.size_name = "--nnodes";
+  me.prefix = "nodes";
+  me.index = options.node;
+  me.size = options.nodes;
+  me.timeout = deadline.left();
+  try {
+    comm::Exchange exchange(client_, me);
+    for (const std::string& record : exchange.all_gather(std::to_string(options.ranks_here)))
+      ranks_on_.push_back(std::atoi(record.c_str()));
+  } catch (const CommError&) {
+    client_.reset();
+    if (server_) server_->drain(0, kTimeToRead);
+    throw;
+  }
+  // From now on this launcher's death ends the job.
+  client_->leave_will(kVerdict, encode({Verdict::Kind::lost, options.node,
+                                        "the ringrun of node " + std::to_string(options.node) +
+                                            " (" + process_place() + ") has ended"}));
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  watcher_ = std::thread([this, address] {
+    watch(address);
+    eventfd_write(verdict_ready_.get(), 1);
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Nodes::~Nodes() {
+  if (watcher_.joinable()) {
+    say_over("ringrun has stopped");  // so that the watcher ends
+    watcher_.join();
+  }
+  client_.reset();
+  if (server_) server_->drain(0, kTimeToRead);
+  if (options_.node == 0 && !options_.port_file.empty()) unlink(options_.port_file.c_str());
+}
+
+void Nodes::open_store() {
+  require(options_.port_file.empty() || access(options_.port_file.c_str(), F_OK) != 0,
+          "--port-file '" + options_.port_file +
+              "' exists: is another job using it? Remove it, or name another");
+  comm::StoreServerOptions server;
+  server.bind = options_.bind.empty() ? options_.master_address : options_.bind;
+  server.port = options_.master_port;
+  server_ = std::make_unique<comm::StoreServer>(secret_, server);
+  store_place_.port = server_->port();
+  if (!options_.port_file.empty()) write_port_file(options_.port_file, store_place_.port);
+}
+
+// On a connection of its own: it waits for hours.
+void Nodes::watch(const comm::store::Address& address) {
+  try {
+    comm::StoreClient store(address, secret_, Deadline::in(kTimeToRead));
+    for (;;) {
+      if (!store.wait({kVerdict}, kLongWait).empty()) continue;
+      verdict_ = decode(store.get(kVerdict, kNow));
+      return;
+    }
+  } catch (const std::exception& e) {
+    verdict_ = {Verdict::Kind::lost, 0, std::string("node 0 is out of reach: ") + e.what()};
+  }
+}
+
+RankPlace Nodes::place_of(int local_rank) const {
+  RankPlace place;
+  const auto here = ranks_on_.begin() + options_.node;
+  place.rank = std::accumulate(ranks_on_.begin(), here, local_rank);
+  place.world = std::accumulate(ranks_on_.begin(), ranks_on_.end(), 0);
+  place.local_rank = local_rank;
+  place.local_world = *here;
+  place.node = options_.node;
+  place.nodes = options_.nodes;
+  return place;
+}
+
+void Nodes::say_done() {
+  try {
+    client_->set(done_key(options_.node), "");
+    if (client_->add(kDone, 1) == options_.nodes)
+      client_->compare_and_swap(kVerdict, "", encode({Verdict::Kind::ok, options_.node, ""}));
+  } catch (const CommError&) {  // then the watcher has more to say about it
+  }
+}
+
+std::string Nodes::still_running() const {
+  std::vector<std::string> keys;
+  for (int n = 0; n < options_.nodes; ++n) keys.push_back(done_key(n));
+  std::string out;
+  try {
+    for (const std::string& key : client_->wait(keys, kNow))
+      out += (out.empty() ? "node " : ", node ") + key.substr(key.rfind('/') + 1);
+  } catch (const CommError&) {  // the watcher tells why
+    out = "another node";
+  }
+  return out;
+}
+
+void Nodes::say_over(const std::string& why) {
+  try {
+    client_->compare_and_swap(kVerdict, "", encode({Verdict::Kind::over, options_.node, why}));
+  } catch (const CommError&) {  // the store's end ends the job as well
+  }
+}
+
+void Nodes::say_rank_ended(int rank, const std::string& how) {
+  try {
+    comm::declare_lost(*client_, comm::Membership{}, rank,
+                       "rank " + std::to_string(rank) + " ended (" + how +
+                           ") before all ranks had found each other");
+  } catch (const CommError&) {
+  }
+}
+
+std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, milliseconds timeout) {
+  const auto first = root_cause(here);
+  std::vector<Failure> all = here;
+  if (options_.nodes == 1) return all;
+  try {
+    client_->set(failure_key(options_.node), first ? first->encode() : "");
+    std::vector<std::string> others;
+    for (int n = 0; n < options_.nodes; ++n)
+      if (n != options_.node && !(verdict_.kind == Verdict::Kind::lost && n == verdict_.node))
+        others.push_back(failure_key(n));
+    const auto missing = client_->wait(others, timeout);
+    for (const std::string& key : others) {
+      if (std::find(missing.begin(), missing.end(), key) != missing.end()) continue;
+      if (const std::string text = client_->get(key, kNow); !text.empty())
+        all.push_back(Failure::decode(text));
+    }
+  } catch (const CommError&) {  // then what failed here is what is known
+  }
+  return all;
+}
+
+}  // namespace ringsmith::launch

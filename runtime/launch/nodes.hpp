@@ -1,0 +1,75 @@
+// The launchers of a job among themselves: one per node, all clients of the store that node 0's
+// holds. They tell each other how many ranks each starts, and how it ended.
+//
+//     job/verdict     "ok", or why the job ends; the first to write it decides. To write here is a
+//                     launcher's will, so that its death is seen by the others
+//     job/done        a counter: nodes whose ranks have all ended well
+//     job/failure/N   what failed on node N ("" for nothing), once its ranks have ended
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "runtime/comm/bootstrap/exchange.hpp"
+#include "runtime/comm/bootstrap/store/client.hpp"
+#include "runtime/comm/bootstrap/store/server.hpp"
+#include "runtime/launch/environment.hpp"
+#include "runtime/launch/failure.hpp"
+#include "runtime/launch/options.hpp"
+
+namespace ringsmith::launch {
+
+struct Verdict {
+  enum class Kind : char { ok = 'o', over = 'e', lost = 'l' };
+  Kind kind = Kind::ok;
+  int node = -1;     // who decided so, or whose launcher is lost
+  std::string text;  // why
+};
+
+class Nodes {
+ public:
+  // Starts the store (node 0), waits for all nodes. UsageError, TimeoutError, MismatchError with
+  // the node at fault.
+  explicit Nodes(const LaunchOptions& options);
+  Nodes(const Nodes&) = delete;
+  Nodes& operator=(const Nodes&) = delete;
+  ~Nodes();
+
+  [[nodiscard]] RankPlace place_of(int local_rank) const;
+  [[nodiscard]] const StorePlace& store() const { return store_place_; }
+  [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
+
+  // An eventfd, readable once the job's verdict is there.
+  [[nodiscard]] int verdict_ready() const { return verdict_ready_.get(); }
+  // What it says, then.
+  [[nodiscard]] const Verdict& verdict() const { return verdict_; }
+
+  // All ranks here have ended well; when all nodes say so, the verdict is "ok".
+  void say_done();
+  // The nodes that have not said so.
+  [[nodiscard]] std::string still_running() const;
+  // Something failed here, or a signal came: the verdict, if there is none yet.
+  void say_over(const std::string& why);
+  // A rank has ended well: if the ranks have not met yet, they will not, because of it.
+  void say_rank_ended(int rank, const std::string& how);
+  // After the ranks here have ended: tells what failed here, hears what failed elsewhere.
+  [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,
+                                                    std::chrono::milliseconds timeout);
+
+ private:
+  void open_store();
+  void watch(const comm::store::Address& address);
+
+  const LaunchOptions& options_;
+  comm::Secret secret_;
+  StorePlace store_place_;
+  std::unique_ptr<comm::StoreServer> server_;  // node 0's
+  std::shared_ptr<comm::StoreClient> client_;
+  std::vector<int> ranks_on_;  // by node
+  comm::Descriptor verdict_ready_;
+  Verdict verdict_;  // written by the watcher before verdict_ready_
+  std::thread watcher_;
+};
+
+}  // namespace ringsmith::launch

@@ -1,0 +1,151 @@
+#include "runtime/launch/output.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <optional>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::launch {
+
+namespace {
+
+constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
+constexpr std::size_t kMostTailLine = 1000;                // bytes; the report is for a screen
+
+// False if nobody reads there any more.
+bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = write(fd, bytes.data(), bytes.size());
+    if (n > 0) {
+      bytes.remove_prefix(static_cast<std::size_t>(n));
+    } else if (errno == EAGAIN) {  // somebody made the terminal non-blocking
+      pollfd entry{fd, POLLOUT, 0};
+      poll(&entry, 1, -1);
+    } else if (errno != EINTR) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Output::Output(OutputOptions options, int closed)
+    : options_(std::move(options)),
+      closed_(closed),
+      stop_(eventfd(0, EFD_CLOEXEC)),
+      done_(eventfd(0, EFD_CLOEXEC)) {}
+
+Output::~Output() {
+  if (!thread_.joinable()) return;
+  stop_at(Deadline::in(std::chrono::milliseconds(0)));
+  thread_.join();
+}
+
+std::string Output::log_of(int rank) const {
+  if (options_.log_folder.empty()) return {};
+  return options_.log_folder + "/rank-" + std::to_string(rank) + ".{out,err}";
+}
+
+void Output::add(int rank, comm::Descriptor out, comm::Descriptor err) {
+  for (comm::Descriptor* from : {&out, &err}) {
+    Stream s;
+    s.rank = rank;
+    s.is_error = from == &err;
+    s.from = std::move(*from);
+    if (!options_.log_folder.empty()) {
+      const std::string path =
+          options_.log_folder + "/rank-" + std::to_string(rank) + (s.is_error ? ".err" : ".out");
+      s.file = comm::Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+      require(s.file.valid(), "cannot write '" + path + "': " + std::strerror(errno));
+    }
+    streams_.push_back(std::move(s));
+  }
+  tails_.emplace_back(rank, std::deque<std::string>());
+}
+
+void Output::start() {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { gather(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void Output::stop_at(Deadline deadline) {
+  stop_ms_ = deadline.left().count();
+  eventfd_write(stop_.get(), 1);
+}
+
+std::vector<std::string> Output::tail(int rank) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [r, lines] : tails_)
+    if (r == rank) return {lines.begin(), lines.end()};
+  return {};
+}
+
+void Output::gather() {
+  std::vector<pollfd> entries;
+  std::array<char, kReadAtOnce> block{};
+  std::optional<Deadline> deadline;
+  const auto open = [](const Stream& s) { return s.from.valid(); };
+  while (std::any_of(streams_.begin(), streams_.end(), open) && !(deadline && deadline->passed())) {
+    entries.assign(1, {deadline ? -1 : stop_.get(), POLLIN, 0});
+    for (const Stream& s : streams_) entries.push_back({s.from.get(), POLLIN, 0});
+    poll(entries.data(), entries.size(), deadline ? deadline->poll_ms() : -1);
+    if (entries[0].revents != 0) deadline = Deadline::in(std::chrono::milliseconds(stop_ms_));
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      if (entries[i + 1].revents == 0) continue;
+      const ssize_t n = read(streams_[i].from.get(), block.data(), block.size());
+      if (n < 0 && errno == EINTR) continue;
+      take(streams_[i], {block.data(), n > 0 ? static_cast<std::size_t>(n) : 0});
+      if (n <= 0) streams_[i].from = comm::Descriptor();
+    }
+  }
+  for (Stream& s : streams_)
+    if (s.from.valid()) take(s, {});
+  eventfd_write(done_.get(), 1);
+}
+
+void Output::take(Stream& s, std::string_view bytes) {
+  if (s.file.valid() && !write_all(s.file.get(), bytes)) s.file = comm::Descriptor();  // disk full
+  std::string shown;
+  if (!options_.prefix) shown = bytes;
+  const bool ended = bytes.empty();
+  while (!bytes.empty()) {
+    const std::size_t end = bytes.find('\n');
+    s.line += bytes.substr(0, std::min(end, kMostLine));
+    const bool whole = end <= kMostLine;
+    bytes.remove_prefix(whole ? end + 1 : std::min(bytes.size(), kMostLine));
+    if (whole || s.line.size() >= kMostLine) end_line(s, shown);
+  }
+  if (ended && !s.line.empty()) end_line(s, shown);
+  if (!options_.show || shown.empty()) return;
+  if (write_all(s.is_error ? STDERR_FILENO : STDOUT_FILENO, shown)) return;
+  options_.show = false;
+  eventfd_write(closed_, 1);
+}
+
+// The line is complete: to the screen with its rank in front, and among the rank's last ones.
+void Output::end_line(Stream& s, std::string& shown) {
+  if (options_.prefix) shown += "[" + std::to_string(s.rank) + "] " + s.line + "\n";
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [rank, lines] : tails_) {
+      if (rank != s.rank) continue;
+      lines.push_back(s.line.substr(0, kMostTailLine));
+      if (lines.size() > kTail) lines.pop_front();
+    }
+  }
+  s.line.clear();
+}
+
+}  // namespace ringsmith::launch

@@ -1,0 +1,72 @@
+// What the ranks print: gathered by one thread, shown line by line with the rank in front, written
+// to files, and the last lines of each rank kept for the report.
+//
+// It has its own thread so that a terminal which stops reading (a pager, a suspended ssh) holds up
+// the ranks that print, as it should, but never the launcher's watch over them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/base/deadline.hpp"
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::launch {
+
+struct OutputOptions {
+  std::string log_folder;  // "": no files
+  bool show = true;
+  bool prefix = true;
+};
+
+class Output {
+ public:
+  static constexpr std::size_t kTail = 20;           // lines of each rank
+  static constexpr std::size_t kMostLine = 1 << 16;  // bytes; a longer line is cut in pieces
+
+  // `closed` (an eventfd) is written to when standard output has no reader any more.
+  Output(OutputOptions options, int closed);
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+  ~Output();
+
+  // Streams of one rank; before start(). UsageError if its files cannot be made.
+  void add(int rank, comm::Descriptor out, comm::Descriptor err);
+  void start();
+  // Ends the reading at the deadline, even if a process that left its rank's group still holds a
+  // stream open. Without it, it ends when all streams have ended.
+  void stop_at(Deadline deadline);
+  // An eventfd, readable when everything has been read and shown.
+  [[nodiscard]] int done() const { return done_.get(); }
+
+  [[nodiscard]] std::vector<std::string> tail(int rank) const;
+  [[nodiscard]] std::string log_of(int rank) const;  // "" without files
+
+ private:
+  struct Stream {
+    int rank = 0;
+    bool is_error = false;
+    comm::Descriptor from, file;
+    std::string line;  // begun, not ended
+  };
+  void gather();
+  void take(Stream& stream, std::string_view bytes);  // empty: the stream has ended
+  void end_line(Stream& stream, std::string& shown);
+
+  OutputOptions options_;
+  int closed_;
+  comm::Descriptor stop_, done_;
+  std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
+  std::vector<Stream> streams_;
+  mutable std::mutex mutex_;  // of tails_
+  std::vector<std::pair<int, std::deque<std::string>>> tails_;
+  std::thread thread_;
+};
+
+}  // namespace ringsmith::launch

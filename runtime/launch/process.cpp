@@ -1,0 +1,105 @@
+#include "runtime/launch/process.hpp"
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <sstream>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::launch {
+
+namespace {
+
+bool runnable(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+struct Pipe {
+  Pipe() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0)
+      throw Error(std::string("pipe: ") + std::strerror(errno));
+    read = comm::Descriptor(ends[0]);
+    write = comm::Descriptor(ends[1]);
+  }
+  comm::Descriptor read, write;
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+// Between fork and exec: only calls that are safe while other threads hold locks.
+[[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
+                         int out, int err, int report) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != launcher) _exit(1);  // it died before the line above
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, STDIN_FILENO);
+  dup2(out, STDOUT_FILENO);
+  dup2(err, STDERR_FILENO);
+  execve(path, argv, envp);
+  const int error = errno;
+  if (write(report, &error, sizeof error) < 0) _exit(126);
+  _exit(127);
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    require(runnable(name), "cannot run '" + name + "': it is no executable file");
+    return name;
+  }
+  const char* const path = std::getenv("PATH");
+  std::istringstream folders(path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (runnable(candidate)) return candidate;
+  }
+  throw UsageError("cannot find the program '" + name + "' in PATH" +
+                   (runnable("./" + name) ? ": write ./" + name : ""));
+}
+
+Process start_process(const std::string& path, const std::vector<std::string>& command,
+                      const std::vector<std::string>& environment) {
+  Pipe out, err, report;
+  const std::vector<char*> argv = pointers(command), envp = pointers(environment);
+  const pid_t launcher = getpid();
+  Process process;
+  process.pid = fork();
+  if (process.pid < 0)
+    throw Error("cannot start another process: " + std::string(std::strerror(errno)));
+  if (process.pid == 0)
+    become(launcher, path.c_str(), argv.data(), envp.data(), out.write.get(), err.write.get(),
+           report.write.get());
+  setpgid(process.pid, process.pid);  // whoever of the two comes first; the group must exist now
+  report.write = comm::Descriptor();
+  int error = 0;
+  if (read(report.read.get(), &error, sizeof error) == sizeof error) {  // else: exec succeeded
+    waitpid(process.pid, nullptr, 0);
+    throw UsageError("cannot run '" + path + "': " + std::strerror(error));
+  }
+  process.out = std::move(out.read);
+  process.err = std::move(err.read);
+  return process;
+}
+
+}  // namespace ringsmith::launch

@@ -1,0 +1,26 @@
+// Starting a rank: a process in a group of its own that dies with its launcher.
+#pragma once
+
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "runtime/comm/transport/descriptor.hpp"
+
+namespace ringsmith::launch {
+
+struct Process {
+  pid_t pid = -1;             // also the number of its process group
+  comm::Descriptor out, err;  // the reading ends of its streams
+};
+
+// The file that a shell would run under this name. UsageError if there is none.
+[[nodiscard]] std::string find_program(const std::string& name);
+
+// Standard input is empty. From the thread that will live longest: the kernel kills the rank when
+// the thread that started it ends. Error if the kernel refuses.
+[[nodiscard]] Process start_process(const std::string& path,
+                                    const std::vector<std::string>& command,
+                                    const std::vector<std::string>& environment);
+
+}  // namespace ringsmith::launch

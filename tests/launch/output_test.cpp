@@ -1,0 +1,92 @@
+// Lines of several ranks: whole, prefixed, filed, remembered.
+#include "runtime/launch/output.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "tests/launch/ringrun.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::launch;
+using namespace ringsmith::testing;
+using comm::Descriptor;
+
+namespace {
+
+// An Output that shows nothing, and the writing ends of one rank's streams.
+struct Fixture {
+  explicit Fixture(const std::string& folder = "")
+      : output({.log_folder = folder, .show = false, .prefix = true}, closed.get()) {
+    int out_ends[2], err_ends[2];
+    REQUIRE(pipe2(out_ends, O_CLOEXEC) == 0);
+    REQUIRE(pipe2(err_ends, O_CLOEXEC) == 0);
+    output.add(7, Descriptor(out_ends[0]), Descriptor(err_ends[0]));
+    out = Descriptor(out_ends[1]);
+    err = Descriptor(err_ends[1]);
+    output.start();
+  }
+  void end() {
+    out = Descriptor();
+    err = Descriptor();
+    await();
+  }
+  void await() const {
+    pollfd entry{output.done(), POLLIN, 0};
+    REQUIRE(poll(&entry, 1, 30'000) == 1);
+  }
+  static void print(const Descriptor& to, const std::string& text) {
+    REQUIRE(write(to.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  }
+  Descriptor closed{eventfd(0, EFD_CLOEXEC)};
+  Output output;
+  Descriptor out, err;
+};
+
+}  // namespace
+
+TEST_CASE("lines are put together from pieces, and the last needs no end", "[output]") {
+  Fixture f;
+  for (const char* piece : {"fir", "st\nsec", "ond\n\n", "last"}) Fixture::print(f.out, piece);
+  f.end();
+  CHECK(f.output.tail(7) == std::vector<std::string>{"first", "second", "", "last"});
+  CHECK(f.output.tail(8).empty());
+}
+
+TEST_CASE("only the last lines are kept, and of a long one its beginning", "[output]") {
+  Fixture f;
+  for (int i = 0; i < 100; ++i) Fixture::print(f.out, "line " + std::to_string(i) + "\n");
+  f.out = Descriptor();
+  for (int i = 0; i < 20; ++i) Fixture::print(f.err, std::string(10'000, 'x'));
+  f.end();
+  const auto tail = f.output.tail(7);
+  REQUIRE(tail.size() == Output::kTail);
+  // 200,000 bytes without an end of line came as pieces, none of them kept whole.
+  CHECK(tail.back().size() == 1000);
+}
+
+TEST_CASE("with a folder, each stream has its file, with every byte", "[output]") {
+  const Scratch folder;
+  Fixture f(folder.path);
+  const std::string bytes("\0 binary \xff\n and no end", 23);
+  Fixture::print(f.out, bytes);
+  Fixture::print(f.err, "oops\n");
+  f.end();
+  CHECK(contents(folder / "rank-7.out") == bytes);
+  CHECK(contents(folder / "rank-7.err") == "oops\n");
+  CHECK_THAT(f.output.log_of(7), ContainsSubstring("rank-7.{out,err}"));
+  CHECK_THROWS_AS(Fixture(folder.path), UsageError);  // the files exist
+}
+
+TEST_CASE("a stream that a stray process holds open does not hold up the end", "[output]") {
+  Fixture f;
+  Fixture::print(f.out, "before");
+  f.err = Descriptor();
+  f.output.stop_at(Deadline::in(std::chrono::milliseconds(50)));
+  f.await();
+  CHECK(f.output.tail(7) == std::vector<std::string>{"before"});
+}

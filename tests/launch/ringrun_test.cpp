@@ -1,0 +1,282 @@
+// ringrun on one node, as its users see it: a table of launches, each with what it must print and
+// how it must end. The launcher cases of the reference's own suite that concern a static world are
+// among them: a user script, standalone, the number of processes, the environment, wrong
+// configurations, happy, sad and bipolar jobs, redirected and copied output, exit codes, signals.
+#include "tests/launch/ringrun.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::testing;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+std::multiset<std::string> lines_of(const std::string& text) {
+  std::multiset<std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.insert(line);
+  return out;
+}
+
+std::size_t count(const std::string& text, const std::string& word) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size()) ++n;
+  return n;
+}
+
+struct Case {
+  const char* name;
+  Words options;
+  const char* script;
+  int exit_code;
+  Words out;          // on standard output
+  Words err;          // on standard error
+  Words absent = {};  // on neither
+};
+
+const Words kTwo{"--standalone", "--nproc-per-node", "2"};
+const Words kFour{"--standalone", "--nproc-per-node", "4"};
+
+const std::vector<Case> kCases = {
+    {"happy: every rank ends well",
+     kTwo,
+     "echo rank $RANK of $WORLD_SIZE",
+     0,
+     {"[0] rank 0 of 2\n", "[1] rank 1 of 2\n"},
+     {},
+     {"ringrun"}},
+    {"one rank by default", {}, "echo $RANK/$WORLD_SIZE", 0, {"[0] 0/1\n"}, {}},
+    {"the names of torchrun",
+     {"--nproc_per_node=2", "--node_rank=0"},
+     "echo $WORLD_SIZE",
+     0,
+     {"[0] 2\n", "[1] 2\n"},
+     {}},
+    {"an option of the program is none of ours",
+     {},
+     "echo \"$@\" --nnodes=x_y",
+     0,
+     {"[0] --nnodes=x_y\n"},
+     {}},
+    {"--nnodes as a fixed range",
+     {"--nnodes", "1:1"},
+     "echo $GROUP_WORLD_SIZE",
+     0,
+     {"[0] 1\n"},
+     {}},
+    {"place in node and job",
+     kTwo,
+     "echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE $MASTER_ADDR "
+     "$RINGSMITH_STORE $OMP_NUM_THREADS",
+     0,
+     {"[1] 1 1 2 0 1 127.0.0.1 launcher 1\n"},
+     {}},
+    {"a port was taken before the ranks started", kTwo, "test $MASTER_PORT -gt 1023", 0, {}, {}},
+    {"standard input is empty", {}, "wc -c", 0, {"[0] 0\n"}, {}},
+    {"without the prefix", {"--no-prefix"}, "echo plain", 0, {"plain\n"}, {}, {"[0]"}},
+    {"a last line without an end", {}, "printf end", 0, {"[0] end\n"}, {}},
+    {"standard error stays there", {}, "echo bad >&2", 0, {}, {"[0] bad\n"}},
+    {"a rank may end well before the others",
+     kTwo,
+     "[ $RANK = 0 ] || sleep 0.3",
+     0,
+     {},
+     {},
+     {"failed"}},
+    {"sad: every rank fails",
+     kTwo,
+     "exit 1",
+     1,
+     {},
+     {"ringrun: rank ", "failed first: exit code 1"}},
+    {"bipolar: one of four fails, the others are ended",
+     kFour,
+     "[ $RANK != 2 ] && exec sleep 60; echo step 17; echo boom >&2; exit 7",
+     7,
+     {"[2] step 17\n"},
+     {"ringrun: rank 2 failed first: exit code 7", "s after the start)", "local rank 2, pid ",
+      "    boom\n", "rank 0: ended by ringrun", "rank 3: ended by ringrun"}},
+    {"killed: by name and number",
+     kTwo,
+     "[ $RANK = 0 ] && exec sleep 60; kill -KILL $$",
+     137,
+     {},
+     {"rank 1 failed first: signal 9 (SIGKILL)", "it printed nothing"}},
+    {"a segmentation fault", {}, "ulimit -c 0; kill -SEGV $$", 139, {}, {"signal 11 (SIGSEGV)"}},
+    {"a witness is not the culprit",
+     kFour,
+     "[ $RANK = 3 ] && { sleep 0.1; kill -ABRT $$; }; sleep 0.05; exit 3",
+     134,
+     {},
+     {"rank 3 failed first: signal 6 (SIGABRT)", "rank 0: exit code 3"}},
+    {"whoever ignores SIGTERM is killed",
+     {"--nproc-per-node", "2", "--grace", "0.2"},
+     "[ $RANK = 0 ] && { sleep 0.1; exit 9; }; trap '' TERM; while :; do sleep 0.05; done",
+     9,
+     {},
+     {"rank 0 failed first: exit code 9"}},
+    {"SIGTERM gives the others time to end well",
+     kTwo,
+     "[ $RANK = 0 ] && { sleep 0.3; exit 4; }; trap 'echo saved; exit 0' TERM; sleep 60 & wait",
+     4,
+     {"[1] saved\n"},
+     {"rank 0 failed first: exit code 4"}},
+    {"a stopped rank ends too",
+     kTwo,
+     "[ $RANK = 0 ] && { sleep 0.3; exit 4; }; kill -STOP $$",
+     4,
+     {},
+     {"rank 0 failed first"}},
+};
+
+struct Refusal {
+  Words words;
+  const char* says;
+};
+
+const std::vector<Refusal> kRefusals = {
+    {{}, "no program to start"},
+    {{"--standalone"}, "no program to start"},
+    {{"no-such-program-here"}, "cannot find the program 'no-such-program-here'"},
+    {{"./no-such-program"}, "cannot run './no-such-program'"},
+    {{"/tmp"}, "no executable file"},
+    {{"--nproc-per-node", "0", "true"}, "'0' is not a whole number from 1"},
+    {{"--nproc-per-node", "four", "true"}, "'four': give a number, or auto or cpu"},
+    {{"--nproc-per-node", "gpu", "true"}, "'gpu'"},
+    {{"--nproc-per-node", "-1", "true"}, "'-1'"},
+    {{"--nprocs", "2", "true"}, "unknown option '--nprocs'"},
+    {{"--nnodes", "1:2", "true"}, "must be fixed"},
+    {{"--nnodes", "0", "true"}, "'0'"},
+    {{"--nnodes", "2", "--node-rank", "2", "true"}, "--node-rank 2 is not one of 2 nodes"},
+    {{"--nnodes", "2", "true"}, "--master-port"},
+    {{"--nnodes", "2", "--master-port", "1", "true"}, "share a secret"},
+    {{"--standalone", "--nnodes", "2", "true"}, "--standalone is for one node"},
+    {{"--standalone", "--master-port", "7", "true"}, "--standalone is for one node"},
+    {{"--master-port", "99999", "true"}, "'99999' is not a port"},
+    {{"--master-addr", "192.0.2.1", "true"}, "not an address of this host"},
+    {{"--bind", "no-such-interface.invalid", "true"}, "'no-such-interface.invalid'"},
+    {{"--tee", "true"}, "--tee needs --log-dir"},
+    {{"--secret-file", "/no/such/file", "true"}, "/no/such/file"},
+    {{"--grace", "-1", "true"}, "--grace"},
+    {{"--log-dir", "/proc/nowhere", "true"}, "/proc/nowhere"},
+};
+
+}  // namespace
+
+TEST_CASE("a table of launches", "[ringrun]") {
+  for (const Case& c : kCases) {
+    const auto r = ringrun_shell(c.options, c.script);
+    INFO(c.name << "\n" << r.out << r.err);
+    CHECK_FALSE(r.timed_out);
+    CHECK(r.exit_code == c.exit_code);
+    for (const std::string& text : c.out) CHECK_THAT(r.out, ContainsSubstring(text));
+    for (const std::string& text : c.err) CHECK_THAT(r.err, ContainsSubstring(text));
+    for (const std::string& text : c.absent) CHECK((r.out + r.err).find(text) == std::string::npos);
+  }
+}
+
+TEST_CASE("a table of refusals: one line with the remedy, exit code 6", "[ringrun]") {
+  unsetenv("RINGSMITH_SECRET");
+  unsetenv("RINGSMITH_SECRET_FILE");
+  for (const Refusal& refusal : kRefusals) {
+    const auto r = ringrun(refusal.words);
+    INFO(refusal.says << "\n" << r.out << r.err);
+    CHECK(r.exit_code == 6);
+    CHECK_THAT(r.err, ContainsSubstring("ringrun: error: ") && ContainsSubstring(refusal.says));
+    CHECK(count(r.err, "\n") == 1);
+  }
+}
+
+TEST_CASE("auto and cpu start a rank for each core that may be used", "[ringrun]") {
+  for (const char* word : {"auto", "cpu"}) {
+    const auto r = ringrun_shell({"--nproc-per-node", word},
+                                 "test $WORLD_SIZE = $(env -u OMP_NUM_THREADS nproc)");
+    INFO(r.err);
+    CHECK(r.exit_code == 0);
+  }
+}
+
+TEST_CASE("lines of many ranks come whole, each once", "[ringrun]") {
+  const auto r = ringrun_shell(
+      {"--nproc-per-node", "8"},
+      "i=0; while [ $i -lt 200 ]; do echo $RANK line $i of two hundred; i=$((i+1)); done");
+  std::multiset<std::string> expected;
+  for (int rank = 0; rank < 8; ++rank)
+    for (int i = 0; i < 200; ++i)
+      expected.insert("[" + std::to_string(rank) + "] " + std::to_string(rank) + " line " +
+                      std::to_string(i) + " of two hundred");
+  CHECK(lines_of(r.out) == expected);
+}
+
+TEST_CASE("output into files, and with --tee to the screen as well", "[ringrun]") {
+  const Scratch folder;
+  const std::string script = "echo out $RANK; echo err $RANK >&2; exit $RANK";
+  auto r = ringrun_shell({"--nproc-per-node", "2", "--log-dir", folder / "a"}, script);
+  CHECK(r.exit_code == 1);
+  CHECK(r.out.empty());
+  CHECK_THAT(r.err, ContainsSubstring(folder / "a/rank-1") && ContainsSubstring("    err 1"));
+  for (const std::string rank : {"0", "1"}) {
+    CHECK(contents(folder / ("a/rank-" + rank + ".out")) == "out " + rank + "\n");
+    CHECK(contents(folder / ("a/rank-" + rank + ".err")) == "err " + rank + "\n");
+  }
+  r = ringrun_shell({"--nproc-per-node", "2", "--log-dir", folder / "b", "--tee"}, script);
+  CHECK_THAT(r.out, ContainsSubstring("[0] out 0\n") && ContainsSubstring("[1] out 1\n"));
+  CHECK(contents(folder / "b/rank-0.out") == "out 0\n");
+  r = ringrun_shell({"--log-dir", folder / "a"}, script);
+  CHECK(r.exit_code == 6);
+  CHECK_THAT(r.err, ContainsSubstring("is not empty"));
+  CHECK(contents(folder / "a/rank-0.out") == "out 0\n");
+}
+
+TEST_CASE("what a rank left running in its group ends with it", "[ringrun]") {
+  const Scratch folder;
+  const auto began = std::chrono::steady_clock::now();
+  const auto r = ringrun_shell({}, "sleep 300 & echo $! > " + (folder / "pid") + "; exit 0");
+  CHECK(r.exit_code == 0);
+  CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+  const pid_t left = std::stoi(contents(folder / "pid"));
+  CHECK(contents("/proc/" + std::to_string(left) + "/cmdline").find("sleep") == std::string::npos);
+}
+
+TEST_CASE("a reader that leaves ends the job", "[ringrun]") {
+  const auto r = run_program({"bash", "-c",
+                              "set -o pipefail; " + kRingrun +
+                                  " -- sh -c 'while :; do echo y; sleep 0.01; done' | head -n 2"},
+                             60);
+  CHECK(r.exit_code == 128 + SIGPIPE);
+  CHECK(r.out == "[0] y\n[0] y\n");
+}
+
+TEST_CASE("--make-secret makes a file once", "[ringrun]") {
+  const Scratch folder;
+  CHECK(ringrun({"--make-secret", folder / "s"}).exit_code == 0);
+  const std::string secret = contents(folder / "s");
+  CHECK(secret.size() == 65);
+  CHECK(ringrun({"--make-secret", folder / "s"}).exit_code == 6);
+  CHECK(contents(folder / "s") == secret);
+}
+
+TEST_CASE("the secret is on no command line", "[ringrun]") {
+  const auto r = ringrun_shell(
+      {"--nproc-per-node", "2"},
+      "cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cF \"$RINGSMITH_SECRET\"; true");
+  CHECK(r.exit_code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("[0] 0\n") && ContainsSubstring("[1] 0\n"));
+}
+
+TEST_CASE("help names every variable and exit code, and fits a page", "[ringrun]") {
+  const auto r = ringrun({"--help"});
+  CHECK(r.exit_code == 0);
+  for (const char* word :
+       {"RANK, WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR", "RINGSMITH_STORE",
+        "RINGSMITH_SECRET", "OMP_NUM_THREADS", "seconds", "Exit codes", "--standalone"})
+    CHECK_THAT(r.out, ContainsSubstring(word));
+  for (const std::string& line : lines_of(r.out)) CHECK(line.size() <= 100);
+}
