@@ -264,11 +264,16 @@ TEST_CASE("--make-secret makes a file once", "[ringrun]") {
 }
 
 TEST_CASE("the secret is on no command line", "[ringrun]") {
+  const Scratch folder;
+  // printf is a part of the shell: it has no command line of its own.
   const auto r = ringrun_shell(
       {"--nproc-per-node", "2"},
-      "cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cF \"$RINGSMITH_SECRET\"; true");
+      "cd " + folder.path.string() +
+          "; printf '%s\\n' \"$RINGSMITH_SECRET\" > secret.$RANK; "
+          "cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cFf secret.$RANK; true");
   CHECK(r.exit_code == 0);
   CHECK_THAT(r.out, ContainsSubstring("[0] 0\n") && ContainsSubstring("[1] 0\n"));
+  CHECK(contents(folder / "secret.0").size() == 65);
 }
 
 TEST_CASE("help names every variable and exit code, and fits a page", "[ringrun]") {

@@ -82,6 +82,7 @@ class Running {
     ended_ = true;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
+  [[nodiscard]] bool ended() const { return !alive(pid); }
   [[nodiscard]] std::string output() const { return contents(folder / "output"); }
 
   Scratch folder;
@@ -123,9 +124,8 @@ TEST_CASE("ranks that ignore the signal are killed after the grace, or at a seco
   {
     Running job({"--grace", "600"}, "trap '' TERM INT; " + kForEver);
     REQUIRE(job.ready());
-    kill(job.pid, SIGINT);
-    std::this_thread::sleep_for(50ms);
-    kill(job.pid, SIGINT);
+    // Two that come together are one to the kernel; until it ends, then.
+    CHECK(eventually([&] { return kill(job.pid, SIGINT) != 0 || job.ended(); }));
     CHECK(job.wait() == 128 + SIGINT);
     for (const pid_t rank : job.pids_in("pid")) CHECK_FALSE(alive(rank));
   }
