@@ -12,9 +12,13 @@ HostGroup::HostGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
       queue_([this](Transfer& transfer, bool foreground) { execute(transfer, foreground); },
              [this] { host_.hold_core(true); }) {}
 
-void HostGroup::execute(Transfer& transfer, bool foreground) {
+void HostGroup::number(Transfer& transfer) {
   const bool message = transfer.call.op == Op::send || transfer.call.op == Op::recv;
   transfer.sequence = message ? messages_++ : collectives_++;
+}
+
+void HostGroup::execute(Transfer& transfer, bool foreground) {
+  number(transfer);
   const trace::Span span(transfer.call.name(), trace::Category::comm,
                          {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
   host_.hold_core(foreground);

@@ -51,6 +51,7 @@ class HostGroup : public ProcessGroup {
   virtual WorkPtr push(Transfer transfer) { return queue_.push(transfer); }
   // Executes the call whose turn it is.
   virtual void execute(Transfer& transfer, bool foreground);
+  void number(Transfer& transfer);  // gives the call its sequence number
 
   Host host_;
   Engine engine_;

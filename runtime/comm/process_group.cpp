@@ -3,7 +3,7 @@
 #include <array>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/group.hpp"
+#include "runtime/comm/device_group.hpp"
 
 namespace ringsmith::comm {
 
@@ -51,8 +51,7 @@ std::vector<std::string> ProcessGroup::describe_transport() const { return {}; }
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                  GroupOptions options) {
-  require(options.device.is_cpu(), "a group on " + options.device.str() +
-                                       ": collectives on device memory are still to come");
+  if (!options.device.is_cpu()) return std::make_shared<DeviceGroup>(std::move(bootstrap), options);
   return std::make_shared<HostGroup>(std::move(bootstrap), options);
 }
 

@@ -12,9 +12,12 @@ namespace ringsmith::test {
 
 // Runs body on every rank; rethrows the first error. Catch2's assertions are not thread-safe:
 // bodies return what is to be checked, one value per rank.
+// adapt changes the options of one rank.
 template <class Result>
-std::vector<Result> run_threads(int world, const std::function<Result(comm::ProcessGroup&)>& body,
-                                comm::GroupOptions options = {}) {
+std::vector<Result> run_threads(
+    int world, const std::function<Result(comm::ProcessGroup&)>& body,
+    comm::GroupOptions options = {},
+    const std::function<void(comm::GroupOptions&, int rank)>& adapt = [](auto&, int) {}) {
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<Result> results(static_cast<std::size_t>(world));
   std::vector<std::exception_ptr> errors(results.size());
@@ -23,8 +26,10 @@ std::vector<Result> run_threads(int world, const std::function<Result(comm::Proc
     threads.emplace_back([&, rank] {
       const auto r = static_cast<std::size_t>(rank);
       try {
+        comm::GroupOptions mine = options;
+        adapt(mine, rank);
         const auto group = comm::init_process_group(
-            std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), options);
+            std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), mine);
         results[r] = body(*group);
       } catch (...) {
         errors[r] = std::current_exception();

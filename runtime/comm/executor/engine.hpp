@@ -33,6 +33,7 @@ class Engine {
   void run(const Transfer& transfer);
   // The one roll call of the group, for other engines beside this one.
   [[nodiscard]] RollCall& roll_call() { return roll_call_; }
+  [[nodiscard]] Channels& channels() { return channels_; }
 
  private:
   void run_collective(const Transfer& transfer);

@@ -11,4 +11,12 @@ namespace ringsmith::comm {
 
 void run_p2p(Host& host, Channels& channels, const Transfer& transfer);
 
+// What the first slot of a message holds; on the way to it and from it for every kind of memory.
+struct MessageHeader {
+  std::uint64_t dtype, count, sequence, on_device;
+};
+void send_header(Host& host, Outbox& out, const Transfer& transfer);
+// MismatchError if the message is not what this rank's call expects.
+void receive_header(Host& host, Inbox& in, const Transfer& transfer);
+
 }  // namespace ringsmith::comm

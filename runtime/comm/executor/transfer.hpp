@@ -17,7 +17,8 @@ struct Transfer {
   std::uint64_t sequence = 0;  // given when it runs
   ConstBuffer input;
   Buffer output;
-  std::shared_ptr<cuda_ipc::Operation> operation = nullptr;  // on device memory: its place in the streams
+  std::shared_ptr<cuda_ipc::Operation> operation =
+      nullptr;  // on device memory: its place in the streams
 };
 
 }  // namespace ringsmith::comm

@@ -31,9 +31,10 @@ class Arena::Block : public CommMemory {
 };
 
 Arena::Arena(std::shared_ptr<Segment> segment, Bytes begin)
-    : segment_(std::move(segment)), begin_(begin.value), used_before_(begin.value) {
-  free_[begin_] = segment_->size().value - begin_;
-}
+    : segment_(std::move(segment)),
+      begin_(begin.value),
+      free_(begin.value, segment_->size().value - begin.value),
+      used_before_(begin.value) {}
 
 std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
   const std::size_t reserved = std::max(kAlign, (size.value + kAlign - 1) / kAlign * kAlign);
@@ -41,17 +42,14 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
   bool dirty = false;
   {
     const std::lock_guard lock(mutex_);
-    const auto fit = std::find_if(free_.begin(), free_.end(),
-                                  [&](const auto& range) { return range.second >= reserved; });
-    if (fit == free_.end() || reserved < size.value)
+    const auto fit = free_.find(reserved);
+    if (!fit || reserved < size.value)
       throw CommError("communication memory: " + std::to_string(size.value) +
                       " bytes do not fit into what is left of " +
                       std::to_string((segment_->size().value - begin_) >> 20) + " MiB");
-    offset = fit->first;
+    offset = *fit;
     segment_->commit(Bytes(offset), Bytes(reserved));  // throws before anything is taken
-    const std::size_t rest = fit->second - reserved;
-    free_.erase(fit);
-    if (rest > 0) free_[offset + reserved] = rest;
+    free_.take(offset, reserved);
     dirty = offset < used_before_;
     used_before_ = std::max(used_before_, offset + reserved);
   }
@@ -62,18 +60,7 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
 void Arena::free(std::size_t offset, std::size_t size) {
   const std::lock_guard lock(mutex_);
   if (size >= kReturned) segment_->release(Bytes(offset), Bytes(size));
-  auto at = free_.emplace(offset, size).first;
-  const auto next = std::next(at);
-  if (next != free_.end() && at->first + at->second == next->first) {
-    at->second += next->second;
-    free_.erase(next);
-  }
-  if (at == free_.begin()) return;
-  const auto before = std::prev(at);
-  if (before->first + before->second == at->first) {
-    before->second += at->second;
-    free_.erase(at);
-  }
+  free_.give(offset, size);
 }
 
 std::optional<Bytes> Arena::offset_of(const std::byte* data, Bytes size) const {

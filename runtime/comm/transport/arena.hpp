@@ -1,14 +1,13 @@
-// The allocator of one rank's communication memory: first fit over the free ranges of its segment,
-// neighbours merged. Few and large allocations are the rule (buckets), so a map is enough.
+// The allocator of one rank's communication memory on the host: its segment, first fit.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 
 #include "runtime/base/units.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/comm/transport/free_ranges.hpp"
 #include "runtime/comm/transport/segment.hpp"
 
 namespace ringsmith::comm {
@@ -29,8 +28,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
   std::shared_ptr<Segment> segment_;
   std::size_t begin_;
   std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;  // offset -> size, bytes
-  std::size_t used_before_;                  // below this offset memory may be dirty
+  FreeRanges free_;
+  std::size_t used_before_;  // below this offset memory may be dirty
 };
 
 }  // namespace ringsmith::comm

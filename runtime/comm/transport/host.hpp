@@ -97,7 +97,8 @@ class Host {
     int culprit = -1;
     std::string text;
   };
-  // Never blocks. A peer that has left the group in good order is trouble only for who waits for it.
+  // Never blocks. A peer that has left the group in good order is trouble only for who waits for
+  // it.
   [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
   [[nodiscard]] std::string wait_for_graph() const;
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }

@@ -17,6 +17,7 @@ namespace ringsmith::comm::cuda_ipc {
 struct Patience {
   Trouble* trouble = nullptr;
   std::uint64_t limit = ~std::uint64_t{0};
+  std::uint64_t operation = 0;  // its number in the group, for the report
 };
 
 // out = own op message, the reduction of kernels/reduce.hpp.

@@ -28,6 +28,7 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
     t.rank = w.rank;
     t.peer = peer;
     t.block = blockIdx.x;
+    t.operation = w.patience.operation;
     t.step = step;
     t.have = have;
     t.want = want;

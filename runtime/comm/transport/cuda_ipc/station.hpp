@@ -69,6 +69,13 @@ struct Shape {
   bool operator==(const Shape&) const = default;
 };
 
+// What tests choose and programs leave alone.
+struct Tuning {
+  Shape shape{0, 0, 0};              // 0: by the device
+  std::uint32_t packet_calls = 0;    // calls by packets so far
+  std::uint64_t limit_of_polls = 0;  // 0: by the group's deadline
+};
+
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -77,10 +84,10 @@ constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
 constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
 
 // One half of the packets holds what one call brings: 2 (world - 1) chunks of 1/world of the data
-// (each rounded up by an element and to a line), or one whole message from every rank.
+// (up to two elements more, by the rounding of gloo's), or one whole message from every rank.
 constexpr std::size_t packet_half_bytes(int world) {
   const auto ranks = static_cast<std::size_t>(world);
-  const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + kLineData);
+  const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + 2 * kLineData);
   const std::size_t one_shot = ranks * lines_of(kMostOneShotBytes);
   return round_up((ring > one_shot ? ring : one_shot) * kLineBytes, 128);
 }

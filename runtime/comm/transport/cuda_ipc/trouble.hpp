@@ -25,6 +25,7 @@ struct Trouble {
   Awaited awaited;
   std::int32_t rank, peer;
   std::uint32_t block;
+  std::uint64_t operation;   // its number in the group
   std::int64_t step;         // of the schedule
   std::uint64_t have, want;  // of the counter, or the packet's flag
 };

@@ -1,0 +1,183 @@
+#include "runtime/comm/device_group.hpp"
+
+#include "kernels/cuda/launch.hpp"
+#include "runtime/base/tracer.hpp"
+
+namespace ringsmith::comm {
+
+using cuda_ipc::Operation;
+
+namespace {
+
+// How long a group that ends waits for its peers to let go of its memory.
+constexpr std::chrono::milliseconds kFarewell{2000};
+
+// The device whose memory this is, or the CPU.
+Device device_of(const std::byte* data) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Device::cpu();
+  }
+  return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
+}
+
+}  // namespace
+
+// In flight on the device; may outlive the group.
+class DeviceGroup::DeviceWork : public Work {
+ public:
+  DeviceWork(WorkPtr item, std::shared_ptr<Operation> operation,
+             std::shared_ptr<cuda_ipc::Monitor> monitor, Device device)
+      : item_(std::move(item)),
+        operation_(std::move(operation)),
+        monitor_(std::move(monitor)),
+        device_(device) {}
+  [[nodiscard]] bool is_completed() const override {
+    return item_->is_completed() && operation_->done().has_happened();
+  }
+  void wait() override {
+    item_->wait();
+    Stream::current(device_).wait(operation_->done());
+  }
+  void host_wait() override {
+    item_->wait();
+    monitor_->wait_for(*operation_);
+  }
+
+ private:
+  WorkPtr item_;
+  std::shared_ptr<Operation> operation_;
+  std::shared_ptr<cuda_ipc::Monitor> monitor_;
+  Device device_;
+};
+
+DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options,
+                         cuda_ipc::Tuning tuning)
+    : HostGroup(bootstrap, options), device_(options.device) {
+  require_device(device_);
+  const DeviceGuard guard(device_);
+  stream_ = Stream::create(device_);
+  const StreamGuard stream_guard(stream_);
+  const auto ranks = cuda_ipc::exchange_whereabouts(*bootstrap, device_);
+  decision_ = cuda_ipc::decide(ranks, options.engine);
+  peers_ = std::make_unique<cuda_ipc::Peers>(*bootstrap, host_, device_, ranks);
+  arena_ =
+      std::make_shared<cuda_ipc::DeviceArena>(stream_, peers_->mine(), peers_->catalogue_memory());
+  hand_off_ = std::make_unique<cuda_ipc::HandOff>(host_, *peers_, stream_);
+  RollCall& roll_call = engine_.roll_call();
+  engine_a_ = std::make_unique<cuda_ipc::EngineA>(host_, roll_call, *peers_, *arena_, *hand_off_);
+  messages_on_device_ =
+      std::make_unique<cuda_ipc::Messages>(host_, engine_.channels(), *peers_, *arena_, *hand_off_);
+  if (decision_.engine == CudaEngine::b)
+    engine_b_ = std::make_unique<cuda_ipc::EngineB>(host_, roll_call, *peers_, *arena_,
+                                                    decision_.shape, tuning);
+  monitor_ = std::make_shared<cuda_ipc::Monitor>(host_, device_,
+                                                 engine_b_ ? engine_b_->trouble() : nullptr);
+  const auto world = static_cast<std::size_t>(host_.size());
+  buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
+  peers_->meet(*bootstrap);
+}
+
+DeviceGroup::~DeviceGroup() {
+  queue_.stop();
+  const DeviceGuard guard(device_);
+  if (monitor_->stop()) {
+    peers_->close();
+    if (peers_->wait_for_others_to_close(kFarewell)) return;
+  } else {
+    peers_->abandon();
+    if (engine_b_) engine_b_->abandon();
+  }
+  // Freeing would wait for a device that waits for a peer, or pull the rug from under one.
+  arena_->abandon();
+}
+
+std::shared_ptr<CommMemory> DeviceGroup::allocate_on(Device where, Bytes size) {
+  if (where == device_) return arena_->allocate(size);
+  return HostGroup::allocate_on(where, size);
+}
+
+bool DeviceGroup::on_device(const Transfer& transfer) const {
+  if (transfer.call.count == 0) return false;  // also barrier: nothing moves, the hosts agree
+  bool any_host = false, any_device = false;
+  for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
+    if (buffer.size().value == 0) continue;
+    const Device device = device_of(buffer.data());
+    if (device != device_ && !device.is_cpu())
+      throw UsageError(std::string(transfer.call.name()) + ": a buffer is on " + device.str() +
+                       ", but this rank's group is on " + device_.str());
+    (device.is_cpu() ? any_host : any_device) = true;
+  }
+  if (any_host && any_device)
+    throw UsageError(std::string(transfer.call.name()) +
+                     ": one buffer is in host memory and one on " + device_.str() +
+                     "; use one kind in a call");
+  return any_device;
+}
+
+void DeviceGroup::prepare(Transfer& transfer) const {
+  transfer.call.on_device = on_device(transfer);
+  if (transfer.call.on_device)
+    transfer.operation = std::make_shared<Operation>(Event::record(Stream::current(device_)));
+}
+
+void DeviceGroup::run(Transfer transfer) {
+  prepare(transfer);
+  HostGroup::run(transfer);
+  if (transfer.operation) Stream::current(device_).wait(transfer.operation->done());
+}
+
+WorkPtr DeviceGroup::push(Transfer transfer) {
+  prepare(transfer);
+  WorkPtr item = HostGroup::push(transfer);
+  if (!transfer.operation) return item;
+  return std::make_shared<DeviceWork>(std::move(item), transfer.operation, monitor_, device_);
+}
+
+void DeviceGroup::execute(Transfer& transfer, bool foreground) {
+  if (!transfer.call.on_device) return HostGroup::execute(transfer, foreground);
+  number(transfer);
+  const trace::Span span(transfer.call.name(), trace::Category::comm,
+                         {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
+  host_.hold_core(foreground);
+  host_.check_usable();
+  host_.enter(transfer.call, transfer.sequence);
+  try {
+    execute_on_device(transfer);
+  } catch (const CudaError& error) {
+    host_.fail(FailureKind::other, -1, "rank " + std::to_string(rank()) + ": " + error.what());
+  }
+  host_.leave();
+}
+
+void DeviceGroup::execute_on_device(Transfer& transfer) {
+  const DeviceGuard guard(device_);
+  const StreamGuard stream_guard(stream_);
+  const std::uint64_t number = monitor_->next_number();
+  stream_.wait(transfer.operation->ready());
+  const Op op = transfer.call.op;
+  if (op == Op::send || op == Op::recv) {
+    messages_on_device_->run(transfer);
+  } else {
+    hand_off_->record(cuda_ipc::kReadyEvent);
+    RollCall& roll_call = engine_.roll_call();
+    const auto locate = [&](const ConstBuffer& buffer) {
+      return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
+    };
+    roll_call.answer(transfer.call, transfer.sequence, locate(transfer.input),
+                     locate(transfer.output));
+    roll_call.await_all();
+    const Sharing sharing = look_at_buffers(
+        roll_call, transfer.call, size(), buffers_,
+        [&](int r, std::uint64_t location) { return peers_->address(r, location); });
+    if (engine_b_ && engine_b_->serves(transfer.call, sharing))
+      engine_b_->run(transfer, buffers_, number);
+    else
+      engine_a_->run(transfer, sharing, buffers_);
+  }
+  transfer.operation->launched(number, transfer.call.describe(), transfer.sequence, stream_);
+  monitor_->watch(transfer.operation);
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,55 @@
+// The process group of ranks with a GPU each: HostGroup, and the same calls on device memory.
+//
+//     call --> checked, an event on the caller's stream --> queue --> roll call (the hosts agree)
+//          --> engine a or b on the group's stream, after that event --> an event: done
+//          --> wait(): the caller's stream goes on after it
+//
+// What a failure on the device does: runtime/comm/transport/cuda_ipc/monitor.hpp.
+#pragma once
+
+#include "runtime/comm/group.hpp"
+#include "runtime/comm/transport/cuda_ipc/engine_a.hpp"
+#include "runtime/comm/transport/cuda_ipc/engine_b.hpp"
+#include "runtime/comm/transport/cuda_ipc/messages.hpp"
+#include "runtime/comm/transport/cuda_ipc/monitor.hpp"
+
+namespace ringsmith::comm {
+
+class DeviceGroup : public HostGroup {
+ public:
+  // Collective over the ranks of the bootstrap. UsageError if one of them cannot reach another's
+  // memory, or if engine b was asked for where it cannot work.
+  DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options,
+              cuda_ipc::Tuning tuning = {});
+  ~DeviceGroup() override;
+
+  [[nodiscard]] std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size) override;
+  [[nodiscard]] std::vector<std::string> describe_transport() const override {
+    return decision_.lines;
+  }
+  // The engine that was decided for. Single calls that b does not serve run on a.
+  [[nodiscard]] CudaEngine engine() const { return decision_.engine; }
+
+ private:
+  class DeviceWork;
+  void run(Transfer transfer) override;
+  WorkPtr push(Transfer transfer) override;
+  void execute(Transfer& transfer, bool foreground) override;
+  void execute_on_device(Transfer& transfer);
+  [[nodiscard]] bool on_device(const Transfer& transfer) const;
+  void prepare(Transfer& transfer) const;
+
+  Device device_;
+  Stream stream_;
+  cuda_ipc::Decision decision_;
+  std::unique_ptr<cuda_ipc::Peers> peers_;
+  std::shared_ptr<cuda_ipc::DeviceArena> arena_;
+  std::unique_ptr<cuda_ipc::HandOff> hand_off_;
+  std::unique_ptr<cuda_ipc::EngineA> engine_a_;
+  std::unique_ptr<cuda_ipc::Messages> messages_on_device_;
+  std::unique_ptr<cuda_ipc::EngineB> engine_b_;
+  std::shared_ptr<cuda_ipc::Monitor> monitor_;  // also held by what has been launched
+  Buffers buffers_;
+};
+
+}  // namespace ringsmith::comm

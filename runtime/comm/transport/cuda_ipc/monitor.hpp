@@ -1,0 +1,64 @@
+// Watches over what has been launched and nobody waits for: streams have no deadline.
+//
+// A thread looks at the oldest operation that is not done. If that has been so for too long since
+// its data was there, or a peer has failed or died, it tells the kernels of engine B to stop, notes
+// where they stood, and breaks the group: the next call throws, and so does everybody in
+// host_wait(). Peers read the same failure on this rank's board.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "runtime/comm/transport/cuda_ipc/operation.hpp"
+#include "runtime/comm/transport/cuda_ipc/trouble.hpp"
+#include "runtime/comm/transport/host.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+class Monitor {
+ public:
+  // trouble: engine B's record, or null; it outlives stop(), and a broken group keeps it for good.
+  Monitor(Host& host, Device device, Trouble* trouble);
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+  ~Monitor() { stop(); }
+
+  // The number that the next operation shall have.
+  [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
+  void watch(std::shared_ptr<const Operation> operation);
+
+  // Returns when the operation is done; throws what went wrong in it or before it. Also after
+  // stop().
+  void wait_for(const Operation& operation);
+
+  // Waits for everything that was launched, and ends the thread. False if something went wrong.
+  bool stop();
+
+ private:
+  void run();
+  // Has this operation's kernel, or one before it, given up?
+  [[nodiscard]] bool has_complained(const Operation& operation) const;
+  void look_at(const Operation& operation, std::chrono::milliseconds age);
+  void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
+  void throw_if_failed(const Operation& operation);
+
+  Host& host_;
+  Device device_;
+  Trouble* trouble_;
+  std::uint64_t numbers_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<const Operation>> launched_;
+  bool stopping_ = false;
+  // The first failure: operations from this number on are lost.
+  std::uint64_t failed_from_ = ~std::uint64_t{0};
+  FailureKind kind_ = FailureKind::none;
+  std::string text_;
+  Where where_;
+  std::thread thread_;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

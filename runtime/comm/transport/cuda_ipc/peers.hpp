@@ -1,0 +1,66 @@
+// The device memory and the events of all ranks, as one of them can use them.
+//
+//     Location of rank r  ->  r == me                 my region + offset
+//                             r in my process         its pointer + offset, and peer access
+//                             r in another process    cudaIpcOpenMemHandle, once a region, + offset
+//
+// Handles are opened when they are first needed and stay open until close(). What is another's must
+// be let go of before its owner frees it: close, tell, wait for the others to have told, free.
+#pragma once
+
+#include <map>
+#include <memory>
+
+#include "runtime/comm/transport/cuda_ipc/catalogue.hpp"
+#include "runtime/comm/transport/cuda_ipc/whereabouts.hpp"
+#include "runtime/comm/transport/host.hpp"
+
+struct CUevent_st;
+
+namespace ringsmith::comm::cuda_ipc {
+
+class Peers {
+ public:
+  // Collective. Makes this rank's events; everything else in its catalogue is for others to fill,
+  // before they call ready().
+  Peers(Bootstrap& bootstrap, Host& host, Device device, const std::vector<Whereabouts>& ranks);
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
+  ~Peers();  // closes; destroys this rank's events
+
+  // Collective: afterwards every rank may read every catalogue.
+  void meet(Bootstrap& bootstrap);
+
+  [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
+  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(host_.rank())]; }
+  [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
+
+  // Not thread-safe, as are all calls that run the group's operations.
+  [[nodiscard]] std::byte* address(int rank, Location location);
+  [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
+
+  // The group ends badly: the device may never become idle. Everything is left to the end of the
+  // process.
+  void abandon() noexcept;
+  // Lets go of everything that belongs to others, and tells them. The device must be idle.
+  void close() noexcept;
+  // Waits until all living peers have closed; false if one has not when the time is over.
+  [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  [[nodiscard]] bool in_my_process(int rank) const;
+  void enable_peer_access() const;
+
+  Host& host_;
+  Device device_;
+  std::vector<Whereabouts> ranks_;
+  std::shared_ptr<CommMemory> memory_;  // of this rank's catalogue
+  std::vector<Catalogue*> catalogues_;
+  std::vector<CUevent_st*> own_events_;
+  std::map<std::pair<int, std::uint32_t>, void*> opened_regions_;  // by (rank, region): block bases
+  std::map<std::pair<int, std::uint32_t>, CUevent_st*> opened_events_;
+  bool closed_ = false;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc
