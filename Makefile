@@ -8,11 +8,11 @@ PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libssl-d
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps configure build train test bench lint format sanitize clean
+.PHONY: help deps configure build train test bench nvcc-check test-gpu offline-bundle lint format sanitize clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-15s %s\n", $$1, $$2}'
 
 deps: ## install what is missing (apt; elsewhere print the list and stop)
 	@.ci/deps $(PACKAGES)
@@ -31,6 +31,15 @@ test: build ## every test that this machine can run
 
 bench: build ## tables beside the peers: medians of alternating runs
 	@tests/bench/run.sh $(DIR)
+
+nvcc-check: configure ## compile all .cu files with nvcc for 75, 80 and 90, without running them
+	@cmake --build $(DIR) --parallel $(JOBS) --target nvcc_check
+
+test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
+	@tests/gpu/run.sh
+
+offline-bundle: ## one archive for a cluster node without internet: sources and packages
+	@tests/gpu/bundle.sh
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy)

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# bundle.sh [ARCHIVE]: everything that a cluster node without internet needs, in one archive.
+#
+# The node brings g++, cmake, make, python3, and for devices the CUDA toolkit. The archive brings the
+# sources as committed, and what else the build asks for as Debian packages, unpacked: nothing is
+# installed, `source env.sh` points the tools to them.
+#
+#   tar xzf ringsmith-offline.tar.gz && cd ringsmith-offline && source env.sh && make test-gpu
+set -eu
+cd "$(dirname "$0")/../.."
+archive=$(realpath -m "${1:-build/ringsmith-offline.tar.gz}")
+brought="g++ gfortran cmake make python3 git openssh-client debconf debianutils"
+wanted=$(sed -n 's/^PACKAGES := //p' Makefile)
+
+# names PACKAGE...: these and all that they depend on, as apt would put them on an empty system.
+names() {
+  apt-get -o Dir::State::status=/dev/null --no-install-recommends --print-uris -qq install "$@" | sed -E "s/^'([^']*)'.*/\1/"
+}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+echo "offline-bundle: looking for packages (apt)"
+# shellcheck disable=SC2086
+names $wanted | sort > "$work/all"
+# shellcheck disable=SC2086
+names $brought | sort > "$work/brought"
+comm -23 "$work/all" "$work/brought" > "$work/uris"
+[ -s "$work/uris" ] || { echo "offline-bundle: apt named no packages; run apt-get update first" >&2; exit 1; }
+
+tree=$work/ringsmith-offline
+mkdir -p "$tree/deps" "$work/debs"
+git archive HEAD | tar x -C "$tree"
+total=$(wc -l < "$work/uris")
+count=0
+while read -r uri; do
+  count=$((count + 1))
+  printf '\r  package %d of %d ' "$count" "$total"
+  package=$(basename "$uri" | sed 's/_.*//')
+  (cd "$work/debs" && apt-get -qq download "$package" 2> "$work/errors") || { echo; cat "$work/errors" >&2; exit 1; }
+  dpkg-deb -x "$work/debs/$package"_*.deb "$tree/deps"
+done < "$work/uris"
+echo
+rm -rf "$tree"/deps/usr/share/{doc,man,locale,lintian,bug} "$tree"/deps/var
+find "$tree/deps" -name '*.a' -size +4M -delete  # static twins of shared libraries
+
+cat > "$tree/env.sh" << 'ENV'
+# source env.sh: the tools of this shell find what the bundle brought.
+deps=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)/deps
+arch=$(uname -m)-linux-gnu
+export PATH=$deps/usr/bin:$PATH
+export LD_LIBRARY_PATH=$deps/usr/lib/$arch:$deps/usr/lib/$arch/openblas-pthread:$deps/usr/lib/$arch/pmix2/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export LIBRARY_PATH=$deps/usr/lib/$arch
+export CPATH=$deps/usr/include:$deps/usr/include/$arch
+export CMAKE_PREFIX_PATH=$deps/usr
+export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts from here
+export PMIX_INSTALL_PREFIX=$deps/usr
+export RINGSMITH_NO_DEPS=1     # make installs nothing
+# Debian's alternatives are links that installation makes.
+for tool in mpirun:orterun mpiexec:orterun mpicc:mpicc.openmpi mpicxx:mpicxx.openmpi; do
+  [ -e "$deps/usr/bin/${tool%%:*}" ] || ln -s "${tool##*:}" "$deps/usr/bin/${tool%%:*}"
+done
+ENV
+mkdir -p "$(dirname "$archive")"
+tar czf "$archive" -C "$work" ringsmith-offline
+echo "offline-bundle: $archive, $(du -h "$archive" | cut -f1); on the node: tar xzf, source env.sh, make test-gpu"
