@@ -102,6 +102,28 @@ Device Module::device() const {
   return tensor.device();
 }
 
+void Module::rebind(const std::vector<Tensor>& parameters, const std::vector<Tensor>& buffers) {
+  const NamedTensors old_parameters = named_parameters(), old_buffers = named_buffers();
+  require(parameters.size() == old_parameters.size() && buffers.size() == old_buffers.size(),
+          "rebind: the module has " + std::to_string(old_parameters.size()) + " parameters and " +
+              std::to_string(old_buffers.size()) + " buffers, given were " +
+              std::to_string(parameters.size()) + " and " + std::to_string(buffers.size()));
+  apply([&](Module& m) {
+    m.rebind_slots(Kind::parameter, old_parameters, parameters);
+    m.rebind_slots(Kind::buffer, old_buffers, buffers);
+  });
+}
+
+void Module::rebind_slots(Kind kind, const NamedTensors& from, const std::vector<Tensor>& to) {
+  for (const Slot& slot : slots_) {
+    if (slot.kind != kind || !slot.tensor->defined()) continue;
+    const auto old = std::find_if(from.begin(), from.end(), [&](const auto& named) {
+      return named.second.is_same(*slot.tensor);
+    });
+    if (old != from.end()) *slot.tensor = to[static_cast<std::size_t>(old - from.begin())];
+  }
+}
+
 void Module::train(bool on) {
   apply([on](Module& m) { m.training_ = on; });
 }

@@ -55,6 +55,11 @@ class Module {
   // Where the parameters are; the CPU without any. UsageError if they are on several devices.
   [[nodiscard]] Device device() const;
 
+  // Puts other tensor objects into the slots: what was the i-th of parameters() becomes the i-th of
+  // these wherever it is shared, and buffers alike. Values are not copied, handles made before keep
+  // what they were, and shapes are the caller's affair. UsageError unless there is one for each.
+  void rebind(const std::vector<Tensor>& parameters, const std::vector<Tensor>& buffers);
+
   void train(bool on = true);  // this module and all below it
   void eval() { train(false); }
   [[nodiscard]] bool training() const { return training_; }
@@ -78,6 +83,7 @@ class Module {
   };
   void collect(const std::string& prefix, Kind kind, NamedTensors& out) const;
   [[nodiscard]] NamedTensors unique(Kind kind) const;
+  void rebind_slots(Kind kind, const NamedTensors& from, const std::vector<Tensor>& to);
 
   std::vector<Slot> slots_;
   std::vector<std::pair<std::string, Module*>> children_;
