@@ -59,19 +59,20 @@ void sweep(const std::vector<Algorithm>& algorithms, const std::vector<std::size
 }  // namespace
 
 TEMPLATE_TEST_CASE("all_reduce is exact for every reduction, algorithm, memory and small count",
-                   "[multi]", float, f16, bf16, double, std::int32_t, std::int64_t, std::uint8_t) {
+                   "[multi][comm]", float, f16, bf16, double, std::int32_t, std::int64_t,
+                   std::uint8_t) {
   const auto world = static_cast<std::size_t>(group().size());
   sweep<TestType>({Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct,
                    Algorithm::tree},
                   {0, 1, world - 1, world, world + 1, 1031});
 }
 
-TEMPLATE_TEST_CASE("all_reduce is exact around one slot, one window and 2^k", "[multi]", float,
-                   bf16) {
+TEMPLATE_TEST_CASE("all_reduce is exact around one slot, one window and 2^k", "[multi][comm]",
+                   float, bf16) {
   sweep<TestType>({Algorithm::automatic, Algorithm::ring}, {4095, 4097, 65537, 131071});
 }
 
-TEST_CASE("all_reduce of a million and three elements is exact", "[multi]") {
+TEST_CASE("all_reduce of a million and three elements is exact", "[multi][comm]") {
   for (const bool own : {false, true})
     for (const auto algorithm :
          {Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::tree}) {
@@ -83,7 +84,7 @@ TEST_CASE("all_reduce of a million and three elements is exact", "[multi]") {
   group().set_algorithm(Algorithm::automatic);
 }
 
-TEST_CASE("200 calls without a barrier between them do not disturb each other", "[multi]") {
+TEST_CASE("200 calls without a barrier between them do not disturb each other", "[multi][comm]") {
   ProcessGroup& g = group();
   constexpr std::size_t kCounts[] = {3, 1000, 3000, 20011, 5, 40009};
   for (const bool own : {false, true}) {
@@ -104,7 +105,7 @@ TEST_CASE("200 calls without a barrier between them do not disturb each other", 
   }
 }
 
-TEST_CASE("NaN from any one rank reaches every rank through every reduction", "[multi]") {
+TEST_CASE("NaN from any one rank reaches every rank through every reduction", "[multi][comm]") {
   ProcessGroup& g = group();
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const std::size_t count : {5, 5000})

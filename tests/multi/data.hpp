@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
+#include "tests/support/device_bytes.hpp"
 
 namespace ringsmith::test {
 
@@ -74,49 +75,67 @@ T expected(comm::ReduceOp op, int world, std::size_t i, unsigned seed) {
 }
 
 // n elements somewhere in memory, own (communication memory) or the user's, at a byte offset that
-// need not be aligned, between guard bytes.
+// need not be aligned, between guard bytes. Where the group has a device, the memory is the
+// device's and the values travel there and back.
 template <class T>
 class Guarded {
  public:
   Guarded(comm::ProcessGroup& group, bool own, std::size_t n, std::size_t byte_offset = 0)
-      : n_(n), begin_(kGuard + byte_offset) {
-    const std::size_t bytes = begin_ + n * sizeof(T) + kGuard;
-    if (own) {
-      memory_ = group.allocate(Bytes(bytes));
-      data_ = memory_->data();
-    } else {
-      heap_.resize(bytes);
-      data_ = heap_.data();
-    }
-    std::memset(data_, 0xA5, bytes);
+      : n_(n), begin_(kGuard + byte_offset), bytes_(begin_ + n * sizeof(T) + kGuard) {
+    device_ = group.device();
+    if (own)
+      memory_ = group.allocate_on(device_, Bytes(bytes_));
+    else if (!device_.is_cpu())
+      user_ = device_bytes(device_, bytes_);
+    if (!device_.is_cpu() || !own) mirror_.resize(bytes_);
+    data_ = own ? memory_->data() : device_.is_cpu() ? mirror_.data() : user_.get();
+    std::memset(host(), 0xA5, bytes_);
+    upload();
   }
   [[nodiscard]] comm::Buffer buffer() { return {data_ + begin_, Elements(n_), dtype_of<T>()}; }
   template <class F>
   void fill(F&& value) {
     for (std::size_t i = 0; i < n_; ++i) {
       const T x = value(i);
-      std::memcpy(data_ + begin_ + i * sizeof(T), &x, sizeof(T));
+      std::memcpy(host() + begin_ + i * sizeof(T), &x, sizeof(T));
     }
+    upload();
   }
   // How many elements differ in any bit from value(i), or n + 1 if a guard was hurt.
   template <class F>
   [[nodiscard]] std::size_t wrong(F&& value) const {
+    return wrong(0, n_, value);
+  }
+  // Of elements [begin, begin + n): element begin + i from value(i).
+  template <class F>
+  [[nodiscard]] std::size_t wrong(std::size_t begin, std::size_t n, F&& value) const {
+    download();
+    const std::byte* const data = host();
     std::size_t bad = 0;
-    for (std::size_t i = 0; i < n_; ++i) {
+    for (std::size_t i = 0; i < n; ++i) {
       const T x = value(i);
-      bad += std::memcmp(data_ + begin_ + i * sizeof(T), &x, sizeof(T)) != 0 ? 1 : 0;
+      bad += std::memcmp(data + begin_ + (begin + i) * sizeof(T), &x, sizeof(T)) != 0 ? 1 : 0;
     }
     for (std::size_t i = 0; i < kGuard; ++i)
-      if (data_[i] != std::byte{0xA5} || data_[begin_ + n_ * sizeof(T) + i] != std::byte{0xA5})
-        return n_ + 1;
+      if (data[i] != std::byte{0xA5} || data[begin_ + n_ * sizeof(T) + i] != std::byte{0xA5})
+        return n + 1;
     return bad;
   }
 
  private:
   static constexpr std::size_t kGuard = 64;
-  std::size_t n_, begin_;
+  // Where host code may touch the values.
+  [[nodiscard]] std::byte* host() const {
+    return mirror_.empty() ? data_ : const_cast<std::byte*>(mirror_.data());
+  }
+  void upload() { copy_on_device(data_, host(), bytes_, device_); }
+  void download() const { copy_on_device(host(), data_, bytes_, device_); }
+
+  std::size_t n_, begin_, bytes_;
+  Device device_;
   std::shared_ptr<comm::CommMemory> memory_;
-  std::vector<std::byte> heap_;
+  std::shared_ptr<std::byte> user_;
+  std::vector<std::byte> mirror_;
   std::byte* data_ = nullptr;
 };
 

@@ -5,6 +5,8 @@
 
 namespace ringsmith::test {
 
+// Before the first use: what the group is made with, by default nothing special.
+void configure_group(const comm::GroupOptions& options);
 comm::ProcessGroup& group();
 std::shared_ptr<comm::ProcessGroup> shared_group();
 void forget_group();  // before MPI is finalised

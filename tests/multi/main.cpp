@@ -1,5 +1,8 @@
 // Catch2 under mpirun: every rank runs the same cases, rank 0 makes one report.
 //
+// `tests_multi --device cuda --engine a [Catch2's arguments]` makes the group of all cases one on
+// devices, rank r on device r modulo their number.
+//
 // Each rank runs the whole session. What the other ranks print is gathered by Open MPI and shown by
 // rank 0 only if that rank failed. A deadline bounds the whole group: a rank that is still running
 // then says in which test case, and ends the job.
@@ -88,13 +91,35 @@ void gather_reports(const std::string& report, int failures) {
   std::printf("world %d: ", world);
 }
 
+// Takes our own options, which come first, out of the arguments.
+void take_options(int& argc, char**& argv) {
+  ringsmith::comm::GroupOptions options;
+  while (argc > 2) {
+    const std::string option = argv[1], value = argv[2];
+    if (option == "--device" && value == "cuda")
+      options.device = ringsmith::Device::cuda(world_rank % ringsmith::device_count());
+    else if (option == "--engine")
+      options.engine = ringsmith::comm::parse_cuda_engine(value);
+    else
+      break;
+    argv[2] = argv[0];
+    argc -= 2;
+    argv += 2;
+  }
+  ringsmith::test::configure_group(options);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   start_mpi(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
   std::thread(watch).detach();
+  take_options(argc, argv);
   std::ostringstream report;
+  if (world_rank == 0)
+    for (const std::string& line : ringsmith::test::group().describe_transport())
+      std::printf("%s\n", line.c_str());
   auto* const terminal = std::cout.rdbuf();
   if (world_rank != 0) std::cout.rdbuf(report.rdbuf());
   int failures = Catch::Session().run(argc, argv);

@@ -69,7 +69,8 @@ std::vector<float> documented(Algorithm algorithm, const Inputs& x, std::size_t 
 
 }  // namespace
 
-TEST_CASE("every algorithm adds in its documented order, in every kind of memory", "[multi]") {
+TEST_CASE("every algorithm adds in its documented order, in every kind of memory",
+          "[multi][comm]") {
   ProcessGroup& g = group();
   for (const std::size_t n : {10, 6007, 300'007}) {
     Inputs x;
@@ -90,18 +91,20 @@ TEST_CASE("every algorithm adds in its documented order, in every kind of memory
   g.set_algorithm(Algorithm::automatic);
 }
 
-TEST_CASE("small messages are added in rank order, large ones as direct, by default", "[multi]") {
+TEST_CASE("small messages are added in rank order, large ones as direct or ring, by default",
+          "[multi][comm]") {
   ProcessGroup& g = group();
+  const Algorithm by_default = g.device().is_cpu() ? Algorithm::direct : Algorithm::ring;
   for (const std::size_t n : {10, 300'007}) {
     Inputs x;
     for (int r = 0; r < g.size(); ++r) x.push_back(wide_values(r, n));
-    const std::vector<float> direct = documented(Algorithm::direct, x, n);
+    const std::vector<float> large = documented(by_default, x, n);
     for (const bool own : {false, true}) {
       Guarded<float> data(g, own, n);
       data.fill([&](std::size_t i) { return x[static_cast<std::size_t>(g.rank())][i]; });
       g.all_reduce(data.buffer());
-      CHECK(data.wrong(
-                [&](std::size_t i) { return n == 10 ? sum_from(x, i, 0, +1) : direct[i]; }) == 0);
+      CHECK(data.wrong([&](std::size_t i) { return n == 10 ? sum_from(x, i, 0, +1) : large[i]; }) ==
+            0);
     }
   }
 }
@@ -128,7 +131,7 @@ void compare_with_mpi(MPI_Datatype type, ReduceOp op, MPI_Op mpi_op) {
 
 }  // namespace
 
-TEST_CASE("all_reduce gives the bits of MPI_Allreduce where the sum is exact", "[multi]") {
+TEST_CASE("all_reduce gives the bits of MPI_Allreduce where the sum is exact", "[multi][comm]") {
   const std::pair<ReduceOp, MPI_Op> ops[] = {{ReduceOp::sum, MPI_SUM},
                                              {ReduceOp::prod, MPI_PROD},
                                              {ReduceOp::min, MPI_MIN},
