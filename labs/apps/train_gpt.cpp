@@ -46,6 +46,8 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   shape.gpt2_init = false;
   manual_seed(o.common.seed);
   GPT model(shape);
+  const Device device = device_of_rank(o.common);
+  model.to(device);
   std::optional<DistributedDataParallel> ddp;
   if (group->size() > 1) ddp.emplace(model, group, ddp_options(o.common));
   AdamW optimizer(model.parameters(), {.lr = 3e-4, .weight_decay = 1e-2});
@@ -56,8 +58,9 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
     for (std::int64_t n = 0; n < o.common.bench_batch * (shape.context + 1); ++n)
       tokens.push_back(randint(0, shape.vocabulary, generator));
     const Tensor all = from_vector(tokens, {o.common.bench_batch, shape.context + 1});
-    data.push_back({all.slice(1, 0, shape.context).contiguous(),
-                    all.slice(1, 1, shape.context + 1).contiguous()});
+    data.push_back(Batch{all.slice(1, 0, shape.context).contiguous(),
+                         all.slice(1, 1, shape.context + 1).contiguous()}
+                       .to(device));
   }
 
   const Batch* batch = nullptr;
@@ -159,6 +162,7 @@ int train_gpt(int argc, char** argv) {
   std::int64_t batch = 0;
   std::optional<Batches> batches;
   std::optional<GPT> model;
+  Device device;
   together(*group, [&] {
     batch = batch_per_rank(common, group->size());
     corpus = load_corpus(common.data, o.model.context);
@@ -166,6 +170,8 @@ int train_gpt(int argc, char** argv) {
     require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
     manual_seed(common.seed);
     model.emplace(o.model);
+    device = device_of_rank(common);
+    model->to(device);
   });
   RunFiles files = open_run_files(*group, common);
 
@@ -184,7 +190,7 @@ int train_gpt(int argc, char** argv) {
   const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(recipe.steps));
   const LrSchedule schedule = cosine_lr(common.lr, warmup, recipe.steps, o.floor * common.lr);
   Batch current;
-  recipe.fetch = [&] { current = batches->next(); };
+  recipe.fetch = [&] { current = batches->next().to(device); };
   recipe.forward = [&] {
     optimizer.zero_grad();
     return next_byte_loss(ddp.forward(current.inputs), current.targets);

@@ -88,12 +88,13 @@ Digits load(const MlpOptions& o) {
 double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
   const NoGradGuard no_grad;
   const EvalGuard evaluating(model);
+  const Device device = model.device();
   constexpr std::int64_t kBatch = 256;
   double right = 0;
   std::vector<std::int64_t> indices;
   const auto count_right = [&] {
     if (indices.empty()) return;
-    const Batch batch = test.get(indices);
+    const Batch batch = test.get(indices).to(device);
     const auto best = max(model.forward(batch.inputs), 1).second.to_vector<std::int64_t>();
     const auto target = batch.targets.to_vector<std::int64_t>();
     for (std::size_t i = 0; i < best.size(); ++i) right += best[i] == target[i] ? 1 : 0;
@@ -112,6 +113,8 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   constexpr int kBatches = 4;
   manual_seed(o.common.seed);
   MLP model({kPixels, kHidden, kHidden, kClasses});
+  const Device device = device_of_rank(o.common);
+  model.to(device);
   std::optional<DistributedDataParallel> ddp;
   if (group->size() > 1) ddp.emplace(model, group, ddp_options(o.common));
   SGD optimizer(model.parameters(), {.lr = 0.01, .momentum = 0.9});
@@ -122,7 +125,7 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
     std::vector<std::int64_t> labels;
     for (std::int64_t n = 0; n < o.common.bench_batch; ++n)
       labels.push_back(randint(0, kClasses, generator));
-    data.push_back({images, from_vector(labels)});
+    data.push_back(Batch{images, from_vector(labels)}.to(device));
   }
 
   const Batch* batch = nullptr;
@@ -209,6 +212,8 @@ int train_mlp(int argc, char** argv) {
   manual_seed(common.seed);
   const std::int64_t pixels = train_set->images().height * train_set->images().width;
   MLP model({pixels, o.hidden, o.hidden, kClasses});
+  const Device device = device_of_rank(common);
+  model.to(device);
   DistributedDataParallel ddp(model, group, ddp_options(common));
   SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
 
@@ -218,7 +223,7 @@ int train_mlp(int argc, char** argv) {
   recipe.units_per_step = static_cast<double>(batch * group->size());
   const LrSchedule schedule = cosine_lr(common.lr, recipe.steps / 20, recipe.steps);
   Batch current;
-  recipe.fetch = [&] { current = batches->next(); };
+  recipe.fetch = [&] { current = batches->next().to(device); };
   recipe.forward = [&] {
     optimizer.zero_grad();
     return cross_entropy(ddp.forward(current.inputs), current.targets);

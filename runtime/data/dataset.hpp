@@ -15,6 +15,7 @@ namespace ringsmith {
 struct Batch {
   Tensor inputs;
   Tensor targets;
+  [[nodiscard]] Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }
 };
 
 class Dataset {

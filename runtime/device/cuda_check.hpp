@@ -11,7 +11,14 @@
 
 namespace ringsmith::detail {
 
-[[noreturn]] void throw_cuda_error(cudaError_t code, const std::string& call);
+[[noreturn]] inline void throw_cuda_error(cudaError_t code, const std::string& call) {
+  std::string message = call + ": " + cudaGetErrorName(code) + ", " + cudaGetErrorString(code);
+#ifdef RINGSMITH_VGPU
+  if (*vgpu::why() != '\0') message += " (" + std::string(vgpu::why()) + ")";
+#endif
+  (void)cudaGetLastError();  // reported: the next call starts afresh
+  throw CudaError(message);
+}
 
 inline void check_cuda(cudaError_t code, const char* call, const char* file, int line) {
   if (code != cudaSuccess)

@@ -3,18 +3,26 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/device/transfer.hpp"
 #include "runtime/parallel/tensor_bytes.hpp"
 
 namespace ringsmith {
 
 namespace {
 
+// Where bytes can be handed to the group.
+Device staging_for(const comm::ProcessGroup& group, const std::vector<Tensor>& tensors) {
+  for (const Tensor& t : tensors)
+    if (t.device() != group.device()) return Device::cpu();
+  return group.device();
+}
+
 // The staging buffer, seen from the tensors: bytes go in until it is full, then it is broadcast
 // and, except on the root, handed out again to where they belong.
 class Packer {
  public:
-  Packer(comm::ProcessGroup& group, int root, Bytes capacity)
-      : group_(group), root_(root), staging_(group.allocate(capacity)) {}
+  Packer(comm::ProcessGroup& group, int root, Bytes capacity, Device where)
+      : group_(group), root_(root), where_(where), staging_(group.allocate_on(where, capacity)) {}
 
   // The tensor must be contiguous and live until flush().
   void add(const Tensor& tensor) {
@@ -22,7 +30,8 @@ class Packer {
     std::size_t size = size_in_bytes(tensor).value;
     while (size > 0) {
       const std::size_t piece = std::min(size, staging_->size().value - used_);
-      if (group_.rank() == root_) std::memcpy(staging_->data() + used_, data, piece);
+      if (group_.rank() == root_)
+        transfer(staging_->data() + used_, where_, data, tensor.device(), Bytes(piece));
       pieces_.push_back({&tensor, data, piece});
       used_ += piece;
       data += piece;
@@ -51,15 +60,17 @@ class Packer {
   };
 
   // A tensor that already holds these bytes counts as not written: a constant buffer, saved by a
-  // graph that is still to run backward, stays valid.
-  static void unpack(const Piece& piece, const std::byte* from) {
-    if (std::memcmp(piece.data, from, piece.size) == 0) return;
-    std::memcpy(piece.data, from, piece.size);
+  // graph that is still to run backward, stays valid. On a device nobody waits to find that out.
+  void unpack(const Piece& piece, const std::byte* from) const {
+    const Device device = piece.tensor->device();
+    if (device.is_cpu() && std::memcmp(piece.data, from, piece.size) == 0) return;
+    transfer(piece.data, device, from, where_, Bytes(piece.size));
     piece.tensor->bump_version();
   }
 
   comm::ProcessGroup& group_;
   int root_;
+  Device where_;
   std::shared_ptr<comm::CommMemory> staging_;
   std::size_t used_ = 0;
   std::vector<Piece> pieces_;
@@ -72,7 +83,7 @@ void broadcast_coalesced(comm::ProcessGroup& group, const std::vector<Tensor>& t
   Bytes total;
   for (const Tensor& t : tensors) total += size_in_bytes(t);
   if (total == Bytes(0) || group.size() == 1) return;
-  Packer packer(group, root, std::min(total, cap));
+  Packer packer(group, root, std::min(total, cap), staging_for(group, tensors));
   std::vector<Tensor> dense;  // itself, or a row-major copy
   dense.reserve(tensors.size());
   for (const Tensor& t : tensors) dense.push_back(t.contiguous());

@@ -33,8 +33,10 @@ bool has_core_to_spare(const comm::ProcessGroup& group) {
   return static_cast<long>(group.size()) * kernels::threads() < cores;
 }
 
+// A group on a GPU needs no core: its streams run beside backward.
 bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
-  return choice == Overlap::on || (choice == Overlap::automatic && has_core_to_spare(group));
+  return choice == Overlap::on ||
+         (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
 }
 
 }  // namespace

@@ -16,6 +16,9 @@
 //   { auto guard = ddp.no_sync();  loss(ddp.forward(x1), y1).backward(); }   // stays local
 //   loss(ddp.forward(x2), y2).backward();                                    // averages the sum
 //
+// A model on a GPU wants a group on that GPU (GroupOptions::device): move the model there first.
+// With a group of the host it works too, by way of host memory.
+//
 // What it does not do: a parameter that joins the model later is not averaged; a rank that runs
 // fewer steps than the others is an error, not a shorter epoch.
 #pragma once

@@ -6,12 +6,28 @@
 #include "runtime/autograd/accumulate.hpp"
 #include "runtime/base/tracer.hpp"
 #include "runtime/parallel/tensor_bytes.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
 
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+Device device_of(const std::vector<Tensor>& parameters) {
+  require(!parameters.empty(),
+          "DistributedDataParallel has nothing to do: no parameter requires a gradient");
+  for (const Tensor& p : parameters)
+    (void)raw::common_device("DistributedDataParallel", parameters[0], p);
+  return parameters[0].device();
+}
+
+std::vector<BucketItem> items_of(const std::vector<Tensor>& parameters) {
+  std::vector<BucketItem> items;
+  for (const Tensor& p : parameters)
+    items.push_back({Elements(static_cast<std::size_t>(p.numel())), p.dtype()});
+  return items;
+}
 
 }  // namespace
 
@@ -21,15 +37,13 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
       parameters_(std::move(parameters)),
       group_(std::move(group)),
       options_(options),
-      usage_(parameters_.size(), group_) {
-  require(!parameters_.empty(),
-          "DistributedDataParallel has nothing to do: no parameter requires a gradient");
+      items_(items_of(parameters_)),
+      device_(device_of(parameters_)),
+      memory_(group_, device_, arena_size(items_)),
+      usage_(parameters_.size(), group_),
+      clock_(device_) {
   require(options_.op == comm::ReduceOp::avg || options_.op == comm::ReduceOp::sum,
           "gradients can be averaged (avg) or summed (sum) over the ranks, nothing else");
-  for (const Tensor& p : parameters_)
-    items_.push_back({Elements(static_cast<std::size_t>(p.numel())), p.dtype()});
-  arena_ = group_->allocate(arena_size(items_));
-  storage_ = Storage::adopt(arena_->data(), arena_->size(), arena_);
   ready_.resize(parameters_.size());
   unreachable_.resize(parameters_.size());
   kept_.resize(parameters_.size());
@@ -43,7 +57,7 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
 Reducer::~Reducer() {
   // Peers may still be reducing from the arena.
   for (const comm::WorkPtr& work : works_) try {
-      work->wait();
+      if (memory_.overlaps()) work->wait();  // else nothing has been started
     } catch (const Error&) {  // reported where it happened; here only the end of it matters
       continue;
     }
@@ -96,12 +110,17 @@ void Reducer::on_gradient(int parameter) {
                      "' got a gradient, but the outputs of forward() do not depend on it: return "
                      "what the loss is computed from");
   adopt_gradient(parameter);
+  if (device_.is_cuda())
+    if (const Stream s = Stream::current(device_);
+        std::find(streams_.begin(), streams_.end(), s) == streams_.end())
+      streams_.push_back(s);
   if (step_ == 0) ready_order_.push_back(parameter);
   mark_ready(parameter);
 }
 
 void Reducer::start_reducing() {
   phase_ = Phase::reducing;
+  streams_.clear();
   clock_.restart();
   statistics_ = {.step = step_ + 1, .buckets = std::vector<BucketTimes>(plan_.buckets.size())};
   std::fill(ready_.begin(), ready_.end(), false);
@@ -128,24 +147,20 @@ void Reducer::launch_ready_buckets() {
     // With the last bucket backward is over: no computation is left to hide it behind, and
     // finish_backward() runs it without a change of threads.
     const bool hides = options_.overlap && next_ + 1 < plan_.buckets.size();
-    statistics_.buckets[next_].launched = clock_.seconds();
+    for (const Stream& s : streams_) Stream::current(device_).wait(s);
+    clock_.mark(statistics_.buckets[next_].launched);
     if (hides && group_->size() > 1) {
-      const comm::Buffer data = buffer_of_bucket(next_);
-      works_.push_back(group_->all_reduce_async(data, data, options_.op));
+      const BucketLayout& b = plan_.buckets[next_];
+      works_.push_back(memory_.all_reduce_async(b.start, b.count, b.dtype, options_.op));
     }
     ++next_;
   }
 }
 
-comm::Buffer Reducer::buffer_of_bucket(std::size_t b) const {
-  const BucketLayout& bucket = plan_.buckets[b];
-  return {arena_->data() + bucket.start.value, bucket.count, bucket.dtype};
-}
-
 // Runs when the graph is done. First everything that peers may be waiting for, then the waits, then
 // the verdict: no rank can throw while another still needs it.
 void Reducer::finish_backward() {
-  statistics_.compute_end = clock_.seconds();
+  clock_.mark(statistics_.compute_end);
   for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
     if (!ready_[at(p)]) {
       provide_missing(p);
@@ -154,20 +169,20 @@ void Reducer::finish_backward() {
   trace::Span waiting("wait for gradients", trace::Category::wait);
   for (std::size_t b = 0; b < works_.size(); ++b) {
     works_[b]->wait();
-    statistics_.buckets[b].collected = clock_.seconds();
+    clock_.mark(statistics_.buckets[b].collected);
   }
   for (std::size_t b = works_.size(); b < plan_.buckets.size(); ++b) {
     if (group_->size() > 1) {  // alone, average and sum are what lies there already
-      statistics_.buckets[b].launched = clock_.seconds();
-      const comm::Buffer data = buffer_of_bucket(b);
-      group_->all_reduce(data, data, options_.op);
+      clock_.mark(statistics_.buckets[b].launched);
+      const BucketLayout& bucket = plan_.buckets[b];
+      memory_.all_reduce(bucket.start, bucket.count, bucket.dtype, options_.op);
     }
-    statistics_.buckets[b].collected = clock_.seconds();
+    clock_.mark(statistics_.buckets[b].collected);
   }
   ++step_;
   usage_.exchange(forwards_);
   waiting.end();
-  statistics_.finished = clock_.seconds();
+  clock_.mark(statistics_.finished);
   phase_ = Phase::idle;
   settle_unused();
   usage_.clear();
@@ -240,7 +255,7 @@ void Reducer::install(BucketPlan plan) {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     const Tensor grad = parameters_[p].grad();
     if (!grad.defined()) continue;
-    held[p] = grad.storage() == storage_ ? grad.clone() : grad;
+    held[p] = grad.storage() == memory_.storage() ? grad.clone() : grad;
   }
   plan_ = std::move(plan);
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
@@ -248,7 +263,7 @@ void Reducer::install(BucketPlan plan) {
     const Elements offset = Elements(bucket.start.value / size_of(bucket.dtype)) +
                             bucket.slots[at(plan_.place[p].slot)].offset;
     const Shape& sizes = parameters_[p].sizes();
-    views_[p] = Tensor::from_storage(storage_, sizes, contiguous_strides(sizes),
+    views_[p] = Tensor::from_storage(memory_.storage(), sizes, contiguous_strides(sizes),
                                      static_cast<std::int64_t>(offset.value), bucket.dtype);
     if (held[p].defined()) {
       views_[p].copy_(held[p]);

@@ -19,6 +19,10 @@
 // - The first backward shows the order in which gradients come. The next forward rebuilds the
 //   buckets in that order, rank 0's on every rank.
 //
+// On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that its
+// gradients come from, the caller's stream waits for the all-reduce, and backward() returns while
+// both are still at it (runtime/parallel/bucket_memory.hpp; a group of the host makes it wait).
+//
 // PyTorch's semantics, with three differences, each on the side of an early error: a missing
 // gradient is reported in its own step with names and ranks; one backward belongs to one
 // synchronising forward; a gradient that would silently stay local is an error outside of no_sync.
@@ -31,6 +35,7 @@
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/parallel/bucket_memory.hpp"
 #include "runtime/parallel/bucket_plan.hpp"
 #include "runtime/parallel/reducer_statistics.hpp"
 #include "runtime/parallel/usage_map.hpp"
@@ -49,7 +54,8 @@ struct ReducerOptions {
 
 class Reducer {
  public:
-  // The same parameters, in the same order, on every rank. Names serve the messages.
+  // The same parameters, in the same order, on every rank; of one device (UsageError). Names serve
+  // the messages.
   Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
           std::shared_ptr<comm::ProcessGroup> group, ReducerOptions options = {});
   ~Reducer();
@@ -68,11 +74,14 @@ class Reducer {
 
   [[nodiscard]] const BucketPlan& plan() const { return plan_; }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
-  [[nodiscard]] Bytes communication_memory() const { return arena_->size(); }
+  [[nodiscard]] Bytes communication_memory() const { return memory_.size(); }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;
-  // Of the last synchronised backward.
-  [[nodiscard]] const ReducerStatistics& statistics() const { return statistics_; }
+  // Of the last synchronised backward. On a GPU this waits for the end of it.
+  [[nodiscard]] const ReducerStatistics& statistics() const {
+    clock_.settle();
+    return statistics_;
+  }
 
  private:
   enum class Phase : std::uint8_t { idle, armed, reducing };
@@ -81,7 +90,6 @@ class Reducer {
   void start_reducing();
   void mark_ready(int parameter);
   void launch_ready_buckets();
-  [[nodiscard]] comm::Buffer buffer_of_bucket(std::size_t b) const;
   void finish_backward();
   void settle_unused();
   void provide_missing(int parameter);
@@ -99,8 +107,9 @@ class Reducer {
   std::vector<BucketItem> items_;
   std::vector<HookHandle> hooks_;
 
-  std::shared_ptr<comm::CommMemory> arena_;
-  std::shared_ptr<Storage> storage_;  // the arena, as tensors see it
+  Device device_;  // of the parameters
+  BucketMemory memory_;
+  std::vector<Stream> streams_;  // that gradients of this backward come from
   BucketPlan plan_;
   std::vector<Tensor> views_;  // by parameter: its slot
   bool rebuilt_ = false;
@@ -119,7 +128,7 @@ class Reducer {
   std::size_t next_ = 0;              // first bucket not yet launched
   std::vector<Tensor> kept_;          // by parameter: .grad before, if it may be unused by all
   ReducerStatistics statistics_;
-  ReducerClock clock_;
+  mutable ReducerClock clock_;  // writes into statistics_
 };
 
 }  // namespace ringsmith

@@ -1,4 +1,5 @@
-// What one synchronised backward cost, in seconds since its first gradient.
+// What one synchronised backward cost, in seconds since its first gradient: of the host's clock, or
+// on a GPU of the stream's, where the same marks are events.
 //
 //   0 ........ compute_end ........ finished
 //        |first launch                |          communication = finished - first launch
@@ -7,9 +8,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "runtime/base/units.hpp"
+#include "runtime/device/stream.hpp"
 
 namespace ringsmith {
 
@@ -33,13 +35,17 @@ struct ReducerStatistics {
 // Seconds since restart().
 class ReducerClock {
  public:
-  void restart() { start_ = std::chrono::steady_clock::now(); }
-  [[nodiscard]] double seconds() const {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
-  }
+  explicit ReducerClock(Device device) : device_(device) {}
+  void restart();
+  // Now, or when the current stream gets here; `seconds` must live until settle().
+  void mark(double& seconds);
+  void settle();  // writes what is still open; waits for the device
 
  private:
+  Device device_;
   std::chrono::steady_clock::time_point start_{};
+  Event begin_;
+  std::vector<std::pair<double*, Event>> open_;
 };
 
 }  // namespace ringsmith

@@ -66,7 +66,7 @@ std::string explain(const std::vector<std::vector<std::string>>& texts) {
 std::string describe_tensor(const std::string& kind, const std::string& name,
                             const Tensor& tensor) {
   return kind + " '" + name + "' " + std::string(name_of(tensor.dtype())) +
-         to_string(tensor.sizes());
+         to_string(tensor.sizes()) + (tensor.device().is_cuda() ? " on a GPU" : "");
 }
 
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines) {

@@ -38,6 +38,7 @@ double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_ou
                 std::int64_t most_windows) {
   const NoGradGuard no_grad;
   const EvalGuard evaluating(model);
+  const Device device = model.device();
   const trace::Span span("validation", trace::Category::frame);
   constexpr std::int64_t kBatch = 16;
   const std::int64_t windows = std::min(held_out.size(), most_windows);
@@ -45,7 +46,7 @@ double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_ou
   std::vector<std::int64_t> indices;
   const auto add = [&] {
     if (indices.empty()) return;
-    const Batch batch = held_out.get(indices);
+    const Batch batch = held_out.get(indices).to(device);
     const Tensor loss = next_byte_loss(model.forward(batch.inputs), batch.targets);
     nats += static_cast<double>(loss.item<float>()) * static_cast<double>(indices.size());
     indices.clear();

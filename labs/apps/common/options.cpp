@@ -9,15 +9,26 @@
 #include "kernels/mode.hpp"
 #include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/place.hpp"
 
 namespace ringsmith::apps {
 
 namespace {
 
 std::string footer() {
-  return how_to_start() + "\nEnvironment:\n" + starting_variables() + R"(
+  return how_to_start() + "\nEnvironment:\n" + starting_variables() + device_variables() + R"(
 Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication failed, 4 a deadline
-passed, 6 wrong options or input.)";
+passed, 2 CUDA failed, 6 wrong options or input.)";
+}
+
+// For CLI11: empty, or what is wrong.
+std::string is_a_device(const std::string& name) {
+  try {
+    (void)parse_device(name);
+    return {};
+  } catch (const UsageError& e) {
+    return e.what();
+  }
 }
 
 }  // namespace
@@ -50,7 +61,11 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--seed", o.seed, "of parameters, order of samples and dropout")
       ->group("Training");
 
-  app.add_option("--threads", o.threads, "threads of each rank's kernels")
+  app.add_option("--device", o.device,
+                 "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn")
+      ->check(is_a_device)
+      ->group("Machine");
+  app.add_option("--threads", o.threads, "threads of each rank's kernels on the CPU")
       ->check(CLI::Range(1, 256))
       ->group("Machine");
   app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
@@ -74,6 +89,11 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->group("Communication");
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
       ->check(CLI::PositiveNumber)
+      ->group("Communication");
+  app.add_flag(
+         "--stage-through-host", o.stage_through_host,
+         "with --device cuda: gradients travel by way of host memory, where GPUs cannot reach "
+         "each other")
       ->group("Communication");
   add_bootstrap_option(app, o.bootstrap)->group("Communication");
 
@@ -114,8 +134,15 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   comm::GroupOptions options;
   options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));
   options.algorithm = comm::parse_algorithm(o.algorithm);
+  if (!o.stage_through_host) options.device = device_of_rank(o);
   options.bootstrap = comm::parse_bootstrap(o.bootstrap);
   return comm::init_process_group(options);
+}
+
+Device device_of_rank(const TrainOptions& o) {
+  const Device device = parse_device(o.device);
+  if (o.device != "cuda") return device;
+  return Device::cuda(comm::local_rank_hint() % device_count());
 }
 
 DdpOptions ddp_options(const TrainOptions& o) {

@@ -22,10 +22,12 @@ struct TrainOptions {
   std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
   double lr = 0;
   std::uint64_t seed = 0;
+  std::string device = "cpu";  // cpu, cuda (one for each local rank) or cuda:NUMBER
   int threads = 1;
   std::string kernels = "fast";
   std::string products = "own";
   double bucket_cap_mb = 25;
+  bool stage_through_host = false;
   std::string overlap = "auto";
   std::string algorithm = "automatic";
   double timeout = 30;  // seconds
@@ -44,8 +46,12 @@ struct TrainOptions {
 // what --steps and --epochs are when neither is given, in words.
 void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length);
 
-// Switches the kernels and their threads, and starts the process group.
+// Switches the kernels and their threads, and starts the process group. UsageError if there is no
+// such device.
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o);
+
+// Where this rank's model is to be.
+[[nodiscard]] Device device_of_rank(const TrainOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const TrainOptions& o);
 

@@ -40,4 +40,10 @@ std::string starting_variables() {
 )";
 }
 
+std::string device_variables() {
+  return R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own, slow, so that a
+                         memory checker sees its borders
+)";
+}
+
 }  // namespace ringsmith::apps

@@ -17,5 +17,6 @@ CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name);
 // Paragraphs for the footer of --help.
 [[nodiscard]] std::string how_to_start();
 [[nodiscard]] std::string starting_variables();
+[[nodiscard]] std::string device_variables();
 
 }  // namespace ringsmith::apps
