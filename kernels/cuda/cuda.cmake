@@ -19,6 +19,14 @@ elseif(NOT RINGSMITH_CUDA STREQUAL "vgpu")
   message(FATAL_ERROR "RINGSMITH_CUDA=${RINGSMITH_CUDA}: use vgpu or nvcc")
 endif()
 
+function(ringsmith_vgpu_library NAME)
+  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/vgpu/*.cpp)
+  add_library(${NAME} STATIC EXCLUDE_FROM_ALL ${SOURCES})
+  target_link_libraries(${NAME} PUBLIC ringsmith_base Boost::context)
+  target_include_directories(${NAME} PUBLIC ${CMAKE_SOURCE_DIR}/kernels/vgpu/include)
+  target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
+endfunction()
+
 # The library ringsmith_cuda: the CUDA runtime API, real or emulated.
 function(ringsmith_cuda_library)
   add_library(ringsmith_cuda INTERFACE)
@@ -26,16 +34,25 @@ function(ringsmith_cuda_library)
     target_link_libraries(ringsmith_cuda INTERFACE ringsmith_base CUDA::cudart CUDA::cuda_driver)
     return()
   endif()
-  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/vgpu/*.cpp)
   find_package(Boost REQUIRED COMPONENTS context)
-  add_library(ringsmith_vgpu STATIC ${SOURCES})
-  target_link_libraries(ringsmith_vgpu PUBLIC ringsmith_base Boost::context)
-  target_include_directories(ringsmith_vgpu PUBLIC ${CMAKE_SOURCE_DIR}/kernels/vgpu/include)
-  target_compile_definitions(ringsmith_vgpu PUBLIC RINGSMITH_VGPU)
+  ringsmith_vgpu_library(ringsmith_vgpu)
+  ringsmith_vgpu_library(ringsmith_vgpu_tsan)
   if(RINGSMITH_SANITIZE STREQUAL "thread")
     target_compile_definitions(ringsmith_vgpu PUBLIC VGPU_TSAN)
   endif()
+  target_compile_definitions(ringsmith_vgpu_tsan PUBLIC VGPU_TSAN)
+  target_compile_options(ringsmith_vgpu_tsan PUBLIC -fsanitize=thread -O1 -g)
+  target_link_options(ringsmith_vgpu_tsan PUBLIC -fsanitize=thread)
   target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
+endfunction()
+
+# ringsmith_tsan_program(NAME SOURCES...): a program under ThreadSanitizer in any build but asan, so
+# that `make test` can watch the detector at work.
+function(ringsmith_tsan_program NAME)
+  add_executable(${NAME} ${ARGN})
+  target_link_libraries(${NAME} PRIVATE ringsmith_vgpu_tsan)
+  set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
+  target_compile_options(${NAME} PRIVATE -Wno-unknown-pragmas)
 endfunction()
 
 # ringsmith_cuda_sources(TARGET): how the target's .cu files are compiled.
@@ -54,8 +71,8 @@ function(ringsmith_cuda_sources TARGET)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
   else()
-    # `#pragma unroll` is nvcc's and clang's; g++ unrolls as it likes.
-    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS -Wno-unknown-pragmas)
+    # -g1: reports of the emulator name file and line. `#pragma unroll` is nvcc's and clang's; g++ unrolls as it likes.
+    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-Wno-unknown-pragmas;-g1")
   endif()
 endfunction()
 

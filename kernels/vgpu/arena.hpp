@@ -2,7 +2,7 @@
 // other processes can map it.
 //
 //   | block: 2 MiB                              | block            | ...
-//   | page  [canary|data|canary] guard  page .. | data ..... |canary guard
+//   | guard [canary|data|canary] guard  page .. | data ..... |canary guard
 //
 // As on a GPU, small allocations share a block of 2 MiB, and an IPC handle names the block: ship
 // the offset. Unlike on a GPU, every allocation ends (to 256 bytes, the alignment that cudaMalloc
@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -32,6 +33,7 @@ class Arena {
   struct Block {
     std::byte* base = nullptr;
     std::size_t bytes = 0;
+    bool small = false;  // shared by small allocations; none of them begins at the base
   };
 
   // Takes [base, base + span) of reserved address space; key is the memory protection key of the
@@ -52,8 +54,12 @@ class Arena {
   // Whether a block begins at this offset of the file, and holds a living allocation.
   [[nodiscard]] bool block_lives(std::size_t offset) const;
   [[nodiscard]] std::string describe(const void* address) const;
-  // Ends the process if something was written into the patterns around an allocation.
-  void check_patterns(const std::string& after) const;
+  // Whether the address belongs, or lies just behind, an allocation that has been freed.
+  [[nodiscard]] bool was_freed(const void* address) const;
+  // Ends the process if something was written into the patterns around an allocation. `when` is
+  // asked for the words only then. Behind a kernel, only if few allocations live: it must be quick.
+  void check_patterns(const std::function<std::string()>& when) const;
+  void check_patterns_quickly(const std::function<std::string()>& when) const;
 
   [[nodiscard]] std::size_t used() const;
   [[nodiscard]] std::size_t capacity() const { return capacity_; }
@@ -65,7 +71,7 @@ class Arena {
  private:
   std::byte* place(std::size_t page_bytes, bool small);
   void map(std::byte* at, std::size_t bytes);
-  void check(const Allocation& a, const std::string& after) const;
+  void check(const Allocation& a, const std::function<std::string()>& when) const;
 
   const int device_;
   std::byte* const base_;

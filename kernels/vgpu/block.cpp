@@ -11,13 +11,9 @@ namespace vgpu {
 
 constinit thread_local ThreadView* current_thread = nullptr;
 constinit thread_local BlockView* current_block = nullptr;
+constinit thread_local BlockRunner* active_runner = nullptr;
 
-namespace {
-
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMostShared = 1 << 20;  // address space for dynamic shared memory
-
-}  // namespace
+namespace {}  // namespace
 
 BlockRunner& BlockRunner::mine() {
   static thread_local BlockRunner runner;
@@ -59,22 +55,31 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
 
   // Warps begin in a seeded order, and so do the lanes within each: few fibers live at once.
   const unsigned warps = (count_ + 31) / 32;
-  const Permutation warp_order(warps, random_.next());
   unsigned n = 0;
-  for (unsigned w = 0; w < warps; ++w) {
-    const unsigned warp = static_cast<unsigned>(warp_order(w));
+  Permutation(warps, random_.next()).each([&](std::uint64_t w) {
+    const auto warp = static_cast<unsigned>(w);
     const unsigned lanes = warp + 1 < warps ? 32 : count_ - 32 * (warps - 1);
-    const Permutation lane_order(lanes, random_.next());
-    for (unsigned l = 0; l < lanes; ++l)
-      order_[n++] = static_cast<std::uint16_t>(32 * warp + lane_order(l));
+    Permutation(lanes, random_.next()).each([&](std::uint64_t lane) {
+      order_[n++] = static_cast<std::uint16_t>(32 * warp + lane);
+    });
     warps_[warp].present = lanes == 32 ? ~0U : (1U << lanes) - 1;
     warps_[warp].open = 0;
-  }
+  });
 
+  active_runner = this;
+  watched_.begin_block();
   current_block = &view_;
+  {
+    const Loud loud;
+    happens_before(
+        &shared_order_[blocks_run_ % 2]);  // this OS thread has made its thread_local variables
+  }
   Fiber* first = idle_fiber();
   running_ = first;
   switch_fiber(fibers_.host(), *first);
+  ++blocks_run_;
+  watched_.end_block();
+  active_runner = nullptr;
   current_block = nullptr;
   current_thread = nullptr;
   idle_.insert(idle_.end(), used_.begin(), used_.end());
@@ -82,14 +87,15 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
 }
 
 void BlockRunner::live(Fiber* self) {
-  BlockRunner& runner = mine();
-  const Quiet quiet;
+  BlockRunner& runner = *active_runner;
   for (;;) {
     runner.run_one(self);
     Fiber* to = runner.choose(kTsan ? nullptr : self);
     if (to == self) continue;
+    if (!FiberPool::intact(*self)) runner.stuck("a thread has used more than its 64 KiB of stack");
     (kTsan ? runner.used_ : runner.idle_).push_back(self);
     runner.running_ = to;
+    const Loud parked;  // a fiber that is destroyed while it rests must not be Quiet
     switch_fiber(*self, *to);
   }
 }
@@ -108,12 +114,16 @@ void BlockRunner::run_one(Fiber* self) {
   Thread& t = threads_[order_[begun_]];
   t.number = order_[begun_++];
   const dim3& d = view_.block_dim;
-  t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
+  if (d.y == 1 && d.z == 1)
+    t.index = {t.number, 0, 0};  // most kernels: no divisions
+  else
+    t.index = {t.number % d.x, t.number / d.x % d.y, t.number / (d.x * d.y)};
   t.state = Thread::State::running;
   t.fiber = self;
   t.reads = {};
   t.fenced = false;
   current_thread = &t;
+  watched_.turn();
 #ifdef VGPU_TSAN
   char name[96];
   std::snprintf(name, sizeof name, "block (%u,%u,%u) thread (%u,%u,%u)", view_.index.x,
@@ -121,12 +131,16 @@ void BlockRunner::run_one(Fiber* self) {
   FiberPool::name(*self, name);
 #endif
   {
+    const auto run = grid_->call.run;
+    const void* arguments = grid_->call.arguments.get();
+    char *begin = &grid_->begin, *end = &grid_->end, *before = &shared_order_[blocks_run_ % 2],
+         *after = &shared_order_[(blocks_run_ + 1) % 2];
     const Loud loud;
-    happens_after(&grid_->begin);
-    happens_after(&shared_order_);  // the __shared__ variables of the block before
-    grid_->call.run(grid_->call.arguments.get());
-    happens_before(&shared_order_);
-    happens_before(&grid_->end);
+    happens_after(begin);
+    happens_after(before);  // the __shared__ variables were the block's before this one
+    run(arguments);
+    happens_before(after);
+    happens_before(end);
   }
   finish(t);
 }
@@ -141,17 +155,6 @@ void BlockRunner::finish(Thread& t) {
   close_meetings(t.number / 32);  // those that waited for this lane only
 }
 
-void BlockRunner::suspend() {
-  Thread& t = self();
-  Fiber* to = choose(nullptr);
-  if (to != t.fiber) {
-    running_ = to;
-    switch_fiber(*t.fiber, *to);
-  }
-  t.state = Thread::State::running;
-  current_thread = &t;
-}
-
 Fiber* BlockRunner::choose(Fiber* free) {
   for (;;) {
     if (next_ready_ < ready_.size()) return threads_[ready_[next_ready_++]].fiber;
@@ -162,8 +165,9 @@ Fiber* BlockRunner::choose(Fiber* free) {
     if (spinning_.empty())
       stuck("barrier divergence: threads wait for others that will never come");
     pause();
-    const Permutation turn(spinning_.size(), random_.next());
-    for (std::size_t i = 0; i < spinning_.size(); ++i) ready_.push_back(spinning_[turn(i)]);
+    Permutation(spinning_.size(), random_.next()).each([&](std::uint64_t i) {
+      ready_.push_back(spinning_[i]);
+    });
     spinning_.clear();
   }
 }

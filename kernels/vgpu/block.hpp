@@ -24,10 +24,12 @@
 
 #include "kernels/vgpu/api/thread.hpp"
 #include "kernels/vgpu/api/warp.hpp"
+#include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/fiber.hpp"
 #include "kernels/vgpu/grid.hpp"
 #include "kernels/vgpu/settings.hpp"
 #include "kernels/vgpu/warp_meeting.hpp"
+#include "kernels/vgpu/watchdog.hpp"
 
 namespace vgpu {
 
@@ -65,11 +67,16 @@ class BlockRunner {
   void meet(WarpOp op, unsigned mask, const Source& where);
   void spin(const Source& where);
   void progress() { progress_ = true; }
+  // For reports about the running thread, in a signal handler too.
+  [[nodiscard]] std::string describe_self() const;
+  [[nodiscard]] int device() const;
+  [[nodiscard]] bool beyond_dynamic_shared(const void* address) const;
+  [[nodiscard]] bool in_stack_guard(const void* address) const { return fibers_.in_guard(address); }
   // Ends the process with who waits where.
   [[noreturn]] void stuck(const char* what);
 
  private:
-  static void live(Fiber* self);  // what every fiber does
+  static void live(Fiber* self);  // what every fiber does, Quiet
   void run_one(Fiber* self);
   void suspend();              // the running thread waits; returns when it goes on
   Fiber* choose(Fiber* free);  // whom to switch to; `free` could begin a thread itself
@@ -80,6 +87,11 @@ class BlockRunner {
   void pause();  // all that live only spin
   [[nodiscard]] std::string describe() const;
 
+  static constexpr std::size_t kPage = 4096;
+  static constexpr std::size_t kMostShared = 1 << 20;  // address space for dynamic shared memory
+
+  FaultStack fault_stack_;
+  Watched watched_{*this};
   FiberPool fibers_;
   std::vector<Fiber*> idle_, used_;
   std::vector<Thread> threads_;
@@ -97,11 +109,15 @@ class BlockRunner {
   unsigned count_ = 0, begun_ = 0, finished_ = 0;
   unsigned arrived_ = 0, first_arrived_ = 0, counted_ = 0, generation_ = 0;
   int combined_ = 0;
-  char barrier_order_[2]{}, shared_order_ = 0;
+  char barrier_order_[2]{}, shared_order_[2]{};
   std::byte* dynamic_ = nullptr;  // ends at a page that faults
   bool progress_ = false;
   unsigned rounds_ = 0;
+  unsigned blocks_run_ = 0;
   std::chrono::steady_clock::time_point since_;
 };
+
+// The runner of this OS thread, while it runs a block.
+extern constinit thread_local BlockRunner* active_runner;
 
 }  // namespace vgpu

@@ -1,20 +1,30 @@
-// Where CUDA threads wait: barriers, meetings of a warp, spinning. And what is said if in vain.
-#include <algorithm>
+// Where CUDA threads wait: barriers, meetings of a warp, spinning.
 #include <atomic>
 #include <bit>
 #include <cstring>
-#include <map>
 #include <sched.h>
 #include <time.h>
 
 #include "kernels/vgpu/block.hpp"
-#include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
-#include "kernels/vgpu/report.hpp"
 
 namespace vgpu {
 
-int BlockRunner::barrier(Combine combine, bool predicate, const Source& where) {
+// The running thread waits; returns when it goes on.
+[[gnu::always_inline]] inline void BlockRunner::suspend() {
+  Thread& t = self();
+  Fiber* to = next_ready_ < ready_.size() ? threads_[ready_[next_ready_++]].fiber : choose(nullptr);
+  if (to != t.fiber) {
+    running_ = to;
+    switch_fiber(*t.fiber, *to);
+  }
+  t.state = Thread::State::running;
+  current_thread = &t;
+  watched_.turn();
+}
+
+[[gnu::always_inline]] inline int BlockRunner::barrier(Combine combine, bool predicate,
+                                                       const Source& where) {
   Thread& t = self();
   char* order =
       &barrier_order_[generation_ % 2];  // a generation must not see the next one's arrivals
@@ -43,8 +53,9 @@ int BlockRunner::barrier(Combine combine, bool predicate, const Source& where) {
       arrived_ = 0;
       ++generation_;
       progress_ = true;
-      const Permutation turn(count_, random_.next());
-      for (unsigned i = 0; i < count_; ++i) ready_.push_back(static_cast<std::uint16_t>(turn(i)));
+      Permutation(count_, random_.next()).each([&](std::uint64_t i) {
+        ready_.push_back(static_cast<std::uint16_t>(i));
+      });
     }
     suspend();
   }
@@ -52,7 +63,8 @@ int BlockRunner::barrier(Combine combine, bool predicate, const Source& where) {
   return combined_;  // nobody can complete the next one before this thread has come to it
 }
 
-void BlockRunner::meet(WarpOp op, unsigned mask, const Source& where) {
+[[gnu::always_inline]] inline void BlockRunner::meet(WarpOp op, unsigned mask,
+                                                     const Source& where) {
   Thread& t = self();
   const unsigned number = t.number / 32, lane = t.number % 32;
   char* order = nullptr;
@@ -103,7 +115,7 @@ void BlockRunner::close_meetings(unsigned number) {
   }
 }
 
-void BlockRunner::spin(const Source& where) {
+[[gnu::always_inline]] inline void BlockRunner::spin(const Source& where) {
   Thread& t = self();
   t.where = where;
   t.state = Thread::State::spinning;
@@ -137,69 +149,21 @@ void BlockRunner::pause() {
     stuck("a kernel spins for ever (VGPU_DEADLINE_MS is over)");
 }
 
-std::string BlockRunner::describe() const {
-  std::map<std::string, std::vector<unsigned>> groups;
-  for (unsigned i = 0; i < begun_; ++i) {
-    const Thread& t = threads_[order_[i]];
-    const std::string place =
-        std::string(t.where.file_name()) + ":" + std::to_string(t.where.line());
-    std::string what;
-    switch (t.state) {
-      case Thread::State::finished:
-        what = "left the kernel";
-        break;
-      case Thread::State::barrier:
-        what = "wait in __syncthreads() at " + place;
-        break;
-      case Thread::State::warp:
-        what = "wait for their warp at " + place;
-        break;
-      case Thread::State::running:
-        what = "running, at " + place;
-        break;
-      case Thread::State::spinning: {
-        what = "spin at " + place;
-        for (const Thread::Read& r : t.reads)
-          if (r.address != nullptr)
-            what += ", read " + std::to_string(r.value) + " from " + describe_address(r.address);
-        break;
-      }
-      case Thread::State::not_begun:
-        break;
-    }
-    groups[what].push_back(t.number);
-  }
-  std::string out;
-  for (auto& [what, threads] : groups) {
-    std::sort(threads.begin(), threads.end());
-    out += "\n  " + std::to_string(threads.size()) +
-           (threads.size() == 1 ? " thread (" : " threads (") + describe_numbers(threads) + ") " +
-           what;
-  }
-  return out;
-}
-
-void BlockRunner::stuck(const char* what) {
-  const uint3 b = view_.index;
-  fatal(std::string(what) + "\n  in " + grid_->place + ", block (" + std::to_string(b.x) + "," +
-        std::to_string(b.y) + "," + std::to_string(b.z) + "):" + describe());
-}
-
 // What kernels call.
 
 int barrier(Combine combine, bool predicate, const Source& where) {
-  return BlockRunner::mine().barrier(combine, predicate, where);
+  return active_runner->barrier(combine, predicate, where);
 }
 
 void nanosleep(unsigned, const Source& where) {
   const Quiet quiet;
-  BlockRunner::mine().spin(where);
+  active_runner->spin(where);
 }
 
 void loaded(const void* address, std::uint64_t value, const Source& where) {
   if (current_thread == nullptr) return;  // host code
   const Quiet quiet;
-  BlockRunner& runner = BlockRunner::mine();
+  BlockRunner& runner = *active_runner;
   Thread& t = runner.self();
   for (Thread::Read& r : t.reads) {
     if (r.address != address) continue;
@@ -224,7 +188,7 @@ void fence(bool acquire, [[maybe_unused]] bool release) {
 #endif
     return;
   }
-  Thread& t = BlockRunner::mine().self();
+  Thread& t = active_runner->self();
   t.fenced = t.fenced || release;
   if (acquire)
     for (const Thread::Read& r : t.reads)
@@ -232,19 +196,19 @@ void fence(bool acquire, [[maybe_unused]] bool release) {
 }
 
 void publish(void* p) {
-  if (kTsan && current_thread != nullptr && BlockRunner::mine().self().fenced) happens_before(p);
+  if (kTsan && current_thread != nullptr && active_runner->self().fenced) happens_before(p);
 }
 
 void trap(const Source& where) {
-  BlockRunner& runner = BlockRunner::mine();
+  BlockRunner& runner = *active_runner;
   runner.self().where = where;
   runner.stuck("__trap()");
 }
 
-unsigned lane() { return BlockRunner::mine().self().number % 32; }
+unsigned lane() { return active_runner->self().number % 32; }
 
 std::uint64_t shuffle(unsigned mask, std::uint64_t value, unsigned from, const Source& where) {
-  BlockRunner& runner = BlockRunner::mine();
+  BlockRunner& runner = *active_runner;
   LaneRequest& request = runner.self().lane;
   {
     const Quiet quiet;
@@ -257,7 +221,7 @@ std::uint64_t shuffle(unsigned mask, std::uint64_t value, unsigned from, const S
 }
 
 unsigned vote(Vote kind, unsigned mask, bool predicate, const Source& where) {
-  BlockRunner& runner = BlockRunner::mine();
+  BlockRunner& runner = *active_runner;
   LaneRequest& request = runner.self().lane;
   {
     const Quiet quiet;
@@ -272,7 +236,7 @@ unsigned vote(Vote kind, unsigned mask, bool predicate, const Source& where) {
 }
 
 void sync_warp(unsigned mask, const Source& where) {
-  BlockRunner::mine().meet(WarpOp::sync, mask, where);
+  active_runner->meet(WarpOp::sync, mask, where);
 }
 
 }  // namespace vgpu

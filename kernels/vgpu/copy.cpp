@@ -22,6 +22,18 @@ namespace {
 
 constexpr std::uint32_t kAllKeys = ~1U;  // a copy engine reaches every device
 
+// In its scope the thread is a copy engine.
+class CopyEngine {
+ public:
+  CopyEngine() { vgpu::in_copy = true; }
+  ~CopyEngine() { vgpu::in_copy = false; }
+  CopyEngine(const CopyEngine&) = delete;
+  CopyEngine& operator=(const CopyEngine&) = delete;
+
+ private:
+  vgpu::DeviceRights rights_{kAllKeys};
+};
+
 enum class Side : std::uint8_t { host, device, any };
 
 cudaError_t check(const char* call, const char* which, const void* p, std::size_t bytes,
@@ -81,7 +93,7 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
 void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, const void* from,
               std::size_t from_pitch, std::size_t width, std::size_t height) {
   queue.add(name, [=] {
-    const vgpu::DeviceRights rights(kAllKeys);
+    const CopyEngine engine;
     const vgpu::Loud loud;
     for (std::size_t row = 0; row < height; ++row)
       std::memcpy(static_cast<std::byte*>(to) + row * to_pitch,
@@ -146,7 +158,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
     if (const auto e = check("cudaMemsetAsync", "target", pointer, bytes, Side::any)) return e;
   }
   queue->add("fill", [=] {
-    const vgpu::DeviceRights rights(kAllKeys);
+    const CopyEngine engine;
     const vgpu::Loud loud;
     std::memset(pointer, value, bytes);
   });

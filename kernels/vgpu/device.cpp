@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/rights.hpp"
@@ -40,6 +41,7 @@ Machine& machine() {
     for (std::size_t i = 0; i < n; ++i)
       m->devices.push_back(
           std::make_unique<Device>(static_cast<int>(i), m->base + i * kSpan, kSpan));
+    install_fault_handler();
     return m;
   }();
   if (made->process != ::getpid())
@@ -114,7 +116,8 @@ void Device::synchronize() {
   for (const auto& s : streams) s->synchronize();
   const Quiet quiet;
   streams.clear();
-  memory_.check_patterns("found when device " + std::to_string(index_) + " was synchronized");
+  memory_.check_patterns(
+      [this] { return "when device " + std::to_string(index_) + " was synchronized"; });
 }
 
 }  // namespace vgpu

@@ -1,29 +1,17 @@
 #include "kernels/vgpu/fiber.hpp"
 
-#include <boost/context/detail/fcontext.hpp>
 #include <cstdint>
 #include <cstring>
 #include <pthread.h>
 #include <sys/mman.h>
 
 #include "kernels/vgpu/error.hpp"
-#include "kernels/vgpu/order.hpp"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define VGPU_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define VGPU_ASAN
-#endif
-#endif
-#ifdef VGPU_ASAN
-#include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
-#endif
 
 namespace context = boost::context::detail;
 
 namespace vgpu {
+
+constinit thread_local Fiber* arriving = nullptr;
 
 namespace {
 
@@ -31,35 +19,17 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kGap = 64 + 128;  // stacks of equal alignment would fight for one cache set
 constexpr std::uint64_t kPattern = 0x5afe57acc0ffee11U;
 
-void finish_switch([[maybe_unused]] Fiber& self) {
-#ifdef VGPU_ASAN
-  __sanitizer_finish_switch_fiber(self.asan_stack, nullptr, nullptr);
-#endif
-}
-
-thread_local Fiber* arriving;  // whom the last switch was to
-
 void begin(context::transfer_t back) {
+  const Quiet quiet;
   Fiber* self = arriving;
   static_cast<Fiber*>(back.data)->context = back.fctx;
-  finish_switch(*self);
+#ifdef VGPU_ASAN
+  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+#endif
   self->entry(self);
 }
 
 }  // namespace
-
-void switch_fiber(Fiber& from, Fiber& to) {
-#ifdef VGPU_ASAN
-  __sanitizer_start_switch_fiber(&from.asan_stack, to.stack, to.stack_bytes);
-#endif
-#ifdef VGPU_TSAN
-  __tsan_switch_to_fiber(to.tsan_fiber, 1);  // 1: the switch itself orders nothing
-#endif
-  arriving = &to;
-  const context::transfer_t back = context::jump_fcontext(to.context, &from);
-  static_cast<Fiber*>(back.data)->context = back.fctx;
-  finish_switch(from);
-}
 
 FiberPool::FiberPool(Entry entry) : entry_(entry) {
   pthread_attr_t attributes;
@@ -122,6 +92,15 @@ void FiberPool::name([[maybe_unused]] Fiber& fiber, [[maybe_unused]] const char*
 #ifdef VGPU_TSAN
   __tsan_set_fiber_name(fiber.tsan_fiber, text);
 #endif
+}
+
+bool FiberPool::in_guard(const void* address) const {
+  for (const void* group : groups_) {
+    const auto distance =
+        static_cast<const std::byte*>(address) - static_cast<const std::byte*>(group);
+    if (distance >= 0 && distance < static_cast<std::ptrdiff_t>(kPage)) return true;
+  }
+  return false;
 }
 
 bool FiberPool::intact(const Fiber& fiber) {

@@ -4,9 +4,29 @@
 // ThreadSanitizer sees each fiber as a thread of its own whose switches order nothing.
 #pragma once
 
+#include <boost/context/detail/fcontext.hpp>
 #include <cstddef>
 #include <memory>
 #include <vector>
+
+#include "kernels/vgpu/order.hpp"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define VGPU_ASAN
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define VGPU_ASAN
+#endif
+#endif
+#ifdef VGPU_ASAN
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef VGPU_TSAN  // works between two fibers: not to be watched, even outside of Quiet
+#define VGPU_SWITCH [[gnu::noinline, gnu::no_sanitize("thread")]]
+#else
+#define VGPU_SWITCH [[gnu::always_inline]]
+#endif
 
 namespace vgpu {
 
@@ -19,8 +39,25 @@ struct Fiber {
   void (*entry)(Fiber* self) = nullptr;
 };
 
-// Suspends `from`, the running fiber; returns when something switches back to it.
-void switch_fiber(Fiber& from, Fiber& to);
+extern constinit thread_local Fiber* arriving;  // whom the last switch was to
+
+// Suspends `from`, the running fiber; returns when something switches back to it. Inline, as all on
+// the way from a kernel to the switch: behind a switch the processor mispredicts every return.
+VGPU_SWITCH inline void switch_fiber(Fiber& from, Fiber& to) {
+  arriving = &to;
+#ifdef VGPU_ASAN
+  __sanitizer_start_switch_fiber(&from.asan_stack, to.stack, to.stack_bytes);
+#endif
+#ifdef VGPU_TSAN
+  __tsan_switch_to_fiber(to.tsan_fiber, 1);  // 1: the switch itself orders nothing
+#endif
+  const boost::context::detail::transfer_t back =
+      boost::context::detail::jump_fcontext(to.context, &from);
+  static_cast<Fiber*>(back.data)->context = back.fctx;
+#ifdef VGPU_ASAN
+  __sanitizer_finish_switch_fiber(from.asan_stack, nullptr, nullptr);
+#endif
+}
 
 // The fibers of one OS thread, made as needed and kept. Their addresses do not change.
 class FiberPool {
@@ -40,6 +77,7 @@ class FiberPool {
   // The guard below each group of stacks and the pattern at the end of each one catch recursion and
   // big local arrays: false if the pattern is gone.
   [[nodiscard]] static bool intact(const Fiber& fiber);
+  [[nodiscard]] bool in_guard(const void* address) const;
   // Names the fiber in ThreadSanitizer's reports.
   static void name(Fiber& fiber, const char* text);
 

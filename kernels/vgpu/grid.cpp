@@ -7,6 +7,8 @@
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/helpers.hpp"
 #include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/report.hpp"
 #include "kernels/vgpu/rights.hpp"
 #include "kernels/vgpu/settings.hpp"
 
@@ -30,20 +32,25 @@ Permutation::Permutation(std::uint64_t n, std::uint64_t random) : n_(n) {
   scale_ %= n;
 }
 
-Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Device& device_,
-           std::string place_, std::uint64_t number_)
+Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue& queue_,
+           std::uint64_t number_)
     : call(std::move(call_)),
       grid(grid_),
       block(block_),
       shared_bytes(shared_bytes_),
-      device(device_),
-      place(std::move(place_)),
+      queue(queue_),
       number(number_),
       blocks_(volume(grid_)),
       shares_(kTsan ? static_cast<unsigned>(std::min<std::uint64_t>(blocks_, kTsanShares)) : 1),
       order_(blocks_, Random(number_).next()),
       next_(shares_) {
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
+}
+
+// Perhaps on a helper that comes too late: the arguments must outlive all CUDA threads.
+Grid::~Grid() {
+  const Loud loud;
+  happens_after(&end);
 }
 
 std::optional<std::uint64_t> Grid::take(unsigned share) {
@@ -59,7 +66,7 @@ void Grid::finished_one() {
 
 void Grid::serve(unsigned share) {
   BlockRunner& runner = BlockRunner::mine();
-  const DeviceRights rights(device.keys());
+  const DeviceRights rights(queue.device().keys());
   while (const auto block_number = take(share)) {
     runner.run(*this, share, *block_number);
     finished_one();
@@ -68,11 +75,15 @@ void Grid::serve(unsigned share) {
 
 void Grid::relieve(unsigned share) {
   if (next_[share].load(std::memory_order_relaxed) >= blocks_) return;
-  helpers_->start([self = shared_from_this(), share] { self->serve(share); });
+  queue.helpers().start([self = shared_from_this(), share] { self->serve(share); });
 }
 
-void Grid::run(Helpers& helpers) {
-  helpers_ = &helpers;
+std::string Grid::describe() const {
+  return "kernel " + describe_function(call.function) + " in " + queue.name();
+}
+
+void Grid::run() {
+  Helpers& helpers = queue.helpers();
   for (unsigned share = 1; share < shares_; ++share)
     helpers.start([self = shared_from_this(), share] { self->serve(share); });
   if (shares_ == 1 && blocks_ > 1 && blocks_ * volume(block) >= kWorthSharing) {

@@ -20,6 +20,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/vgpu/api/launch.hpp"
@@ -27,8 +28,8 @@
 
 namespace vgpu {
 
-class Device;
 class Helpers;
+class Queue;
 
 // i -> (scale * i + offset) mod n with scale coprime to n: a seeded order that costs nothing.
 class Permutation {
@@ -38,6 +39,16 @@ class Permutation {
   [[nodiscard]] std::uint64_t operator()(std::uint64_t i) const {
     return (scale_ * i + offset_) % n_;
   }
+  // All of them in order, without a division: calls visit(number) n times.
+  template <class Visit>
+  void each(Visit visit) const {
+    std::uint64_t number = offset_;
+    for (std::uint64_t i = 0; i < n_; ++i) {
+      visit(number);
+      number += scale_;
+      if (number >= n_) number -= n_;
+    }
+  }
 
  private:
   std::uint64_t n_ = 1, scale_ = 1, offset_ = 0;
@@ -45,11 +56,17 @@ class Permutation {
 
 class Grid : public std::enable_shared_from_this<Grid> {
  public:
-  Grid(Call call, dim3 grid, dim3 block, std::size_t shared_bytes, Device& device,
-       std::string place, std::uint64_t number);
+  Grid(Call call, dim3 grid, dim3 block, std::size_t shared_bytes, Queue& queue,
+       std::uint64_t number);
+
+  Grid(const Grid&) = delete;
+  Grid& operator=(const Grid&) = delete;
+  ~Grid();
 
   // Runs all blocks; returns when the last has ended.
-  void run(Helpers& helpers);
+  void run();
+  // "kernel scale in stream 2 of device 0", for reports.
+  [[nodiscard]] std::string describe() const;
 
   // For BlockRunner:
   // Share s of the blocks: the next one, or nothing if all have been begun.
@@ -61,8 +78,7 @@ class Grid : public std::enable_shared_from_this<Grid> {
   const Call call;
   const dim3 grid, block;
   const std::size_t shared_bytes;
-  Device& device;
-  const std::string place;     // "kernel scale, stream 2 of device 0", for reports
+  Queue& queue;
   const std::uint64_t number;  // of the launch: a stream of random numbers
   char begin = 0, end = 0;     // what ThreadSanitizer orders the CUDA threads by
 
@@ -72,7 +88,6 @@ class Grid : public std::enable_shared_from_this<Grid> {
   const unsigned shares_;
   Permutation order_;
   std::vector<std::atomic<std::uint64_t>> next_;
-  Helpers* helpers_ = nullptr;
   std::mutex mutex_;
   std::condition_variable all_done_;
   std::uint64_t done_ = 0;

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
@@ -10,12 +11,35 @@
 namespace vgpu {
 
 namespace {
+
 constexpr int kMostThreads = 1024;  // blocks that can be resident at once
+
+// Never destroyed: their threads run until the process ends.
+struct All {
+  std::mutex mutex;
+  std::vector<Helpers*> idle;
+  Helpers shared;
+};
+All& all() {
+  static auto* one = new All;
+  return *one;
 }
 
-Helpers& Helpers::shared() {
-  static auto* helpers = new Helpers;  // never destroyed: its threads run until the process ends
+}  // namespace
+
+Helpers& Helpers::lend() {
+  if (!kTsan) return all().shared;
+  const std::scoped_lock lock(all().mutex);
+  if (all().idle.empty()) return *new Helpers;
+  Helpers* helpers = all().idle.back();
+  all().idle.pop_back();
   return *helpers;
+}
+
+void Helpers::give_back(Helpers& helpers) {
+  if (!kTsan) return;
+  const std::scoped_lock lock(all().mutex);
+  all().idle.push_back(&helpers);
 }
 
 void Helpers::start(std::function<void()> job) {

@@ -11,9 +11,10 @@ namespace vgpu {
 
 class Helpers {
  public:
-  // Those of the whole process. (Under ThreadSanitizer every stream has its own, because two blocks
-  // on one OS thread count as ordered, and two streams must not be.)
-  static Helpers& shared();
+  // For a stream: those of the whole process. (Under ThreadSanitizer every stream has its own while
+  // it lives, because two blocks on one OS thread count as ordered, and two streams must not be.)
+  static Helpers& lend();
+  static void give_back(Helpers& helpers);
 
   // Runs the job on a helper, a new one if all are busy.
   void start(std::function<void()> job);

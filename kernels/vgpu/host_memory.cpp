@@ -47,6 +47,15 @@ std::optional<PinnedMemory::Range> PinnedMemory::find(const void* address) const
   return range;
 }
 
+bool PinnedMemory::ends_before(const void* address) const {
+  const auto* p = static_cast<const std::byte*>(address);
+  const std::scoped_lock lock(mutex_);
+  const auto it = ranges_.upper_bound(p);
+  if (it == ranges_.begin()) return false;
+  const Range& range = std::prev(it)->second;
+  return range.allocated && p - (range.start + range.bytes) < 8192;
+}
+
 }  // namespace vgpu
 
 using vgpu::Device;

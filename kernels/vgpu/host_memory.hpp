@@ -23,6 +23,8 @@ class PinnedMemory {
   // The range that starts there, which is forgotten; nothing if there is none of that kind.
   std::optional<Range> remove(const void* start, bool allocated);
   [[nodiscard]] std::optional<Range> find(const void* address) const;
+  // Whether memory of cudaHostAlloc ends on the page before this address.
+  [[nodiscard]] bool ends_before(const void* address) const;
 
  private:
   mutable std::mutex mutex_;

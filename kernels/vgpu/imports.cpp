@@ -7,6 +7,10 @@
 
 namespace vgpu {
 
+namespace {
+constexpr std::size_t kPage = 4096;
+}
+
 Imports& Imports::get() {
   static auto* imports = new Imports;
   return *imports;
@@ -30,6 +34,7 @@ void* Imports::open(const MemoryName& name, int device, std::string& reason) {
   }
   if (const int key = Device::get(device).key(); key >= 0)
     ::pkey_mprotect(at, name.bytes, PROT_READ | PROT_WRITE, key);
+  if (name.small != 0) ::mprotect(at, kPage, PROT_NONE);  // as in the exporter
   auto* start = static_cast<std::byte*>(at);
   imports_[start] = {start, name.bytes, device, name, 1};
   return at;

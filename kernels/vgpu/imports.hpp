@@ -16,6 +16,7 @@ struct MemoryName {  // what a cudaIpcMemHandle_t holds
   Exporter exporter;
   std::int32_t device = 0;
   std::uint64_t offset = 0, bytes = 0;
+  std::int32_t small = 0;  // Arena::Block::small
   auto operator<=>(const MemoryName&) const = default;
 };
 

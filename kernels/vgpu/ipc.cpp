@@ -59,9 +59,10 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
     return fail(cudaErrorInvalidValue, "cudaIpcGetMemHandle: not living device memory: " +
                                            vgpu::describe_address(pointer));
   const auto block = device->memory().block_of(pointer);
-  write_handle(*handle, kMemoryTag,
-               MemoryName{vgpu::export_from_here(), device->index(),
-                          device->memory().offset(block->base), block->bytes});
+  write_handle(
+      *handle, kMemoryTag,
+      MemoryName{vgpu::export_from_here(), device->index(), device->memory().offset(block->base),
+                 block->bytes, block->small ? 1 : 0});
   return cudaSuccess;
 }
 

@@ -10,8 +10,6 @@
 #include "kernels/vgpu/grid.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
-#include "kernels/vgpu/report.hpp"
-#include "kernels/vgpu/rights.hpp"
 
 namespace vgpu {
 
@@ -63,21 +61,21 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
   {
     const Quiet quiet;
     if (const auto e = check(call.function, grid, block, shared_bytes)) return e;
-    Device& device = queue->device();
-    if (device.index() != Device::current().index())
+    if (queue->device().index() != Device::current().index())
       return fail(cudaErrorInvalidResourceHandle, "launch: the current device is " +
                                                       std::to_string(Device::current().index()) +
                                                       ", the stream is " + queue->name());
     static std::atomic<std::uint64_t> number{0};
-    launched =
-        std::make_shared<Grid>(call, grid, block, shared_bytes, device, queue->name(), ++number);
+    launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, ++number);
   }
-  queue->add("kernel", [launched, queue] {
+  queue->add("kernel", [launched] {
     {
       const Loud loud;
       happens_before(&launched->begin);
     }
-    launched->run(queue->helpers());
+    launched->run();
+    launched->queue.device().memory().check_patterns_quickly(
+        [&] { return "after " + launched->describe(); });
     const Loud loud;
     happens_after(&launched->end);
   });

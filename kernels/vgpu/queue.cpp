@@ -12,6 +12,9 @@
 
 namespace vgpu {
 
+thread_local const std::string* current_operation = nullptr;
+thread_local bool in_copy = false;
+
 namespace {
 constexpr unsigned kDelayedOneIn = 4;  // operations
 }
@@ -27,15 +30,14 @@ std::shared_ptr<Queue> Queue::create(Device& device) {
 Queue::Queue(Device& device, std::uint64_t number)
     : device_(device),
       name_("stream " + std::to_string(number) + " of device " + std::to_string(device.index())),
-      random_(number ^ 0x5172'65616d) {}
+      random_(number ^ 0x5172'65616d),
+      helpers_(Helpers::lend()) {}
 
-Helpers& Queue::helpers() { return kTsan ? own_helpers_ : Helpers::shared(); }
-
-void Queue::add(std::string name, std::function<void()> run) {
+void Queue::add(const char* name, std::function<void()> run) {
   std::shared_ptr<Operation> op;
   {
     const Quiet quiet;
-    op = std::make_shared<Operation>(Operation{std::move(name), std::move(run)});
+    op = std::make_shared<Operation>(Operation{name, std::move(run)});
   }
   happens_before(&op->begin);
   const Quiet quiet;
@@ -63,7 +65,10 @@ void Queue::work() {
       const Loud loud;
       happens_after(&op->begin);
     }
+    const std::string description = std::string(op->name) + " in " + name_;
+    current_operation = &description;
     op->run();
+    current_operation = nullptr;
     {
       const Loud loud;
       happens_before(&op->end);

@@ -20,7 +20,7 @@ namespace vgpu {
 class Device;
 
 struct Operation {
-  std::string name;           // for reports
+  const char* name;           // for reports
   std::function<void()> run;  // called Quiet
   char begin = 0, end = 0;    // for ThreadSanitizer
 };
@@ -28,9 +28,12 @@ struct Operation {
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
   static std::shared_ptr<Queue> create(Device& device);
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+  ~Queue() { Helpers::give_back(helpers_); }
 
   // Called outside of Quiet: enqueueing orders the caller's earlier writes before the operation.
-  void add(std::string name, std::function<void()> run);
+  void add(const char* name, std::function<void()> run);
   // Waits for all that has been added so far.
   void synchronize();
   [[nodiscard]] bool idle();
@@ -39,7 +42,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
   [[nodiscard]] Device& device() const { return device_; }
   [[nodiscard]] const std::string& name() const { return name_; }  // "stream 3 of device 0"
-  Helpers& helpers();
+  [[nodiscard]] Helpers& helpers() const { return helpers_; }
 
  private:
   Queue(Device& device, std::uint64_t number);
@@ -47,7 +50,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   Device& device_;
   const std::string name_;
   Random random_;  // of the delays
-  Helpers own_helpers_;
+  Helpers& helpers_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Operation>> waiting_;
@@ -63,6 +66,11 @@ struct CUstream_st {
 };
 
 namespace vgpu {
+// What this thread does for a stream, for reports: "copy in stream 3 of device 0"; null on other
+// threads.
+extern thread_local const std::string* current_operation;
+extern thread_local bool in_copy;  // and may touch device memory, though it runs no kernel
+
 // The stream's queue; null, with fail() called, if it is none or the legacy default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 }  // namespace vgpu

@@ -12,5 +12,7 @@ std::string describe_address(const void* address);
 std::string describe_numbers(const std::vector<unsigned>& sorted);
 // The name of a function, from the program's symbol table.
 std::string describe_function(const void* function);
+// "file:line" of an instruction, by addr2line; "" if the program has no line table for it.
+std::string describe_code(const void* instruction);
 
 }  // namespace vgpu

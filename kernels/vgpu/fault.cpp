@@ -1,0 +1,95 @@
+#include "kernels/vgpu/fault.hpp"
+
+#include <signal.h>
+#include <string>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include "kernels/vgpu/block.hpp"
+#include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/host_memory.hpp"
+#include "kernels/vgpu/imports.hpp"
+#include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/report.hpp"
+
+namespace vgpu {
+
+namespace {
+
+constexpr std::size_t kStackBytes = 256 << 10;
+struct sigaction before;
+
+// Who did it: "kernel scale in stream 1 of device 0, block (0,0,0), thread (3,0,0), at
+// scale.cu:12".
+std::string culprit(const ucontext_t& at) {
+  std::string out = active_runner != nullptr       ? active_runner->describe_self()
+                    : current_operation != nullptr ? *current_operation
+                                                   : "the host";
+  const auto pc = static_cast<std::uintptr_t>(at.uc_mcontext.gregs[REG_RIP]);
+  const std::string line = describe_code(reinterpret_cast<const void*>(pc));  // NOLINT
+  return line.empty() ? out : out + ", at " + line;
+}
+
+// What is wrong with the access; "" if it has nothing to do with the emulator.
+std::string diagnose(const void* address, bool no_rights) {
+  const Device* owner = Device::owner(address);
+  const auto import = Imports::get().find(address);
+  const bool in_kernel = active_runner != nullptr;
+  if (owner != nullptr || import) {
+    const int device = import ? import->device : owner->index();
+    if (no_rights && in_kernel)
+      return "device " + std::to_string(active_runner->device()) + " has no access to device " +
+             std::to_string(device) + ": cudaDeviceEnablePeerAccess was not called";
+    if (!in_kernel && !in_copy) return "host access to device memory: copy it to the host first";
+    if (import)
+      return "out of bounds: an IPC handle names the base of a block, and nothing begins "
+             "there (was the offset ignored?)";
+    return owner->memory().was_freed(address) ? "use after free" : "out of bounds";
+  }
+  if (!in_kernel) return "";
+  if (active_runner->beyond_dynamic_shared(address))
+    return "out of bounds: past the end of dynamic shared memory";
+  if (active_runner->in_stack_guard(address))
+    return "a thread has used more than its 64 KiB of stack";
+  if (PinnedMemory::get().ends_before(address))
+    return "out of bounds: past the end of pinned memory";
+  return "illegal address";
+}
+
+void handle(int signal, siginfo_t* info, void* context) {
+  const auto& at = *static_cast<const ucontext_t*>(context);
+  const bool no_rights = info->si_code == SEGV_PKUERR;
+  const std::string what = signal == SIGSEGV ? diagnose(info->si_addr, no_rights) : "";
+  if (!what.empty()) {
+    constexpr greg_t kWrite = 2;  // bit of the page fault's error code
+    const bool write = (at.uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
+    fatal(what + "\n  " + (write ? "write to " : "read from ") + describe_address(info->si_addr) +
+          "\n  by " + culprit(at));
+  }
+  ::sigaction(signal, &before, nullptr);  // the access is repeated, and is somebody else's
+}
+
+}  // namespace
+
+void install_fault_handler() {
+  struct sigaction action {};
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigaction(SIGSEGV, &action, &before);
+}
+
+FaultStack::FaultStack() {
+  stack_ = ::mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (stack_ == MAP_FAILED) fatal("no memory for a signal stack");
+  const stack_t stack{stack_, 0, kStackBytes};
+  ::sigaltstack(&stack, nullptr);
+}
+
+FaultStack::~FaultStack() {
+  const stack_t none{nullptr, SS_DISABLE, 0};
+  ::sigaltstack(&none, nullptr);
+  ::munmap(stack_, kStackBytes);
+}
+
+}  // namespace vgpu
