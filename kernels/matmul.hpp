@@ -39,6 +39,12 @@ constexpr Matrix<T> row_major(T* data, std::int64_t rows, std::int64_t cols) {
 // Whether a result replaces what its destination holds, or is added to it.
 enum class Store : std::uint8_t { replace, add };
 
+// Matrices of a batch: the next one lies so many elements further in each operand.
+struct Batch {
+  std::int64_t count = 1;
+  std::int64_t a = 0, b = 0, c = 0;
+};
+
 namespace cpu {
 
 using kernels::Matrix, kernels::row_major, kernels::Store;
@@ -48,6 +54,13 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
             Store store = Store::replace);
 void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
             Store store = Store::replace);
+
+// The same for every matrix of a batch: a, b and c are the first of each. c must not overlap
+// itself.
+void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+                  Store store = Store::replace);
+void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
+                  const Batch& batch, Store store = Store::replace);
 
 // y = x w^T + bias, contiguous y; bias is empty or has one element for each column of y.
 void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
@@ -75,6 +88,10 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
             Store store = Store::replace);
 void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
             Store store = Store::replace);
+void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+                  Store store = Store::replace);
+void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
+                  const Batch& batch, Store store = Store::replace);
 void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
             Matrix<float> y);
 void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
@@ -84,8 +101,9 @@ void column_sum(Matrix<const double> x, std::span<double> sums, Store store = St
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(matmul)
-RINGSMITH_ON_CPU(linear)
-RINGSMITH_ON_CPU(column_sum)
+RINGSMITH_ON_DEVICE(matmul)
+RINGSMITH_ON_DEVICE(matmul_batch)
+RINGSMITH_ON_DEVICE(linear)
+RINGSMITH_ON_DEVICE(column_sum)
 
 }  // namespace ringsmith::kernels

@@ -24,6 +24,14 @@ enum class Products : std::uint8_t { own, openblas };
 void set_products(Products products);
 Products parse_products(std::string_view name);  // "own" | "openblas", else UsageError
 
+// How a device multiplies matrices of floats: with all 24 bits, or the operands rounded to 11 on
+// their way into tensor cores (NVIDIA, from compute capability 8.0 on; nothing else changes).
+enum class Float32 : std::uint8_t { strict, tf32 };
+
+[[nodiscard]] Float32 float32();
+void set_float32(Float32 precision);
+Float32 parse_float32(std::string_view name);  // "strict" | "tf32", else UsageError
+
 // Threads used by fast kernels (BLAS included). Default 1: one rank, one core.
 [[nodiscard]] int threads();
 void set_threads(int n);  // 1..256, else UsageError

@@ -45,6 +45,28 @@ void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c, St
   matmul_oracle(a, b, c, store);
 }
 
+namespace {
+template <class T>
+void each_of_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
+                   Store store) {
+  for (std::int64_t i = 0; i < batch.count; ++i) {
+    matmul(a, b, c, store);
+    a.data += batch.a;
+    b.data += batch.b;
+    c.data += batch.c;
+  }
+}
+}  // namespace
+
+void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+                  Store store) {
+  each_of_batch(a, b, c, batch, store);
+}
+void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
+                  const Batch& batch, Store store) {
+  each_of_batch(a, b, c, batch, store);
+}
+
 void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
             Matrix<float> y) {
   mode() == Mode::fast ? fast::linear(x, w, bias, y) : linear_oracle(x, w, bias, y);

@@ -11,6 +11,7 @@ namespace {
 std::atomic<Mode> current_mode{Mode::fast};
 std::atomic<int> current_threads{1};
 std::atomic<Products> current_products{Products::own};
+std::atomic<Float32> current_float32{Float32::strict};
 }  // namespace
 
 Mode mode() { return current_mode.load(std::memory_order_relaxed); }
@@ -29,6 +30,15 @@ Products parse_products(std::string_view name) {
   if (name == "own") return Products::own;
   if (name == "openblas") return Products::openblas;
   throw UsageError("unknown products '" + std::string(name) + "': use own or openblas");
+}
+
+Float32 float32() { return current_float32.load(std::memory_order_relaxed); }
+void set_float32(Float32 p) { current_float32.store(p, std::memory_order_relaxed); }
+
+Float32 parse_float32(std::string_view name) {
+  if (name == "strict") return Float32::strict;
+  if (name == "tf32") return Float32::tf32;
+  throw UsageError("unknown float32 '" + std::string(name) + "': use strict or tf32");
 }
 
 int threads() { return current_threads.load(std::memory_order_relaxed); }

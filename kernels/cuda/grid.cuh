@@ -40,6 +40,14 @@ inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
   return {static_cast<unsigned>(std::clamp<std::int64_t>(ceil_div(work, per_block), 1, most))};
 }
 
+// One block for each tile of a matrix, and for each matrix of a batch as far as a grid reaches.
+inline dim3 tile_grid(std::int64_t rows, std::int64_t columns, std::int64_t tile_rows,
+                      std::int64_t tile_columns, std::int64_t batches) {
+  return {static_cast<unsigned>(ceil_div(columns, tile_columns)),
+          static_cast<unsigned>(ceil_div(rows, tile_rows)),
+          static_cast<unsigned>(std::min<std::int64_t>(batches, 65535))};
+}
+
 // This thread's first item, and the distance to its next.
 __device__ inline std::int64_t first_item() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

@@ -1,0 +1,123 @@
+// kernels::cuda::matmul, linear and column_sum: which version of the ladder runs, and the sum of a
+// bias gradient, which is a fold over columns.
+#include <array>
+#include <atomic>
+#include <string>
+
+#include "kernels/cuda/matmul.hpp"
+#include "kernels/cuda/sum.cuh"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+#ifdef RINGSMITH_VGPU
+constexpr int kBest = 4;
+#define RINGSMITH_ON_DEVICES(kernel) nullptr
+#else
+constexpr int kBest = 7;
+#define RINGSMITH_ON_DEVICES(kernel) kernel
+#endif
+
+// Those of several types are named through a pointer to the one for float.
+void (*const kBlocked)(const Product<float>&) = matmul_blocked;
+
+const std::array kVersions{
+    MatmulVersion{1, "naive", matmul_naive},
+    MatmulVersion{2, "tiled", matmul_tiled},
+    MatmulVersion{3, "blocked", kBlocked},
+    MatmulVersion{4, "vectorised", matmul_vectorised},
+    MatmulVersion{5, "TF32 cores", RINGSMITH_ON_DEVICES(matmul_tensor_tf32)},
+    MatmulVersion{6, "BF16 cores", RINGSMITH_ON_DEVICES(matmul_tensor_bf16)},
+    MatmulVersion{7, "cuBLASLt", RINGSMITH_ON_DEVICES(matmul_cublaslt)},
+};
+
+std::atomic<int> chosen{0};
+
+void multiply(const Product<float>& p) {
+  const int number = chosen.load(std::memory_order_relaxed);
+  kVersions[static_cast<std::size_t>(number == 0 ? kBest : number) - 1].run(p);
+}
+void multiply(const Product<double>& p) { matmul_blocked(p); }
+
+template <class T>
+void column_sum_of(Matrix<const T> x, std::span<T> sums, Store store) {
+  Nest<2> kept;
+  Nest<1> folded;
+  kept.dims = folded.dims = 1;
+  kept.sizes[0] = x.cols;
+  kept.strides[0] = {1, x.col_stride};
+  folded.sizes[0] = x.rows;
+  folded.strides[0] = {x.row_stride};
+  fold_nest(SumInto<T>{{}, x.data, sums.data(), store == Store::add}, kept, folded,
+            folds_in_packs(x.data, kept, folded));
+}
+
+template <class T>
+Product<T> linear_product(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias,
+                          Matrix<T> y) {
+  return {.a = x, .b = w.t(), .c = y, .bias = bias.empty() ? nullptr : bias.data()};
+}
+
+template <class T>
+Product<T> batch_product(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
+                         Store store) {
+  return {.a = a,
+          .b = b,
+          .c = c,
+          .store = store,
+          .batches = batch.count,
+          .a_batch = batch.a,
+          .b_batch = batch.b,
+          .c_batch = batch.c};
+}
+
+}  // namespace
+
+std::span<const MatmulVersion> matmul_versions() { return kVersions; }
+
+void set_matmul_version(int number) {
+  const std::string name = "matmul version " + std::to_string(number);
+  require(number >= 0 && number <= std::ssize(kVersions),
+          name + ": there are 1 to " + std::to_string(kVersions.size()) + ", and 0 for the best");
+  require(number == 0 || kVersions[static_cast<std::size_t>(number) - 1].run != nullptr,
+          name + " runs on devices only: build with nvcc (RINGSMITH_CUDA=nvcc), or use 1 to " +
+              std::to_string(kBest));
+  chosen.store(number, std::memory_order_relaxed);
+}
+int matmul_version() {
+  const int number = chosen.load(std::memory_order_relaxed);
+  return number == 0 ? kBest : number;
+}
+
+void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store) {
+  multiply({.a = a, .b = b, .c = c, .store = store});
+}
+void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c, Store store) {
+  multiply({.a = a, .b = b, .c = c, .store = store});
+}
+void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+                  Store store) {
+  multiply(batch_product(a, b, c, batch, store));
+}
+void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
+                  const Batch& batch, Store store) {
+  multiply(batch_product(a, b, c, batch, store));
+}
+void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
+            Matrix<float> y) {
+  multiply(linear_product(x, w, bias, y));
+}
+void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
+            Matrix<double> y) {
+  multiply(linear_product(x, w, bias, y));
+}
+void column_sum(Matrix<const float> x, std::span<float> sums, Store store) {
+  column_sum_of(x, sums, store);
+}
+void column_sum(Matrix<const double> x, std::span<double> sums, Store store) {
+  column_sum_of(x, sums, store);
+}
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,102 @@
+// The register-blocked tile: the inside of matmul version 3 and of every convolution.
+//
+//   C (kM x kN of it, one block)  =  A (kM x all k)  B (all k x kN)
+//
+//            B: kK x kN in shared memory              A block of kThreads threads walks along k.
+//            Every
+//            +---------------+                        slab of kK goes through shared memory once;
+//            |  :  :  |##|   |                        each thread keeps kR x kC sums in registers
+//            and
+//   A        +---------------+                        needs kR + kC shared loads for kR kC
+//   +---+    +---------------+                        multiply-adds, where the tiled version 2
+//   needs |   |    |        |  |   |                        two loads for one.
+//   |###| -> |        |##| <- kR x kC of a thread
+//   |   |    |        |  |   |
+//   +---+    +---------------+
+//
+// What A, B and C are is the Problem's business: a strided matrix, an image seen through a
+// convolution's windows (no im2col in memory), or a place to add to.
+#pragma once
+
+#include "kernels/cuda/grid.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+// a b + c with one rounding where that is one instruction.
+__device__ inline float multiply_add(float a, float b, float c) {
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+  return fmaf(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+__device__ inline double multiply_add(double a, double b, double c) {
+#if defined(__CUDA_ARCH__) || defined(__FMA__)
+  return fma(a, b, c);
+#else
+  return a * b + c;
+#endif
+}
+
+template <int m, int n, int k, int rows, int columns>
+struct TileShape {
+  static constexpr int kM = m, kN = n, kK = k, kR = rows, kC = columns;
+  static constexpr int kAcross = kN / kC;
+  static constexpr int kThreads = kM / kR * kAcross;
+};
+
+// A Problem has
+//   T                                 the element type
+//   std::int64_t m, n;                C is m x n
+//   T a(i, k), T b(k, j)              called within bounds only
+//   bool a_along_k, b_along_n;        which neighbours are neighbours in memory
+//   void store(i, j, sum)
+// Sums over k in begin .. end - 1, in ascending order.
+template <class Shape, class Problem>
+__device__ void tile_product(const Problem& p, std::int64_t row, std::int64_t column,
+                             std::int64_t begin, std::int64_t end) {
+  using T = typename Problem::T;
+  constexpr int kM = Shape::kM, kN = Shape::kN, kK = Shape::kK, kR = Shape::kR, kC = Shape::kC;
+  constexpr int kPad = 16 / sizeof(T);  // columns of a slab begin in different banks
+  __shared__ T slab_a[kK][kM + kPad];
+  __shared__ T slab_b[kK][kN + kPad];
+  const int thread = static_cast<int>(threadIdx.x);
+  const int first_row = thread / Shape::kAcross * kR, first_column = thread % Shape::kAcross * kC;
+  const int rows = static_cast<int>(min(std::int64_t{kM}, p.m - row));
+  const int columns = static_cast<int>(min(std::int64_t{kN}, p.n - column));
+
+  T sums[kR][kC] = {};
+  for (std::int64_t k0 = begin; k0 < end; k0 += kK) {
+    const int depth = static_cast<int>(min(std::int64_t{kK}, end - k0));
+    for (int e = thread; e < kM * kK; e += Shape::kThreads) {
+      const int i = p.a_along_k ? e / kK : e % kM, k = p.a_along_k ? e % kK : e / kM;
+      slab_a[k][i] = i < rows && k < depth ? p.a(row + i, k0 + k) : T(0);
+    }
+    for (int e = thread; e < kN * kK; e += Shape::kThreads) {
+      const int j = p.b_along_n ? e % kN : e / kK, k = p.b_along_n ? e / kN : e % kK;
+      slab_b[k][j] = j < columns && k < depth ? p.b(k0 + k, column + j) : T(0);
+    }
+    __syncthreads();
+    for (int k = 0; k < kK; ++k) {
+      T a[kR], b[kC];
+#pragma unroll
+      for (int r = 0; r < kR; ++r) a[r] = slab_a[k][first_row + r];
+#pragma unroll
+      for (int c = 0; c < kC; ++c) b[c] = slab_b[k][first_column + c];
+        // Columns outside, rows inside: the order in which g++ finds the vector registers.
+#pragma unroll
+      for (int c = 0; c < kC; ++c)
+#pragma unroll
+        for (int r = 0; r < kR; ++r) sums[r][c] = multiply_add(a[r], b[c], sums[r][c]);
+    }
+    __syncthreads();  // the slabs have been read
+  }
+#pragma unroll
+  for (int r = 0; r < kR; ++r)
+#pragma unroll
+    for (int c = 0; c < kC; ++c)
+      if (first_row + r < rows && first_column + c < columns)
+        p.store(row + first_row + r, column + first_column + c, sums[r][c]);
+}
+
+}  // namespace ringsmith::kernels::cuda
