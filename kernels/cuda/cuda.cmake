@@ -49,7 +49,7 @@ endfunction()
 # ringsmith_tsan_program(NAME SOURCES...): a program under ThreadSanitizer in any build but asan, so
 # that `make test` can watch the detector at work.
 function(ringsmith_tsan_program NAME)
-  add_executable(${NAME} ${ARGN} ${CMAKE_SOURCE_DIR}/runtime/device/cuda_check.cpp)
+  add_executable(${NAME} ${ARGN})
   target_link_libraries(${NAME} PRIVATE ringsmith_vgpu_tsan)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
   target_compile_options(${NAME} PRIVATE -Wno-unknown-pragmas)
