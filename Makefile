@@ -8,7 +8,7 @@ PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libssl-d
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps configure build train test bench nvcc-check test-gpu offline-bundle lint format sanitize clean
+.PHONY: help deps configure build train test bench nvcc-check test-gpu offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -50,6 +50,10 @@ format: ## rewrite all sources with clang-format
 
 sanitize: ## all tests under ASan+UBSan, comm and data under TSan
 	@.ci/sanitize
+
+fuzz: deps ## 10 million hostile bytes for the store, under AddressSanitizer
+	@cmake --preset asan -G Ninja >/dev/null && cmake --build build/asan --parallel $(JOBS) --target fuzz_store
+	@build/asan/bin/fuzz_store 10000000
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)

@@ -52,8 +52,13 @@ Supervisor::Supervisor(const LaunchOptions& options, Guardian& guardian, Nodes& 
 
 int Supervisor::run(const std::string& program) {
   start(program);
-  while (any_running() || !(verdict_seen_ || phase_ != Phase::running)) {
-    if (!any_running() && !said_done_) {
+  // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
+  const auto undecided = [this] {
+    return (phase_ == Phase::running && !verdict_seen_) ||
+           (phase_ == Phase::settling && options_.nodes > 1);
+  };
+  while (any_running() || undecided()) {
+    if (!any_running() && phase_ == Phase::running && !said_done_) {
       said_done_ = true;
       nodes_.say_done();
       due_ = Deadline::in(options_.exit_timeout);
@@ -147,9 +152,7 @@ void Supervisor::rank_ended(Rank& rank, End end) {
     return;
   }
   failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
-  if (phase_ != Phase::running) return;
-  phase_ = Phase::settling;
-  due_ = Deadline::in(kSettle);
+  if (phase_ == Phase::running) settle();
 }
 
 Failure Supervisor::failure_of(const Rank& rank) const {
@@ -171,9 +174,13 @@ Failure Supervisor::failure_of(const Rank& rank) const {
 void Supervisor::on_verdict() {
   verdict_seen_ = true;
   const Verdict& verdict = nodes_.verdict();
-  if (verdict.kind == Verdict::Kind::ok || phase_ == Phase::ending || phase_ == Phase::killing)
-    return;
-  begin_ending(SIGTERM);
+  if (verdict.kind == Verdict::Kind::ok || phase_ != Phase::running) return;
+  settle();  // what fails here in this moment may be what the others noticed
+}
+
+void Supervisor::settle() {
+  phase_ = Phase::settling;
+  due_ = Deadline::in(kSettle);
 }
 
 void Supervisor::on_time() {
@@ -185,7 +192,8 @@ void Supervisor::on_time() {
       due_.reset();
       return;
     case Phase::settling:
-      nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
+      if (!failures_.empty())
+        nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
       begin_ending(SIGTERM);
       return;
     case Phase::ending:

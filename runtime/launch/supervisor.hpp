@@ -1,8 +1,10 @@
 // The launcher's watch over its ranks, from their start to the report.
 //
-//     running --a rank fails--> settling --0.2 s--> ending --grace--> killing --> over
-//        |                                            ^
-//        +--a signal to ringrun, or another node's verdict
+//                 a rank fails,
+//               a node's verdict
+//     running ------------------> settling --0.2 s--> ending --grace--> killing --> over
+//        |                                              ^
+//        +---------- a signal to ringrun ---------------+
 //
 // Settling: when one rank dies, those that talk to it fail too, within milliseconds; they get that
 // long to say why, and to be told apart from the one that was first. Ending: SIGTERM (or the signal
@@ -43,6 +45,7 @@ class Supervisor {
   void rank_ended(Rank& rank, End end);
   void on_verdict();
   void on_time();
+  void settle();
   void begin_ending(int signal);
   void send(int signal);
   [[nodiscard]] bool any_running() const;

@@ -70,14 +70,14 @@ TEST_CASE("only the last lines are kept, and of a long one its beginning", "[out
 }
 
 TEST_CASE("with a folder, each stream has its file, with every byte", "[output]") {
-  const Scratch folder;
+  const TemporaryFolder folder;
   Fixture f(folder.path);
   const std::string bytes("\0 binary \xff\n and no end", 23);
   Fixture::print(f.out, bytes);
   Fixture::print(f.err, "oops\n");
   f.end();
-  CHECK(contents(folder / "rank-7.out") == bytes);
-  CHECK(contents(folder / "rank-7.err") == "oops\n");
+  CHECK(read_text(folder / "rank-7.out") == bytes);
+  CHECK(read_text(folder / "rank-7.err") == "oops\n");
   CHECK_THAT(f.output.log_of(7), ContainsSubstring("rank-7.{out,err}"));
   CHECK_THROWS_AS(Fixture(folder.path), UsageError);  // the files exist
 }

@@ -112,7 +112,7 @@ const std::vector<Case> kCases = {
     {"a segmentation fault", {}, "ulimit -c 0; kill -SEGV $$", 139, {}, {"signal 11 (SIGSEGV)"}},
     {"a witness is not the culprit",
      kFour,
-     "[ $RANK = 3 ] && { sleep 0.1; kill -ABRT $$; }; sleep 0.05; exit 3",
+     "[ $RANK = 3 ] && { sleep 0.06; kill -ABRT $$; }; sleep 0.05; exit 3",
      134,
      {},
      {"rank 3 failed first: signal 6 (SIGABRT)", "rank 0: exit code 3"}},
@@ -216,33 +216,33 @@ TEST_CASE("lines of many ranks come whole, each once", "[ringrun]") {
 }
 
 TEST_CASE("output into files, and with --tee to the screen as well", "[ringrun]") {
-  const Scratch folder;
+  const TemporaryFolder folder;
   const std::string script = "echo out $RANK; echo err $RANK >&2; exit $RANK";
   auto r = ringrun_shell({"--nproc-per-node", "2", "--log-dir", folder / "a"}, script);
   CHECK(r.exit_code == 1);
   CHECK(r.out.empty());
   CHECK_THAT(r.err, ContainsSubstring(folder / "a/rank-1") && ContainsSubstring("    err 1"));
   for (const std::string rank : {"0", "1"}) {
-    CHECK(contents(folder / ("a/rank-" + rank + ".out")) == "out " + rank + "\n");
-    CHECK(contents(folder / ("a/rank-" + rank + ".err")) == "err " + rank + "\n");
+    CHECK(read_text(folder / ("a/rank-" + rank + ".out")) == "out " + rank + "\n");
+    CHECK(read_text(folder / ("a/rank-" + rank + ".err")) == "err " + rank + "\n");
   }
   r = ringrun_shell({"--nproc-per-node", "2", "--log-dir", folder / "b", "--tee"}, script);
   CHECK_THAT(r.out, ContainsSubstring("[0] out 0\n") && ContainsSubstring("[1] out 1\n"));
-  CHECK(contents(folder / "b/rank-0.out") == "out 0\n");
+  CHECK(read_text(folder / "b/rank-0.out") == "out 0\n");
   r = ringrun_shell({"--log-dir", folder / "a"}, script);
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("is not empty"));
-  CHECK(contents(folder / "a/rank-0.out") == "out 0\n");
+  CHECK(read_text(folder / "a/rank-0.out") == "out 0\n");
 }
 
 TEST_CASE("what a rank left running in its group ends with it", "[ringrun]") {
-  const Scratch folder;
+  const TemporaryFolder folder;
   const auto began = std::chrono::steady_clock::now();
   const auto r = ringrun_shell({}, "sleep 300 & echo $! > " + (folder / "pid") + "; exit 0");
   CHECK(r.exit_code == 0);
   CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
-  const pid_t left = std::stoi(contents(folder / "pid"));
-  CHECK(contents("/proc/" + std::to_string(left) + "/cmdline").find("sleep") == std::string::npos);
+  const pid_t left = std::stoi(read_text(folder / "pid"));
+  CHECK(read_text("/proc/" + std::to_string(left) + "/cmdline").find("sleep") == std::string::npos);
 }
 
 TEST_CASE("a reader that leaves ends the job", "[ringrun]") {
@@ -255,16 +255,16 @@ TEST_CASE("a reader that leaves ends the job", "[ringrun]") {
 }
 
 TEST_CASE("--make-secret makes a file once", "[ringrun]") {
-  const Scratch folder;
+  const TemporaryFolder folder;
   CHECK(ringrun({"--make-secret", folder / "s"}).exit_code == 0);
-  const std::string secret = contents(folder / "s");
+  const std::string secret = read_text(folder / "s");
   CHECK(secret.size() == 65);
   CHECK(ringrun({"--make-secret", folder / "s"}).exit_code == 6);
-  CHECK(contents(folder / "s") == secret);
+  CHECK(read_text(folder / "s") == secret);
 }
 
 TEST_CASE("the secret is on no command line", "[ringrun]") {
-  const Scratch folder;
+  const TemporaryFolder folder;
   // printf is a part of the shell: it has no command line of its own.
   const auto r = ringrun_shell(
       {"--nproc-per-node", "2"},
@@ -273,7 +273,7 @@ TEST_CASE("the secret is on no command line", "[ringrun]") {
           "cat /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -cFf secret.$RANK; true");
   CHECK(r.exit_code == 0);
   CHECK_THAT(r.out, ContainsSubstring("[0] 0\n") && ContainsSubstring("[1] 0\n"));
-  CHECK(contents(folder / "secret.0").size() == 65);
+  CHECK(read_text(folder / "secret.0").size() == 65);
 }
 
 TEST_CASE("help names every variable and exit code, and fits a page", "[ringrun]") {

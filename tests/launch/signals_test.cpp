@@ -1,13 +1,11 @@
 // Signals to ringrun, and ringrun's own death: what becomes of the ranks.
 #include <chrono>
 #include <csignal>
-#include <fcntl.h>
-#include <functional>
 #include <sstream>
 #include <thread>
 
 #include "runtime/launch/failure.hpp"
-#include "tests/launch/ringrun.hpp"
+#include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::testing;
@@ -15,81 +13,41 @@ using namespace std::chrono_literals;
 
 namespace {
 
-bool eventually(const std::function<bool()>& condition) {
-  const auto end = std::chrono::steady_clock::now() + 30s;
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > end) return false;
-    std::this_thread::sleep_for(5ms);
-  }
-  return true;
-}
-
-// Not even as a zombie that nobody has waited for: those do nothing.
-bool alive(pid_t pid) {
-  const std::string status = contents("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t name = status.rfind(')');
-  return name != std::string::npos && status.size() > name + 2 && status[name + 2] != 'Z';
-}
-
-// ringrun in the background; its ranks write their pids, and then "ready", into the folder.
-class Running {
- public:
-  Running(const std::vector<std::string>& options, const std::string& script) {
-    const std::string full = "cd " + folder.path.string() +
-                             " && echo $$ > pid.$RANK && trap 'echo usr >> usr.$RANK' USR1 && " +
-                             script;
+// ringrun with two ranks, in the background; they write their pids, and then "ready", into a
+// folder.
+struct Running {
+  Running(const std::vector<std::string>& options, const std::string& script)
+      : job(with(options, "cd " + folder.path.string() +
+                              " && echo $$ > pid.$RANK && trap 'echo usr >> usr.$RANK' USR1 && " +
+                              script)),
+        pid(job.pid()) {}
+  static std::vector<std::string> with(const std::vector<std::string>& options,
+                                       const std::string& script) {
     std::vector<std::string> words{kRingrun};
     words.insert(words.end(), options.begin(), options.end());
-    words.insert(words.end(), {"--nproc-per-node", "2", "--", "sh", "-c", full});
-    pid = fork();
-    if (pid == 0) {
-      setpgid(0, 0);
-      const int file = open((folder / "output").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-      dup2(file, STDOUT_FILENO);
-      dup2(file, STDERR_FILENO);
-      std::vector<char*> args;
-      for (const std::string& word : words) args.push_back(const_cast<char*>(word.c_str()));
-      args.push_back(nullptr);
-      execv(args[0], args.data());
-      _exit(127);
-    }
-  }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-  ~Running() {
-    if (!ended_) {
-      kill(pid, SIGKILL);
-      waitpid(pid, nullptr, 0);
-    }
+    words.insert(words.end(), {"--nproc-per-node", "2", "--", "sh", "-c", script});
+    return words;
   }
   [[nodiscard]] bool ready() const {
     return eventually([&] {
-      return !contents(folder / "ready.0").empty() && !contents(folder / "ready.1").empty();
+      return !read_text(folder / "ready.0").empty() && !read_text(folder / "ready.1").empty();
     });
   }
   [[nodiscard]] std::vector<pid_t> pids_in(const std::string& name) const {
     std::vector<pid_t> out;
     for (const char* rank : {".0", ".1"}) {
-      std::istringstream in(contents(folder / (name + rank)));
+      std::istringstream in(read_text(folder / (name + rank)));
       for (pid_t p = 0; in >> p;) out.push_back(p);
     }
     return out;
   }
-  // The exit code; 128 + signal.
-  [[nodiscard]] int wait() {
-    int status = 0;
-    if (!eventually([&] { return waitpid(pid, &status, WNOHANG) == pid; })) return -1;
-    ended_ = true;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
+  [[nodiscard]] int wait() { return job.wait(); }
   [[nodiscard]] bool ended() const { return !alive(pid); }
-  [[nodiscard]] std::string output() const { return contents(folder / "output"); }
+  [[nodiscard]] std::string output() const { return job.output(); }
 
-  Scratch folder;
-  pid_t pid = -1;
-
- private:
-  bool ended_ = false;
+  TemporaryFolder folder;
+  Background job;
+  pid_t pid;
 };
 
 const std::string kForEver = "echo y > ready.$RANK; while :; do sleep 0.02; done";
@@ -136,8 +94,8 @@ TEST_CASE("SIGUSR1 is passed on and ends nothing", "[signals]") {
   REQUIRE(job.ready());
   kill(job.pid, SIGUSR1);
   CHECK(job.wait() == 0);
-  CHECK(contents(job.folder / "usr.0") == "usr\n");
-  CHECK(contents(job.folder / "usr.1") == "usr\n");
+  CHECK(read_text(job.folder / "usr.0") == "usr\n");
+  CHECK(read_text(job.folder / "usr.1") == "usr\n");
 }
 
 TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {
@@ -161,15 +119,15 @@ TEST_CASE("SIGTSTP stops the ranks with ringrun, and they go on with it", "[sign
   REQUIRE(job.ready());
   kill(job.pid, SIGTSTP);
   const auto state = [](pid_t pid) {
-    const std::string status = contents("/proc/" + std::to_string(pid) + "/stat");
+    const std::string status = read_text("/proc/" + std::to_string(pid) + "/stat");
     return status.empty() ? '?' : status[status.rfind(')') + 2];
   };
   CHECK(eventually([&] { return state(job.pid) == 'T'; }));
   for (const pid_t rank : job.pids_in("pid")) CHECK(eventually([&] { return state(rank) == 'T'; }));
-  const std::string before = contents(job.folder / "ready.0");
+  const std::string before = read_text(job.folder / "ready.0");
   kill(job.pid, SIGCONT);
   CHECK(eventually([&] {
-    const std::string now = contents(job.folder / "ready.0");
+    const std::string now = read_text(job.folder / "ready.0");
     return !now.empty() && now != before;
   }));
   kill(job.pid, SIGTERM);

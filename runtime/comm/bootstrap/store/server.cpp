@@ -142,10 +142,11 @@ void StoreServer::accept_all() {
   const auto drop_oldest_stranger = [this] {
     const auto oldest = std::find_if(connections_.begin(), connections_.end(),
                                      [](const Connection& c) { return !c.counted; });
-    if (oldest == connections_.end()) return;
+    if (oldest == connections_.end()) return false;
     connections_.erase(oldest);
     --counters_.strangers;
     ++counters_.refused;
+    return true;
   };
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     Descriptor socket(
@@ -153,12 +154,13 @@ void StoreServer::accept_all() {
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
-      // No descriptors or no memory: make room, and leave the rest in the kernel's queue for a bit.
-      drop_oldest_stranger();
+      // No descriptors or no memory: make room; where there is none to make, leave the rest in the
+      // kernel's queue for a bit.
+      if (drop_oldest_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;
     }
-    if (counters_.strangers >= options_.most_strangers) drop_oldest_stranger();
+    if (counters_.strangers >= options_.most_strangers) static_cast<void>(drop_oldest_stranger());
     store::tune(socket);
     connections_.push_back(
         {std::move(socket), store::Session(table_, secret_, Clock::now(), options_.handshake)});

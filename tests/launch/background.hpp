@@ -1,0 +1,71 @@
+// A program that runs while the test goes on, and what became of it.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <fcntl.h>
+#include <functional>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+#include "tests/launch/ringrun.hpp"
+
+namespace ringsmith::testing {
+
+// Within 30 s.
+inline bool eventually(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return true;
+}
+
+// Not even as a zombie that nobody has waited for: those do nothing.
+inline bool alive(pid_t pid) {
+  const std::string status = read_text("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name = status.rfind(')');
+  return name != std::string::npos && status.size() > name + 2 && status[name + 2] != 'Z';
+}
+
+class Background {
+ public:
+  explicit Background(const std::vector<std::string>& words) {
+    pid_ = fork();
+    if (pid_ != 0) return;
+    setpgid(0, 0);
+    const int file = open((folder_ / "output").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    dup2(file, STDOUT_FILENO);
+    dup2(file, STDERR_FILENO);
+    std::vector<char*> args;
+    for (const std::string& word : words) args.push_back(const_cast<char*>(word.c_str()));
+    args.push_back(nullptr);
+    execv(args[0], args.data());
+    _exit(127);
+  }
+  Background(const Background&) = delete;
+  Background& operator=(const Background&) = delete;
+  ~Background() {
+    if (ended_) return;
+    ::kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  // The exit code; 128 + signal; -1 if it does not end.
+  [[nodiscard]] int wait() {
+    int status = 0;
+    if (!eventually([&] { return waitpid(pid_, &status, WNOHANG) == pid_; })) return -1;
+    ended_ = true;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  [[nodiscard]] std::string output() const { return read_text(folder_ / "output"); }
+
+ private:
+  TemporaryFolder folder_;
+  pid_t pid_ = -1;
+  bool ended_ = false;
+};
+
+}  // namespace ringsmith::testing
