@@ -1,7 +1,8 @@
-// What __half and __nv_bfloat16 share: storage in 16 bits, arithmetic in float, one rounding to
-// nearest even per operation. For + - * / rounding through float is exact rounding: float has at
-// least 2p + 2 digits for both. A fused multiply-add needs more: it goes through double, rounded to
-// odd, so that the last rounding is the only one.
+// What __half and __nv_bfloat16 share: storage in 16 bits, and arithmetic that rounds once, to
+// nearest even. A sum through float is right: float has at least 2p + 2 digits for both. Products
+// and quotients of bf16 can be so small that float would round them a first time, so these go
+// through double, as a fused multiply-add does; what double or float cannot hold is kept as a last
+// odd bit, so that the last rounding is the only one.
 #pragma once
 
 #include <bit>
@@ -33,8 +34,8 @@ class Float16 {
   Float16& operator/=(Float16 b) { return *this = *this / b; }
   friend Float16 operator+(Float16 a, Float16 b) { return {float(a) + float(b)}; }
   friend Float16 operator-(Float16 a, Float16 b) { return {float(a) - float(b)}; }
-  friend Float16 operator*(Float16 a, Float16 b) { return {float(a) * float(b)}; }
-  friend Float16 operator/(Float16 a, Float16 b) { return {float(a) / float(b)}; }
+  friend Float16 operator*(Float16 a, Float16 b) { return {double(float(a)) * float(b)}; }
+  friend Float16 operator/(Float16 a, Float16 b) { return {double(float(a)) / float(b)}; }
   friend Float16 operator-(Float16 a) { return from_bits(a.bits() ^ 0x8000U); }
   friend bool operator==(Float16 a, Float16 b) { return float(a) == float(b); }
   friend bool operator!=(Float16 a, Float16 b) { return float(a) != float(b); }
