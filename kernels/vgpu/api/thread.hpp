@@ -23,9 +23,11 @@ struct BlockView {
   void* dynamic_shared;
 };
 // Null on a thread that runs no kernel. A block never moves to another OS thread, so that these may
-// be cached across a switch.
-extern constinit thread_local ThreadView* current_thread;
-extern constinit thread_local BlockView* current_block;
+// be cached across a switch. local-exec: only programs link this library, and of the loads that g++
+// makes for AVX-512 in another model some are beyond the linker (TLS transition failed).
+#define VGPU_IN_PROGRAM __attribute__((tls_model("local-exec")))
+extern constinit thread_local ThreadView* current_thread VGPU_IN_PROGRAM;
+extern constinit thread_local BlockView* current_block VGPU_IN_PROGRAM;
 
 // The thread has read `value` at `address`, not for the first time perhaps: if it keeps reading the
 // same, the other threads and blocks get a turn. Called by every atomic operation.
