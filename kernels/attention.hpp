@@ -101,7 +101,7 @@ void attention_backward(Heads<const double> dout, const AttentionSaved<double>& 
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(attention)
-RINGSMITH_ON_CPU(attention_backward)
+RINGSMITH_ON_DEVICE(attention)
+RINGSMITH_ON_DEVICE(attention_backward)
 
 }  // namespace ringsmith::kernels

@@ -94,9 +94,9 @@ void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> 
 
 }  // namespace cuda
 
-RINGSMITH_ON_CPU(conv2d)
-RINGSMITH_ON_CPU(conv2d_grad_input)
-RINGSMITH_ON_CPU(conv2d_grad_weight)
-RINGSMITH_ON_CPU(conv2d_grad_bias)
+RINGSMITH_ON_DEVICE(conv2d)
+RINGSMITH_ON_DEVICE(conv2d_grad_input)
+RINGSMITH_ON_DEVICE(conv2d_grad_weight)
+RINGSMITH_ON_DEVICE(conv2d_grad_bias)
 
 }  // namespace ringsmith::kernels

@@ -33,6 +33,9 @@ inline int processors() {
 
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+__device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
+__device__ inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
+
 // Blocks for a grid-stride loop over `work` items, one for each thread and turn; at least one.
 inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
                      std::int64_t blocks_per_processor = kBlocksPerProcessor) {

@@ -20,8 +20,10 @@ struct MatrixProblem {
   std::int64_t m, n;
   bool a_along_k, b_along_n;
 
-  __device__ T a(std::int64_t i, std::int64_t k) const { return p.a(i, k); }
-  __device__ T b(std::int64_t k, std::int64_t j) const { return p.b(k, j); }
+  __device__ const T* row(std::int64_t i) const { return &p.a(i, 0); }
+  __device__ const T* column(std::int64_t j) const { return &p.b(0, j); }
+  __device__ T a(const T* row, std::int64_t k) const { return row[k * p.a.col_stride]; }
+  __device__ T b(std::int64_t k, const T* column) const { return column[k * p.b.row_stride]; }
   __device__ void store(std::int64_t i, std::int64_t j, T sum) const {
     if (p.bias != nullptr) sum += p.bias[j];
     T& c = p.c(i, j);

@@ -14,9 +14,6 @@ struct Window {  // the part of a window that lies inside the image
   std::int64_t counted;  // divisor of the mean
 };
 
-__device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-__device__ inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
-
 __device__ inline Window window(const Pool2dShape& s, std::int64_t i, std::int64_t j) {
   const std::int64_t top = i * s.stride_h - s.pad_h, left = j * s.stride_w - s.pad_w;
   // Padding counts, but a window that hangs over even the padding counts only up to its edge.

@@ -45,11 +45,30 @@ struct TileShape {
   static constexpr int kThreads = kM / kR * kAcross;
 };
 
+// load(line(i), i, k, whether there is a line i) for all i < kLines, k < kK of a slab, spread over
+// the block: lanes run along k or across the lines, and then a thread stays on its own.
+template <int kThreads, int kK, int kLines, class Line, class Load>
+__device__ void each_of_slab(bool along_k, int lines, const Line& line, const Load& load) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (along_k) {
+    static_assert(kThreads % kK == 0);
+    const int k = thread % kK;
+    for (int i = thread / kK; i < kLines; i += kThreads / kK)
+      load(line(i < lines ? i : 0), i, k, i < lines);
+  } else {
+    static_assert(kThreads % kLines == 0);
+    const int i = thread % kLines;
+    const auto mine = line(i < lines ? i : 0);
+    for (int k = thread / kLines; k < kK; k += kThreads / kLines) load(mine, i, k, i < lines);
+  }
+}
+
 // A Problem has
 //   T                                 the element type
 //   std::int64_t m, n;                C is m x n
-//   T a(i, k), T b(k, j)              called within bounds only
 //   bool a_along_k, b_along_n;        which neighbours are neighbours in memory
+//   row(i), column(j)                 where a row of A, a column of B begins: found once, and then
+//   T a(row, k), T b(k, column)       asked for its elements, within bounds only
 //   void store(i, j, sum)
 // Sums over k in begin .. end - 1, in ascending order.
 template <class Shape, class Problem>
@@ -62,20 +81,22 @@ __device__ void tile_product(const Problem& p, std::int64_t row, std::int64_t co
   __shared__ T slab_b[kK][kN + kPad];
   const int thread = static_cast<int>(threadIdx.x);
   const int first_row = thread / Shape::kAcross * kR, first_column = thread % Shape::kAcross * kC;
-  const int rows = static_cast<int>(min(std::int64_t{kM}, p.m - row));
-  const int columns = static_cast<int>(min(std::int64_t{kN}, p.n - column));
+  const int rows = static_cast<int>(smaller(kM, p.m - row));
+  const int columns = static_cast<int>(smaller(kN, p.n - column));
 
   T sums[kR][kC] = {};
   for (std::int64_t k0 = begin; k0 < end; k0 += kK) {
-    const int depth = static_cast<int>(min(std::int64_t{kK}, end - k0));
-    for (int e = thread; e < kM * kK; e += Shape::kThreads) {
-      const int i = p.a_along_k ? e / kK : e % kM, k = p.a_along_k ? e % kK : e / kM;
-      slab_a[k][i] = i < rows && k < depth ? p.a(row + i, k0 + k) : T(0);
-    }
-    for (int e = thread; e < kN * kK; e += Shape::kThreads) {
-      const int j = p.b_along_n ? e % kN : e / kK, k = p.b_along_n ? e / kN : e % kK;
-      slab_b[k][j] = j < columns && k < depth ? p.b(k0 + k, column + j) : T(0);
-    }
+    const int depth = static_cast<int>(smaller(kK, end - k0));
+    each_of_slab<Shape::kThreads, kK, kM>(
+        p.a_along_k, rows, [&](int i) { return p.row(row + i); },
+        [&](const auto& from, int i, int k, bool inside) {
+          slab_a[k][i] = inside && k < depth ? p.a(from, k0 + k) : T(0);
+        });
+    each_of_slab<Shape::kThreads, kK, kN>(
+        !p.b_along_n, columns, [&](int j) { return p.column(column + j); },
+        [&](const auto& from, int j, int k, bool inside) {
+          slab_b[k][j] = inside && k < depth ? p.b(k0 + k, from) : T(0);
+        });
     __syncthreads();
     for (int k = 0; k < kK; ++k) {
       T a[kR], b[kC];

@@ -1,0 +1,137 @@
+// Scaled dot-product attention: the slow obvious version, and the choice.
+//
+//   1  a thread to a row: of out and dq, which walks along the keys, or of dk and dv, which walks
+//      along the queries. Scores are computed again whenever they are needed. Any dim, float and
+//      double; on a device only for what version 2 cannot do
+//   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): floats, dim up to 128
+#include "kernels/attention.hpp"
+#include "kernels/cuda/attention_tiles.cuh"
+#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/scratch.hpp"
+#include "kernels/cuda/tree.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+namespace {
+
+template <class T>
+__device__ T dot(const T* a, const T* b, std::int64_t n) {
+  T sum = 0;
+  for (std::int64_t i = 0; i < n; ++i) sum = multiply_add(a[i], b[i], sum);
+  return sum;
+}
+
+// f(batch, head, token, number of the row) on the device.
+template <class F>
+void for_each_row(const AttentionShape& s, const F& f) {
+  for_each(s.rows(), [=] __device__(std::int64_t row) {
+    std::int64_t batch = row;
+    const std::int64_t token = take_digit(batch, s.tokens), head = take_digit(batch, s.heads);
+    f(batch, head, token, row);
+  });
+}
+
+template <class T>
+void attention_rows(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
+                    RowStatistic<T>* statistics, const AttentionShape& s) {
+  const T scale = 1 / std::sqrt(static_cast<T>(s.dim));
+  for_each_row(s, [=] __device__(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t row) {
+    const T* const query = q.head(b, h) + i * q.token_stride;
+    const T* const keys = k.head(b, h);
+    T* const to = out.head(b, h) + i * out.token_stride;
+    const std::int64_t end = s.causal ? i + 1 : s.tokens;
+    T largest = -INFINITY, sum = 0;
+    for (std::int64_t j = 0; j < end; ++j)
+      largest = Larger{}(largest, dot(query, keys + j * k.token_stride, s.dim) * scale);
+    for (std::int64_t d = 0; d < s.dim; ++d) to[d] = 0;
+    for (std::int64_t j = 0; j < end; ++j) {
+      const T p = exp_of(dot(query, keys + j * k.token_stride, s.dim) * scale - largest);
+      const T* const value = v.head(b, h) + j * v.token_stride;
+      for (std::int64_t d = 0; d < s.dim; ++d) to[d] = multiply_add(p, value[d], to[d]);
+      sum += p;
+    }
+    for (std::int64_t d = 0; d < s.dim; ++d) to[d] /= sum;
+    statistics[row] = {largest, 1 / sum};
+  });
+}
+
+template <class T>
+void row_dots_of(Heads<const T> dout, Heads<const T> out, T* dots, const AttentionShape& s) {
+  for_each_row(s, [=] __device__(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t row) {
+    dots[row] =
+        dot(dout.head(b, h) + i * dout.token_stride, out.head(b, h) + i * out.token_stride, s.dim);
+  });
+}
+
+template <class T>
+void attention_backward_rows(Heads<const T> dout, const AttentionSaved<T>& saved, const T* dots,
+                             Heads<T> dq, Heads<T> dk, Heads<T> dv, const AttentionShape& s) {
+  const T scale = 1 / std::sqrt(static_cast<T>(s.dim));
+  const Heads<const T> q = saved.q, k = saved.k, v = saved.v;
+  const RowStatistic<T>* const statistics = saved.statistics.data();
+  // Of the query and key of one score: P, and dS.
+  const auto gradient = [=] __device__(std::int64_t b, std::int64_t h, std::int64_t i,
+                                       std::int64_t j, T & ds) {
+    const std::int64_t row = (b * s.heads + h) * s.tokens + i;
+    const T score =
+        dot(q.head(b, h) + i * q.token_stride, k.head(b, h) + j * k.token_stride, s.dim);
+    const T dp =
+        dot(dout.head(b, h) + i * dout.token_stride, v.head(b, h) + j * v.token_stride, s.dim);
+    const T p = exp_of(score * scale - statistics[row].largest) * statistics[row].inverse_sum;
+    ds = p * (dp - dots[row]) * scale;
+    return p;
+  };
+  const auto add = [=] __device__(T factor, const T* from, T* to) {
+    for (std::int64_t d = 0; d < s.dim; ++d) to[d] = multiply_add(factor, from[d], to[d]);
+  };
+  for_each_row(s, [=] __device__(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t) {
+    T* const to = dq.head(b, h) + i * dq.token_stride;
+    for (std::int64_t d = 0; d < s.dim; ++d) to[d] = 0;
+    for (std::int64_t j = 0; j < (s.causal ? i + 1 : s.tokens); ++j) {
+      T ds;
+      (void)gradient(b, h, i, j, ds);
+      add(ds, k.head(b, h) + j * k.token_stride, to);
+    }
+  });
+  for_each_row(s, [=] __device__(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t) {
+    T* const to_k = dk.head(b, h) + j * dk.token_stride;
+    T* const to_v = dv.head(b, h) + j * dv.token_stride;
+    for (std::int64_t d = 0; d < s.dim; ++d) to_k[d] = to_v[d] = 0;
+    for (std::int64_t i = s.causal ? j : 0; i < s.tokens; ++i) {
+      T ds;
+      const T p = gradient(b, h, i, j, ds);
+      add(p, dout.head(b, h) + i * dout.token_stride, to_v);
+      add(ds, q.head(b, h) + i * q.token_stride, to_k);
+    }
+  });
+}
+
+}  // namespace
+
+void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
+               std::span<RowStatistic<float>> statistics, const AttentionShape& shape) {
+  if (!attention_tiled(q, k, v, out, statistics.data(), shape))
+    attention_rows(q, k, v, out, statistics.data(), shape);
+}
+void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
+               Heads<double> out, std::span<RowStatistic<double>> statistics,
+               const AttentionShape& shape) {
+  attention_rows(q, k, v, out, statistics.data(), shape);
+}
+void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
+                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
+                        const AttentionShape& shape) {
+  const Scratch<float> dots(shape.rows());
+  row_dots_of(dout, saved.out, dots.data(), shape);
+  if (!attention_backward_tiled(dout, saved, dots.data(), dq, dk, dv, shape))
+    attention_backward_rows(dout, saved, dots.data(), dq, dk, dv, shape);
+}
+void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
+                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
+                        const AttentionShape& shape) {
+  const Scratch<double> dots(shape.rows());
+  row_dots_of(dout, saved.out, dots.data(), shape);
+  attention_backward_rows(dout, saved, dots.data(), dq, dk, dv, shape);
+}
+
+}  // namespace ringsmith::kernels::cuda
