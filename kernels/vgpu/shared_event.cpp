@@ -18,6 +18,9 @@ namespace vgpu {
 namespace {
 
 constexpr timespec kLook{0, 100'000'000};  // how often a waiter looks whether the recorder lives
+// A dead recorder's event never comes, but whoever has opened it may still record it anew: the
+// program gets time to notice the death by itself and to release its streams.
+constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
            const timespec* timeout) {
@@ -80,13 +83,14 @@ void SharedMoment::reach() {
 }
 
 void SharedMoment::wait() {
-  for (;;) {
+  for (int in_vain = 0;;) {
     const std::uint32_t now = counters_->reached.load(std::memory_order_acquire);
     if (at_least(now, number_)) break;
     if (futex(&counters_->reached, FUTEX_WAIT, now, &kLook) == 0 || errno != ETIMEDOUT) continue;
     const std::int32_t recorder = counters_->recorder.load();
     if (::kill(recorder, 0) != 0 && errno == ESRCH &&
-        !at_least(counters_->reached.load(std::memory_order_acquire), number_))
+        !at_least(counters_->reached.load(std::memory_order_acquire), number_) &&
+        ++in_vain == kLooksInVain)
       fatal("a wait for an event between processes will never end: process " +
             std::to_string(recorder) + ", which recorded it, has ended before it came to it");
   }

@@ -22,6 +22,18 @@ Device device_of(const std::byte* data) {
   return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
 }
 
+bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
+  try {
+    for (const auto end = std::chrono::steady_clock::now() + most; !stream.is_idle();) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  } catch (const CudaError&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 // In flight on the device; may outlive the group.
@@ -72,7 +84,7 @@ DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions opti
   if (decision_.engine == CudaEngine::b)
     engine_b_ = std::make_unique<cuda_ipc::EngineB>(host_, roll_call, *peers_, *arena_,
                                                     decision_.shape, tuning);
-  monitor_ = std::make_shared<cuda_ipc::Monitor>(host_, device_,
+  monitor_ = std::make_shared<cuda_ipc::Monitor>(host_, *peers_, device_,
                                                  engine_b_ ? engine_b_->trouble() : nullptr);
   const auto world = static_cast<std::size_t>(host_.size());
   buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
@@ -82,15 +94,16 @@ DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions opti
 DeviceGroup::~DeviceGroup() {
   queue_.stop();
   const DeviceGuard guard(device_);
-  if (monitor_->stop()) {
+  monitor_->stop();
+  if (becomes_idle(stream_, kFarewell)) {
     peers_->close();
     if (peers_->wait_for_others_to_close(kFarewell)) return;
   } else {
     peers_->abandon();
-    if (engine_b_) engine_b_->abandon();
   }
   // Freeing would wait for a device that waits for a peer, or pull the rug from under one.
   arena_->abandon();
+  if (engine_b_) engine_b_->abandon();
 }
 
 std::shared_ptr<CommMemory> DeviceGroup::allocate_on(Device where, Bytes size) {
@@ -146,7 +159,11 @@ void DeviceGroup::execute(Transfer& transfer, bool foreground) {
   try {
     execute_on_device(transfer);
   } catch (const CudaError& error) {
+    monitor_->give_up();
     host_.fail(FailureKind::other, -1, "rank " + std::to_string(rank()) + ": " + error.what());
+  } catch (...) {
+    monitor_->give_up();
+    throw;
   }
   host_.leave();
 }

@@ -100,6 +100,9 @@ class Host {
   // Never blocks. A peer that has left the group in good order is trouble only for who waits for
   // it.
   [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
+  [[nodiscard]] bool is_gone(int rank) const {  // its process has ended, or left the group
+    return rank != rank_ && hung_up(peer(rank).link.socket);
+  }
   [[nodiscard]] std::string wait_for_graph() const;
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 

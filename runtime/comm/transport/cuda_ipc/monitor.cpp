@@ -3,6 +3,7 @@
 #include <cuda/atomic>
 
 #include "runtime/comm/transport/cuda_ipc/ordering.hpp"
+#include "runtime/device/cuda_error.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -42,8 +43,8 @@ std::string describe(const Trouble& t) {
 
 }  // namespace
 
-Monitor::Monitor(Host& host, Device device, Trouble* trouble)
-    : host_(host), device_(device), trouble_(trouble) {}
+Monitor::Monitor(Host& host, Peers& peers, Device device, Trouble* trouble)
+    : host_(host), peers_(peers), device_(device), trouble_(trouble) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {
   const std::lock_guard lock(mutex_);
@@ -100,10 +101,16 @@ void Monitor::look_at(const Operation& operation, milliseconds age) {
                 operation.call() + " reached its limit of polls");
   if (age < kPeersLook) return;
   Host::Trouble trouble = host_.look_for_trouble(-1);
-  if (trouble.kind == FailureKind::none && age >= host_.timeout())
-    trouble = {FailureKind::timeout, -1,
-               operation.call() + " has not ended " + std::to_string(host_.timeout().count()) +
-                   " ms after its data was there. " + host_.wait_for_graph()};
+  if (trouble.kind == FailureKind::none && age >= host_.timeout()) {
+    trouble.kind = FailureKind::timeout;
+    trouble.culprit = peers_.find_laggard();
+    trouble.text = operation.call() + " has not ended " + std::to_string(host_.timeout().count()) +
+                   " ms after its data was there. ";
+    if (trouble.culprit >= 0)
+      trouble.text +=
+          "The stream of rank " + std::to_string(trouble.culprit) + " has not come so far. ";
+    trouble.text += host_.wait_for_graph();
+  }
   if (trouble.kind == FailureKind::none || operation.done().has_happened()) return;
   fail(operation, trouble.kind, trouble.culprit, trouble.text);
 }
@@ -113,14 +120,14 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
   std::int64_t step = -1;
   if (trouble_ != nullptr) {
     SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
-    const auto end = Clock::now() + kLastWords;
-    while (!has_written(*trouble_) && !operation.done().has_happened() && Clock::now() < end)
-      std::this_thread::sleep_for(kLook);
+    if (!is_done_within(operation, kLastWords)) peers_.release_waiters();
     if (has_written(*trouble_)) {
       text += ". The " + describe(*trouble_);
       step = trouble_->step;
       if (culprit < 0) culprit = trouble_->peer;
     }
+  } else {
+    peers_.release_waiters();
   }
   host_.record_failure(kind, culprit, text);
   const std::lock_guard lock(mutex_);
@@ -132,6 +139,18 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
   where_.op = operation.call();
   where_.sequence = operation.sequence();
   where_.step = step;
+}
+
+bool Monitor::is_done_within(const Operation& operation, milliseconds most) {
+  try {
+    for (const auto end = Clock::now() + most; !operation.done().has_happened();) {
+      if (Clock::now() > end) return false;
+      std::this_thread::sleep_for(kLook);
+    }
+  } catch (const CudaError&) {
+    // The device has failed: nothing runs there any more.
+  }
+  return true;
 }
 
 void Monitor::throw_if_failed(const Operation& operation) {
@@ -158,18 +177,26 @@ void Monitor::wait_for(const Operation& operation) {
   throw_if_failed(operation);
 }
 
-bool Monitor::stop() {
+void Monitor::stop() {
   std::unique_lock lock(mutex_);
   if (!stopping_) {
     changed_.wait(lock, [&] { return launched_.empty() || kind_ != FailureKind::none; });
     stopping_ = true;
     changed_.notify_all();
   }
-  const bool healthy = kind_ == FailureKind::none;
-  trouble_ = healthy ? nullptr : trouble_;  // its owner may go, except in a broken group
   lock.unlock();
   if (thread_.joinable()) thread_.join();
-  return healthy;
+  lock.lock();
+  trouble_ = nullptr;  // its owner may go
+}
+
+void Monitor::give_up() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (trouble_ != nullptr)
+      SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
+  }
+  peers_.release_waiters();
 }
 
 }  // namespace ringsmith::comm::cuda_ipc
