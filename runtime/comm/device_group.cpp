@@ -6,11 +6,15 @@
 namespace ringsmith::comm {
 
 using cuda_ipc::Operation;
+using namespace std::chrono_literals;
 
 namespace {
 
-// How long a group that ends waits for its peers to let go of its memory.
-constexpr std::chrono::milliseconds kFarewell{2000};
+// How long a group that ends waits for its peers to let go of its memory: in good order, and after
+// a failure.
+constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{300};
+// A call on the device may fail because of a death that nobody has noticed yet.
+constexpr std::chrono::milliseconds kNotice{500};
 
 // The device whose memory this is, or the CPU.
 Device device_of(const std::byte* data) {
@@ -95,9 +99,10 @@ DeviceGroup::~DeviceGroup() {
   queue_.stop();
   const DeviceGuard guard(device_);
   monitor_->stop();
-  if (becomes_idle(stream_, kFarewell)) {
+  const auto farewell = host_.is_usable() ? kFarewell : kHastyFarewell;
+  if (becomes_idle(stream_, farewell)) {
     peers_->close();
-    if (peers_->wait_for_others_to_close(kFarewell)) return;
+    if (peers_->wait_for_others_to_close(farewell)) return;
   } else {
     peers_->abandon();
   }
@@ -159,9 +164,17 @@ void DeviceGroup::execute(Transfer& transfer, bool foreground) {
   try {
     execute_on_device(transfer);
   } catch (const CudaError& error) {
+    Host::Trouble trouble;
+    for (auto waited = 0ms; trouble.kind == FailureKind::none && waited < kNotice; waited += 1ms) {
+      std::this_thread::sleep_for(1ms);
+      trouble = host_.look_for_trouble(-1);
+    }
+    if (trouble.kind == FailureKind::none)
+      trouble = {FailureKind::other, -1, "rank " + std::to_string(rank()) + ": " + error.what()};
+    host_.record_failure(trouble.kind, trouble.culprit, trouble.text);
     monitor_->give_up();
-    host_.fail(FailureKind::other, -1, "rank " + std::to_string(rank()) + ": " + error.what());
-  } catch (...) {
+    throw_failure(trouble.kind, trouble.text, host_.where(trouble.culprit));
+  } catch (...) {  // the host's side has reported it
     monitor_->give_up();
     throw;
   }

@@ -73,7 +73,7 @@ void Monitor::run() {
       // The clock does not run while the caller is still computing what is to be sent.
       if (!done && !operation->ready().has_happened()) since = Clock::now();
       const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
-      if (!done || has_complained(*operation)) look_at(*operation, age);
+      look_at(*operation, done, age);
     } catch (const Error& error) {
       fail(*operation, FailureKind::other, -1, error.what());
     }
@@ -95,13 +95,15 @@ bool Monitor::has_complained(const Operation& operation) const {
   return trouble_ != nullptr && has_written(*trouble_) && trouble_->operation <= operation.number();
 }
 
-void Monitor::look_at(const Operation& operation, milliseconds age) {
+void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, trouble_->peer,
                 operation.call() + " reached its limit of polls");
-  if (age < kPeersLook) return;
-  Host::Trouble trouble = host_.look_for_trouble(-1);
-  if (trouble.kind == FailureKind::none && age >= host_.timeout()) {
+  // A peer that fails reports it, then releases all streams: what is done thereafter is not done
+  // well.
+  if (!done && age < kPeersLook) return;
+  Host::Trouble trouble = done ? host_.look_for_report() : host_.look_for_trouble(-1);
+  if (!done && trouble.kind == FailureKind::none && age >= host_.timeout()) {
     trouble.kind = FailureKind::timeout;
     trouble.culprit = peers_.find_laggard();
     trouble.text = operation.call() + " has not ended " + std::to_string(host_.timeout().count()) +
@@ -111,46 +113,51 @@ void Monitor::look_at(const Operation& operation, milliseconds age) {
           "The stream of rank " + std::to_string(trouble.culprit) + " has not come so far. ";
     trouble.text += host_.wait_for_graph();
   }
-  if (trouble.kind == FailureKind::none || operation.done().has_happened()) return;
+  if (trouble.kind == FailureKind::none) return;
+  if (!done && operation.done().has_happened()) return;  // just now: the next look decides
   fail(operation, trouble.kind, trouble.culprit, trouble.text);
 }
 
-// Ends what still spins, so that what it says can be added, then breaks the group.
+// Ends what still spins, so that what it says can be added, then breaks the group, and only then
+// releases the streams.
 void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
   std::int64_t step = -1;
   if (trouble_ != nullptr) {
     SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
-    if (!is_done_within(operation, kLastWords)) peers_.release_waiters();
+    wait_for_last_words(operation);
     if (has_written(*trouble_)) {
       text += ". The " + describe(*trouble_);
       step = trouble_->step;
       if (culprit < 0) culprit = trouble_->peer;
     }
-  } else {
-    peers_.release_waiters();
   }
   host_.record_failure(kind, culprit, text);
+  peers_.release_waiters();
   const std::lock_guard lock(mutex_);
   kind_ = kind;
   text_ = text;
   failed_from_ = operation.number();
-  where_.rank = host_.rank();
-  where_.peer = culprit;
-  where_.op = operation.call();
-  where_.sequence = operation.sequence();
+  where_ = where_of(operation, culprit);
   where_.step = step;
 }
 
-bool Monitor::is_done_within(const Operation& operation, milliseconds most) {
+Where Monitor::where_of(const Operation& operation, int peer) const {
+  Where where;
+  where.rank = host_.rank();
+  where.peer = peer;
+  where.op = operation.call();
+  where.sequence = operation.sequence();
+  return where;
+}
+
+void Monitor::wait_for_last_words(const Operation& operation) {
   try {
-    for (const auto end = Clock::now() + most; !operation.done().has_happened();) {
-      if (Clock::now() > end) return false;
+    for (const auto end = Clock::now() + kLastWords;
+         !operation.done().has_happened() && Clock::now() < end;)
       std::this_thread::sleep_for(kLook);
-    }
   } catch (const CudaError&) {
     // The device has failed: nothing runs there any more.
   }
-  return true;
 }
 
 void Monitor::throw_if_failed(const Operation& operation) {
@@ -168,11 +175,14 @@ void Monitor::wait_for(const Operation& operation) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  // The kernel may have ended with a complaint that the thread has yet to find.
+  // It may have been ended by a failure that the thread has yet to find.
   {
     std::unique_lock lock(mutex_);
-    if (trouble_ != nullptr && has_written(*trouble_))
-      changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
+    if (ended_) return;
+    if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
+    const Host::Trouble trouble = host_.look_for_report();
+    if (kind_ == FailureKind::none && trouble.kind != FailureKind::none)
+      throw_failure(trouble.kind, trouble.text, where_of(operation, trouble.culprit));
   }
   throw_if_failed(operation);
 }
@@ -187,7 +197,8 @@ void Monitor::stop() {
   lock.unlock();
   if (thread_.joinable()) thread_.join();
   lock.lock();
-  trouble_ = nullptr;  // its owner may go
+  trouble_ = nullptr;
+  ended_ = true;
 }
 
 void Monitor::give_up() noexcept {

@@ -45,10 +45,10 @@ class Monitor {
   void run();
   // Has this operation's kernel, or one before it, given up?
   [[nodiscard]] bool has_complained(const Operation& operation) const;
-  void look_at(const Operation& operation, std::chrono::milliseconds age);
+  void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
   void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
-  // False if it is not done when the time is over.
-  static bool is_done_within(const Operation& operation, std::chrono::milliseconds most);
+  static void wait_for_last_words(const Operation& operation);
+  [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
   void throw_if_failed(const Operation& operation);
 
   Host& host_;
@@ -59,7 +59,7 @@ class Monitor {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const Operation>> launched_;
-  bool stopping_ = false;
+  bool stopping_ = false, ended_ = false;
   // The first failure: operations from this number on are lost.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;
