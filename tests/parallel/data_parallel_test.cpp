@@ -185,3 +185,36 @@ TEST_CASE("running statistics are those of replica 0's rows, as in PyTorch", "[d
   CHECK(model.var.to_vector<float>() == reference.var.to_vector<float>());
   CHECK(model.mean.to_vector<float>() != std::vector<float>(5, 0.0F));
 }
+
+TEST_CASE("whole-number inputs, matrix products, and a weight that two layers share",
+          "[data_parallel]") {
+  class Speaker : public Module {
+   public:
+    Speaker() : table(11, 6), head(6, 11, false) {
+      register_module("table", table);
+      register_module("head", head);
+      head.weight = table.weight;
+      head.weight.detach().copy_(integers({11, 6}, 3));
+    }
+    Tensor forward(const Tensor& tokens) override { return head(table(tokens)); }
+    Embedding table;
+    Linear head;
+  };
+  const std::vector<Device> devices = replica_devices(3);
+  Speaker model;
+  model.to(devices[0]);
+  REQUIRE(model.parameters().size() == 1);
+  const Tensor tokens =
+      from_vector(std::vector<std::int64_t>{3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7}, {7, 2});
+  const auto gradient = [&](const Tensor& y) {
+    model.zero_grad();
+    sum(relu(y)).backward();
+    return model.table.weight.grad().to_vector<float>();
+  };
+  const std::vector<float> expected = gradient(model(tokens.to(devices[0])));
+  DataParallel dp(
+      model, [] { return std::make_unique<Speaker>(); }, devices);
+  CHECK(gradient(dp.forward(tokens)) == expected);
+  CHECK(dp.traffic()[1].parameters == Bytes(sizeof(float) * 11 * 6));  // once, though used twice
+  CHECK(dp.traffic()[1].inputs == Bytes(sizeof(std::int64_t) * 3 * 2));
+}

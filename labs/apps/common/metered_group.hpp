@@ -1,0 +1,132 @@
+// A group that does what another does and keeps count: bytes that this rank sends, and
+// communication memory that it holds.
+//
+// Counted are the sends of this rank in the schedule of each call, step by step, whichever executor
+// or kernel carries them. For that every call must run the schedule that the group was asked for:
+// an all-reduce under Algorithm::automatic is a UsageError here.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/schedule/select.hpp"
+
+namespace ringsmith::apps {
+
+class MeteredGroup : public comm::ProcessGroup {
+ public:
+  explicit MeteredGroup(std::shared_ptr<comm::ProcessGroup> inner) : inner_(std::move(inner)) {}
+
+  [[nodiscard]] Bytes sent() const { return sent_; }
+  void reset_sent() { sent_ = Bytes(0); }
+  [[nodiscard]] Bytes memory() const { return *memory_; }
+
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] Device device() const override { return inner_->device(); }
+  [[nodiscard]] const comm::GroupOptions& options() const override { return inner_->options(); }
+  void set_algorithm(comm::Algorithm algorithm) override { inner_->set_algorithm(algorithm); }
+  [[nodiscard]] std::vector<std::string> describe_transport() const override {
+    return inner_->describe_transport();
+  }
+  std::shared_ptr<comm::CommMemory> allocate(Bytes size) override {
+    return std::make_shared<Counted>(inner_->allocate(size), memory_);
+  }
+  std::shared_ptr<comm::CommMemory> allocate_on(Device where, Bytes size) override {
+    return std::make_shared<Counted>(inner_->allocate_on(where, size), memory_);
+  }
+
+  comm::WorkPtr all_reduce_async(comm::ConstBuffer in, comm::Buffer out,
+                                 comm::ReduceOp op) override {
+    const comm::Algorithm algorithm = options().algorithm;
+    require(
+        algorithm != comm::Algorithm::automatic,
+        "MeteredGroup: name the algorithm of the all-reduces, so that it is known what to count");
+    count(comm::Collective::all_reduce, comm::name_of(algorithm), in);
+    return inner_->all_reduce_async(in, out, op);
+  }
+  comm::WorkPtr reduce_scatter_async(comm::ConstBuffer in, comm::Buffer out,
+                                     comm::ReduceOp op) override {
+    count(comm::Collective::reduce_scatter, "ring", in);
+    return inner_->reduce_scatter_async(in, out, op);
+  }
+  comm::WorkPtr all_gather_async(comm::ConstBuffer in, comm::Buffer out) override {
+    count(comm::Collective::all_gather, "ring", out);
+    return inner_->all_gather_async(in, out);
+  }
+  comm::WorkPtr broadcast_async(comm::Buffer data, int root) override {
+    count(comm::Collective::broadcast, "tree", data, root);
+    return inner_->broadcast_async(data, root);
+  }
+  comm::WorkPtr reduce_async(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op,
+                             int root) override {
+    count(comm::Collective::reduce, "tree", in, root);
+    return inner_->reduce_async(in, out, op, root);
+  }
+  comm::WorkPtr gather_async(comm::ConstBuffer in, comm::Buffer out, int root) override {
+    if (rank() != root) sent_ += in.size();
+    return inner_->gather_async(in, out, root);
+  }
+  comm::WorkPtr scatter_async(comm::ConstBuffer in, comm::Buffer out, int root) override {
+    if (rank() == root) sent_ += in.size() - out.size();
+    return inner_->scatter_async(in, out, root);
+  }
+  comm::WorkPtr all_to_all_async(comm::ConstBuffer in, comm::Buffer out) override {
+    count(comm::Collective::all_to_all, "direct", in);
+    return inner_->all_to_all_async(in, out);
+  }
+  comm::WorkPtr send_async(comm::ConstBuffer data, int peer) override {
+    sent_ += data.size();
+    return inner_->send_async(data, peer);
+  }
+  comm::WorkPtr recv_async(comm::Buffer data, int peer) override {
+    return inner_->recv_async(data, peer);
+  }
+  comm::WorkPtr barrier_async() override { return inner_->barrier_async(); }
+
+ private:
+  class Counted : public comm::CommMemory {
+   public:
+    Counted(std::shared_ptr<comm::CommMemory> inner, std::shared_ptr<Bytes> total)
+        : inner_(std::move(inner)), total_(std::move(total)) {
+      *total_ += inner_->size();
+    }
+    ~Counted() override { *total_ = *total_ - inner_->size(); }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+    [[nodiscard]] std::byte* data() const override { return inner_->data(); }
+    [[nodiscard]] Bytes size() const override { return inner_->size(); }
+    [[nodiscard]] Device device() const override { return inner_->device(); }
+
+   private:
+    std::shared_ptr<comm::CommMemory> inner_;
+    std::shared_ptr<Bytes> total_;
+  };
+
+  void count(comm::Collective collective, std::string_view algorithm,
+             const comm::ConstBuffer& buffer, int root = 0) {
+    const std::size_t element = size_of(buffer.dtype());
+    const auto [known, fresh] =
+        sends_.try_emplace({collective, buffer.count().value, element, root});
+    if (fresh) {
+      const comm::Schedule schedule =
+          make_schedule(collective, algorithm, size(), buffer.count().value, element, root);
+      for (const comm::Step& step : schedule.steps[static_cast<std::size_t>(rank())])
+        if (step.sends() && step.send_peer != rank())
+          known->second += bytes_of(
+              Elements(schedule.chunks[static_cast<std::size_t>(step.send_chunk)].count), element);
+    }
+    sent_ += known->second;
+  }
+
+  std::shared_ptr<comm::ProcessGroup> inner_;
+  std::shared_ptr<Bytes> memory_ = std::make_shared<Bytes>();
+  Bytes sent_;
+  std::map<std::tuple<comm::Collective, std::size_t, std::size_t, int>, Bytes> sends_;
+};
+
+}  // namespace ringsmith::apps
