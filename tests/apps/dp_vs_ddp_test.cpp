@@ -67,7 +67,7 @@ TEST_CASE("dp_vs_ddp on 2 and 3 devices: results, counters, table, pictures", "[
     if (line.rfind("MLP", 0) != 0 && line.rfind("wrote", 0) != 0 && line.rfind("Times", 0) != 0)
       CHECK(line.size() <= 80);
   }
-  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes: buckets without padding, equal chunks on 2 and 3 ranks.
+  // P = 4 (16 * 16 + 16) * 3 = 3264 bytes; DDP sends a few more than 2 P (N-1) / N.
   CHECK_THAT(run.out, ContainsSubstring("P = 3 KiB"));
   const std::string svg = read_text(folder / "p.svg"), html = read_text(folder / "p.html");
   CHECK(is_well_formed(svg));
