@@ -4,13 +4,29 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 
 #include "kernels/vgpu/api/vector_types.hpp"
 
 namespace vgpu {
 
-using Source = std::source_location;
+// Where in the source a call stands, as a default argument: std::source_location, which clang 14
+// does not have.
+class Source {
+ public:
+  static constexpr Source current(const char* file = __builtin_FILE(),
+                                  unsigned line = __builtin_LINE()) {
+    Source s;
+    s.file_ = file;
+    s.line_ = line;
+    return s;
+  }
+  [[nodiscard]] const char* file_name() const { return file_; }
+  [[nodiscard]] unsigned line() const { return line_; }
+
+ private:
+  const char* file_ = "";
+  unsigned line_ = 0;
+};
 
 // The part of a thread and of its block that kernels read directly.
 struct ThreadView {
