@@ -16,11 +16,19 @@ namespace vgpu {
 
 namespace {
 
-constexpr unsigned kTsanShares = 8;
+// Under ThreadSanitizer: to as many OS threads the blocks of a grid are dealt out, fewer if blocks
+// are large, because the detector knows at most some 8,000 threads in all.
+constexpr std::uint64_t kTsanShares = 8, kTsanThreads = 2048;
 // Below this many threads, waking a helper costs more than it brings.
 constexpr std::uint64_t kWorthSharing = 16 << 10;
 
 std::uint64_t volume(dim3 d) { return std::uint64_t{d.x} * d.y * d.z; }
+
+unsigned shares_for(std::uint64_t blocks, std::uint64_t threads) {
+  if (!kTsan) return 1;
+  const auto most = std::clamp<std::uint64_t>(kTsanThreads / threads, 2, kTsanShares);
+  return static_cast<unsigned>(std::min(blocks, most));
+}
 
 }  // namespace
 
@@ -41,7 +49,7 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
       queue(queue_),
       number(number_),
       blocks_(volume(grid_)),
-      shares_(kTsan ? static_cast<unsigned>(std::min<std::uint64_t>(blocks_, kTsanShares)) : 1),
+      shares_(shares_for(blocks_, volume(block_))),
       order_(blocks_, Random(number_).next()),
       next_(shares_) {
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;

@@ -20,8 +20,8 @@ __global__ void add(int* x, const int* y) { *x += *y; }
 __global__ void sleep_ms(int ms) {
   for (int i = 0; i < ms * 10; ++i) __nanosleep(100'000);
 }
-__global__ void wait_until(const int* flag, int value) {
-  cuda::atomic_ref<const int, cuda::thread_scope_system> f(*flag);
+__global__ void wait_until(int* flag, int value) {
+  cuda::atomic_ref<int, cuda::thread_scope_system> f(*flag);
   while (f.load(cuda::memory_order_acquire) != value) __nanosleep(100);
 }
 
@@ -63,7 +63,7 @@ class Event {
 TEST_CASE("a launch returns before its kernel has run; query and synchronize tell when it has") {
   TestStream stream;
   const Flag flag;
-  launch(wait_until, 1, 1, 0, stream.get(), static_cast<const int*>(flag.get()), 1);
+  launch(wait_until, 1, 1, 0, stream.get(), flag.get(), 1);
   CHECK(cudaStreamQuery(stream.get()) == cudaErrorNotReady);
   flag.raise();
   stream.synchronize();
@@ -82,7 +82,7 @@ TEST_CASE("operations of one stream run in order") {
 TEST_CASE("streams run at the same time: a kernel of one releases the kernel of another") {
   TestStream first, second;
   DeviceArray<int> flag(std::vector<int>{0}, first.get());
-  launch(wait_until, 1, 1, 0, first.get(), static_cast<const int*>(flag.data()), 7);
+  launch(wait_until, 1, 1, 0, first.get(), flag.data(), 7);
   launch(set, 1, 1, 0, second.get(), flag.data(), 7);
   first.synchronize();
   CHECK(cudaStreamQuery(second.get()) == cudaSuccess);
@@ -112,7 +112,7 @@ TEST_CASE("an event stands for its last record when the wait is called") {
   cuda_check(cudaEventRecord(event.get(), other.get()));
   cuda_check(cudaStreamWaitEvent(busy.get(), event.get()));
   busy.synchronize();
-  launch(wait_until, 1, 1, 0, other.get(), static_cast<const int*>(flag.get()), 1);
+  launch(wait_until, 1, 1, 0, other.get(), flag.get(), 1);
   cuda_check(cudaEventRecord(event.get(), other.get()));
   CHECK(cudaEventQuery(event.get()) == cudaErrorNotReady);
   flag.raise();
@@ -141,7 +141,7 @@ TEST_CASE("a host function runs in stream order") {
   TestStream stream;
   const Flag flag;
   std::atomic<int> called{0};
-  launch(wait_until, 1, 1, 0, stream.get(), static_cast<const int*>(flag.get()), 1);
+  launch(wait_until, 1, 1, 0, stream.get(), flag.get(), 1);
   cuda_check(cudaLaunchHostFunc(
       stream.get(), [](void* data) { ++*static_cast<std::atomic<int>*>(data); }, &called));
   std::this_thread::sleep_for(2ms);
@@ -157,7 +157,7 @@ TEST_CASE("a destroyed stream finishes what it was given") {
   TestStream reader;
   DeviceArray<int> x(std::vector<int>{0}, reader.get());
   cuda_check(cudaStreamCreate(&stream));
-  launch(wait_until, 1, 1, 0, stream, static_cast<const int*>(flag.get()), 1);
+  launch(wait_until, 1, 1, 0, stream, flag.get(), 1);
   launch(set, 1, 1, 0, stream, x.data(), 5);
   cuda_check(cudaStreamDestroy(stream));
   flag.raise();
