@@ -23,7 +23,7 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 #ifdef VGPU_TSAN  // works between two fibers: not to be watched, even outside of Quiet
-#define VGPU_SWITCH [[gnu::noinline, gnu::no_sanitize("thread")]]
+#define VGPU_SWITCH __attribute__((noinline, no_sanitize("thread")))
 #else
 #define VGPU_SWITCH [[gnu::always_inline]]
 #endif
