@@ -23,7 +23,8 @@ configure: deps
 build: configure ## compile everything into build/release
 	@cmake --build $(DIR) --parallel $(JOBS)
 
-train: build ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
+train: configure ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
+	@cmake --build $(DIR) --parallel $(JOBS) --target train_gpt
 	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 $(DIR)/bin/train_gpt
 
 test: build ## every test that this machine can run
