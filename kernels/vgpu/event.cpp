@@ -1,6 +1,5 @@
 #include "kernels/vgpu/event.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "kernels/vgpu/api/stream.hpp"
@@ -80,11 +79,6 @@ std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   return event->moment;
 }
 
-constexpr std::uintptr_t kPage = 4096;
-void* page_of(void* address) {
-  return static_cast<std::byte*>(address) - reinterpret_cast<std::uintptr_t>(address) % kPage;
-}
-
 cudaError_t no_event(const char* call) {
   return fail(cudaErrorInvalidResourceHandle, std::string(call) + ": null is no event");
 }
@@ -118,13 +112,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Quiet quiet;
   if (event == nullptr) return no_event("cudaEventDestroy");
-  if (event->counters != nullptr) {
-    if (event->imported)
-      ::munmap(page_of(event->counters), kPage);
-    else if (!event->exported)
-      SharedEvents::get().drop(event->counters);  // others may still look at an exported one
-  }
-  delete event;
+  delete event;  // streams that still need its moments keep them
   return cudaSuccess;
 }
 

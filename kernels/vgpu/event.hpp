@@ -49,6 +49,6 @@ struct CUevent_st {
   std::mutex mutex;
   std::shared_ptr<vgpu::LocalMoment> moment;  // null: never recorded, and so complete
   // Of an event between processes, instead:
-  vgpu::EventCounters* counters = nullptr;
-  bool exported = false, imported = false;
+  std::shared_ptr<vgpu::EventCounters> counters;
+  bool imported = false;
 };

@@ -2,7 +2,6 @@
 #include "kernels/vgpu/api/ipc.hpp"
 
 #include <cstring>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "kernels/vgpu/device.hpp"
@@ -97,10 +96,10 @@ cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t even
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaIpcGetEventHandle: the event must be made here, with cudaEventInterprocess | "
                 "cudaEventDisableTiming");
-  event->exported = true;
+  event->counters->exported = true;
   write_handle(
       *handle, kEventTag,
-      EventName{vgpu::export_from_here(), vgpu::SharedEvents::get().index(event->counters)});
+      EventName{vgpu::export_from_here(), vgpu::SharedEvents::get().index(event->counters.get())});
   return cudaSuccess;
 }
 
@@ -114,17 +113,14 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
   std::string reason;
   const int file = vgpu::ask(name.exporter, {vgpu::Request::What::events, 0, 0}, reason);
   if (file < 0) return fail(cudaErrorMapBufferObjectFailed, "cudaIpcOpenEventHandle: " + reason);
-  // One page of the other process's counters.
-  constexpr std::size_t kPage = 4096, kPerPage = kPage / sizeof(vgpu::EventCounters);
-  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                      static_cast<off_t>(name.index / kPerPage * kPage));
+  auto counters = vgpu::open_counters(file, name.index);
   ::close(file);
-  if (page == MAP_FAILED)
+  if (counters == nullptr)
     return fail(cudaErrorMapBufferObjectFailed, "cudaIpcOpenEventHandle: no address space");
   auto* opened = new CUevent_st;
   opened->flags = cudaEventInterprocess | cudaEventDisableTiming;
   opened->device = Device::current().index();
-  opened->counters = static_cast<vgpu::EventCounters*>(page) + name.index % kPerPage;
+  opened->counters = std::move(counters);
   opened->imported = true;
   *event = opened;
   return cudaSuccess;

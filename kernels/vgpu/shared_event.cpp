@@ -18,6 +18,9 @@ namespace vgpu {
 namespace {
 
 constexpr timespec kLook{0, 100'000'000};  // how often a waiter looks whether the recorder lives
+// A dead recorder's event never comes, but whoever has opened it may still record it anew: the
+// program gets time to notice the death by itself and to release its streams.
+constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
            const timespec* timeout) {
@@ -46,7 +49,7 @@ SharedEvents::SharedEvents() {
   all_ = static_cast<EventCounters*>(space);
 }
 
-EventCounters* SharedEvents::make() {
+std::shared_ptr<EventCounters> SharedEvents::make() {
   const std::scoped_lock lock(mutex_);
   EventCounters* c = nullptr;
   if (!free_.empty()) {
@@ -59,18 +62,29 @@ EventCounters* SharedEvents::make() {
   }
   c->recorded = 0;
   c->reached = 0;
-  return c;
+  c->exported = false;
+  return {c, [this](EventCounters* counters) { take_back(counters); }};
 }
 
-void SharedEvents::drop(EventCounters* counters) {
+void SharedEvents::take_back(EventCounters* counters) {
+  if (counters->exported) return;
   const std::scoped_lock lock(mutex_);
   free_.push_back(counters);
+}
+
+std::shared_ptr<EventCounters> open_counters(int file, std::size_t index) {
+  constexpr std::size_t kPage = 4096, kPerPage = kPage / sizeof(EventCounters);
+  void* const page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                            static_cast<off_t>(index / kPerPage * kPage));
+  if (page == MAP_FAILED) return nullptr;
+  return {static_cast<EventCounters*>(page) + index % kPerPage,
+          [page](EventCounters*) { ::munmap(page, kPage); }};
 }
 
 void SharedMoment::reach() {
   {
     const Loud loud;
-    happens_before(counters_);
+    happens_before(counters_.get());
   }
   std::uint32_t before = counters_->reached.load(std::memory_order_relaxed);
   while (!at_least(before, number_) &&
@@ -80,24 +94,25 @@ void SharedMoment::reach() {
 }
 
 void SharedMoment::wait() {
-  for (;;) {
+  for (int in_vain = 0;;) {
     const std::uint32_t now = counters_->reached.load(std::memory_order_acquire);
     if (at_least(now, number_)) break;
     if (futex(&counters_->reached, FUTEX_WAIT, now, &kLook) == 0 || errno != ETIMEDOUT) continue;
     const std::int32_t recorder = counters_->recorder.load();
     if (::kill(recorder, 0) != 0 && errno == ESRCH &&
-        !at_least(counters_->reached.load(std::memory_order_acquire), number_))
+        !at_least(counters_->reached.load(std::memory_order_acquire), number_) &&
+        ++in_vain == kLooksInVain)
       fatal("a wait for an event between processes will never end: process " +
             std::to_string(recorder) + ", which recorded it, has ended before it came to it");
   }
   const Loud loud;
-  happens_after(counters_);
+  happens_after(counters_.get());
 }
 
 bool SharedMoment::reached() {
   if (!at_least(counters_->reached.load(std::memory_order_acquire), number_)) return false;
   const Loud loud;
-  happens_after(counters_);
+  happens_after(counters_.get());
   return true;
 }
 

@@ -120,6 +120,26 @@ TEST_CASE("an event stands for its last record when the wait is called") {
   CHECK(cudaEventQuery(event.get()) == cudaSuccess);
 }
 
+TEST_CASE("an event that is destroyed before a stream has come to it disturbs no later event") {
+  TestStream first, second;
+  const Flag go_first, go_second;
+  constexpr unsigned kShared = cudaEventDisableTiming | cudaEventInterprocess;
+  cudaEvent_t early = nullptr;
+  cuda_check(cudaEventCreateWithFlags(&early, kShared));
+  launch(wait_until, 1, 1, 0, first.get(), go_first.get(), 1);
+  cuda_check(cudaEventRecord(early, first.get()));
+  cuda_check(cudaEventDestroy(early));
+  const Event late(kShared);
+  launch(wait_until, 1, 1, 0, second.get(), go_second.get(), 1);
+  cuda_check(cudaEventRecord(late.get(), second.get()));
+  go_first.raise();
+  first.synchronize();
+  CHECK(cudaEventQuery(late.get()) == cudaErrorNotReady);
+  go_second.raise();
+  second.synchronize();
+  CHECK(cudaEventQuery(late.get()) == cudaSuccess);
+}
+
 TEST_CASE("events measure time") {
   TestStream stream;
   const Event start, end, untimed(cudaEventDisableTiming);

@@ -20,6 +20,10 @@ __global__ void fill(int* x, int n, int first) {
     x[i] = first + i;
 }
 
+__global__ void doze(int ms) {
+  for (int i = 0; i < ms * 10; ++i) __nanosleep(100'000);
+}
+
 void expect(bool condition, const std::string& what) {
   if (!condition) throw Error("expected: " + what);
 }
@@ -166,7 +170,12 @@ int events() {
           expect(cudaEventQuery(theirs) == cudaSuccess, "the event has been reached");
           wire.send(1);
         }
+        // A stream that still has to come to an event keeps what it needs of it.
+        launch(doze, 1, 1, 0, stream.get(), 20);
+        cuda_check(cudaStreamWaitEvent(stream.get(), theirs));
+        cuda_check(cudaEventRecord(theirs, stream.get()));
         cuda_check(cudaEventDestroy(theirs));
+        stream.synchronize();
       });
 }
 
