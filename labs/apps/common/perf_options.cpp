@@ -20,23 +20,20 @@ struct Refused {
 };
 
 constexpr Refused kRefused[] = {
-    {"-t,--nthreads",
-     "a rank is a process with one thread; start more ranks: --nproc-per-node of ringrun, -np of "
-     "mpirun"},
-    {"-g,--ngpus",
-     "this measures CPU ranks; start more of them: --nproc-per-node of ringrun, -np of mpirun"},
+    {"-t,--nthreads", "use --ranks-per-process"},
+    {"-g,--ngpus", "a rank has one GPU (--device cuda); use --ranks-per-process for more ranks"},
     {"-m,--agg_iters", "operations are not aggregated: each one is timed"},
     {"-p,--parallel_init", "there is one communicator, made once"},
-    {"-z,--blocking", "calls block; there is no stream to poll"},
-    {"-y,--stream_null", "there are no streams on the CPU"},
-    {"-G,--cudagraph", "there are no CUDA graphs on the CPU"},
+    {"-z,--blocking", "calls block on the CPU; on a GPU the end of each one is waited for"},
+    {"-y,--stream_null", "the null stream is never used"},
+    {"-G,--cudagraph", "CUDA graphs are not used"},
     {"-C,--report_cputime", "time is wall time of the slowest rank"},
     {"-S,--report_timestamps", "not implemented; --json holds the start time"},
     {"-a,--average", "time is always that of the slowest rank"},
     {"-R,--local_register", "use --memory own: ringsmith's memory is registered by construction"},
-    {"-x,--cta_policy", "there are no CTAs on the CPU"},
-    {"-D,--device_implementation", "there is no device on the CPU"},
-    {"-V,--device_cta_count", "there are no CTAs on the CPU"},
+    {"-x,--cta_policy", "not implemented"},
+    {"-D,--device_implementation", "use --engine"},
+    {"-V,--device_cta_count", "not implemented"},
     {"-M,--memory_report", "not implemented"},
     {"-u,--unalign", "not implemented; the tests cover misaligned buffers"},
     {"-K,--skip", "not implemented; use -b and -e"},
@@ -73,7 +70,7 @@ std::vector<std::size_t> PerfOptions::sizes() const {
 bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfOptions& o) {
   std::string min = "32M", max, step = "1M", factor, op = "sum", dtype = "f32", root = "0",
               algorithm = "automatic", memory = "own", place = "both", bind = "0",
-              bootstrap = "auto";
+              bootstrap = "auto", engine = "auto";
   CLI::App app(benchmark.description, benchmark.name);
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
@@ -103,6 +100,13 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
   add_bootstrap_option(app, bootstrap);
+  app.add_option("--device", o.device,
+                 "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn");
+  app.add_option("--engine", engine,
+                 "on GPUs: a (the host drives), b (one kernel a collective), or auto");
+  app.add_option("--ranks-per-process", o.ranks_per_process,
+                 "threads of each process that are a rank of their own")
+      ->check(CLI::Range(1, 64));
   app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores");
   app.add_flag("-I,--iteration-stats", o.statistics,
                "also min, max, p99 and variation (cv, %) over the iterations");
@@ -153,6 +157,11 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   }
   o.algorithm = comm::parse_algorithm(algorithm);
   o.bootstrap = comm::parse_bootstrap(bootstrap);
+  o.engine = comm::parse_cuda_engine(engine);
+  const bool on_device = parse_device(o.device).is_cuda();
+  require(on_device || engine == "auto", "--engine " + engine + " needs --device cuda");
+  require(!on_device || !o.calibrate,
+          "--calibrate is for the CPU: the cost model knows no GPU's transport");
   const auto one_of = [](const char* option, const std::string& value,
                          const std::vector<std::string>& choices) {
     std::string all;

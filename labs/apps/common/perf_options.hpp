@@ -26,6 +26,9 @@ struct PerfOptions {
   bool in_place = true, out_of_place = true;
   double timeout = 30;  // seconds
   comm::BootstrapKind bootstrap = comm::BootstrapKind::automatic;
+  std::string device = "cpu";
+  comm::CudaEngine engine = comm::CudaEngine::automatic;
+  int ranks_per_process = 1;
   bool bind = false, json = false, calibrate = false, statistics = false;
   std::string json_file;
 

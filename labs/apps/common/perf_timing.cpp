@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <numeric>
 
 #include "runtime/base/error.hpp"
@@ -15,7 +13,6 @@ using comm::Buffer;
 
 namespace {
 
-constexpr std::byte kGuardByte{0xa5};
 constexpr int kMaxIterations = 20000;  // however long --min-time is
 
 double now_us() {
@@ -44,36 +41,35 @@ Layout lay_out(const Benchmark& b, const PerfMemory& memory, const Shape& shape,
   return {at(base, in < out ? place : 0, in), at(base, out < in ? place : 0, out), whole};
 }
 
-void set_guards(Buffer data) {
-  std::memset(data.data() - PerfMemory::kGuard, static_cast<int>(kGuardByte), PerfMemory::kGuard);
-  std::memset(data.data() + data.size().value, static_cast<int>(kGuardByte), PerfMemory::kGuard);
-}
-
-std::size_t broken_guards(Buffer data) {
-  const auto broken = [](const std::byte* p) {
-    return std::count_if(p, p + PerfMemory::kGuard, [](std::byte v) { return v != kGuardByte; });
-  };
-  return static_cast<std::size_t>(broken(data.data() - PerfMemory::kGuard) +
-                                  broken(data.data() + data.size().value));
-}
-
 // One run on known inputs; how many elements of this rank are wrong.
 std::size_t verify(const Benchmark& b, comm::ProcessGroup& group, const Layout& layout,
                    const Shape& shape, bool in_place, unsigned seed) {
   const int rank = group.rank(), world = group.size();
+  const Device device = group.device();
   const Pattern pattern{shape.op, world, seed};
-  if (!in_place) fill_zero(layout.output);
-  fill(layout.input, pattern, rank);
-  set_guards(layout.guarded);
+  clear(layout.guarded, device);
+  HostView input(layout.input, device), guarded(layout.guarded, device);
+  guarded.fetch();
+  set_guards(guarded.data());
+  guarded.store();
+  input.fetch();
+  fill(input.data(), pattern, rank);
+  input.store();
   group.barrier();
   b.run(group, layout.input, layout.output, shape.op, shape.root);
-  std::size_t wrong = broken_guards(layout.guarded);
-  if (b.has_result(rank, shape.root))
-    wrong += count_wrong(layout.output, pattern, [&](std::size_t i) {
+  guarded.fetch();
+  std::size_t wrong = broken_guards(guarded.data());
+  if (b.has_result(rank, shape.root)) {
+    HostView output(layout.output, device);
+    output.fetch();
+    wrong += count_wrong(output.data(), pattern, [&](std::size_t i) {
       return b.expected(rank, world, shape.part, shape.root, i);
     });
-  if (!in_place)  // the input must be as it was
-    wrong += count_wrong(layout.input, pattern, [&](std::size_t i) { return Expected{rank, i}; });
+  }
+  if (!in_place) {  // the input must be as it was
+    input.fetch();
+    wrong += count_wrong(input.data(), pattern, [&](std::size_t i) { return Expected{rank, i}; });
+  }
   return wrong;
 }
 
@@ -97,26 +93,6 @@ void summarise(std::vector<double> times, Measurement& m) {
 
 }  // namespace
 
-PerfMemory::PerfMemory(comm::ProcessGroup& group, bool own, std::size_t bytes, bool two) {
-  first_ = make(group, own, bytes + 2 * kGuard);
-  second_ = two ? make(group, own, bytes + 2 * kGuard) : first_;
-}
-
-std::byte* PerfMemory::make(comm::ProcessGroup& group, bool own, std::size_t bytes) {
-  if (own) {
-    auto memory = group.allocate(Bytes(bytes));
-    keep_.push_back(memory);
-    return memory->data();
-  }
-  constexpr std::size_t kAlignment = 2 << 20;  // that of a huge page
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, rounded);
-  if (memory == nullptr) throw std::bad_alloc();
-  std::memset(memory, 0, rounded);
-  keep_.emplace_back(memory, [](void* p) { std::free(p); });
-  return static_cast<std::byte*>(memory);
-}
-
 std::size_t bytes_of_shape(const Benchmark& b, const Shape& shape, int world) {
   const int parts = std::max(b.input_parts(world), b.output_parts(world));
   return shape.part * static_cast<std::size_t>(parts) * size_of(shape.dtype);
@@ -125,7 +101,11 @@ std::size_t bytes_of_shape(const Benchmark& b, const Shape& shape, int world) {
 Measurement measure(const Benchmark& b, const PerfOptions& o, comm::ProcessGroup& group,
                     const PerfMemory& memory, const Shape& shape, bool in_place) {
   const Layout layout = lay_out(b, memory, shape, group.rank(), group.size(), in_place);
-  const auto run = [&] { b.run(group, layout.input, layout.output, shape.op, shape.root); };
+  const Device device = group.device();
+  const auto run = [&] {
+    b.run(group, layout.input, layout.output, shape.op, shape.root);
+    wait_for_device(device);  // a call on device memory has only been ordered on the stream
+  };
   const auto max_over_ranks = [&](std::span<double> values) {
     group.all_reduce(values, comm::ReduceOp::max);
   };
@@ -134,8 +114,9 @@ Measurement measure(const Benchmark& b, const PerfOptions& o, comm::ProcessGroup
   if (o.check > 0) wrong = static_cast<std::int64_t>(verify(b, group, layout, shape, in_place, 1));
 
   // Zeros stay zeros however often they are reduced in place.
-  fill_zero(layout.input);
-  fill_zero(layout.guarded);
+  clear(layout.input, device);
+  clear(layout.guarded, device);
+  wait_for_device(device);
   group.barrier();
   double start = now_us();
   for (int i = 0; i < o.warmup; ++i) run();

@@ -4,23 +4,10 @@
 #include <memory>
 
 #include "labs/apps/common/perf.hpp"
+#include "labs/apps/common/perf_memory.hpp"
 #include "labs/apps/common/perf_options.hpp"
 
 namespace ringsmith::apps {
-
-// Two blocks of memory, of the kind asked for, each with guard words on both sides.
-class PerfMemory {
- public:
-  PerfMemory(comm::ProcessGroup& group, bool own, std::size_t bytes, bool two);
-  [[nodiscard]] std::byte* first() const { return first_ + kGuard; }
-  [[nodiscard]] std::byte* second() const { return second_ + kGuard; }
-  static constexpr std::size_t kGuard = 64;  // bytes
-
- private:
-  std::byte* make(comm::ProcessGroup& group, bool own, std::size_t bytes);
-  std::vector<std::shared_ptr<void>> keep_;
-  std::byte *first_ = nullptr, *second_ = nullptr;
-};
 
 struct Measurement {
   double time = 0, avg = 0, min = 0, max = 0, p99 = 0;  // microseconds

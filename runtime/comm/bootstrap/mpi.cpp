@@ -39,7 +39,7 @@ MpiBootstrap::MpiBootstrap() {
   MPI_Initialized(&initialized);
   if (initialized == 0) {
     int provided = 0;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
     on_exit(leave_mpi, nullptr);
   }
   check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
