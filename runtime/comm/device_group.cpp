@@ -6,11 +6,15 @@
 namespace ringsmith::comm {
 
 using cuda_ipc::Operation;
+using namespace std::chrono_literals;
 
 namespace {
 
-// How long a group that ends waits for its peers to let go of its memory.
-constexpr std::chrono::milliseconds kFarewell{2000};
+// How long a group that ends waits for its peers to let go of its memory: in good order, and after
+// a failure.
+constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
+// A call on the device may fail because of a death that nobody has noticed yet.
+constexpr std::chrono::milliseconds kNotice{500};
 
 // The device whose memory this is, or the CPU.
 Device device_of(const std::byte* data) {
@@ -20,6 +24,18 @@ Device device_of(const std::byte* data) {
     return Device::cpu();
   }
   return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
+}
+
+bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
+  try {
+    for (const auto end = std::chrono::steady_clock::now() + most; !stream.is_idle();) {
+      if (std::chrono::steady_clock::now() > end) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  } catch (const CudaError&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -72,7 +88,7 @@ DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions opti
   if (decision_.engine == CudaEngine::b)
     engine_b_ = std::make_unique<cuda_ipc::EngineB>(host_, roll_call, *peers_, *arena_,
                                                     decision_.shape, tuning);
-  monitor_ = std::make_shared<cuda_ipc::Monitor>(host_, device_,
+  monitor_ = std::make_shared<cuda_ipc::Monitor>(host_, *peers_, device_,
                                                  engine_b_ ? engine_b_->trouble() : nullptr);
   const auto world = static_cast<std::size_t>(host_.size());
   buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
@@ -82,15 +98,17 @@ DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions opti
 DeviceGroup::~DeviceGroup() {
   queue_.stop();
   const DeviceGuard guard(device_);
-  if (monitor_->stop()) {
+  monitor_->stop();
+  const auto farewell = host_.is_usable() ? kFarewell : kHastyFarewell;
+  if (becomes_idle(stream_, farewell)) {
     peers_->close();
-    if (peers_->wait_for_others_to_close(kFarewell)) return;
+    if (peers_->wait_for_others_to_close(farewell)) return;
   } else {
     peers_->abandon();
-    if (engine_b_) engine_b_->abandon();
   }
   // Freeing would wait for a device that waits for a peer, or pull the rug from under one.
   arena_->abandon();
+  if (engine_b_) engine_b_->abandon();
 }
 
 std::shared_ptr<CommMemory> DeviceGroup::allocate_on(Device where, Bytes size) {
@@ -146,7 +164,19 @@ void DeviceGroup::execute(Transfer& transfer, bool foreground) {
   try {
     execute_on_device(transfer);
   } catch (const CudaError& error) {
-    host_.fail(FailureKind::other, -1, "rank " + std::to_string(rank()) + ": " + error.what());
+    Host::Trouble trouble;
+    for (auto waited = 0ms; trouble.kind == FailureKind::none && waited < kNotice; waited += 1ms) {
+      std::this_thread::sleep_for(1ms);
+      trouble = host_.look_for_trouble(-1);
+    }
+    if (trouble.kind == FailureKind::none)
+      trouble = {FailureKind::other, -1, "rank " + std::to_string(rank()) + ": " + error.what()};
+    host_.record_failure(trouble.kind, trouble.culprit, trouble.text);
+    monitor_->give_up();
+    throw_failure(trouble.kind, trouble.text, host_.where(trouble.culprit));
+  } catch (...) {  // the host's side has reported it
+    monitor_->give_up();
+    throw;
   }
   host_.leave();
 }

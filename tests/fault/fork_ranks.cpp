@@ -30,7 +30,11 @@ std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body) {
   ForkedRanks ranks(world, [&](std::shared_ptr<comm::Bootstrap> bootstrap, ForkedRanks&) {
     try {
-      body(*comm::init_process_group(std::move(bootstrap), options));
+      comm::GroupOptions mine = options;
+      if (mine.device.is_cuda())
+        mine.device.index = (mine.device.index + bootstrap->rank()) % device_count();
+      const DeviceGuard guard(mine.device);
+      body(*comm::init_process_group(std::move(bootstrap), mine));
     } catch (const Error& e) {
       std::fprintf(stderr, "%d %s", e.where().peer, describe(e).c_str());
     } catch (const std::exception& e) {

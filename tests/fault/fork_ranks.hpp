@@ -20,6 +20,7 @@ struct Outcome {
 };
 
 // Runs body on every rank; waits for all of them, at most 20 s (then kills, and says so in error).
+// With a device in the options, rank r gets the r-th one from there on, and has it as its current.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body);
 

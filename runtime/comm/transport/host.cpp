@@ -190,7 +190,19 @@ void Host::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
 Host::Trouble Host::look_for_trouble(int for_peer) const {
   std::vector<int> gone;
   for (int r = 0; r < size(); ++r)
-    if (r != rank_ && hung_up(peer(r).link.socket)) gone.push_back(r);
+    if (is_gone(r)) gone.push_back(r);
+  if (Trouble trouble = look_for_report(); trouble.kind != FailureKind::none) return trouble;
+  for (const int r : gone) {
+    const bool in_order = control(r).board.left.load() != 0;
+    if (in_order && r != for_peer) continue;  // it had done its part
+    return {FailureKind::peer_lost, r,
+            "rank " + std::to_string(r) + " (pid " + std::to_string(peer(r).link.pid) + ") " +
+                (in_order ? "has left the group" : "is gone: its process has died")};
+  }
+  return {};
+}
+
+Host::Trouble Host::look_for_report() const {
   for (int r = 0; r < size(); ++r) {
     const Failure& failure = control(r).failure;
     const FailureKind kind = failure.kind.load(std::memory_order_acquire);
@@ -202,13 +214,6 @@ Host::Trouble Host::look_for_trouble(int for_peer) const {
       trouble.text += letter;
     }
     return trouble;
-  }
-  for (const int r : gone) {
-    const bool in_order = control(r).board.left.load() != 0;
-    if (in_order && r != for_peer) continue;  // it had done its part
-    return {FailureKind::peer_lost, r,
-            "rank " + std::to_string(r) + " (pid " + std::to_string(peer(r).link.pid) + ") " +
-                (in_order ? "has left the group" : "is gone: its process has died")};
   }
   return {};
 }
@@ -230,6 +235,11 @@ std::string Host::wait_for_graph() const {
       text += " waits for rank " + std::to_string(waits_for);
   }
   return text;
+}
+
+bool Host::is_usable() const {
+  const std::lock_guard lock(failing_);
+  return broken_.kind == FailureKind::none;
 }
 
 void Host::check_usable() const {

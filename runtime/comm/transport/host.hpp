@@ -85,6 +85,7 @@ class Host {
   // ---- failing; from any thread ----
   // Throws if the group has failed before: a broken group stays broken.
   void check_usable() const;
+  [[nodiscard]] bool is_usable() const;
   // Records the failure for the others, marks the group as broken, and throws the kind of error.
   [[noreturn]] void fail(FailureKind kind, int culprit, const std::string& text);
   // The same without the throwing: the next call will. Only the first failure counts.
@@ -100,6 +101,11 @@ class Host {
   // Never blocks. A peer that has left the group in good order is trouble only for who waits for
   // it.
   [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
+  // Only what peers themselves have reported: a look at memory.
+  [[nodiscard]] Trouble look_for_report() const;
+  [[nodiscard]] bool is_gone(int rank) const {  // its process has ended, or left the group
+    return rank != rank_ && hung_up(peer(rank).link.socket);
+  }
   [[nodiscard]] std::string wait_for_graph() const;
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 

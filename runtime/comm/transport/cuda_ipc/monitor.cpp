@@ -3,6 +3,7 @@
 #include <cuda/atomic>
 
 #include "runtime/comm/transport/cuda_ipc/ordering.hpp"
+#include "runtime/device/cuda_error.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -13,7 +14,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{1};          // at the oldest operation
 constexpr milliseconds kPeersLook{10};    // at the peers, while it is not done
-constexpr milliseconds kLastWords{1000};  // for kernels to see that they shall stop
+constexpr milliseconds kLastWords{2000};  // for kernels to see that they shall stop
 
 bool has_written(Trouble& trouble) {
   return SystemAtomic<std::uint32_t>(trouble.written).load(cuda::memory_order_acquire) != 0;
@@ -42,8 +43,8 @@ std::string describe(const Trouble& t) {
 
 }  // namespace
 
-Monitor::Monitor(Host& host, Device device, Trouble* trouble)
-    : host_(host), device_(device), trouble_(trouble) {}
+Monitor::Monitor(Host& host, Peers& peers, Device device, Trouble* trouble)
+    : host_(host), peers_(peers), device_(device), trouble_(trouble) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {
   const std::lock_guard lock(mutex_);
@@ -72,7 +73,7 @@ void Monitor::run() {
       // The clock does not run while the caller is still computing what is to be sent.
       if (!done && !operation->ready().has_happened()) since = Clock::now();
       const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
-      if (!done || has_complained(*operation)) look_at(*operation, age);
+      look_at(*operation, done, age);
     } catch (const Error& error) {
       fail(*operation, FailureKind::other, -1, error.what());
     }
@@ -94,28 +95,36 @@ bool Monitor::has_complained(const Operation& operation) const {
   return trouble_ != nullptr && has_written(*trouble_) && trouble_->operation <= operation.number();
 }
 
-void Monitor::look_at(const Operation& operation, milliseconds age) {
+void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, trouble_->peer,
                 operation.call() + " reached its limit of polls");
-  if (age < kPeersLook) return;
-  Host::Trouble trouble = host_.look_for_trouble(-1);
-  if (trouble.kind == FailureKind::none && age >= host_.timeout())
-    trouble = {FailureKind::timeout, -1,
-               operation.call() + " has not ended " + std::to_string(host_.timeout().count()) +
-                   " ms after its data was there. " + host_.wait_for_graph()};
-  if (trouble.kind == FailureKind::none || operation.done().has_happened()) return;
+  // A peer that fails reports it, then releases all streams: what is done thereafter is not done
+  // well.
+  if (!done && age < kPeersLook) return;
+  Host::Trouble trouble = done ? host_.look_for_report() : host_.look_for_trouble(-1);
+  if (!done && trouble.kind == FailureKind::none && age >= host_.timeout()) {
+    trouble.kind = FailureKind::timeout;
+    trouble.culprit = peers_.find_laggard();
+    trouble.text = operation.call() + " has not ended " + std::to_string(host_.timeout().count()) +
+                   " ms after its data was there. ";
+    if (trouble.culprit >= 0)
+      trouble.text +=
+          "The stream of rank " + std::to_string(trouble.culprit) + " has not come so far. ";
+    trouble.text += host_.wait_for_graph();
+  }
+  if (trouble.kind == FailureKind::none) return;
+  if (!done && operation.done().has_happened()) return;  // just now: the next look decides
   fail(operation, trouble.kind, trouble.culprit, trouble.text);
 }
 
-// Ends what still spins, so that what it says can be added, then breaks the group.
+// Ends what still spins, so that what it says can be added, then breaks the group, and only then
+// releases the streams.
 void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
   std::int64_t step = -1;
   if (trouble_ != nullptr) {
     SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
-    const auto end = Clock::now() + kLastWords;
-    while (!has_written(*trouble_) && !operation.done().has_happened() && Clock::now() < end)
-      std::this_thread::sleep_for(kLook);
+    wait_for_last_words(operation);
     if (has_written(*trouble_)) {
       text += ". The " + describe(*trouble_);
       step = trouble_->step;
@@ -123,15 +132,32 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
     }
   }
   host_.record_failure(kind, culprit, text);
+  peers_.release_waiters();
   const std::lock_guard lock(mutex_);
   kind_ = kind;
   text_ = text;
   failed_from_ = operation.number();
-  where_.rank = host_.rank();
-  where_.peer = culprit;
-  where_.op = operation.call();
-  where_.sequence = operation.sequence();
+  where_ = where_of(operation, culprit);
   where_.step = step;
+}
+
+Where Monitor::where_of(const Operation& operation, int peer) const {
+  Where where;
+  where.rank = host_.rank();
+  where.peer = peer;
+  where.op = operation.call();
+  where.sequence = operation.sequence();
+  return where;
+}
+
+void Monitor::wait_for_last_words(const Operation& operation) {
+  try {
+    for (const auto end = Clock::now() + kLastWords;
+         !operation.done().has_happened() && Clock::now() < end;)
+      std::this_thread::sleep_for(kLook);
+  } catch (const CudaError&) {
+    // The device has failed: nothing runs there any more.
+  }
 }
 
 void Monitor::throw_if_failed(const Operation& operation) {
@@ -149,27 +175,39 @@ void Monitor::wait_for(const Operation& operation) {
     else
       std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  // The kernel may have ended with a complaint that the thread has yet to find.
+  // It may have been ended by a failure that the thread has yet to find.
   {
     std::unique_lock lock(mutex_);
-    if (trouble_ != nullptr && has_written(*trouble_))
-      changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
+    if (ended_) return;
+    if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
+    const Host::Trouble trouble = host_.look_for_report();
+    if (kind_ == FailureKind::none && trouble.kind != FailureKind::none)
+      throw_failure(trouble.kind, trouble.text, where_of(operation, trouble.culprit));
   }
   throw_if_failed(operation);
 }
 
-bool Monitor::stop() {
+void Monitor::stop() {
   std::unique_lock lock(mutex_);
   if (!stopping_) {
     changed_.wait(lock, [&] { return launched_.empty() || kind_ != FailureKind::none; });
     stopping_ = true;
     changed_.notify_all();
   }
-  const bool healthy = kind_ == FailureKind::none;
-  trouble_ = healthy ? nullptr : trouble_;  // its owner may go, except in a broken group
   lock.unlock();
   if (thread_.joinable()) thread_.join();
-  return healthy;
+  lock.lock();
+  trouble_ = nullptr;
+  ended_ = true;
+}
+
+void Monitor::give_up() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (trouble_ != nullptr)
+      SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
+  }
+  peers_.release_waiters();
 }
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "runtime/comm/transport/cuda_ipc/operation.hpp"
+#include "runtime/comm/transport/cuda_ipc/peers.hpp"
 #include "runtime/comm/transport/cuda_ipc/trouble.hpp"
 #include "runtime/comm/transport/host.hpp"
 
@@ -20,8 +21,8 @@ namespace ringsmith::comm::cuda_ipc {
 
 class Monitor {
  public:
-  // trouble: engine B's record, or null; it outlives stop(), and a broken group keeps it for good.
-  Monitor(Host& host, Device device, Trouble* trouble);
+  // trouble: engine B's record, or null; it outlives stop().
+  Monitor(Host& host, Peers& peers, Device device, Trouble* trouble);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
   ~Monitor() { stop(); }
@@ -34,25 +35,31 @@ class Monitor {
   // stop().
   void wait_for(const Operation& operation);
 
-  // Waits for everything that was launched, and ends the thread. False if something went wrong.
-  bool stop();
+  // The group has failed on the host's side: nobody shall go on waiting on the device.
+  void give_up() noexcept;
+
+  // Waits until everything that was launched is done, or lost; then ends the thread.
+  void stop();
 
  private:
   void run();
   // Has this operation's kernel, or one before it, given up?
   [[nodiscard]] bool has_complained(const Operation& operation) const;
-  void look_at(const Operation& operation, std::chrono::milliseconds age);
+  void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
   void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
+  static void wait_for_last_words(const Operation& operation);
+  [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
   void throw_if_failed(const Operation& operation);
 
   Host& host_;
+  Peers& peers_;
   Device device_;
   Trouble* trouble_;
   std::uint64_t numbers_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<const Operation>> launched_;
-  bool stopping_ = false;
+  bool stopping_ = false, ended_ = false;
   // The first failure: operations from this number on are lost.
   std::uint64_t failed_from_ = ~std::uint64_t{0};
   FailureKind kind_ = FailureKind::none;

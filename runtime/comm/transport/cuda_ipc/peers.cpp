@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -69,6 +70,7 @@ std::byte* Peers::address(int rank, Location location) {
 CUevent_st* Peers::event(int rank, std::uint32_t index) {
   const SharedEvent& event = of(rank).events[index];
   if (in_my_process(rank)) return static_cast<CUevent_st*>(event.pointer);
+  const std::lock_guard lock(mutex_);
   CUevent_st*& opened = opened_events_[{rank, index}];
   if (opened == nullptr) {
     cudaIpcEventHandle_t handle;
@@ -76,6 +78,33 @@ CUevent_st* Peers::event(int rank, std::uint32_t index) {
     cuda_check(cudaIpcOpenEventHandle(&opened, handle));
   }
   return opened;
+}
+
+void Peers::release_waiters() noexcept {
+  const std::lock_guard lock(mutex_);
+  try {
+    const DeviceGuard guard(device_);
+    const Stream idle = Stream::create(device_);
+    for (const auto& [key, event] : opened_events_)
+      if (event != nullptr) (void)cudaEventRecord(event, idle.get());
+  } catch (const Error&) {
+    // The device has failed: nothing waits there any more.
+  }
+}
+
+int Peers::find_laggard() noexcept {
+  try {
+    const DeviceGuard guard(device_);
+    for (int r = 0; r < host_.size(); ++r) {
+      const cudaError_t code = cudaEventQuery(event(r, kReadyEvent));
+      if (code == cudaSuccess) continue;
+      (void)cudaGetLastError();
+      if (code == cudaErrorNotReady) return r;
+    }
+  } catch (const Error&) {
+    // Its process is gone, or the device has failed: somebody will say so.
+  }
+  return -1;
 }
 
 void Peers::close() noexcept {
@@ -96,12 +125,11 @@ void Peers::abandon() noexcept {
 bool Peers::wait_for_others_to_close(std::chrono::milliseconds most) const {
   const auto end = std::chrono::steady_clock::now() + most;
   for (int r = 0; r < host_.size();) {
-    if (of(r).closed.load(std::memory_order_acquire) != 0) {
+    if (of(r).closed.load(std::memory_order_acquire) != 0 || host_.is_gone(r)) {
       ++r;
       continue;
     }
     if (std::chrono::steady_clock::now() > end) return false;
-    if (host_.look_for_trouble(r).kind != FailureKind::none) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   return true;

@@ -10,6 +10,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "runtime/comm/transport/cuda_ipc/catalogue.hpp"
 #include "runtime/comm/transport/cuda_ipc/whereabouts.hpp"
@@ -35,17 +36,25 @@ class Peers {
   [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(host_.rank())]; }
   [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
 
-  // Not thread-safe, as are all calls that run the group's operations.
+  // For the thread that runs the group's operations.
   [[nodiscard]] std::byte* address(int rank, Location location);
   [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
 
-  // The group ends badly: the device may never become idle. Everything is left to the end of the
-  // process.
-  void abandon() noexcept;
+  // From any thread, in a group that has failed: releases the streams that wait for an event of
+  // another process, which may never come, by recording all these events anew. (The emulator's
+  // streams go on then; what a driver does with the event of a dead process is not documented.)
+  void release_waiters() noexcept;
+  // From any thread: a rank whose stream has yet to come to the last collective that it has called,
+  // or -1.
+  [[nodiscard]] int find_laggard() noexcept;
+
   // Lets go of everything that belongs to others, and tells them. The device must be idle.
   void close() noexcept;
-  // Waits until all living peers have closed; false if one has not when the time is over.
+  // Waits until all peers have closed or are gone; false if one has not when the time is over.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
+  // Instead, when the group ends badly and the device may never become idle: everything is left to
+  // the end of the process.
+  void abandon() noexcept;
 
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
@@ -59,6 +68,7 @@ class Peers {
   std::vector<Catalogue*> catalogues_;
   std::vector<CUevent_st*> own_events_;
   std::map<std::pair<int, std::uint32_t>, void*> opened_regions_;  // by (rank, region): block bases
+  std::mutex mutex_;  // of opened_events_, which the monitor's thread releases
   std::map<std::pair<int, std::uint32_t>, CUevent_st*> opened_events_;
   bool closed_ = false;
 };
