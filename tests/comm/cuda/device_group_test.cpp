@@ -1,5 +1,7 @@
 // Groups on devices, ranks as threads: both engines give the bits of the host's transport, in every
 // kind of buffer, and stay apart from what else happens on the streams.
+#include "runtime/comm/device_group.hpp"
+
 #include "tests/comm/cuda/device_ranks.hpp"
 #include "tests/support/catch.hpp"
 
@@ -45,7 +47,7 @@ std::size_t compare_with_host(ProcessGroup& g, const Case& c) {
 
 TEST_CASE("threads as ranks: a device's all_reduce has the bits of the host's", "[vgpu]") {
   for (const CudaEngine engine : kEngines)
-    for (const int world : {1, 2, 3}) {
+    for (const int world : {1, 2, 3, 5, 7}) {
       GroupOptions options;
       options.engine = engine;
       const auto wrong = run_on_devices<std::size_t>(world, options, [](ProcessGroup& g) {
@@ -62,4 +64,127 @@ TEST_CASE("threads as ranks: a device's all_reduce has the bits of the host's", 
       INFO("engine " << name_of(engine) << ", world " << world);
       CHECK(sum_of(wrong) == 0);
     }
+}
+
+TEMPLATE_TEST_CASE("threads as ranks: every reduction of every type has the host's bits", "[vgpu]",
+                   float, f16, bf16, double, std::int32_t, std::int64_t, std::uint8_t) {
+  for (const CudaEngine engine : kEngines) {
+    GroupOptions options;
+    options.engine = engine;
+    const auto wrong = run_on_devices<std::size_t>(3, options, [](ProcessGroup& g) {
+      std::size_t bad = 0;
+      for (const auto op :
+           {ReduceOp::sum, ReduceOp::avg, ReduceOp::prod, ReduceOp::min, ReduceOp::max}) {
+        if (op == ReduceOp::avg && std::is_integral_v<TestType>) continue;
+        for (const auto algorithm : {Algorithm::ring, Algorithm::direct})
+          for (const std::size_t count : {100, 40'003})
+            for (const bool own : {false, true})
+              bad += compare_with_host<TestType>(g, {op, algorithm, count, own ? 1U : 0U, own});
+      }
+      return bad;
+    });
+    INFO("engine " << name_of(engine));
+    CHECK(sum_of(wrong) == 0);
+  }
+}
+
+TEST_CASE("threads as ranks: reduce_scatter and reduce have the host's bits", "[vgpu]") {
+  for (const CudaEngine engine : kEngines) {
+    GroupOptions options;
+    options.engine = engine;
+    const auto wrong = run_on_devices<std::size_t>(4, options, [](ProcessGroup& g) {
+      std::size_t bad = 0;
+      const auto world = static_cast<std::size_t>(g.size());
+      for (const auto algorithm : {Algorithm::ring, Algorithm::direct, Algorithm::tree})
+        for (const std::size_t part : {1, 257, 9001})
+          for (const bool own : {false, true}) {
+            g.set_algorithm(algorithm);
+            const auto mine = random_values<float>(part * world, g.rank());
+            const DeviceData<float> input(g, own, mine), whole(g, own, mine);
+            if (algorithm != Algorithm::tree) {
+              std::vector<float> answer(part);
+              g.reduce_scatter(ConstBuffer(std::span(mine)), std::span(answer), ReduceOp::sum);
+              const DeviceData<float> output(g, own, std::vector<float>(part));
+              g.reduce_scatter(input.buffer(), output.buffer(), ReduceOp::sum);
+              bad += output.wrong(answer) + input.wrong(mine);
+            }
+            if (algorithm != Algorithm::ring) {
+              std::vector<float> answer(mine.size());
+              g.reduce(ConstBuffer(std::span(mine)), std::span(answer), ReduceOp::sum, 2);
+              const DeviceData<float> output(g, own, std::vector<float>(mine.size()));
+              g.reduce(input.buffer(), output.buffer(), ReduceOp::sum, 2);
+              bad += output.wrong(answer) + input.wrong(mine);
+            }
+          }
+      return bad;
+    });
+    INFO("engine " << name_of(engine));
+    CHECK(sum_of(wrong) == 0);
+  }
+}
+
+TEST_CASE("threads as ranks: ranks that share one device use either engine", "[vgpu]") {
+  for (const CudaEngine engine : kEngines) {
+    GroupOptions options;
+    options.engine = engine;
+    const auto wrong = run_on_devices<std::size_t>(
+        3, options,
+        [](ProcessGroup& g) {
+          std::size_t bad = 0;
+          for (const auto algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::direct})
+            for (const std::size_t count : {7, 30'011})
+              for (const bool own : {false, true}) {
+                const Case c{ReduceOp::max, algorithm, count, 0, own, own};
+                bad += compare_with_host<double>(g, c);
+              }
+          return bad;
+        },
+        1);
+    INFO("engine " << name_of(engine));
+    CHECK(sum_of(wrong) == 0);
+  }
+}
+
+TEST_CASE("threads as ranks: device messages keep their order, beyond what the slots hold",
+          "[vgpu]") {
+  const auto wrong = run_on_devices<std::size_t>(2, {}, [](ProcessGroup& g) {
+    std::size_t bad = 0;
+    for (unsigned i = 0; i < 6; ++i) {
+      const std::size_t n = 1 + i * 200'000;
+      const auto sent = random_values<float>(n, 0, i);
+      if (g.rank() == 0) {
+        const DeviceData<float> data(g, i % 2 == 0, sent);
+        g.send(data.buffer(), 1);
+        bad += data.wrong(sent);
+      } else {
+        const DeviceData<float> data(g, i % 2 == 1, std::vector<float>(n));
+        g.recv(data.buffer(), 0);
+        bad += data.wrong(sent);
+      }
+    }
+    return bad;
+  });
+  CHECK(sum_of(wrong) == 0);
+}
+
+TEST_CASE("threads as ranks: packets go on when the number of the call comes round", "[vgpu]") {
+  const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
+  std::vector<std::size_t> wrong(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank)
+    threads.emplace_back([&, rank] {
+      GroupOptions options;
+      options.device = Device::cuda(rank);
+      options.engine = CudaEngine::b;
+      cuda_ipc::Tuning tuning;
+      tuning.packet_calls = ~std::uint32_t{0} - 3;
+      DeviceGroup group(std::make_shared<ThreadBootstrap>(rendezvous, rank), options, tuning);
+      const DeviceGuard guard(group.device());
+      for (std::size_t call = 0; call < 8; ++call)
+        wrong[static_cast<std::size_t>(rank)] += compare_with_host<float>(
+            group, {ReduceOp::sum, call % 2 == 0 ? Algorithm::ring : Algorithm::automatic,
+                    500 - 50 * call});
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(wrong[0] + wrong[1] == 0);
 }

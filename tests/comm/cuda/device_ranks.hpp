@@ -8,16 +8,9 @@
 #include "kernels/cuda/launch.hpp"
 #include "runtime/device/stream.hpp"
 #include "tests/comm/thread_ranks.hpp"
+#include "tests/support/device_bytes.hpp"
 
 namespace ringsmith::test {
-
-// Copies in the order of the current stream of the memory's device, and waits.
-inline void copy_in_stream(void* to, const void* from, std::size_t bytes, Device device) {
-  const DeviceGuard guard(device);
-  const Stream stream = Stream::current(device);
-  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream.get()));
-  stream.synchronize();
-}
 
 // n elements on a group's device, `offset` bytes behind an aligned address, between guard bytes.
 template <class T>
@@ -26,19 +19,16 @@ class DeviceData {
   DeviceData(comm::ProcessGroup& group, bool own, std::vector<T> values, std::size_t offset = 0)
       : device_(group.device()), n_(values.size()), begin_(kGuard + offset) {
     const std::size_t bytes = begin_ + n_ * sizeof(T) + kGuard;
-    const DeviceGuard guard(device_);
     if (own) {
       memory_ = group.allocate_on(device_, Bytes(bytes));
       data_ = memory_->data();
     } else {
-      std::byte* data = nullptr;
-      cuda_check(cudaMalloc(&data, bytes));
-      user_ = std::shared_ptr<std::byte>(data, [](std::byte* p) { (void)cudaFree(p); });
-      data_ = data;
+      user_ = device_bytes(device_, bytes);
+      data_ = user_.get();
     }
     pattern_.assign(bytes, std::byte{0xA5});
     if (n_ > 0) std::memcpy(pattern_.data() + begin_, values.data(), n_ * sizeof(T));
-    copy_in_stream(data_, pattern_.data(), bytes, device_);
+    copy_on_device(data_, pattern_.data(), bytes, device_);
   }
   [[nodiscard]] comm::Buffer buffer() const {
     return {data_ + begin_, Elements(n_), dtype_of<T>()};
@@ -46,7 +36,7 @@ class DeviceData {
   // Elements that differ in any bit from what is expected, or n + 1 if a guard was hurt.
   [[nodiscard]] std::size_t wrong(const std::vector<T>& expected) const {
     std::vector<std::byte> got(pattern_.size());
-    copy_in_stream(got.data(), data_, got.size(), device_);
+    copy_on_device(got.data(), data_, got.size(), device_);
     const auto guarded = [&](std::size_t from, std::size_t to) {
       return std::equal(got.begin() + static_cast<std::ptrdiff_t>(from),
                         got.begin() + static_cast<std::ptrdiff_t>(to),

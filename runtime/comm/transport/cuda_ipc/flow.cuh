@@ -1,10 +1,9 @@
 // What a block does to data on its way: one pass over up to two arrays that come in, up to two that
 // go out.
 //
-//     own (where the caller put it) --.                        .--> keep (the caller's output)
-//                                      own op message --------<
-//     message (a slot, this device) --'                        '--> onward (a slot, the next
-//     rank's)
+//     own, where the caller put it ----.                        .--> keep, the caller's output
+//                                       own op message --------<
+//     message, in a slot of this rank -'                        '--> onward, a slot of the next
 //
 // 16 bytes at a time where all addresses allow it, element by element where they do not, and byte
 // by byte where the caller's buffer is not even aligned to its elements. The result is the same.

@@ -1,9 +1,9 @@
 // The places where one processor's stores become another's loads, by name.
 //
 // Each pair is a release at one end and an acquire at the other, at system scope: device scope
-// stops at the edge of a GPU, and volatile orders nothing at all. A test builds the kernels with
-// RINGSMITH_WEAKEN naming one end, which is then relaxed, and expects the race to be reported; if
-// it is not, that end was not needed or the test is blind.
+// stops at the edge of a GPU, and volatile orders nothing at all. A test weakens each end in turn
+// to relaxed and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp); were
+// it silent, that end would not be needed, or the test be blind.
 #pragma once
 
 #include <cuda/atomic>
@@ -20,16 +20,21 @@ enum class End {
   arrival_acquire,  // ... comes before what the peers do after the meeting
 };
 
-#ifndef RINGSMITH_WEAKEN
-#define RINGSMITH_WEAKEN none
-#endif
-
-constexpr cuda::memory_order order_of(End end) {
-  if (end == End::RINGSMITH_WEAKEN) return cuda::memory_order_relaxed;
-  const bool acquires =
-      end == End::tail_acquire || end == End::head_acquire || end == End::arrival_acquire;
-  return acquires ? cuda::memory_order_acquire : cuda::memory_order_release;
+constexpr bool acquires(End end) {
+  return end == End::tail_acquire || end == End::head_acquire || end == End::arrival_acquire;
 }
+constexpr cuda::memory_order strong_order(End end) {
+  return acquires(end) ? cuda::memory_order_acquire : cuda::memory_order_release;
+}
+
+#ifdef RINGSMITH_WEAKEN  // that test's program
+inline End weakened = End::none;
+inline cuda::memory_order order_of(End end) {
+  return end == weakened ? cuda::memory_order_relaxed : strong_order(end);
+}
+#else
+constexpr cuda::memory_order order_of(End end) { return strong_order(end); }
+#endif
 
 template <class T>
 using SystemAtomic = cuda::atomic_ref<T, cuda::thread_scope_system>;

@@ -1,16 +1,19 @@
 // Engine B: one kernel per collective, a ring of ranks that pass chunks to their next.
 //
-// Position p of the ring, `behind(j)` the chunk of the position j places back. All-reduce among 4,
-// as position 0 sees it, step by step; every rank does the same, one chunk further on:
+//        .--> 0 ---> 1 --.      behind(j): the chunk of the position that stands j places behind
+//        '--- 3 <--- 2 <-'
 //
-//     step  verb                 chunk   what travels
-//     0     send                 3       x0                      -> 1
-//     1     recvReduceSend       2       x3 (+) x0               -> 1
-//     2     recvReduceSend       1       x2 (+) x3 (+) x0        -> 1
-//     3     recvReduceCopySend   0       x1 + x2 + x3 + x0: done -> 1, and kept
-//     4     recvCopySend         3       the sum of chunk 3      -> 1, and kept
-//     5     recvCopySend         2       the sum of chunk 2      -> 1, and kept
-//     6     recv                 1       the sum of chunk 1, kept
+// All-reduce among four, as position 0 lives through it; every other position does the same, one
+// chunk further on. x2 is what rank 2 contributes to the chunk at hand.
+//
+//     step  verb                            chunk  goes on to position 1
+//     0     send                behind(1)   3      x0
+//     1     recvReduceSend      behind(2)   2      x3 + x0
+//     2     recvReduceSend      behind(3)   1      (x2 + x3) + x0
+//     3     recvReduceCopySend  behind(0)   0      ((x1 + x2) + x3) + x0: complete, and kept
+//     4     recvCopySend        behind(1)   3      chunk 3, complete, and kept
+//     5     recvCopySend        behind(2)   2      chunk 2, complete, and kept
+//     6     recv                behind(3)   1      nothing: chunk 1, complete, is kept
 //
 // Each element's sum is formed once, along one path, and then only copied: all ranks have the same
 // bits, those of ring_all_reduce (runtime/comm/schedule/ring.hpp) on every other executor.
@@ -25,7 +28,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// Chunks behind a position, counted back around the ring.
+// behind(j): the chunk of the position that stands j places behind this one.
 struct Behind {
   int position, world;
   __device__ int operator()(int j) const { return (position - j + world) % world; }

@@ -99,7 +99,7 @@ class Slots {
   // ---- the four ends of the two hand-offs; taken_ and sent_ are counted by every thread ----
   __device__ bool await_message() const {
     const SystemAtomic<std::uint64_t> tail(mine_.tail.value);
-    constexpr auto order = order_of(End::tail_acquire);
+    const auto order = order_of(End::tail_acquire);
     return wait_until(
         waiter_, Awaited::tail, call_.previous_rank, step_, taken_ + 1,
         [&] { return tail.load(order) > taken_; },
@@ -107,19 +107,19 @@ class Slots {
   }
   __device__ bool await_room() const {
     const SystemAtomic<std::uint64_t> head(mine_.head.value);
-    constexpr auto order = order_of(End::head_acquire);
+    const auto order = order_of(End::head_acquire);
     return wait_until(
         waiter_, Awaited::head, call_.next_rank, step_, sent_ + 1 - kRingSlots,
         [&] { return sent_ < head.load(order) + kRingSlots; },
         [&] { return head.load(cuda::memory_order_relaxed); });
   }
   __device__ void return_slot() {
-    constexpr auto order = order_of(End::head_release);
+    const auto order = order_of(End::head_release);
     ++taken_;
     if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(previous_.head.value).store(taken_, order);
   }
   __device__ void post_message() {
-    constexpr auto order = order_of(End::tail_release);
+    const auto order = order_of(End::tail_release);
     ++sent_;
     if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(next_.tail.value).store(sent_, order);
   }

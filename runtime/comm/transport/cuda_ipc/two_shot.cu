@@ -25,8 +25,8 @@ namespace ringsmith::comm::cuda_ipc {
 namespace {
 
 __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
-  constexpr auto release = order_of(End::arrival_release);
-  constexpr auto acquire = order_of(End::arrival_acquire);
+  const auto release = order_of(End::arrival_release);
+  const auto acquire = order_of(End::arrival_acquire);
   const auto station_of = [&](int r) { return reinterpret_cast<Station*>(call.station[r]); };
   Station& mine = *station_of(call.rank);
   const Waiter waiter{call.patience, &mine, call.rank};

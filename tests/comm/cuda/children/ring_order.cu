@@ -1,0 +1,109 @@
+// Engine B's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
+// that share nothing but the stations; END is the one end of a hand-off that is weakened to
+// relaxed. What must be reported, and what must not: tests/comm/cuda/ordering_test.cpp.
+#include <cstdio>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "tests/comm/cuda/stations.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace ringsmith::comm::cuda_ipc;
+using namespace ringsmith::test;
+
+namespace {
+
+const std::map<std::string, End> kEnds = {
+    {"none", End::none},
+    {"tail_release", End::tail_release},
+    {"tail_acquire", End::tail_acquire},
+    {"head_release", End::head_release},
+    {"head_acquire", End::head_acquire},
+    {"arrival_release", End::arrival_release},
+    {"arrival_acquire", End::arrival_acquire},
+};
+
+// Small slots, so that every one of them is used many times.
+constexpr Shape kShape{2, 4, 64};
+constexpr std::size_t kCount = 1500;
+
+class Job {
+ public:
+  Job(std::string kernel, int world) : kernel_(std::move(kernel)), stations_(world, kShape) {
+    for (int r = 0; r < world; ++r) data_.emplace_back(Stations::device(r), kCount * sizeof(float));
+  }
+
+  // One rank: its data comes from its own stream, and nobody tells the others that it has.
+  void be_rank(int rank) {
+    const Device device = Stations::device(rank);
+    const DeviceGuard guard(device);
+    CUstream_st* const stream = stations_.stream(rank).get();
+    std::byte* const mine = data_[static_cast<std::size_t>(rank)].data();
+    std::vector<float> values(kCount, static_cast<float>(rank + 1));
+    cuda_check(cudaMemcpyAsync(mine, values.data(), kCount * sizeof(float), cudaMemcpyHostToDevice,
+                               stream));
+    for (std::uint32_t call = 0; call < 3; ++call) launch(rank, call, stream);
+    cuda_check(cudaMemcpyAsync(values.data(), mine, kCount * sizeof(float), cudaMemcpyDeviceToHost,
+                               stream));
+    stations_.stream(rank).synchronize();
+    for (const float v : values)
+      if (v != expected()) throw Error("rank " + std::to_string(rank) + " has a wrong sum");
+  }
+
+ private:
+  void launch(int rank, std::uint32_t call_number, CUstream_st* stream) {
+    std::byte* const mine = data_[static_cast<std::size_t>(rank)].data();
+    const int world = stations_.world();
+    if (kernel_ == "two_shot" || kernel_ == "one_shot") {
+      const Chunk chunk = split_evenly(kCount, world)[static_cast<std::size_t>(rank)];
+      const bool two = kernel_ == "two_shot";
+      DirectCall call = stations_.direct(
+          rank, two ? Range{chunk.offset, chunk.count} : Range{0, kCount}, DType::f32);
+      for (std::size_t r = 0; r < data_.size(); ++r)
+        call.input[r] = call.output[r] = data_[r].data();
+      call.meeting = 2 * call_number + 1;
+      call.packet_flag = call_number + 1;
+      return (two ? launch_two_shot : launch_one_shot)(call, stream);
+    }
+    RingCall call =
+        stations_.ring(RingOp::all_reduce, rank, +1, split_evenly(kCount, world), DType::f32);
+    if (kernel_ == "broadcast") {
+      call.op = RingOp::broadcast;
+      for (Range& chunk : call.chunks) chunk = {};
+      call.chunks[0] = {0, kCount};
+    }
+    call.input = call.output = mine;
+    call.packet_flag = call_number + 1;
+    (kernel_ == "packets" ? launch_packet_ring : launch_ring)(call, stream);
+  }
+
+  [[nodiscard]] float expected() const {
+    if (kernel_ == "broadcast") return 1.0F;
+    float sum = 0;
+    for (int r = 0; r < stations_.world(); ++r) sum += static_cast<float>(r + 1);
+    for (int call = 1; call < 3; ++call) sum *= static_cast<float>(stations_.world());
+    return sum;
+  }
+
+  std::string kernel_;
+  Stations stations_;
+  std::vector<DeviceBlock> data_;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_main("ring_order", [&] {
+    require(argc >= 3, "usage: ring_order ring|packets|broadcast|two_shot|one_shot WORLD [END]");
+    weakened = kEnds.at(argc > 3 ? argv[3] : "none");
+    const int world = std::stoi(argv[2]);
+    Job job(argv[1], world);
+    std::vector<std::thread> ranks;
+    for (int r = 0; r < world; ++r) ranks.emplace_back([&job, r] { job.be_rank(r); });
+    for (std::thread& rank : ranks) rank.join();
+    std::printf("right sums\n");
+    return 0;
+  });
+}

@@ -1,0 +1,80 @@
+// Which engine a group gets, from who sits where; and what is said about it.
+#include "runtime/comm/transport/cuda_ipc/whereabouts.hpp"
+
+#include "runtime/base/error.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace ringsmith::comm::cuda_ipc;
+
+namespace {
+
+// Rank r: process processes[r], device devices[r].
+std::vector<Whereabouts> ranks(const std::string& processes, const std::string& devices) {
+  std::vector<Whereabouts> all;
+  for (std::size_t r = 0; r < processes.size(); ++r)
+    all.push_back({std::string(1, processes[r]),
+                   std::string("uuid-") + devices[r],
+                   Device::cuda(devices[r] - '0'),
+                   "gpu",
+                   {4, 128, 4096},
+                   std::string(processes.size(), '1')});
+  return all;
+}
+
+std::string text(const Decision& decision) {
+  std::string all;
+  for (const std::string& line : decision.lines) all += line + "\n";
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("ranks with a device each use engine b, unless a is asked for", "[vgpu]") {
+  const auto apart = ranks("abcd", "0123");
+  CHECK(decide(apart, CudaEngine::automatic).engine == CudaEngine::b);
+  CHECK(decide(apart, CudaEngine::b).engine == CudaEngine::b);
+  CHECK(decide(apart, CudaEngine::a).engine == CudaEngine::a);
+  CHECK_THAT(text(decide(apart, CudaEngine::automatic)),
+             ContainsSubstring("6 pairs of ranks by IPC handles") &&
+                 ContainsSubstring("engine b: every rank has a device of its own"));
+  CHECK_THAT(text(decide(ranks("aabb", "0123"), CudaEngine::automatic)),
+             ContainsSubstring("4 pairs of ranks by IPC handles, 2 pairs inside one process"));
+}
+
+TEST_CASE("processes that share a device use engine a, and b is refused with the reason",
+          "[vgpu]") {
+  const auto shared = ranks("abc", "010");
+  const Decision decision = decide(shared, CudaEngine::automatic);
+  CHECK(decision.engine == CudaEngine::a);
+  CHECK_THAT(text(decision), ContainsSubstring("engine a; b was refused: ranks 0 and 2 share a "
+                                               "device (uuid-0) from different processes"));
+  CHECK_THROWS_AS(decide(shared, CudaEngine::b), UsageError);
+  CHECK_THROWS_WITH(decide(shared, CudaEngine::b), ContainsSubstring("ranks 0 and 2"));
+}
+
+TEST_CASE("ranks of one process that share a device use a, or b if it is asked for", "[vgpu]") {
+  const auto shared = ranks("aa", "00");
+  CHECK(decide(shared, CudaEngine::automatic).engine == CudaEngine::a);
+  CHECK_THAT(text(decide(shared, CudaEngine::automatic)),
+             ContainsSubstring("engine a: ranks 0 and 1 share a device"));
+  CHECK(decide(shared, CudaEngine::b).engine == CudaEngine::b);
+  CHECK_THAT(text(decide(shared, CudaEngine::b)),
+             ContainsSubstring("engine b, as asked for: ranks 0 and 1 share a device"));
+}
+
+TEST_CASE("a device out of reach is an error that names both ranks", "[vgpu]") {
+  auto apart = ranks("abc", "012");
+  apart[1].reaches = "110";
+  CHECK_THROWS_AS(decide(apart, CudaEngine::automatic), UsageError);
+  CHECK_THROWS_WITH(decide(apart, CudaEngine::a),
+                    ContainsSubstring("rank 1 on cuda:1") && ContainsSubstring("rank 2 on cuda:2"));
+}
+
+TEST_CASE("engine b takes the smallest shape of all ranks", "[vgpu]") {
+  auto apart = ranks("ab", "01");
+  apart[1].shape = {2, 512, 1024};
+  CHECK(decide(apart, CudaEngine::b).shape == Shape{2, 128, 1024});
+  CHECK(decide(ranks("a", "0"), CudaEngine::automatic).engine == CudaEngine::a);
+}
