@@ -134,6 +134,25 @@ TEST_CASE("a rank that does not come is named when the deadline passes, by all o
   CHECK_THAT(outcomes[1].error, ContainsSubstring("TimeoutError: waited 300 ms for rank 1"));
 }
 
+TEST_CASE("ranks that all send long messages before they receive are named as a circle",
+          "[fault]") {
+  GroupOptions options;
+  options.timeout = std::chrono::milliseconds(200);
+  const auto outcomes = run_ranks(3, options, [](ProcessGroup& g) {
+    std::vector<float> x(1'000'000);
+    g.send(std::span(x), (g.rank() + 1) % 3);
+    g.recv(std::span(x), (g.rank() + 2) % 3);
+  });
+  for (const Outcome& outcome : outcomes) {
+    INFO(outcome.error);
+    CHECK_THAT(outcome.error, ContainsSubstring("TimeoutError: waited 200 ms for rank "));
+    CHECK_THAT(outcome.error,
+               ContainsSubstring("They wait in a circle: rank 0 for rank 1 for rank 2 for rank 0, "
+                                 "all in send()"));
+    CHECK_THAT(outcome.error, ContainsSubstring("one of them must receive before it sends"));
+  }
+}
+
 TEST_CASE("after an error the group is broken and every further call throws at once", "[fault]") {
   const auto outcomes = run_ranks(2, {}, [](ProcessGroup& g) {
     std::vector<float> x(g.rank() == 0 ? 3U : 4U);

@@ -11,6 +11,8 @@
 #include <immintrin.h>
 #endif
 
+#include "runtime/comm/transport/wait_for_graph.hpp"
+
 namespace ringsmith::comm {
 
 namespace {
@@ -219,22 +221,9 @@ Host::Trouble Host::look_for_report() const {
 }
 
 std::string Host::wait_for_graph() const {
-  std::string text = "Where everybody is:";
-  for (int r = 0; r < size(); ++r) {
-    const Board& board = control(r).board;
-    const Call call = Call::unpack(board.call.load(), board.count.load());
-    const std::int32_t waits_for = board.waits_for.load();
-    text += (r == 0 ? " rank " : "; rank ") + std::to_string(r);
-    if (call.op == Op::none) {
-      text += " has made no call yet";
-      continue;
-    }
-    text += board.busy.load() != 0 ? " in " : " computing, last call ";
-    text += call.describe() + " #" + std::to_string(board.sequence.load());
-    if (board.busy.load() != 0 && waits_for >= 0)
-      text += " waits for rank " + std::to_string(waits_for);
-  }
-  return text;
+  std::vector<const Board*> boards;
+  for (int r = 0; r < size(); ++r) boards.push_back(&control(r).board);
+  return comm::wait_for_graph(boards);
 }
 
 bool Host::is_usable() const {
