@@ -73,6 +73,7 @@ int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   recipe.units_per_rank_step = static_cast<double>(o.common.bench_batch * shape.context);
   recipe.parameters = parameter_count(model);
   recipe.threads = o.common.threads;
+  recipe.device = device;
   recipe.fetch = [&](std::int64_t step) {
     batch = &data[static_cast<std::size_t>(step % kBatches)];
   };
@@ -182,6 +183,7 @@ int train_gpt(int argc, char** argv) {
                   {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
 
   Recipe recipe;
+  recipe.device = device;
   const std::int64_t tokens_per_step = batch * group->size() * o.model.context;
   recipe.steps = steps_of(common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step),
                           kDefaultSteps);
@@ -210,6 +212,7 @@ int train_gpt(int argc, char** argv) {
           batch, o.model.context, recipe.steps, files.folder));
 
   Ending ending;
+  ending.device = device;
   ending.result = train(*group, common, recipe, files, clock);
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
   ending.units_per_step = recipe.units_per_step;

@@ -137,6 +137,7 @@ int run_bench(const MlpOptions& o, const std::shared_ptr<comm::ProcessGroup>& gr
   recipe.units_per_rank_step = static_cast<double>(o.common.bench_batch);
   recipe.parameters = parameter_count(model);
   recipe.threads = o.common.threads;
+  recipe.device = device;
   recipe.fetch = [&](std::int64_t step) {
     batch = &data[static_cast<std::size_t>(step % kBatches)];
   };
@@ -218,6 +219,7 @@ int train_mlp(int argc, char** argv) {
   SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
 
   Recipe recipe;
+  recipe.device = device;
   recipe.steps = steps_of(common, batches->per_epoch(), kDefaultSteps);
   recipe.unit = "samples";
   recipe.units_per_step = static_cast<double>(batch * group->size());
@@ -240,6 +242,7 @@ int train_mlp(int argc, char** argv) {
                   group->size(), batch, recipe.steps, files.folder));
 
   Ending ending;
+  ending.device = device;
   ending.result = train(*group, common, recipe, files, clock);
   const double score = accuracy(*group, model, *test_set);
   ending.units_per_step = recipe.units_per_step;

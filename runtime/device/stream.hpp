@@ -62,6 +62,9 @@ class Stream {
   std::shared_ptr<const State> state_;
 };
 
+// The host waits for the calling thread's current stream on the device; nothing for the CPU.
+void synchronize(Device device);
+
 // Makes `stream` the calling thread's current one on its device, until the end of the scope. The
 // current device stays what it is. Nothing for an undefined stream.
 class StreamGuard {

@@ -18,7 +18,11 @@ double median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
-double now_ms() { return static_cast<double>(trace::now_ns()) / 1e6; }
+// When the device has done what it was given.
+double now_ms(Device device) {
+  synchronize(device);
+  return static_cast<double>(trace::now_ns()) / 1e6;
+}
 
 // The slowest rank of each column.
 std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>& mine) {
@@ -36,14 +40,14 @@ std::string bench(comm::ProcessGroup& group, const BenchRecipe& recipe) {
   double first = 0, last = 0;
   for (std::int64_t i = 0; i < recipe.warmup + recipe.steps; ++i) {
     recipe.fetch(i);
-    const double t0 = now_ms();
+    const double t0 = now_ms(recipe.device);
     recipe.zero_grad();
     Tensor loss = recipe.forward();
-    const double t1 = now_ms();
+    const double t1 = now_ms(recipe.device);
     loss.backward();
-    const double t2 = now_ms();
+    const double t2 = now_ms(recipe.device);
     recipe.update();
-    const double t3 = now_ms();
+    const double t3 = now_ms(recipe.device);
     last = loss.item<float>();
     if (i == 0) first = last;
     const bool counts = i >= recipe.warmup;
@@ -56,9 +60,9 @@ std::string bench(comm::ProcessGroup& group, const BenchRecipe& recipe) {
     if (many)
       recipe.without_sync([&] {
         loss = recipe.forward();
-        const double t4 = now_ms();
+        const double t4 = now_ms(recipe.device);
         loss.backward();
-        if (counts) alone.push_back(now_ms() - t4);
+        if (counts) alone.push_back(now_ms(recipe.device) - t4);
       });
   }
   const auto ms = slowest(

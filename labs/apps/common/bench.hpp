@@ -20,6 +20,7 @@ struct BenchRecipe {
   double units_per_rank_step = 0;  // samples or tokens
   std::int64_t parameters = 0;
   int threads = 1;
+  Device device;                                 // that the clock waits for at the end of each part
   std::function<void(std::int64_t step)> fetch;  // a batch made beforehand: not timed
   std::function<void()> zero_grad;
   std::function<Tensor()> forward;  // the loss

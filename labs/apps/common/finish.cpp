@@ -21,7 +21,7 @@ void say(const TrainOptions& o, const comm::ProcessGroup& group, const std::stri
 void finish_run(comm::ProcessGroup& group, const TrainOptions& o, RunFiles& files, StepClock& clock,
                 const Ending& ending) {
   clock.keep_rest();
-  const Report report = make_report(group, clock);
+  const Report report = make_report(group, clock, ending.device);
   const std::string model_path = files.folder + "/model.safetensors";
   together(group, [&] {
     if (group.rank() == 0) save_safetensors(model_path, ending.model, ending.metadata);

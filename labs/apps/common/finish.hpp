@@ -17,6 +17,7 @@ void say(const TrainOptions& o, const comm::ProcessGroup& group, const std::stri
 
 struct Ending {
   TrainResult result;
+  Device device;              // of the model
   double units_per_step = 0;  // of all ranks
   const char* unit = "samples";
   std::string headline;  // what the run reached, e.g. "validation loss 1.93 nats/byte"

@@ -102,8 +102,10 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                  "[runs/<stamp>]")
       ->default_str("")
       ->group("Output");
-  app.add_flag("--no-trace", o.no_trace,
-               "record no spans: no trace.json, and no communication times")
+  app.add_flag(
+         "--no-trace", o.no_trace,
+         "record no spans: no trace.json, and no communication times; a GPU is not waited for at "
+         "the end of each phase")
       ->group("Output");
   app.add_option("--progress", o.progress,
                  "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")

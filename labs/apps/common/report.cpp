@@ -7,6 +7,7 @@
 #include "labs/apps/common/losses.hpp"
 #include "runtime/base/process_memory.hpp"
 #include "runtime/base/table.hpp"
+#include "runtime/device/memory.hpp"
 #include "runtime/tensor/allocator.hpp"
 
 namespace ringsmith::apps {
@@ -59,19 +60,20 @@ double hidden_fraction(const Report& report) {
 
 }  // namespace
 
-Report make_report(comm::ProcessGroup& group, const StepClock& clock) {
+Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device device) {
   const StepTime& t = clock.total();
   const auto d = [](auto v) { return static_cast<double>(v); };
   const auto rows =
       gather_rows(group, {d(t.step), d(t.forward), d(t.backward), d(t.optim), d(t.data), d(t.comm),
                           d(t.exposed), d(t.tail), d(peak_resident().value),
-                          d(host_allocator::stats().peak.value)});
+                          d(host_allocator::stats().peak.value),
+                          device.is_cpu() ? 0 : d(device_allocator::stats(device).peak.value)});
   Report out;
   out.steps = clock.steps();
   for (const auto& row : rows) {
     const auto ns = [&](std::size_t i) { return static_cast<std::int64_t>(row[i]); };
     out.time.push_back({ns(0), ns(1), ns(2), ns(3), ns(4), ns(5), ns(6), ns(7)});
-    out.memory.push_back({row[8], row[9]});
+    out.memory.push_back({row[8], row[9], row[10]});
   }
   return out;
 }
@@ -95,10 +97,15 @@ std::string time_table(const Report& report) {
 }
 
 std::string memory_line(const Report& report) {
-  std::string out = "peak memory by rank, MiB (of it tensors): ";
-  for (std::size_t r = 0; r < report.memory.size(); ++r)
-    out += fmt::format("{}{:.0f} ({:.0f})", r > 0 ? ", " : "",
-                       report.memory[r].peak_resident / kMiB, report.memory[r].peak_tensors / kMiB);
+  std::string out = "peak memory by rank, MiB (of it tensors): ", gpus;
+  for (std::size_t r = 0; r < report.memory.size(); ++r) {
+    const RankMemory& m = report.memory[r];
+    out += fmt::format("{}{:.0f} ({:.0f})", r > 0 ? ", " : "", m.peak_resident / kMiB,
+                       m.peak_tensors / kMiB);
+    if (m.peak_device > 0)
+      gpus += fmt::format("{}{:.1f}", gpus.empty() ? "" : ", ", m.peak_device / kMiB);
+  }
+  if (!gpus.empty()) out += "\npeak memory of tensors on the ranks' GPUs, MiB: " + gpus;
   return out + "\n";
 }
 
@@ -110,6 +117,8 @@ nlohmann::ordered_json to_json(const Report& report) {
   for (const RankMemory& m : report.memory) {
     out["peak_resident_bytes"].push_back(static_cast<std::int64_t>(m.peak_resident));
     out["peak_tensor_bytes"].push_back(static_cast<std::int64_t>(m.peak_tensors));
+    if (m.peak_device > 0)
+      out["peak_device_bytes"].push_back(static_cast<std::int64_t>(m.peak_device));
   }
   return out;
 }

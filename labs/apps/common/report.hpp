@@ -14,6 +14,7 @@ namespace ringsmith::apps {
 struct RankMemory {  // bytes
   double peak_resident = 0;
   double peak_tensors = 0;
+  double peak_device = 0;  // tensors on the rank's GPU
 };
 
 struct Report {
@@ -22,8 +23,8 @@ struct Report {
   std::vector<RankMemory> memory;     // by rank
 };
 
-// Collective.
-[[nodiscard]] Report make_report(comm::ProcessGroup& group, const StepClock& clock);
+// Collective. device: of this rank's model.
+[[nodiscard]] Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device device);
 
 // Milliseconds a step of each phase: mean over the ranks, slowest rank, share of the step. The
 // phases add up to the step; the hidden part of communication is inside forward and backward.

@@ -70,15 +70,20 @@ TrainResult train(comm::ProcessGroup& group, const TrainOptions& o, const Recipe
       const Span span("batch", Category::data);
       recipe.fetch();
     }
+    const auto settle = [&] {
+      if (clock.tracing()) synchronize(recipe.device);
+    };
     Tensor loss;
     {
       const Span span("forward", Category::compute);
       loss = recipe.forward();
+      settle();
     }
     losses.begin(loss.item<float>());
     {
       const Span span("backward", Category::compute);
       loss.backward();
+      settle();
     }
     result.last_loss = losses.finish(step);
     if (step == 1) result.first_loss = result.last_loss;
@@ -86,6 +91,7 @@ TrainResult train(comm::ProcessGroup& group, const TrainOptions& o, const Recipe
     {
       const Span span("optimizer", Category::optim);
       lr = recipe.update(step);
+      settle();
     }
     const trace::StepTime t = clock.end(step);
     recent.add(t);

@@ -3,6 +3,9 @@
 //
 //   |data|---forward---|------backward------|--optim--|   spans of one step on the training thread
 //                 loss ^ ............. checked ^           the ranks' losses travel meanwhile
+//
+// A GPU works behind the host: while spans are recorded, each phase waits for it at its end, so
+// that the time is seen where it was spent. Without them (--no-trace) only the loss is waited for.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +23,7 @@ namespace ringsmith::apps {
 
 struct Recipe {
   std::int64_t steps = 0;
+  Device device;                    // of the model
   const char* unit = "samples";     // of throughput
   double units_per_step = 0;        // of all ranks
   std::function<void()> fetch;      // the next batch
