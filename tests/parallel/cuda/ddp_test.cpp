@@ -1,0 +1,186 @@
+// DistributedDataParallel with the model on a device, ranks as threads, each with a device of its
+// own. All numbers are whole, so every answer is exact: it must be the CPU's with one rank.
+#include "runtime/parallel/ddp.hpp"
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/optim/sgd.hpp"
+#include "tests/comm/thread_ranks.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/toy_models.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::test;
+
+namespace {
+
+constexpr std::int64_t kGlobalBatch = 12;
+constexpr std::uint32_t kSteps = 3;
+
+using Values = std::vector<std::vector<float>>;
+
+enum class Way { cpu, on_device, through_host };
+
+// A rank's group, and where its model is.
+comm::GroupOptions options_for(Way way, int rank) {
+  comm::GroupOptions options;
+  if (way == Way::on_device) options.device = Device::cuda(rank % device_count());
+  return options;
+}
+Device model_device(Way way, int rank) {
+  return way == Way::cpu ? Device::cpu() : Device::cuda(rank % device_count());
+}
+
+// body(group, device of the model) on every rank.
+std::vector<Values> run(
+    Way way, int world,
+    const std::function<Values(const std::shared_ptr<comm::ProcessGroup>&, Device)>& body) {
+  return run_threads<Values>(
+      world,
+      [&](comm::ProcessGroup& group) {
+        // Borrowed: the group outlives the body.
+        const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
+        return body(shared, model_device(way, group.rank()));
+      },
+      {}, [&](comm::GroupOptions& mine, int rank) { mine = options_for(way, rank); });
+}
+
+Values values_of(const Toy& toy) {
+  Values out;
+  for (const auto& [name, p] : toy.parameters) out.push_back(p.to_vector<float>());
+  return out;
+}
+
+void move(const Toy& toy, Device device) {
+  for (const auto& [name, p] : toy.parameters) p.move_to(device);
+}
+
+// Trains toy number `which`; small buckets, so that there are several and the plan is rebuilt.
+Values train(std::size_t which, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
+             bool find_unused) {
+  const Toy toy = all_toys(5 + static_cast<std::uint32_t>(group->rank()))[which];
+  move(toy, device);
+  const double cap = toy.name == "uneven" ? 0.01 : 0.0001;
+  DistributedDataParallel ddp(toy.parameters, {}, group,
+                              {.bucket_cap_mb = cap,
+                               .first_bucket_mb = cap,
+                               .find_unused_parameters = find_unused,
+                               .op = comm::ReduceOp::sum});
+  SGD optimizer(toy.trained(), {.lr = 1.0});
+  for (std::uint32_t step = 0; step < kSteps; ++step) {
+    const Tensor x = integers({kGlobalBatch, toy.inputs}, step, 1);
+    const Tensor mine = rows_of_rank(x, group->rank(), group->size()).to(device);
+    optimizer.zero_grad(step % 2 == 0);
+    ddp.forward([&] { return sum(relu(toy.forward(mine))); }).backward();
+    optimizer.step();
+  }
+  for (const BucketTimes& times : ddp.statistics().buckets)
+    if (!(times.launched >= 0 && times.collected >= times.launched &&
+          ddp.statistics().finished >= times.collected))
+      throw Error("the bucket's times are out of order");
+  return values_of(toy);
+}
+
+}  // namespace
+
+TEST_CASE("a model on a device trains as one rank on the CPU does, in every number of ranks") {
+  struct Case {
+    std::size_t toy;
+    bool find_unused;
+    std::vector<int> worlds;
+  };
+  const std::vector<Case> cases{
+      {0, false, {1, 2, 3, 4}}, {0, true, {2}}, {1, false, {3}}, {2, false, {2}}, {3, false, {2}}};
+  for (const auto& [toy, find_unused, worlds] : cases) {
+    const auto body = [toy = toy, unused = find_unused](const auto& group, Device device) {
+      return train(toy, group, device, unused);
+    };
+    const Values want = run(Way::cpu, 1, body)[0];
+    for (const auto& p : want)
+      for (const float v : p) REQUIRE(std::abs(v) < 1e7F);  // whole, hence exact
+    for (const Way way : {Way::on_device, Way::through_host})
+      for (const int world : worlds) {
+        INFO("toy " << toy << ", world " << world
+                    << (way == Way::on_device ? " on the device" : " through the host"));
+        for (const Values& got : run(way, world, body)) CHECK(got == want);
+      }
+  }
+}
+
+TEST_CASE("gradients accumulated under no_sync are averaged once, on a device too") {
+  const auto accumulate = [](const std::shared_ptr<comm::ProcessGroup>& group, Device device) {
+    const Toy toy = mlp_toy(3);
+    move(toy, device);
+    DistributedDataParallel ddp(toy.parameters, {}, group, {.op = comm::ReduceOp::sum});
+    const auto pass = [&](std::uint32_t seed) {
+      const Tensor x =
+          rows_of_rank(integers({kGlobalBatch, toy.inputs}, seed, 1), group->rank(), group->size());
+      ddp.forward([&] { return sum(toy.forward(x.to(device))); }).backward();
+    };
+    {
+      const auto guard = ddp.no_sync();
+      pass(1);
+      pass(2);
+    }
+    pass(3);
+    Values grads;
+    for (const Tensor& p : toy.trained()) grads.push_back(p.grad().to_vector<float>());
+    return grads;
+  };
+  const Values want = run(Way::cpu, 1, accumulate)[0];
+  for (const Way way : {Way::on_device, Way::through_host})
+    for (const Values& got : run(way, 2, accumulate)) CHECK(got == want);
+}
+
+TEST_CASE("buffers of a device follow rank 0's, also those that stay on the CPU") {
+  for (const Way way : {Way::on_device, Way::through_host}) {
+    const auto got =
+        run(way, 3, [](const std::shared_ptr<comm::ProcessGroup>& group, Device device) {
+          const auto rank = static_cast<double>(group->rank());
+          const Toy toy = mlp_toy(3);
+          move(toy, device);
+          const Tensor there = full({5}, rank).to(device), here = full({2}, 10 + rank);
+          const Tensor strided = full({4, 3}, 20 + rank).to(device).transpose(0, 1);
+          DistributedDataParallel ddp(
+              toy.parameters, {{"there", there}, {"here", here}, {"strided", strided}}, group);
+          there.fill_(1 + rank);
+          ddp.synchronise_buffers();
+          return Values{there.to_vector<float>(), here.to_vector<float>(),
+                        strided.to_vector<float>()};
+        });
+    for (const Values& v : got) {
+      CHECK(v[0] == std::vector<float>(5, 1));
+      CHECK(v[1] == std::vector<float>(2, 10));
+      CHECK(v[2] == std::vector<float>(12, 20));
+    }
+  }
+}
+
+TEST_CASE("models that are not where they should be are refused by every rank") {
+  const auto complaint = [](Way way, const std::function<Device(int rank, int parameter)>& place) {
+    std::string said;
+    try {
+      run(way, 2, [&](const std::shared_ptr<comm::ProcessGroup>& group, Device) {
+        const Toy toy = mlp_toy(3);
+        for (std::size_t p = 0; p < toy.parameters.size(); ++p)
+          toy.parameters[p].second.move_to(place(group->rank(), static_cast<int>(p)));
+        const DistributedDataParallel ddp(toy.parameters, {}, group);
+        return Values{};
+      });
+    } catch (const UsageError& e) {
+      said = e.what();
+    }
+    return said;
+  };
+  CHECK_THAT(
+      complaint(Way::cpu, [](int r, int) { return r == 0 ? Device::cpu() : Device::cuda(1); }),
+      ContainsSubstring("on a GPU"));
+  CHECK_THAT(complaint(Way::on_device, [](int r, int) { return Device::cuda(r + 2); }),
+             ContainsSubstring("make the group on the model's device"));
+  CHECK_THAT(complaint(Way::cpu, [](int, int p) { return Device::cuda(p % 2); }),
+             ContainsSubstring("operands are on cuda:0 and on cuda:1"));
+}
