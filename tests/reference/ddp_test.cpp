@@ -5,6 +5,7 @@
 #include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/device.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::reference;
@@ -18,16 +19,16 @@ Tensor rows_of_rank(const Tensor& t, int rank, int world) {
 // Gradients of w1, b1, w2 on one shard of the data.
 std::vector<Tensor> shard_gradients(const nlohmann::json& doc, int rank, int world) {
   std::vector<Tensor> p;
-  for (const char* name : {"w1", "b1", "w2"}) p.push_back(tensor(doc.at(name)).requires_grad_());
-  const Tensor x = rows_of_rank(tensor(doc.at("x")), rank, world);
-  const Tensor y = rows_of_rank(tensor(doc.at("y")), rank, world);
+  const auto load = [&](const char* name) { return tensor(doc.at(name)).to(test::device()); };
+  for (const char* name : {"w1", "b1", "w2"}) p.push_back(load(name).requires_grad_());
+  const Tensor x = rows_of_rank(load("x"), rank, world), y = rows_of_rank(load("y"), rank, world);
   cross_entropy(linear(relu(linear(x, p[0], p[1])), p[2]), y).backward();
   return {p[0].grad(), p[1].grad(), p[2].grad()};
 }
 
 }  // namespace
 
-TEST_CASE("averaged gradients of shards agree with PyTorch") {
+TEST_CASE("averaged gradients of shards agree with PyTorch", "[on_device]") {
   if (!has_part("ddp.json")) return;
   const nlohmann::json doc = load("ddp.json");
   REQUIRE(doc.at("model") == "linear(w1,b1)-relu-linear(w2)-cross_entropy(mean)");

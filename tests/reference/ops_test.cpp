@@ -100,13 +100,12 @@ TEST_CASE("the set and its index name the same operator cases") {
   }
 }
 
-TEST_CASE("operators agree with PyTorch with the fast kernels") {
+TEST_CASE("operators agree with PyTorch with the fast kernels", "[on_device]") {
   const test::KernelMode fast(kernels::Mode::fast);
   check_all();
 }
 
 TEST_CASE("operators agree with PyTorch with the oracle kernels") {
-  if (!test::device().is_cpu()) return;  // oracles are for the CPU
   const test::KernelMode oracle(kernels::Mode::oracle);
   check_all();
 }

@@ -75,7 +75,8 @@ std::string replay(const nlohmann::json& doc) {
 
 }  // namespace
 
-TEST_CASE("optimizers follow PyTorch's trajectories, with the fast kernels and the oracles") {
+TEST_CASE("optimizers follow PyTorch's trajectories, with the fast kernels and the oracles",
+          "[on_device]") {
   if (!has_part("optim")) return;
   const auto names = load("index.json").at("optim").get<std::vector<std::string>>();
   const std::vector<std::string> files = list("optim");

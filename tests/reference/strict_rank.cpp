@@ -7,6 +7,7 @@
 #include "runtime/data/sampler.hpp"
 #include "runtime/optim/sgd.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"
 
 namespace ringsmith::reference {
@@ -44,15 +45,20 @@ std::string train_and_compare(const StrictRun& run,
       complaint = fmt::format("rank {}, {}: {}", rank, what, why);
   };
 
+  const Device device = group->device();
+  const auto compare = [&](const Tensor& got, const Tensor& want) {
+    return device.is_cpu() ? bit_difference(got, want) : difference(got, want, tolerance(want, 0));
+  };
+
   std::vector<Tensor> p;  // w1, b1, w2, b2; each rank starts from values of its own
-  for (const Tensor& t : run.init.at(rank)) p.push_back(t.clone().requires_grad_());
+  for (const Tensor& t : run.init.at(rank)) p.push_back(t.clone().to(device).requires_grad_());
   const NamedTensors named{
       {"0.weight", p[0]}, {"0.bias", p[1]}, {"2.weight", p[2]}, {"2.bias", p[3]}};
   DdpOptions options;
   options.algorithm = comm::Algorithm::gloo_ring;
   DistributedDataParallel ddp(named, {}, group, options);
   for (std::size_t i = 0; i < p.size(); ++i)
-    note("parameters of rank 0 after wrapping", bit_difference(p[i], run.init[0][i]));
+    note("parameters of rank 0 after wrapping", compare(p[i], run.init[0][i]));
 
   SGD optimizer(p, SGDOptions{.lr = run.lr, .momentum = run.momentum});
   const auto mine = batches(run, group->rank());
@@ -63,15 +69,15 @@ std::string train_and_compare(const StrictRun& run,
     const std::string at = fmt::format("step {}", s);
     note(at, mine[s] == step.indices[rank] ? "" : "another batch");
     optimizer.zero_grad();
-    const Tensor x = rows(run.x, mine[s]);
+    const Tensor x = rows(run.x, mine[s]).to(device);
     const Tensor out = ddp.forward([&] { return linear(relu(linear(x, p[0], p[1])), p[2], p[3]); });
-    const Tensor loss = mse_loss(out, rows(run.y, mine[s]));
+    const Tensor loss = mse_loss(out, rows(run.y, mine[s]).to(device));
     loss.backward();
     optimizer.step();
-    note(at + ", loss", bit_difference(loss, tensor_f32({step.loss[rank]}, {})));
+    note(at + ", loss", compare(loss, tensor_f32({step.loss[rank]}, {})));
     for (std::size_t i = 0; i < p.size(); ++i)
       note(fmt::format("after {}, parameter {}", at, named[i].first),
-           bit_difference(p[i], step.params[i]));
+           compare(p[i], step.params[i]));
   }
   return complaint;
 }
