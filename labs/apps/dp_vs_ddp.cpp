@@ -70,7 +70,7 @@ void add_options(CLI::App& app, Options& o) {
       "  N             devices; the batch is --rows for each of them\n"
       "  DP ms, DDP ms time of a step, median; simulated where devices are emulated\n"
       "  DP KiB        parameters and gradients over the root's links in a step: 2 (N-1) P\n"
-      "  DDP KiB       sent by each rank in a step, and as much received: 2 P (N-1) / N\n"
+      "  DDP KiB       gradients sent by each rank in a step, as much received: 2 P (N-1) / N\n"
       "  ratio         of these two\n"
       "  root mem, others, DDP mem   peak, KiB: DataParallel's root, its other devices, a rank\n"
       "  apart         largest relative difference of the trained parameters\n"
@@ -152,6 +152,11 @@ int run(int argc, char** argv) {
              agree ? "agree" : "DIFFER", apart);
   fmt::print("counters  {}: 2 (N-1) P and 2 P (N-1) / N, off by at most {:.3f} %\n",
              counted ? "agree" : "DIFFER", deviation * 100);
+  const Comparison& most = runs.back();
+  if (most.devices > 1)
+    fmt::print(
+        "besides   rows over the root's links {:.0f} bytes, usage map of a DDP rank {:.0f}\n",
+        most.dp.besides, most.ddp.besides);
   write(o.svg, comparison_svg(runs, text, o.predict_to));
   write(o.html, comparison_html(runs, text, o.predict_to));
   return agree && counted ? 0 : 1;

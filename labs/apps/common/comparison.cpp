@@ -121,7 +121,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   usage.seconds = median(seconds);
   usage.sent = static_cast<double>(all.parameters.value) / o.steps;
   usage.received = static_cast<double>(all.gradients.value) / o.steps;
-  usage.row_bytes =
+  usage.besides =
       static_cast<double>((all.inputs + all.output_gradients + all.outputs).value) / o.steps;
   usage.root_memory = peak_of(devices[0]);
   for (std::size_t i = 1; i < devices.size(); ++i)
@@ -130,7 +130,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
 }
 
 struct RankResult {
-  double seconds = 0, sent = 0, memory = 0;
+  double seconds = 0, sent = 0, besides = 0, memory = 0;
   Values parameters;
 };
 
@@ -156,7 +156,9 @@ RankResult train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& gro
     if (i >= kComparisonWarmup) seconds.push_back(seconds_since(start));
   }
   out.seconds = median(seconds);
-  out.sent = static_cast<double>(metered->sent().value) / o.steps;
+  const Bytes gradients = metered->sent_by_all_reduces();
+  out.sent = static_cast<double>(gradients.value) / o.steps;
+  out.besides = static_cast<double>((metered->sent() - gradients).value) / o.steps;
   // Gradients live in communication memory, which is not the allocator's.
   out.memory = device.is_cpu() ? 0 : peak_of(device) + static_cast<double>(metered->memory().value);
   out.parameters = values_of(model);
@@ -191,6 +193,7 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
   usage.root_memory = results[0].memory;
   for (std::size_t r = 0; r < results.size(); ++r) {
     usage.sent = std::max(usage.sent, results[r].sent);
+    usage.besides = std::max(usage.besides, results[r].besides);
     if (r > 0) usage.other_memory = std::max(usage.other_memory, results[r].memory);
     if (results[r].parameters != results[0].parameters)
       throw Error("the ranks of DDP have different parameters: rank " + std::to_string(r) +

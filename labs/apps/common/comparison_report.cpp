@@ -56,8 +56,9 @@ Panel bytes_panel(const Runs& runs, int to) {
       measured("DataParallel, root's links: 2 (N−1) P", Curve::Role::first, runs, root_traffic));
   continue_with(
       panel.curves.back(), [p](double n) { return root_bytes(n, p); }, to);
-  panel.curves.push_back(measured("DDP, sent by each rank: 2 P (N−1) / N", Curve::Role::second,
-                                  runs, [](const Comparison& c) { return c.ddp.sent; }));
+  panel.curves.push_back(measured("DDP, gradients sent by each rank: 2 P (N−1) / N",
+                                  Curve::Role::second, runs,
+                                  [](const Comparison& c) { return c.ddp.sent; }));
   continue_with(
       panel.curves.back(), [p](double n) { return rank_bytes(n, p); }, to);
   return panel;
@@ -173,8 +174,8 @@ std::string comparison_html(const Runs& runs, const ReportText& text, int predic
   for (const Comparison& c : runs)
     rows += fmt::format("<tr><th>{}</th>", c.devices) + cell(c.dp.seconds, Panel::Unit::seconds) +
             cell(c.ddp.seconds, Panel::Unit::seconds) + cell(root_traffic(c), Panel::Unit::bytes) +
-            cell(c.dp.row_bytes, Panel::Unit::bytes) + cell(c.ddp.sent, Panel::Unit::bytes) +
-            cell(c.dp.root_memory, Panel::Unit::bytes) +
+            cell(c.dp.besides, Panel::Unit::bytes) + cell(c.ddp.sent, Panel::Unit::bytes) +
+            cell(c.ddp.besides, Panel::Unit::bytes) + cell(c.dp.root_memory, Panel::Unit::bytes) +
             cell(c.dp.other_memory, Panel::Unit::bytes) +
             cell(std::max(c.ddp.root_memory, c.ddp.other_memory), Panel::Unit::bytes) +
             fmt::format("<td>{:.1e}</td></tr>\n", c.dp_from_ddp);
@@ -200,16 +201,18 @@ p {{ max-width: 46rem; }}
 {svg}
 <table>
 <thead>
-<tr><th></th><th colspan="2">time of a step</th><th colspan="3">bytes a step</th><th colspan="3">peak memory</th><th></th></tr>
-<tr><th>N</th><th>DataParallel</th><th>DDP</th><th>root, parameters and gradients</th><th>root, rows</th><th>DDP, sent by each rank</th><th>root</th><th>others</th><th>DDP</th><th>results apart</th></tr>
+<tr><th></th><th colspan="2">time of a step</th><th colspan="4">bytes a step</th><th colspan="3">peak memory</th><th></th></tr>
+<tr><th>N</th><th>DataParallel</th><th>DDP</th><th>root, parameters and gradients</th><th>root, rows</th><th>DDP, gradients sent by each rank</th><th>DDP, besides</th><th>root</th><th>others</th><th>DDP</th><th>results apart</th></tr>
 </thead>
 <tbody>
 {rows}</tbody>
 </table>
 <p>DataParallel sends all parameters from the root to each of the N−1 other devices in every forward,
 and gets all gradients back: 2 (N−1) P bytes over the links of one device, counted where the copies are
-made. DDP's ring sends 2 P (N−1) / N bytes from each rank, counted step by step, and each rank receives
-as many: never more than 2 P, with any number of devices.</p>
+made. DDP's ring sends 2 P (N−1) / N bytes of gradients from each rank, counted step by step, and each
+rank receives as many: never more than 2 P, with any number of devices. Besides, a rank sends a bit for
+each parameter and the number of the step around the ring, so that all agree on which gradients there
+were: a few words, whatever the model weighs.</p>
 <p>The root of DataParallel holds what every device holds, and the gathered outputs, their gradient, the
 gradients and the optimizer's state beside it. In DDP every rank holds the same.</p>
 <p>Dashed lines: bytes by the formulas; time as overhead + α · steps + β · bytes, memory as constant +

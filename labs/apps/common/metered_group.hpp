@@ -22,7 +22,8 @@ class MeteredGroup : public comm::ProcessGroup {
   explicit MeteredGroup(std::shared_ptr<comm::ProcessGroup> inner) : inner_(std::move(inner)) {}
 
   [[nodiscard]] Bytes sent() const { return sent_; }
-  void reset_sent() { sent_ = Bytes(0); }
+  [[nodiscard]] Bytes sent_by_all_reduces() const { return by_all_reduces_; }  // part of sent()
+  void reset_sent() { sent_ = by_all_reduces_ = Bytes(0); }
   [[nodiscard]] Bytes memory() const { return *memory_; }
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
@@ -121,11 +122,12 @@ class MeteredGroup : public comm::ProcessGroup {
               Elements(schedule.chunks[static_cast<std::size_t>(step.send_chunk)].count), element);
     }
     sent_ += known->second;
+    if (collective == comm::Collective::all_reduce) by_all_reduces_ += known->second;
   }
 
   std::shared_ptr<comm::ProcessGroup> inner_;
   std::shared_ptr<Bytes> memory_ = std::make_shared<Bytes>();
-  Bytes sent_;
+  Bytes sent_, by_all_reduces_;
   std::map<std::tuple<comm::Collective, std::size_t, std::size_t, int>, Bytes> sends_;
 };
 
