@@ -1,294 +1,75 @@
-// kernel_bench: how fast the CPU kernels are, family by family, beside their slow oracles.
-//
-// The shapes are those of the two models that the benchmarks train: an MLP 784-1024-1024-10 at
-// batch 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. A
-// figure is the median of several runs; rates count the arithmetic of products and the bytes that
-// the others must at least read and write.
-#include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
-#include <fmt/format.h>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
+// kernel_bench: how fast the kernels are, on the CPU or on a device.
+#include "labs/apps/common/kernel_bench.hpp"
 
-#include "kernels/attention.hpp"
-#include "kernels/cpu/blas.hpp"
-#include "kernels/embedding.hpp"
-#include "kernels/layernorm.hpp"
-#include "kernels/loss.hpp"
-#include "kernels/matmul.hpp"
-#include "kernels/mode.hpp"
-#include "kernels/optim.hpp"
-#include "kernels/softmax.hpp"
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/table.hpp"
 
-using namespace ringsmith;
-using namespace ringsmith::kernels::cpu;
-
+namespace ringsmith::apps {
 namespace {
 
-// One line of the table: what runs, and what it does in units of work.
-struct Case {
-  std::string family, what, shape;
-  double work = 0;  // floating-point operations, or bytes
-  bool flops = false;
-  std::function<void()> run;
-};
-
-std::vector<float> values(std::int64_t n) {
-  std::vector<float> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i)
-    v[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100) * 0.01F;
-  return v;
-}
-
-double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
-
-// Forward and backward products of a Linear layer, as linear's functions call them.
-void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
-                std::int64_t out) {
-  struct Data {
-    std::vector<float> x, w, b, y, dw;
-  };
-  const auto d = std::make_shared<Data>(
-      Data{values(n * in), values(in * out), values(out), values(n * out), values(in * out)});
-  const double flops = 2.0 * static_cast<double>(n * in * out);
-  const auto shape = fmt::format("{} {}x{} -> {}", layer, n, in, out);
-  const auto matrices = [=] {
-    return std::array{row_major(d->x.data(), n, in), row_major(d->w.data(), out, in),
-                      row_major(d->y.data(), n, out), row_major(d->dw.data(), out, in)};
-  };
-  cases.push_back({"linear", "y = x w^T + b", shape, flops, true, [=] {
-                     const auto [x, w, y, dw] = matrices();
-                     linear(x, w, d->b, y);
-                   }});
-  cases.push_back({"linear", "dx = dy w", shape, flops, true, [=] {
-                     const auto [x, w, y, dw] = matrices();
-                     matmul(y, w, x);
-                   }});
-  cases.push_back({"linear", "dw = dy^T x", shape, flops, true, [=] {
-                     const auto [x, w, y, dw] = matrices();
-                     matmul(y.t(), x, dw);
-                   }});
-  cases.push_back({"linear", "db = sum dy", shape, bytes(n * out), false,
-                   [=] { column_sum(row_major(d->y.data(), n, out), d->b); }});
-}
-
-void add_matmul(std::vector<Case>& cases) {
-  for (const std::int64_t n : {32, 64, 128, 256, 512}) {
-    const auto a = values(n * n), b = values(n * n);
-    const auto c = std::make_shared<std::vector<float>>(values(n * n));
-    cases.push_back({"matmul", "c = a b", fmt::format("{0}x{0}x{0}", n),
-                     2.0 * static_cast<double>(n * n * n), true, [=] {
-                       matmul(row_major(a.data(), n, n), row_major(b.data(), n, n),
-                              row_major(c->data(), n, n));
-                     }});
-  }
-}
-
-void add_rows(std::vector<Case>& cases) {
-  const std::int64_t n = 2048, width = 128, classes = 65;
-  struct Data {
-    std::vector<float> x, y, dx, mean, rstd, w, b, dw, db;
-  };
-  const auto d = std::make_shared<Data>(Data{values(n * width), values(n * width),
-                                             values(n * width), values(n), values(n), values(width),
-                                             values(width), values(width), values(width)});
-  const auto wide = fmt::format("{}x{}", n, width), narrow = fmt::format("{}x{}", n, classes);
-  const Slices slices{n, classes, 1};
-  const auto logits = std::make_shared<std::vector<float>>(values(n * classes));
-  const auto out = std::make_shared<std::vector<float>>(values(n * classes));
-  const auto index = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(n), 3);
-  cases.push_back({"layer_norm", "forward", wide, bytes(2 * n * width), false,
-                   [=] { layer_norm(d->x, d->w, d->b, 1e-5, d->y, d->mean, d->rstd); }});
-  cases.push_back({"layer_norm", "backward", wide, bytes(3 * n * width), false, [=] {
-                     layer_norm_backward(d->y, d->x, d->w, d->mean, d->rstd, d->dx, d->dw, d->db);
-                   }});
-  cases.push_back({"softmax", "forward", narrow, bytes(2 * n * classes), false,
-                   [=] { softmax(*logits, *out, slices); }});
-  cases.push_back({"softmax", "log_softmax", narrow, bytes(2 * n * classes), false,
-                   [=] { log_softmax(*logits, *out, slices); }});
-  cases.push_back({"softmax", "cross_entropy backward", narrow, bytes(2 * n * classes), false, [=] {
-                     const std::vector<float> grad = {1.0F / static_cast<float>(n)};
-                     cross_entropy_backward(*logits, {*index, classes}, grad, *out);
-                   }});
-  cases.push_back({"embedding", "forward", wide, bytes(2 * n * width), false,
-                   [=] { embedding(d->x, width, *index, d->y); }});
-  cases.push_back({"embedding", "backward", wide, bytes(n * width), false,
-                   [=] { embedding_backward(d->y, width, *index, d->x); }});
-}
-
-void add_attention(std::vector<Case>& cases) {
-  const AttentionShape s{16, 4, 128, 32, true};
-  const std::int64_t c = s.heads * s.dim;
-  struct Data {
-    std::vector<float> qkv, out, dout, dqkv;
-    std::vector<RowStatistic<float>> statistics;
-  };
-  const auto d = std::make_shared<Data>(
-      Data{values(s.rows() * s.dim * 3), values(s.rows() * s.dim), values(s.rows() * s.dim),
-           values(s.rows() * s.dim * 3),
-           std::vector<RowStatistic<float>>(static_cast<std::size_t>(s.rows()))});
-  const auto part = [=](std::vector<float>& x, int i) {
-    return Heads<float>{x.data() + i * c, s.tokens * 3 * c, s.dim, 3 * c};
-  };
-  const auto plain = [=](std::vector<float>& x) {
-    return Heads<float>{x.data(), s.tokens * c, s.dim, c};
-  };
-  // The whole square is counted, as a library without causal skipping computes it.
-  const double product = 2.0 * static_cast<double>(s.rows() * s.tokens * s.dim);
-  const auto shape = fmt::format("b{} h{} t{} d{}, causal", s.batch, s.heads, s.tokens, s.dim);
-  const auto forward = [=] {
-    attention(part(d->qkv, 0), part(d->qkv, 1), part(d->qkv, 2), plain(d->out), d->statistics, s);
-  };
-  forward();
-  cases.push_back({"attention", "forward", shape, 2 * product, true, forward});
-  cases.push_back({"attention", "backward", shape, 5 * product, true, [=] {
-                     attention_backward(plain(d->dout),
-                                        {part(d->qkv, 0), part(d->qkv, 1), part(d->qkv, 2),
-                                         plain(d->out), d->statistics},
-                                        part(d->dqkv, 0), part(d->dqkv, 1), part(d->dqkv, 2), s);
-                   }});
-}
-
-void add_optimizers(std::vector<Case>& cases) {
-  for (const std::int64_t n : {1 << 16, 1 << 20, 1 << 23}) {
-    struct Data {
-      std::vector<float> p, g, m, v;
-    };
-    const auto d = std::make_shared<Data>(Data{values(n), values(n), values(n), values(n)});
-    for (float& v : d->v) v = 1.0F;
-    const auto shape = fmt::format("{} parameters", n);
-    cases.push_back({"optim", "SGD with momentum", shape, bytes(5 * n), false,
-                     [=] { sgd(d->p, d->g, d->m, {.lr = 1e-6, .momentum = 0.9}); }});
-    cases.push_back({"optim", "AdamW", shape, bytes(7 * n), false, [=] {
-                       adam(d->p, d->g, d->m, d->v, {},
-                            {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
-                     }});
-    cases.push_back({"optim", "sum of squares", shape, bytes(n), false, [=] {
-                       double sum = 0;
-                       sum_of_squares(d->g, {&sum, 1});
-                       volatile double sink = sum;
-                       (void)sink;
-                     }});
-  }
-}
-
-std::vector<Case> all_cases() {
-  std::vector<Case> cases;
-  add_matmul(cases);
-  add_linear(cases, "MLP", 64, 784, 1024);
-  add_linear(cases, "MLP", 64, 1024, 1024);
-  add_linear(cases, "MLP", 64, 1024, 10);
-  add_linear(cases, "GPT qkv", 2048, 128, 384);
-  add_linear(cases, "GPT out", 2048, 128, 128);
-  add_linear(cases, "GPT up", 2048, 128, 512);
-  add_linear(cases, "GPT down", 2048, 512, 128);
-  add_linear(cases, "GPT head", 2048, 128, 65);
-  add_rows(cases);
-  add_attention(cases);
-  add_optimizers(cases);
-  return cases;
-}
-
-// Median seconds of one run, over runs that fill about `budget` seconds (one at least).
-double median_seconds(const std::function<void()>& run, double budget) {
-  using Clock = std::chrono::steady_clock;
-  const auto seconds = [&](int times) {
-    const auto start = Clock::now();
-    for (int i = 0; i < times; ++i) run();
-    return std::chrono::duration<double>(Clock::now() - start).count() / times;
-  };
-  const double once = seconds(1);
-  if (once > budget) return once;
-  const int inner = std::clamp(static_cast<int>(budget / 20 / once), 1, 100000);
-  const int outer = std::clamp(static_cast<int>(budget / (once * inner)), 3, 21);
-  std::vector<double> samples;
-  samples.reserve(static_cast<std::size_t>(outer));
-  for (int i = 0; i < outer; ++i) samples.push_back(seconds(inner));
-  std::nth_element(samples.begin(), samples.begin() + outer / 2, samples.end());
-  return samples[static_cast<std::size_t>(outer / 2)];
-}
-
 int run(int argc, char** argv) {
-  CLI::App app("Speed of the CPU kernels, fast and oracle, on the shapes of the benchmark models.");
-  std::string family = "all";
-  int threads = 1;
-  double budget = 0.1;
-  bool oracle = true;
-  app.add_option("--family", family,
-                 "matmul, linear, layer_norm, softmax, embedding, attention, optim, or all");
-  app.add_option("--threads", threads, "threads of the fast kernels")->capture_default_str();
-  app.add_option("--seconds", budget, "time spent on each line")->capture_default_str();
-  app.add_flag("!--no-oracle", oracle, "leave the oracles out");
-  app.footer(
-      "\nProducts are ringsmith's own, with OpenBLAS beside them.\nEnvironment: OPENBLAS_CORETYPE "
-      "(Haswell, SkylakeX, ...) overrides OpenBLAS's choice of kernels.\nExit codes: 0 done, 6 "
-      "wrong "
-      "options.");
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
-  kernels::set_threads(threads);
-  bool openblas = true;
-  std::string peer;
-  try {
-    peer = blas_description();
-  } catch (const Error& missing) {  // a peer only: the table is worth printing without it
-    openblas = false;
-    peer = std::string("no OpenBLAS column: ") + missing.what();
-  }
-  fmt::print("{}\n{} thread{}, medians\n\n", peer, threads, threads == 1 ? "" : "s");
-
-  using Align = Table::Align;
-  Table table({{"family", Align::left},
-               {"kernel", Align::left},
-               {"shape", Align::left},
-               {"fast us"},
-               {"rate"},
-               {"", Align::left},
-               {"OpenBLAS"},
-               {"oracle us"},
-               {"ratio"}});
-  bool found = false;
-  for (const Case& c : all_cases()) {
-    if (family != "all" && family != c.family) continue;
-    found = true;
-    const auto measure = [&](kernels::Mode mode, kernels::Products products, double seconds) {
-      kernels::set_mode(mode);
-      kernels::set_products(products);
-      return median_seconds(c.run, seconds);
-    };
-    const double fast = measure(kernels::Mode::fast, kernels::Products::own, budget);
-    const auto rate = [&](double seconds) {
-      return fmt::format("{:.1f}", c.work / seconds * 1e-9);
-    };
-    std::string blas, slow, ratio;
-    if (c.flops && openblas)
-      blas = rate(measure(kernels::Mode::fast, kernels::Products::openblas, budget));
-    if (oracle) {
-      const double seconds = measure(kernels::Mode::oracle, kernels::Products::own, budget / 4);
-      slow = fmt::format("{:.1f}", seconds * 1e6);
-      ratio = fmt::format("{:.1f}", seconds / fast);
-    }
-    const std::vector<std::string> cells = {c.family,   c.what,
-                                            c.shape,    fmt::format("{:.1f}", fast * 1e6),
-                                            rate(fast), c.flops ? "GFLOP/s" : "GB/s",
-                                            blas,       slow,
-                                            ratio};
-    table.row(cells);
-  }
-  require(found,
-          "--family " + family +
-              ": use matmul, linear, layer_norm, softmax, embedding, attention, optim or all");
-  fmt::print("{}", table.str());
+  KernelBenchOptions o;
+  o.mib = kEmulatedDevices ? 1 : 256;
+  std::string device = "cpu";
+  bool no_oracle = false, no_check = false;
+  CLI::App app("Speed of the kernels, family by family, medians.", "kernel_bench");
+  app.option_defaults()->always_capture_default()->take_last();
+  app.add_option(
+      "family,--family", o.family,
+      "on the CPU matmul, linear, layer_norm, softmax, embedding, attention, optim; on a "
+      "device matmul, elementwise, reduction, layer_norm, softmax, optim, ring; or all");
+  auto* where = app.add_option("--device", device, "cpu, cuda or cuda:NUMBER");
+  app.add_option("--seconds", o.seconds, "time spent on each line")->check(CLI::PositiveNumber);
+  auto* threads = app.add_option("--threads", o.threads, "threads of the fast kernels")
+                      ->check(CLI::Range(1, 256))
+                      ->group("CPU");
+  auto* oracle = app.add_flag("--no-oracle", no_oracle, "leave the oracles out")->group("CPU");
+  auto* version = app.add_option("--version", o.version,
+                                 "matmul: this rung of the ladder alone (kernels/cuda/matmul.hpp "
+                                 "lists them), on cuda unless --device says which; 0: all")
+                      ->check(CLI::Range(0, 99))
+                      ->group("Device");
+  auto* size = app.add_option("--size", o.size, "matmul: rows and columns; 0: several")
+                   ->check(CLI::Range(0, 1 << 15))
+                   ->group("Device");
+  auto* mib = app.add_option("--mib", o.mib, "MiB of each operand of the other families")
+                  ->check(CLI::Range(1, 1 << 13))
+                  ->group("Device");
+  auto* check =
+      app.add_flag("--no-check", no_check,
+                   "do not fail if a kernel of a GPU is slower than it must be beside a copy (the "
+                   "last column)")
+          ->group("Device");
+  app.footer(R"(
+On the CPU, products are ringsmith's own, with OpenBLAS beside them. On a device, kernels that memory
+bounds are compared with a copy of as many bytes by the driver. Under the emulator times are
+simulated and mean nothing.
+Environment: OPENBLAS_CORETYPE (Haswell, SkylakeX, ...) overrides OpenBLAS's choice of kernels.
+Exit codes: 0 done, 1 a kernel of a GPU is too slow, 2 CUDA failed, 6 wrong options.)");
+  if (!parse_command_line(app, argc, argv)) return 0;
+  if (version->count() > 0 && where->count() == 0) device = "cuda";
+  o.device = parse_device(device);
+  o.oracle = !no_oracle;
+  o.check = !no_check;
+  for (const CLI::Option* option : {version, size, mib, check})
+    require(option->count() == 0 || o.device.is_cuda(),
+            option->get_name() + " is for devices: add --device cuda");
+  for (const CLI::Option* option : {threads, oracle})
+    require(option->count() == 0 || o.device.is_cpu(),
+            option->get_name() + " is for the CPU: leave it, or --device, out");
+  if (o.device.is_cuda()) return bench_on_device(o) ? 0 : 1;
+  bench_on_cpu(o);
   return 0;
 }
 
 }  // namespace
+}  // namespace ringsmith::apps
 
 int main(int argc, char** argv) {
-  return run_main("kernel_bench", [&] { return run(argc, argv); });
+  return ringsmith::apps::run_program("kernel_bench",
+                                      [&] { return ringsmith::apps::run(argc, argv); });
 }

@@ -1,0 +1,67 @@
+// kernel_bench as a user runs it, briefly: what it prints and refuses. The speeds are not tested.
+#include "labs/apps/common/kernel_bench.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+
+namespace {
+
+// What it prints; the run must succeed.
+std::string bench(std::vector<std::string> options) {
+  options.insert(options.end(), {"--seconds", "0.001"});
+  const ProgramResult run = run_app(0, "kernel_bench", options);
+  INFO(run.err << run.out);
+  REQUIRE(run.exit_code == 0);
+  return run.out;
+}
+
+}  // namespace
+
+TEST_CASE("kernel_bench has a line for every kernel of a device, and says what times are worth",
+          "[.][on_devices]") {
+  const std::string out = bench({"--device", "cuda:1", "--mib", "1", "--no-check"});
+  for (const char* line :
+       {"cuda:1", "by the driver", "x + y", "sums of columns", "log_softmax", "AdamW",
+        "reduce and copy", "of the copy", "matmul.hpp", "naive", "blocked", "BF16 cores"})
+    CHECK_THAT(out, ContainsSubstring(line));
+  CHECK_THAT(bench({"--device", "cuda", "layer_norm", "--no-check"}),
+             ContainsSubstring("backward") && !ContainsSubstring("softmax"));
+  CHECK((out.find("SIMULATED") != std::string::npos) == apps::kEmulatedDevices);
+  CHECK((out.find("on devices only") != std::string::npos) == apps::kEmulatedDevices);
+}
+
+TEST_CASE("kernel_bench measures one rung of the ladder, on a device without being told",
+          "[.][on_devices]") {
+  const std::string out = bench({"matmul", "--version", "3", "--size", "48"});
+  CHECK_THAT(out, ContainsSubstring("blocked") && ContainsSubstring("48x48x48") &&
+                      !ContainsSubstring("tiled") && !ContainsSubstring("AdamW"));
+}
+
+TEST_CASE("kernel_bench on the CPU shows one family, or refuses in one line", "[kernel_bench]") {
+  CHECK_THAT(bench({"softmax", "--no-oracle"}),
+             ContainsSubstring("log_softmax") && !ContainsSubstring("AdamW"));
+  std::vector<std::vector<std::string>> all = {{"magic"},
+                                               {"matmul", "--version", "8"},
+                                               {"matmul", "--version", "3", "--device", "cpu"},
+                                               {"softmax", "--version", "3"},
+                                               {"magic", "--device", "cuda"},
+                                               {"--mib", "4"},
+                                               {"--device", "cuda", "--threads", "2"},
+                                               {"--device", "cuda:99"},
+                                               {"--seconds", "0"}};
+  if (apps::kEmulatedDevices) all.push_back({"matmul", "--version", "5"});
+  for (const auto& options : all) {
+    const ProgramResult run = run_app(0, "kernel_bench", options);
+    INFO(options.back() << ": " << run.err);
+    CHECK(run.exit_code == 6);
+    CHECK(std::count(run.err.begin(), run.err.end(), '\n') == 1);
+    CHECK(run.out.empty());
+  }
+}
