@@ -1,0 +1,79 @@
+// train_gpt under DDP with a rank on each device: the CPU's training, and its own bit for bit. And
+// kernel_bench on a device. (Devices are simulated where vgpu stands for them.)
+#include <cmath>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "runtime/checkpoint/safetensors.hpp"
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+
+namespace {
+
+struct Training {
+  std::vector<double> losses;
+  std::string model;  // the file
+  Checkpoint parameters;
+};
+
+Training train(const std::string& text, const std::string& run, int world,
+               const std::vector<std::string>& more) {
+  std::vector<std::string> options = tiny_gpt(text);
+  for (const char* o : {"--global-batch", "8", "--steps", "6", "--validation-windows", "4",
+                        "--run-dir", run.c_str()})
+    options.emplace_back(o);
+  options.insert(options.end(), more.begin(), more.end());
+  const ProgramResult r = run_app(world, "train_gpt", options);
+  INFO(run << "\n" << r.out << r.err);
+  REQUIRE(r.exit_code == 0);
+  REQUIRE((r.out.find("on the ranks' GPUs") != std::string::npos) == !more.empty());
+  Training out;
+  std::istringstream lines(read_text(run + "/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);)
+    out.losses.push_back(nlohmann::json::parse(line).at("loss"));
+  out.model = read_text(run + "/model.safetensors");
+  out.parameters = load_safetensors(run + "/model.safetensors");
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("train_gpt on 1, 2 and 4 devices is the CPU's training to 1e-4, and repeats bit for bit",
+          "[.][on_devices]") {
+  const TemporaryFolder folder;
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "ring " + std::to_string(i * i) + " of steps\n";
+  const std::string text = write_text(folder / "text", words);
+  const Training cpu = train(text, folder / "cpu", 1, {});
+  REQUIRE(cpu.losses.size() == 6);
+  REQUIRE(cpu.losses[5] < cpu.losses[0]);  // it does learn
+  for (const int world : {1, 2, 4}) {
+    const auto on_devices = [&](const char* name) {
+      return train(text, folder / (name + std::to_string(world)), world, {"--device", "cuda"});
+    };
+    const Training first = on_devices("first"), second = on_devices("second");
+    INFO(world << " devices");
+    REQUIRE(first.losses.size() == cpu.losses.size());
+    for (std::size_t i = 0; i < cpu.losses.size(); ++i)
+      CHECK(std::abs(first.losses[i] - cpu.losses[i]) <= 1e-4 * cpu.losses[i]);
+    REQUIRE(first.parameters.tensors.size() == cpu.parameters.tensors.size());
+    for (const auto& [name, tensor] : cpu.parameters.tensors) {
+      const auto want = tensor.to_vector<float>(),
+                 got = first.parameters.tensors.at(name).to_vector<float>();
+      REQUIRE(got.size() == want.size());
+      double apart = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const double d = std::abs(double{got[i]} - double{want[i]});
+        if (!(d <= apart)) apart = d;  // keeps NaN
+      }
+      INFO(name);
+      CHECK(apart <= 1e-4);
+    }
+    CHECK(first.losses == second.losses);
+    CHECK(first.model == second.model);
+  }
+}
