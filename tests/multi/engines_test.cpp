@@ -50,7 +50,7 @@ std::size_t all_reduce_and_compare(ProcessGroup& g, const std::vector<T>& mine, 
 
 }  // namespace
 
-TEMPLATE_TEST_CASE("engine a, engine b and shared memory give the same bits", "[multi][.device]",
+TEMPLATE_TEST_CASE("engine a, engine b and shared memory give the same bits", "[multi][.engines]",
                    float, f16, bf16, double, std::int32_t) {
   std::vector<std::shared_ptr<ProcessGroup>> groups = {another_group(CudaEngine::a)};
   if (device_count() < group().size())

@@ -21,6 +21,8 @@ namespace {
 // | head_acquire    | the same                                          | broadcast |
 // | arrival_release | a buffer is read before it is written             | two_shot  |
 // | arrival_acquire | the same                                          | two_shot  |
+// | report_release  | the host reads what a kernel is still noting down | report    |
+// | report_acquire  | the same                                          | report    |
 //
 // The credits of a ring show in a broadcast only: in an all_reduce the messages that come around
 // the ring happen to order the same accesses.
@@ -30,6 +32,7 @@ struct Row {
 [[maybe_unused]] constexpr Row kTable[] = {
     {"tail_release", "ring"},      {"tail_acquire", "ring"},        {"head_release", "broadcast"},
     {"head_acquire", "broadcast"}, {"arrival_release", "two_shot"}, {"arrival_acquire", "two_shot"},
+    {"report_release", "report"},  {"report_acquire", "report"},
 };
 
 }  // namespace
@@ -44,6 +47,10 @@ TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "
       CHECK(result.out == "right sums\n");
       CHECK(result.err.empty());
     }
+  const auto alone = run({"report", "2"});
+  CAPTURE(alone.err);
+  CHECK(alone.exit_code == 0);
+  CHECK(alone.err.empty());
 #else
   WARN("not run: this build has AddressSanitizer");
 #endif
@@ -56,7 +63,8 @@ TEST_CASE("each end of each release and acquire pair, weakened to relaxed, is a 
     const auto result = run({kernel, "3", end});
     CAPTURE(end, kernel, result.out, result.err.substr(0, 3000));
     CHECK(result.exit_code != 0);
-    CHECK_THAT(result.err, ContainsSubstring("ThreadSanitizer: data race"));
+    CHECK_THAT(result.err, ContainsSubstring("ThreadSanitizer: data race") &&
+                               ContainsSubstring("runtime/comm/transport/cuda_ipc/"));
   }
 #else
   WARN("not run: this build has AddressSanitizer");

@@ -7,7 +7,7 @@
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/transport/cuda_ipc/calls.hpp"
-#include "runtime/comm/transport/cuda_ipc/ordering.hpp"
+#include "runtime/comm/transport/cuda_ipc/trouble.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::test {
@@ -72,9 +72,7 @@ class Stations {
   [[nodiscard]] static Device device(int rank) { return Device::cuda(rank); }
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const Stream& stream(int rank) const { return streams_[at(rank)]; }
-  [[nodiscard]] const comm::cuda_ipc::Trouble& trouble(int rank) const {
-    return *troubles_[at(rank)];
-  }
+  [[nodiscard]] comm::cuda_ipc::Trouble& trouble(int rank) const { return *troubles_[at(rank)]; }
   void stop(int rank) {
     comm::cuda_ipc::SystemAtomic<std::uint32_t>(troubles_[at(rank)]->stop)
         .store(1, cuda::memory_order_relaxed);

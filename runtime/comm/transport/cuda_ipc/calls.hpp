@@ -6,11 +6,12 @@
 
 #include "kernels/reduce.hpp"
 #include "runtime/comm/transport/cuda_ipc/station.hpp"
-#include "runtime/comm/transport/cuda_ipc/trouble.hpp"
 
 struct CUstream_st;
 
 namespace ringsmith::comm::cuda_ipc {
+
+struct Trouble;
 
 // How long a kernel waits and where it complains. `limit` counts polls, each of which takes some
 // hundred nanoseconds; it is the last resort of a kernel whose host has stopped to watch it.

@@ -6,6 +6,7 @@
 #include "runtime/comm/executor/arithmetic.hpp"
 #include "runtime/comm/executor/engine.hpp"
 #include "runtime/comm/schedule/ring.hpp"
+#include "runtime/comm/transport/cuda_ipc/trouble.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {

@@ -1,8 +1,5 @@
 #include "runtime/comm/transport/cuda_ipc/monitor.hpp"
 
-#include <cuda/atomic>
-
-#include "runtime/comm/transport/cuda_ipc/ordering.hpp"
 #include "runtime/device/cuda_error.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -15,10 +12,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{1};          // at the oldest operation
 constexpr milliseconds kPeersLook{10};    // at the peers, while it is not done
 constexpr milliseconds kLastWords{2000};  // for kernels to see that they shall stop
-
-bool has_written(Trouble& trouble) {
-  return SystemAtomic<std::uint32_t>(trouble.written).load(cuda::memory_order_acquire) != 0;
-}
 
 std::string describe(const Trouble& t) {
   const auto what = [&]() -> std::string {

@@ -18,10 +18,13 @@ enum class End {
   head_acquire,     // ... come before the sender's next stores to it
   arrival_release,  // "I am here":  what this rank has written and read so far ...
   arrival_acquire,  // ... comes before what the peers do after the meeting
+  report_release,   // "a block has given up":  what it noted about its wait ...
+  report_acquire,   // ... is what the host reads
 };
 
 constexpr bool acquires(End end) {
-  return end == End::tail_acquire || end == End::head_acquire || end == End::arrival_acquire;
+  return end == End::tail_acquire || end == End::head_acquire || end == End::arrival_acquire ||
+         end == End::report_acquire;
 }
 constexpr cuda::memory_order strong_order(End end) {
   return acquires(end) ? cuda::memory_order_acquire : cuda::memory_order_release;

@@ -5,6 +5,7 @@
 
 #include "runtime/comm/transport/cuda_ipc/calls.hpp"
 #include "runtime/comm/transport/cuda_ipc/ordering.hpp"
+#include "runtime/comm/transport/cuda_ipc/trouble.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -32,7 +33,7 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
     t.step = step;
     t.have = have;
     t.want = want;
-    SystemAtomic<std::uint32_t>(t.written).store(1, cuda::memory_order_release);
+    SystemAtomic<std::uint32_t>(t.written).store(1, order_of(End::report_release));
   }
   SystemAtomic<std::uint32_t>(t.stop).store(1, cuda::memory_order_relaxed);
 }

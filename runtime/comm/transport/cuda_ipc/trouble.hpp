@@ -2,12 +2,15 @@
 // what. It lies in pinned host memory that the device writes and the host reads; the host in turn
 // tells the device's blocks to stop by setting `stop`.
 //
-//     block: poll, poll, ... limit reached, or stop set --> fills the record, sets stop, ends
-//     other blocks:                    see stop ---------------------------------> end
-//     host: sees `written` after the kernel has ended, and throws
+//     block: poll, poll, ... limit reached, or stop set --> fills the record, sets `written`
+//                                                           and `stop`, ends
+//     other blocks:                                             see stop, end
+//     host:                                                     sees written, reads, throws
 #pragma once
 
 #include <cstdint>
+
+#include "runtime/comm/transport/cuda_ipc/ordering.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -29,5 +32,10 @@ struct Trouble {
   std::int64_t step;         // of the schedule
   std::uint64_t have, want;  // of the counter, or the packet's flag
 };
+
+// For the host, while the kernel may still run. After a yes, the whole record is there to be read.
+inline bool has_written(Trouble& trouble) {
+  return SystemAtomic<std::uint32_t>(trouble.written).load(order_of(End::report_acquire)) != 0;
+}
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -1,6 +1,8 @@
 // Engine B's kernels under ThreadSanitizer: `ring_order KERNEL WORLD [END]`. Ranks are OS threads
 // that share nothing but the stations; END is the one end of a hand-off that is weakened to
 // relaxed. What must be reported, and what must not: tests/comm/cuda/ordering_test.cpp.
+//
+// `ring_order report WORLD [END]`: rank 0 is left alone, and its host reads what its kernel says.
 #include <cstdio>
 #include <map>
 #include <string>
@@ -23,6 +25,8 @@ const std::map<std::string, End> kEnds = {
     {"head_acquire", End::head_acquire},
     {"arrival_release", End::arrival_release},
     {"arrival_acquire", End::arrival_acquire},
+    {"report_release", End::report_release},
+    {"report_acquire", End::report_acquire},
 };
 
 // Small slots, so that every one of them is used many times.
@@ -50,6 +54,18 @@ class Job {
     stations_.stream(rank).synchronize();
     for (const float v : values)
       if (v != expected()) throw Error("rank " + std::to_string(rank) + " has a wrong sum");
+  }
+
+  // Only rank 0 takes part. Nothing but the record orders its host's reads after the kernel's
+  // writes.
+  void be_alone() {
+    const DeviceGuard guard(Stations::device(0));
+    stations_.limit = 500;
+    Trouble& trouble = stations_.trouble(0);
+    launch(0, 0, stations_.stream(0).get());
+    while (!has_written(trouble)) std::this_thread::yield();
+    require(trouble.rank == 0 && trouble.peer == stations_.world() - 1 && trouble.step == 1,
+            "rank 0 gave up somewhere else");
   }
 
  private:
@@ -96,10 +112,15 @@ class Job {
 
 int main(int argc, char** argv) {
   return run_main("ring_order", [&] {
-    require(argc >= 3, "usage: ring_order ring|packets|broadcast|two_shot|one_shot WORLD [END]");
+    require(argc >= 3,
+            "usage: ring_order ring|packets|broadcast|two_shot|one_shot|report WORLD [END]");
     weakened = kEnds.at(argc > 3 ? argv[3] : "none");
     const int world = std::stoi(argv[2]);
     Job job(argv[1], world);
+    if (argv[1] == std::string("report")) {
+      job.be_alone();
+      return 0;
+    }
     std::vector<std::thread> ranks;
     for (int r = 0; r < world; ++r) ranks.emplace_back([&job, r] { job.be_rank(r); });
     for (std::thread& rank : ranks) rank.join();
