@@ -4,7 +4,7 @@ BUILD ?= build
 PRESET ?= release
 JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
-PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libssl-dev libopenblas-dev libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help

@@ -72,6 +72,10 @@ DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions opti
                          cuda_ipc::Tuning tuning)
     : HostGroup(bootstrap, options), device_(options.device) {
   require_device(device_);
+  require(host_.all_local(),
+          "collectives on device memory are between processes of one host in this version, with "
+          "--transport auto or shm; across hosts, let gradients travel through host memory "
+          "(train_gpt --stage-through-host)");
   const DeviceGuard guard(device_);
   stream_ = Stream::create(device_);
   const StreamGuard stream_guard(stream_);

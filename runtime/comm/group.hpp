@@ -18,6 +18,9 @@ class HostGroup : public ProcessGroup {
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return host_.arena()->allocate(size);
   }
+  [[nodiscard]] std::vector<std::string> describe_transport() const override {
+    return host_.describe();
+  }
   [[nodiscard]] const GroupOptions& options() const override { return options_; }
   void set_algorithm(Algorithm algorithm) override { options_.algorithm = algorithm; }
 

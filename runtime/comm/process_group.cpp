@@ -12,6 +12,7 @@ namespace {
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
 constexpr std::array<std::string_view, 5> kAlgorithms{"automatic", "ring", "gloo_ring", "direct",
                                                       "tree"};
+constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
 constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
 
 template <class Enum, std::size_t n>
@@ -28,6 +29,7 @@ Enum parse(const std::array<std::string_view, n>& names, std::string_view name, 
 
 std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
 std::string_view name_of(Algorithm a) { return kAlgorithms.at(static_cast<std::size_t>(a)); }
+std::string_view name_of(Transport t) { return kTransports.at(static_cast<std::size_t>(t)); }
 
 std::string_view name_of(CudaEngine e) { return kCudaEngines.at(static_cast<std::size_t>(e)); }
 
@@ -36,6 +38,9 @@ ReduceOp parse_reduce_op(std::string_view name) {
 }
 Algorithm parse_algorithm(std::string_view name) {
   return parse<Algorithm>(kAlgorithms, name, "algorithm");
+}
+Transport parse_transport(std::string_view name) {
+  return parse<Transport>(kTransports, name, "transport");
 }
 CudaEngine parse_cuda_engine(std::string_view name) {
   return parse<CudaEngine>(kCudaEngines, name, "engine");

@@ -65,12 +65,21 @@ enum class CudaEngine : std::uint8_t {
 [[nodiscard]] std::string_view name_of(CudaEngine engine);
 CudaEngine parse_cuda_engine(std::string_view name);  // "auto", "a", "b"; else UsageError
 
+// How ranks reach each other's memory. automatic: shared memory within a host, TCP between hosts.
+enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
+[[nodiscard]] std::string_view name_of(Transport transport);     // automatic: "auto"
+[[nodiscard]] Transport parse_transport(std::string_view name);  // UsageError: the choices
+
 struct GroupOptions {
   std::chrono::milliseconds timeout{30'000};   // deadline of every wait
   Algorithm algorithm = Algorithm::automatic;  // of all_reduce, and of others that have it
   Device device;                               // of this rank; cpu: host memory only. All alike
   CudaEngine engine = CudaEngine::automatic;   // all ranks alike
   BootstrapKind bootstrap = BootstrapKind::automatic;  // how the ranks find each other
+  Transport transport = Transport::automatic;          // all ranks alike
+  // tcp: "eth0" or an address of this host; rdma: a device, or several that the ranks take in turn
+  // ("mlx5_0,mlx5_1"); empty: one that reaches the others.
+  std::string interface = {};
 };
 
 // Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
@@ -151,8 +160,7 @@ class ProcessGroup {
 };
 
 // The group of all ranks of this job, found as options.bootstrap says: by default through whatever
-// started this process (mpirun, ringrun, srun), or else it is alone. The ranks must share a host in
-// this version. Collective.
+// started this process (mpirun, ringrun, srun), or else it is alone. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options = {});
 
 }  // namespace ringsmith::comm

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "tests/support/transport.hpp"
 
 namespace ringsmith::test {
 
@@ -27,6 +28,7 @@ std::vector<Result> run_threads(
       const auto r = static_cast<std::size_t>(rank);
       try {
         comm::GroupOptions mine = options;
+        if (mine.transport == comm::Transport::automatic) mine.transport = test_transport();
         adapt(mine, rank);
         const auto group = comm::init_process_group(
             std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), mine);

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "runtime/base/error.hpp"
+#include "tests/support/transport.hpp"
 
 namespace ringsmith::test {
 
@@ -28,6 +29,7 @@ std::string describe(const std::exception& e) {
 // A rank reports on its standard error: "PEER KIND: TEXT", or nothing when the body returned.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body) {
+  if (options.device.is_cpu()) options.transport = test_transport();
   ForkedRanks ranks(world, [&](std::shared_ptr<comm::Bootstrap> bootstrap, ForkedRanks&) {
     try {
       comm::GroupOptions mine = options;

@@ -1,7 +1,7 @@
 // Catch2 under mpirun: every rank runs the same cases, rank 0 makes one report.
 //
 // `tests_multi --device cuda --engine a [Catch2's arguments]` makes the group of all cases one on
-// devices, rank r on device r modulo their number.
+// devices, rank r on device r modulo their number; `--transport tcp` one whose ranks speak TCP.
 //
 // Each rank runs the whole session. What the other ranks print is gathered by Open MPI and shown by
 // rank 0 only if that rank failed. A deadline bounds the whole group: a rank that is still running
@@ -100,6 +100,10 @@ void take_options(int& argc, char**& argv) {
       options.device = ringsmith::Device::cuda(world_rank % ringsmith::device_count());
     else if (option == "--engine")
       options.engine = ringsmith::comm::parse_cuda_engine(value);
+    else if (option == "--transport")
+      options.transport = ringsmith::comm::parse_transport(value);
+    else if (option == "--interface")
+      options.interface = value;
     else
       break;
     argv[2] = argv[0];

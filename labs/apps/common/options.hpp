@@ -32,7 +32,9 @@ struct TrainOptions {
   std::string algorithm = "automatic";
   double timeout = 30;  // seconds
   std::string bootstrap = "auto";
-  std::string run_dir;  // empty: runs/<stamp>
+  std::string transport = "auto";
+  std::string interface;  // of tcp
+  std::string run_dir;    // empty: runs/<stamp>
   bool no_trace = false;
   bool json = false;
   std::string progress = "auto";

@@ -70,7 +70,7 @@ std::vector<std::size_t> PerfOptions::sizes() const {
 bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfOptions& o) {
   std::string min = "32M", max, step = "1M", factor, op = "sum", dtype = "f32", root = "0",
               algorithm = "automatic", memory = "own", place = "both", bind = "0",
-              bootstrap = "auto", engine = "auto";
+              bootstrap = "auto", transport = "auto", engine = "auto";
   CLI::App app(benchmark.description, benchmark.name);
   app.option_defaults()->always_capture_default()->multi_option_policy(
       CLI::MultiOptionPolicy::TakeLast);
@@ -100,6 +100,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
   add_bootstrap_option(app, bootstrap);
+  add_transport_options(app, transport, o.interface);
   app.add_option("--device", o.device,
                  "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn");
   app.add_option("--engine", engine,
@@ -157,6 +158,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   }
   o.algorithm = comm::parse_algorithm(algorithm);
   o.bootstrap = comm::parse_bootstrap(bootstrap);
+  o.transport = comm::parse_transport(transport);
   o.engine = comm::parse_cuda_engine(engine);
   const bool on_device = parse_device(o.device).is_cuda();
   require(on_device || engine == "auto", "--engine " + engine + " needs --device cuda");

@@ -26,6 +26,8 @@ struct PerfOptions {
   bool in_place = true, out_of_place = true;
   double timeout = 30;  // seconds
   comm::BootstrapKind bootstrap = comm::BootstrapKind::automatic;
+  comm::Transport transport = comm::Transport::automatic;
+  std::string interface;  // of tcp
   std::string device = "cpu";
   comm::CudaEngine engine = comm::CudaEngine::automatic;
   int ranks_per_process = 1;

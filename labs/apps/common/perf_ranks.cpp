@@ -17,6 +17,8 @@ comm::GroupOptions group_options(const PerfOptions& o, int thread) {
   options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3));
   options.algorithm = o.algorithm;
   options.bootstrap = o.bootstrap;
+  options.transport = o.transport;
+  options.interface = o.interface;
   options.engine = o.engine;
   options.device = parse_device(o.device);
   // "cuda" alone: the ranks of a host take its devices in turn.

@@ -13,6 +13,21 @@ CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name) {
       ->check(CLI::IsMember({"auto", "mpi", "env", "slurm", "file", "self"}));
 }
 
+void add_transport_options(CLI::App& app, std::string& transport, std::string& interface,
+                           const std::string& group) {
+  app.add_option("--transport", transport,
+                 "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto "
+                 "takes shm within a host and tcp between hosts")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "rdma"}))
+      ->group(group);
+  app.add_option(
+         "--interface", interface,
+         "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
+         "rdma: the device, or several that the ranks take in turn (mlx5_0,mlx5_1); "
+         "default: one that reaches the others")
+      ->group(group);
+}
+
 std::string how_to_start() {
   return R"(
 Start it alone, or on N ranks of this host:

@@ -1,5 +1,5 @@
-// How the ranks of a program are started and find each other: the option --bootstrap, and what
-// --help says about it. The same for all programs.
+// How the ranks of a program are started and find each other: the options --bootstrap and
+// --transport, and what --help says about them. The same for all programs.
 #pragma once
 
 #include <string>
@@ -13,6 +13,9 @@ namespace ringsmith::apps {
 
 // Adds --bootstrap; `name` holds its default and then its value, for comm::parse_bootstrap().
 CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name);
+// Adds --transport and --interface, for comm::parse_transport() and GroupOptions::interface.
+void add_transport_options(CLI::App& app, std::string& transport, std::string& interface,
+                           const std::string& group = "OPTIONS");
 
 // Paragraphs for the footer of --help.
 [[nodiscard]] std::string how_to_start();

@@ -32,8 +32,7 @@ class Bootstrap {
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
 
-// The seam for launchers and tests: a group over any bootstrap. Collective over its ranks, which
-// must share a host.
+// The seam for launchers and tests: a group over any bootstrap. Collective over its ranks.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                                GroupOptions options = {});
 

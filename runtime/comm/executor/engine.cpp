@@ -11,8 +11,9 @@ namespace {
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10;
 constexpr std::size_t kSmallForMore = std::size_t{16} << 10;
 
-std::uint64_t offset_in(const Arena& arena, const std::byte* data, Bytes size) {
-  const auto offset = arena.offset_of(data, size);
+std::uint64_t offset_in(const Host& host, const std::byte* data, Bytes size) {
+  if (!host.all_local()) return kNotShared;
+  const auto offset = host.arena()->offset_of(data, size);
   return offset ? offset->value : kNotShared;
 }
 
@@ -44,15 +45,15 @@ void Engine::run(const Transfer& transfer) {
   } else {
     run_collective(transfer);
   }
+  host_.flush();
   host_.leave();
 }
 
 void Engine::run_collective(const Transfer& transfer) {
-  const Arena& arena = *host_.arena();
   const bool small = is_small(transfer.call, host_.size());
   if (small && host_.size() > 2) return run_in_window(host_, roll_call_, transfer);
-  const auto input = offset_in(arena, transfer.input.data(), transfer.input.size());
-  const auto output = offset_in(arena, transfer.output.data(), transfer.output.size());
+  const auto input = offset_in(host_, transfer.input.data(), transfer.input.size());
+  const auto output = offset_in(host_, transfer.output.data(), transfer.output.size());
   if (small && input == kNotShared) stage_in_window(host_, roll_call_.next(), transfer);
   roll_call_.answer(transfer.call, transfer.sequence, input, output);
   roll_call_.await_all();

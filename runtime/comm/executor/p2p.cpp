@@ -11,7 +11,7 @@ void send_header(Host& host, Outbox& out, const Transfer& transfer) {
                              call.on_device};
   host.wait(call.root, [&] { return out.has_room(); });
   std::memcpy(out.slot(), &header, sizeof header);
-  out.post();
+  out.post(sizeof header);
 }
 
 void receive_header(Host& host, Inbox& in, const Transfer& transfer) {
@@ -41,8 +41,9 @@ void send(Host& host, Outbox& out, const Transfer& transfer) {
   for (std::size_t at = 0; at < size; at += kSlotBytes) {
     host.at_step(static_cast<std::int64_t>(at / kSlotBytes));
     host.wait(transfer.call.root, [&] { return out.has_room(); });
-    std::memcpy(out.slot(), transfer.input.data() + at, std::min(kSlotBytes, size - at));
-    out.post();
+    const std::size_t part = std::min(kSlotBytes, size - at);
+    std::memcpy(out.slot(), transfer.input.data() + at, part);
+    out.post(part);
   }
 }
 

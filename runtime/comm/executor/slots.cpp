@@ -114,7 +114,7 @@ class SlotRun {
     kernels::cpu::reduce(transfer_.call.dtype, arithmetic_.reduction,
                          {sources.data(), move.sources.size()}, {destinations.data(), used},
                          Elements(n), arithmetic_.scale);
-    for (const int peer : move.sends) channels_.out(peer, lane.index).post();
+    for (const int peer : move.sends) channels_.out(peer, lane.index).post(n * width_);
     for (const Source& source : move.sources)
       if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
   }

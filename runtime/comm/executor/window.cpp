@@ -29,19 +29,21 @@ class Block {
     const bool root = host_.rank() == t_.call.root;
     switch (t_.call.op) {
       case Op::all_reduce:
-      case Op::reduce:
       case Op::all_gather:
+        return stage_for_all();
+      case Op::reduce:
       case Op::gather:
-        return stage_part(0);
+        stage_part(0);
+        return expose(0, t_.call.root);
       case Op::broadcast:
-        if (root) stage_part(0);
+        if (root) stage_for_all();
         return;
       case Op::scatter:
-        if (root) stage_all();
+        if (root) stage_for_each();
         return;
       case Op::reduce_scatter:
       case Op::all_to_all:
-        return stage_all();
+        return stage_for_each();
       default:
         return;
     }
@@ -86,8 +88,16 @@ class Block {
     std::memcpy(staged(host_.rank(), part),
                 t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_);
   }
-  void stage_all() {
-    for (int part = 0; part < host_.size(); ++part) stage_part(part);
+  void expose(int part, int to) { host_.expose(to, staged(host_.rank(), part), bytes_); }
+  void stage_for_all() {
+    stage_part(0);
+    host_.expose_to_all(staged(host_.rank(), 0), bytes_);
+  }
+  void stage_for_each() {
+    for (int part = 0; part < host_.size(); ++part) {
+      stage_part(part);
+      expose(part, part);
+    }
   }
   void copy(int from, int from_part, int to_part) {
     std::memcpy(t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_,
@@ -136,7 +146,7 @@ void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer) {
       call.op == Op::reduce_scatter || call.op == Op::scatter || call.op == Op::all_to_all;
   const std::size_t parts = many_parts ? static_cast<std::size_t>(host.size()) : 1;
   const std::size_t part = part_elements(call, host.size());
-  const std::size_t most = Host::kWindow / size_of(call.dtype) / parts;
+  const std::size_t most = Layout::kWindow / size_of(call.dtype) / parts;
   std::size_t at = 0;
   do {
     Block block(host, roll_call.next(), transfer, part, at, std::min(most, part - at));

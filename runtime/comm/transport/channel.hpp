@@ -8,8 +8,8 @@
 //           ^ head        ^ tail                        read slot head % kSlots;  head += 1
 //
 // Storing tail publishes the bytes of the slot (release), loading it makes them readable (acquire);
-// head does the same for the right to overwrite. Here the slots lie in the producer's segment;
-// other transports move the same slots over other wires.
+// head does the same for the right to overwrite. The slots lie in the producer's segment; a remote
+// consumer reads them in its mirror (wires.hpp).
 #pragma once
 
 #include "runtime/comm/transport/host.hpp"
@@ -26,7 +26,11 @@ class Outbox {
     return posted_ - known_head_ < kSlots;
   }
   [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * kSlotBytes; }
-  void post() { host_->publish_to(peer_, *tail_, ++posted_); }
+  // The message is the first `size` bytes of the slot.
+  void post(std::size_t size) {
+    host_->expose(peer_, slot(), size);
+    host_->publish_to(peer_, *tail_, ++posted_);
+  }
 
  private:
   Host* host_;

@@ -27,9 +27,11 @@ struct alignas(64) Arrival {
 };
 
 // Sleeping and waking. A waiter that has waited long says so in `sleeping`, looks once more, and
-// sleeps on `rings`; whoever publishes a counter looks at `sleeping` (no system call when 0).
+// sleeps on `rings`, or on its sockets if it has remote peers too; whoever publishes a counter
+// looks at `sleeping` (no system call when kAwake).
+constexpr std::uint32_t kAwake = 0, kOnFutex = 1, kOnSockets = 2;
 struct alignas(kLine) Doorbell {
-  std::atomic<std::uint32_t> sleeping{0};
+  std::atomic<std::uint32_t> sleeping{kAwake};
   std::atomic<std::uint32_t> rings{0};
 };
 

@@ -1,5 +1,6 @@
-// The ranks of one host as seen by one of them: everybody's shared memory, waiting for counters in
-// it, and the ways in which waiting can fail.
+// The ranks of a group as seen by one of them: everybody's segment - the shared memory of a rank on
+// the same host, the mirror of a remote one (wires.hpp) -, waiting for counters in it, and the ways
+// in which waiting can fail.
 //
 // Waiting. First spin (a peer on another core answers within a microsecond), then yield (with more
 // ranks than cores the peer may need this core), then sleep on a futex until the peer rings. While
@@ -9,6 +10,7 @@
 
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -17,7 +19,9 @@
 #include "runtime/comm/transport/arena.hpp"
 #include "runtime/comm/transport/control.hpp"
 #include "runtime/comm/transport/last_words.hpp"
+#include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/mesh.hpp"
+#include "runtime/comm/transport/wires.hpp"
 
 namespace ringsmith::comm {
 
@@ -38,15 +42,22 @@ class Host {
   [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
   [[nodiscard]] Control& control(int rank) const { return *peer(rank).control; }
   [[nodiscard]] Control& mine() const { return control(rank_); }
-  // Staging memory of a rank for small messages, kWindow bytes for each of two rounds.
-  [[nodiscard]] std::byte* window(int rank, std::uint64_t round) const;
-  // What `rank` writes of its FIFO number `index` with `peer`, and the slots it fills for the peer.
-  [[nodiscard]] Lane& lane(int rank, int peer, int index) const;
-  [[nodiscard]] std::byte* slots(int rank, int peer, int index) const;
+  // Of a rank's segment: layout.hpp.
+  [[nodiscard]] std::byte* window(int rank, std::uint64_t round) const {
+    return base(rank) + Layout::window(round);
+  }
+  [[nodiscard]] Lane& lane(int rank, int peer, int index) const {
+    return *std::launder(reinterpret_cast<Lane*>(base(rank) + layout_.lane(peer, index)));
+  }
+  [[nodiscard]] std::byte* slots(int rank, int peer, int index) const {
+    return base(rank) + layout_.slots(peer, index);
+  }
   [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return arena_; }
 
-  static constexpr std::size_t kWindow = std::size_t{256} << 10;  // bytes
+  // Do all ranks share memory, so that they can read each other's communication memory?
+  [[nodiscard]] bool all_local() const { return wires_ == nullptr; }
+  [[nodiscard]] std::vector<std::string> describe() const;
 
   // ---- being in a call: what the others will read if something goes wrong ----
   void enter(const Call& call, std::uint64_t sequence);
@@ -61,7 +72,7 @@ class Host {
   void wait(const int& for_peer, Ready ready) {
     for (int i = 0; i < patience().spins; ++i) {
       if (ready()) return;
-      pause();
+      look_or_pause();
     }
     if (!ready())
       wait_long(
@@ -72,12 +83,27 @@ class Host {
   // see the sleeper.
   void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     counter.exchange(value, std::memory_order_seq_cst);
-    for (int r = 0; r < size(); ++r) wake(r);
+    for (int r = 0; r < size(); ++r) tell(r, counter, value);
   }
   void publish_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     counter.exchange(value, std::memory_order_seq_cst);
-    wake(rank);
+    tell(rank, counter, value);
   }
+  // What the next publish() makes readable, for ranks that do not share this memory: bytes of this
+  // rank's segment, which stay as they are until the rank has answered for them.
+  void expose(int rank, const void* data, std::size_t size) {
+    if (on_wire(rank))
+      wires_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
+  }
+  void expose_to_all(const void* data, std::size_t size) {
+    for (int r = 0; r < this->size() && wires_; ++r) expose(r, data, size);
+  }
+  // One look at what remote ranks have sent, for loops that are not wait().
+  void look() {
+    if (wires_) wires_->progress();
+  }
+  // Waits until all that was published is on its way: nobody moves it while this rank computes.
+  void flush();
   // May waiting use the core (somebody's thread has nothing else to do), or does it share it with
   // computation? May be called while another thread waits.
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
@@ -103,16 +129,14 @@ class Host {
   [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
   // Only what peers themselves have reported: a look at memory.
   [[nodiscard]] Trouble look_for_report() const;
-  [[nodiscard]] bool is_gone(int rank) const {  // its process has ended, or left the group
-    return rank != rank_ && hung_up(peer(rank).link.socket);
-  }
+  [[nodiscard]] bool is_gone(int rank) const;  // its process has ended, or left the group
   [[nodiscard]] std::string wait_for_graph() const;
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
  private:
   struct Peer {
     PeerLink link;
-    std::shared_ptr<Segment> segment;
+    std::shared_ptr<Segment> segment;  // or the mirror
     Control* control = nullptr;
   };
   [[nodiscard]] const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
@@ -120,16 +144,38 @@ class Host {
     return holds_core_.load(std::memory_order_relaxed) ? foreground_ : background_;
   }
   static void pause();
+  void look_or_pause() {
+    if (wires_)
+      wires_->progress();
+    else
+      pause();
+  }
+  [[nodiscard]] bool on_wire(int rank) const { return wires_ && peer(rank).link.remote; }
+  [[nodiscard]] std::size_t offset_of(const void* data) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(data) - base(rank_));
+  }
+  void tell(int rank, const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    if (on_wire(rank))
+      wires_->publish(rank, offset_of(&counter), value);
+    else
+      wake(rank);
+  }
   void wake(int rank) {
-    if (control(rank).bell.sleeping.load(std::memory_order_seq_cst) != 0) ring(rank);
+    if (control(rank).bell.sleeping.load(std::memory_order_seq_cst) != kAwake) ring(rank);
   }
   void ring(int rank);
+  void sleep_until_told(bool (*ready)(void*), void* context);
+  void connect_wires(const GroupOptions& options);
+  // Tells remote ranks what this one is doing.
+  void show_board();
   void wait_long(const int& for_peer, bool (*ready)(void*), void* context);
 
   std::shared_ptr<Bootstrap> bootstrap_;
   int rank_;
   std::chrono::milliseconds timeout_;
+  Layout layout_;
   std::vector<Peer> peers_;
+  std::unique_ptr<Wires> wires_;  // null if all ranks share memory
   std::shared_ptr<Arena> arena_;
   std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
   Patience foreground_, background_;

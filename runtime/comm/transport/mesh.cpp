@@ -28,11 +28,13 @@ std::string first_word(const char* path) {
   return word;
 }
 
-// Two processes with the same identity can reach each other by an abstract Unix socket.
-std::string host_identity() {
+std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot_id"); }
+
+// Two processes of one machine and one of these reach each other by an abstract Unix socket.
+std::string network_namespace() {
   std::array<char, 64> netns{};
   if (readlink("/proc/self/ns/net", netns.data(), netns.size() - 1) < 0) netns[0] = '?';
-  return first_word("/proc/sys/kernel/random/boot_id") + netns.data();
+  return netns.data();
 }
 
 std::string allowed_cpus() {
@@ -105,16 +107,17 @@ std::pair<int, Descriptor> receive_hello(int socket, std::chrono::milliseconds t
 }
 
 struct Record {
-  std::string identity, host, address, cpus;
+  std::string machine, network, host, address, cpus, transport;
   pid_t pid = 0;
 
   [[nodiscard]] std::string str() const {
-    return identity + ' ' + host + ' ' + address + ' ' + std::to_string(pid) + ' ' + cpus;
+    return machine + ' ' + network + ' ' + host + ' ' + address + ' ' + std::to_string(pid) + ' ' +
+           cpus + ' ' + transport;
   }
   static Record parse(const std::string& text) {
     Record r;
     std::istringstream in(text);
-    if (!(in >> r.identity >> r.host >> r.address >> r.pid >> r.cpus))
+    if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.transport))
       throw CommError("corrupt bootstrap record '" + text + "'");
     return r;
   }
@@ -123,9 +126,15 @@ struct Record {
 }  // namespace
 
 std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
-                                   std::chrono::milliseconds timeout) {
+                                   Transport transport, std::chrono::milliseconds timeout) {
   const int rank = bootstrap.rank(), world = bootstrap.size();
-  const Record mine{host_identity(), host_name(), random_name(), allowed_cpus(), getpid()};
+  const Record mine{machine_identity(),
+                    network_namespace(),
+                    host_name(),
+                    random_name(),
+                    allowed_cpus(),
+                    std::string(name_of(transport)),
+                    getpid()};
   sockaddr_un address{};
   socklen_t length = make_address(mine.address, address);
   const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -135,16 +144,28 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
 
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   std::vector<PeerLink> links(records.size());
+  int above = 0;  // local ranks that will connect
   for (int r = 0; r < world; ++r) {
     const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
-    if (theirs.identity != mine.identity)
-      throw UsageError("rank " + std::to_string(rank) + " is on host " + mine.host + " and rank " +
-                       std::to_string(r) + " on " + theirs.host +
-                       ": shared memory does not reach across hosts or network namespaces; start "
-                       "all ranks on one host");
+    if (theirs.transport != mine.transport)
+      throw UsageError("rank " + std::to_string(rank) + " was started with --transport " +
+                       mine.transport + " and rank " + std::to_string(r) + " with " +
+                       theirs.transport + ": give all ranks the same");
     PeerLink& link = links[static_cast<std::size_t>(r)];
     link.pid = theirs.pid;
     link.cpus = theirs.cpus;
+    link.host = theirs.host;
+    link.same_machine = theirs.machine == mine.machine;
+    link.same_host = link.same_machine && theirs.network == mine.network;
+    link.remote = r != rank &&
+                  (!link.same_host || transport == Transport::tcp || transport == Transport::rdma);
+    if (link.remote && transport == Transport::shm)
+      throw UsageError("rank " + std::to_string(rank) + " is on host " + mine.host + " and rank " +
+                       std::to_string(r) + " on " + theirs.host +
+                       ": shared memory does not reach across hosts or network namespaces; start "
+                       "all ranks on one host, or use --transport auto");
+    if (link.remote) continue;
+    if (r > rank) ++above;
     if (r >= rank) continue;
     // Connecting does not wait for accept(): the listener's queue holds all ranks.
     link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -153,7 +174,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
       fail("connect to rank " + std::to_string(r));
     send_hello(link.socket.get(), rank, memory.get());
   }
-  for (int n = rank + 1; n < world; ++n) {
+  for (int n = 0; n < above; ++n) {
     await_readable(listener.get(), timeout, "a peer did not connect before the deadline");
     Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.valid()) fail("accept");
@@ -168,6 +189,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   }
   for (int r = 0; r < rank; ++r) {
     PeerLink& link = links[static_cast<std::size_t>(r)];
+    if (link.remote) continue;
     link.memory = receive_hello(link.socket.get(), timeout).second;
   }
   return links;

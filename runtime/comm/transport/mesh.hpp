@@ -16,12 +16,19 @@ struct PeerLink {
   Descriptor socket;  // invalid for the rank itself
   Descriptor memory;  // the peer's memfd
   pid_t pid = 0;
-  std::string cpus;  // CPUs the peer may run on, as a string of 0 and 1
+  std::string host;          // its name
+  bool same_host = true;     // one network namespace of one machine: Unix sockets reach it
+  bool same_machine = true;  // one kernel: it shares our cores
+  bool remote = false;       // not to be reached by shared memory
+  std::string cpus;          // CPUs the peer may run on, as a string of 0 and 1
 };
 
-// Connects all ranks and exchanges their memory. Collective. UsageError if a rank is on another
-// host (or in another network namespace), where a Unix socket cannot reach it.
+// Connects the ranks of one host and exchanges their memory. Collective over all ranks; those that
+// shared memory does not reach, or shall not, are marked as remote. UsageError if the transport is
+// shm and a rank is on another host (or in another network namespace), or if ranks were given
+// different transports.
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
+                                                 Transport transport,
                                                  std::chrono::milliseconds timeout);
 
 // Has the other end gone? Never blocks.

@@ -13,6 +13,7 @@ void RollCall::answer(const Call& call, std::uint64_t sequence, std::uint64_t in
   mine.sequence.store(sequence, std::memory_order_relaxed);
   mine.input.store(input, std::memory_order_relaxed);
   mine.output.store(output, std::memory_order_relaxed);
+  host_.expose_to_all(&mine, sizeof mine);
   host_.publish(mine.round, round_);
 }
 
@@ -45,10 +46,12 @@ void RollCall::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{100};
   const auto until = std::chrono::steady_clock::now() + kMoment;
   for (int r = 0; r < host_.size() && std::chrono::steady_clock::now() < until;) {
-    if (arrival(r).round.load() == round_)
+    if (arrival(r).round.load() == round_) {
       ++r;
-    else
-      std::this_thread::yield();
+      continue;
+    }
+    host_.look();
+    std::this_thread::yield();
   }
   const auto answered = [&](int r) { return arrival(r).round.load() == round_; };
   const auto describe = [&](int r) {

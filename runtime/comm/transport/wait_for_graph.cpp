@@ -12,11 +12,21 @@ struct Place {
   Call call;
   std::uint64_t sequence = 0;
   bool busy = false;
+  bool stale = false;  // it may be elsewhere by now
   int waits_for = -1;
 };
 
-Place look_at(const Board& board) {
+Place look_at(const Sight& sight) {
+  const Board& board = *sight.board;
   Place place;
+  if (sight.arrivals != nullptr && board.waits_for.load() < 0) {
+    const bool second = sight.arrivals[1].round.load() > sight.arrivals[0].round.load();
+    const Arrival& last = sight.arrivals[second ? 1 : 0];
+    if (last.round.load() != 0) place.call = Call::unpack(last.call.load(), last.count.load());
+    place.sequence = last.sequence.load();
+    place.stale = true;
+    return place;
+  }
   place.call = Call::unpack(board.call.load(), board.count.load());
   place.sequence = board.sequence.load();
   place.busy = board.busy.load() != 0;
@@ -26,7 +36,9 @@ Place look_at(const Board& board) {
 
 std::string describe(const Place& place) {
   if (place.call.op == Op::none) return " has made no call yet";
-  std::string text = place.busy ? " in " : " computing, last call ";
+  std::string text = place.stale  ? " was last heard of in "
+                     : place.busy ? " in "
+                                  : " computing, last call ";
   text += place.call.describe() + " #" + std::to_string(place.sequence);
   if (place.waits_for >= 0) text += " waits for rank " + std::to_string(place.waits_for);
   return text;
@@ -49,9 +61,9 @@ std::vector<int> find_circle(const std::vector<Place>& places) {
 
 }  // namespace
 
-std::string wait_for_graph(const std::vector<const Board*>& boards) {
+std::string wait_for_graph(const std::vector<Sight>& ranks) {
   std::vector<Place> places;
-  for (const Board* board : boards) places.push_back(look_at(*board));
+  for (const Sight& sight : ranks) places.push_back(look_at(sight));
   std::string text = "Where everybody is:";
   for (std::size_t r = 0; r < places.size(); ++r)
     text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + describe(places[r]);

@@ -8,8 +8,15 @@
 
 namespace ringsmith::comm {
 
-// Reads the boards of all ranks while their owners may write them: no more than a snapshot. Ranks
+// What is seen of a rank: its board, and of a remote one also its two entries of the roll call.
+struct Sight {
+  const Board* board = nullptr;
+  const Arrival* arrivals = nullptr;  // null: not remote, so that the board is up to date
+};
+
+// Reads the boards of all ranks while their owners may write them: no more than a snapshot. A
+// remote rank shows its board only while it waits; of others there is their last answer. Ranks
 // that wait in a circle, whom nobody but they themselves could have helped, are named at the end.
-[[nodiscard]] std::string wait_for_graph(const std::vector<const Board*>& boards);
+[[nodiscard]] std::string wait_for_graph(const std::vector<Sight>& ranks);
 
 }  // namespace ringsmith::comm

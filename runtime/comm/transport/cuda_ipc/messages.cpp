@@ -50,7 +50,7 @@ void Messages::send(const Transfer& transfer) {
     hand_off_.record(kMessageEvent);
     const Location location = *arena_.locate(slot, Bytes(kPieceBytes));
     std::memcpy(out.slot(), &location, sizeof location);
-    out.post();
+    out.post(sizeof location);
   }
 }
 

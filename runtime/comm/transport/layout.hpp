@@ -1,0 +1,53 @@
+// Where things are in a segment, the same for every rank of a group:
+//
+//     control | two windows | a Lane for each peer and FIFO | their slots | communication memory
+#pragma once
+
+#include "runtime/comm/transport/control.hpp"
+
+namespace ringsmith::comm {
+
+constexpr std::size_t round_up_to_page(std::size_t bytes) {
+  constexpr std::size_t kPage = 4096;
+  return (bytes + kPage - 1) / kPage * kPage;
+}
+
+class Layout {
+ public:
+  explicit Layout(int world) : world_(static_cast<std::size_t>(world)) {}
+
+  static constexpr std::size_t kWindow = std::size_t{256} << 10;  // bytes
+
+  // Offsets in bytes. A window is staging memory for small messages; two of them take turns.
+  [[nodiscard]] static std::size_t window(std::uint64_t round) {
+    return kWindowsAt + (round % 2) * kWindow;
+  }
+  // What the rank writes of its FIFO number `index` with `peer`, and the slots it fills for the
+  // peer.
+  [[nodiscard]] std::size_t lane(int peer, int index) const {
+    return kLanesAt + fifo(peer, index) * sizeof(Lane);
+  }
+  [[nodiscard]] std::size_t slots(int peer, int index) const {
+    return slots_at() + fifo(peer, index) * kLaneSlots;
+  }
+  // Before it everything is for all ranks, from it on each slot is for one.
+  [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
+  static constexpr std::size_t kSlotsOfPeer = kLanes * kSlots * kSlotBytes;  // bytes
+  [[nodiscard]] std::size_t arena() const { return slots_at() + world_ * kLanes * kLaneSlots; }
+
+ private:
+  static constexpr std::size_t kWindowsAt = round_up_to_page(sizeof(Control));
+  static constexpr std::size_t kLanesAt = kWindowsAt + 2 * kWindow;
+  static constexpr std::size_t kLaneSlots = kSlots * kSlotBytes;
+
+  [[nodiscard]] static std::size_t fifo(int peer, int index) {
+    return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(index);
+  }
+  [[nodiscard]] std::size_t slots_at() const {
+    return round_up_to_page(kLanesAt + world_ * kLanes * sizeof(Lane));
+  }
+
+  std::size_t world_;
+};
+
+}  // namespace ringsmith::comm

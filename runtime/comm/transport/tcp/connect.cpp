@@ -1,0 +1,169 @@
+#include "runtime/comm/transport/tcp/connect.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <poll.h>
+#include <random>
+#include <sstream>
+#include <sys/socket.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/tcp/interface.hpp"
+
+namespace ringsmith::comm::tcp {
+
+namespace {
+
+using Word = std::array<std::uint64_t, 2>;
+
+Word random_word() {
+  std::random_device random;
+  const auto half = [&random] { return std::uint64_t{random()} << 32 | random(); };
+  return {half(), half()};
+}
+
+// The first bytes on a connection. What must be alike at both ends is compared.
+struct Greeting {
+  std::uint64_t format = kFormat;
+  Word word{};  // the listener's
+  std::int32_t rank = -1;
+  std::int32_t world = 0;
+  static constexpr std::uint64_t kFormat =
+      0x52534d3100000000 | kLanes << 24 | kSlots << 16 | kSlotBytes >> 10;
+};
+
+struct Record {
+  store::Address address;
+  Word word{};
+  [[nodiscard]] std::string str() const {
+    return address.host + ' ' + std::to_string(address.port) + ' ' + std::to_string(word[0]) + ' ' +
+           std::to_string(word[1]);
+  }
+  static Record parse(const std::string& text) {
+    Record r;
+    std::istringstream in(text);
+    if (!(in >> r.address.host >> r.address.port >> r.word[0] >> r.word[1]))
+      throw CommError("corrupt bootstrap record '" + text + "'");
+    return r;
+  }
+};
+
+// A connection whose greeting has not come yet.
+struct Guest {
+  Descriptor socket;
+  Greeting greeting;
+  std::size_t got = 0;
+
+  // False: send it away.
+  bool read_on() {
+    const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
+                           sizeof greeting - got, MSG_DONTWAIT);
+    if (n > 0) got += static_cast<std::size_t>(n);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+  }
+};
+
+class Reception {
+ public:
+  Reception(const Descriptor& listener, const Word& word, int rank, std::vector<Link>& links)
+      : listener_(listener), word_(word), rank_(rank), links_(links) {}
+
+  // Lets in the ranks above this one that are remote.
+  void let_in(const std::vector<bool>& remote, Deadline deadline) {
+    missing_ = static_cast<std::size_t>(std::count(remote.begin() + rank_ + 1, remote.end(), true));
+    while (missing_ > 0) {
+      std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
+      for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
+      if (poll(entries.data(), entries.size(), deadline.poll_ms()) <= 0 && deadline.passed())
+        complain(remote);
+      for (std::size_t g = guests_.size(); g-- > 0;)
+        if (entries[g + 1].revents != 0) hear(g);
+      if (entries[0].revents == 0) continue;
+      Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.valid()) continue;
+      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
+      guests_.push_back({std::move(socket), {}, 0});
+    }
+  }
+
+ private:
+  static constexpr std::size_t kMostGuests = 256;
+
+  void hear(std::size_t g) {
+    Guest& guest = guests_[g];
+    const bool stays = guest.read_on();
+    if (stays && guest.got < sizeof(Greeting)) return;
+    const Greeting& said = guest.greeting;
+    const auto world = static_cast<std::int32_t>(links_.size());
+    if (stays && said.format == Greeting::kFormat && said.word == word_ && said.world == world &&
+        said.rank > rank_ && said.rank < world) {
+      Link& link = links_[static_cast<std::size_t>(said.rank)];
+      if (!link.socket.valid()) {
+        store::tune(guest.socket);
+        link.socket = std::move(guest.socket);
+        --missing_;
+      }
+    }
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+  }
+
+  [[noreturn]] void complain(const std::vector<bool>& remote) const {
+    std::string who;
+    for (std::size_t r = static_cast<std::size_t>(rank_) + 1; r < remote.size(); ++r)
+      if (remote[r] && !links_[r].socket.valid())
+        who += (who.empty() ? "" : ", ") + std::to_string(r);
+    throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) +
+                           " at " + links_[static_cast<std::size_t>(rank_)].address + " (tcp)",
+                       {.rank = rank_, .op = {}});
+  }
+
+  const Descriptor& listener_;
+  const Word& word_;
+  int rank_;
+  std::vector<Link>& links_;
+  std::vector<Guest> guests_;
+  std::size_t missing_ = 0;
+};
+
+Descriptor call_on(int rank, int peer, int world, const Record& record, Deadline deadline) {
+  std::string why;
+  Descriptor socket = store::connect_to(record.address, deadline, why);
+  const Greeting greeting{Greeting::kFormat, record.word, rank, world};
+  if (socket.valid() &&
+      send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == ssize_t{sizeof greeting})
+    return socket;
+  if (why.empty()) why = std::strerror(errno);
+  throw CommError("rank " + std::to_string(rank) + " cannot reach rank " + std::to_string(peer) +
+                  " at " + record.address.str() + " (tcp): " + why +
+                  "; --interface names the network that joins the hosts");
+}
+
+}  // namespace
+
+std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& remote,
+                              const std::string& interface, bool same_host,
+                              std::chrono::milliseconds timeout) {
+  const Deadline deadline = Deadline::in(timeout);
+  const int rank = bootstrap.rank(), world = bootstrap.size();
+  const std::string here =
+      !interface.empty() ? interface : same_host ? "127.0.0.1" : outward_address();
+  const store::Listener listener = store::listen_on(here, 0);
+  const Record mine{{address_of(here), listener.port}, random_word()};
+  const std::vector<std::string> records = bootstrap.all_gather(mine.str());
+  std::vector<Link> links(records.size());
+  for (int r = 0; r < world; ++r) {
+    const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
+    Link& link = links[static_cast<std::size_t>(r)];
+    link.address = theirs.address.str();
+    if (r < rank && remote[static_cast<std::size_t>(r)])
+      link.socket = call_on(rank, r, world, theirs, deadline);
+  }
+  Reception(listener.socket, mine.word, rank, links).let_in(remote, deadline);
+  return links;
+}
+
+}  // namespace ringsmith::comm::tcp

@@ -1,0 +1,76 @@
+#include "runtime/comm/transport/tcp/sender.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+namespace ringsmith::comm::tcp {
+
+void Sender::write(std::size_t offset, const std::byte* from, std::size_t size) {
+  constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max() & ~std::size_t{7};
+  do {
+    const std::size_t part = std::min(size, kMost);
+    Frame& frame = frames_.emplace_back();
+    frame.header = {offset, static_cast<std::uint32_t>(part), FrameKind::bytes};
+    if (part <= frame.copy.size())
+      std::memcpy(frame.copy.data(), from, part);
+    else
+      frame.data = from;
+    offset += part;
+    from += part;
+    size -= part;
+  } while (size > 0);
+}
+
+void Sender::counter(std::size_t offset, std::uint64_t value) {
+  Frame& frame = frames_.emplace_back();
+  frame.header = {offset, sizeof value, FrameKind::counter};
+  std::memcpy(frame.copy.data(), &value, sizeof value);
+}
+
+std::string Sender::flush(int socket) {
+  constexpr std::size_t kPieces = 32;
+  while (!frames_.empty()) {
+    std::array<iovec, kPieces> pieces;
+    std::size_t used = 0, skip = sent_, asked = 0;
+    const auto add = [&](const void* data, std::size_t size) {
+      const std::size_t skipped = std::min(skip, size);
+      skip -= skipped;
+      asked += size - skipped;
+      if (size > skipped)
+        pieces[used++] = {const_cast<std::byte*>(static_cast<const std::byte*>(data)) + skipped,
+                          size - skipped};
+    };
+    for (auto frame = frames_.begin(); frame != frames_.end() && used + 2 <= kPieces; ++frame) {
+      if (frame->data == nullptr) {
+        add(&frame->header, frame->bytes());
+      } else {
+        add(&frame->header, sizeof frame->header);
+        add(frame->data, frame->header.size);
+      }
+    }
+    msghdr message{};
+    message.msg_iov = pieces.data();
+    message.msg_iovlen = used;
+    const ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    if (sent < 0) return std::strerror(errno);
+    drop(static_cast<std::size_t>(sent));
+    if (static_cast<std::size_t>(sent) < asked) return {};
+  }
+  return {};
+}
+
+void Sender::drop(std::size_t sent) {
+  sent_ += sent;
+  while (!frames_.empty() && sent_ >= frames_.front().bytes()) {
+    sent_ -= frames_.front().bytes();
+    frames_.pop_front();
+  }
+}
+
+}  // namespace ringsmith::comm::tcp

@@ -1,0 +1,36 @@
+// The sending end of a TCP wire: a queue of frames that leaves as fast as the socket takes it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <string>
+
+#include "runtime/comm/transport/tcp/frame.hpp"
+#include "runtime/comm/transport/wires.hpp"
+
+namespace ringsmith::comm::tcp {
+
+class Sender {
+ public:
+  // Small writes are copied now, larger ones referred to: see Wires::write().
+  void write(std::size_t offset, const std::byte* from, std::size_t size);
+  void counter(std::size_t offset, std::uint64_t value);
+  // Sends until the queue is empty or the socket is full. Empty, or why the socket has broken.
+  [[nodiscard]] std::string flush(int socket);
+  [[nodiscard]] bool empty() const { return frames_.empty(); }
+
+ private:
+  struct Frame {
+    FrameHeader header;
+    std::array<std::byte, Wires::kCopied> copy;  // directly behind the header
+    const std::byte* data = nullptr;             // null: the bytes are in `copy`
+    [[nodiscard]] std::size_t bytes() const { return sizeof header + header.size; }
+  };
+  void drop(std::size_t sent);
+
+  std::deque<Frame> frames_;
+  std::size_t sent_ = 0;  // bytes of the first frame
+};
+
+}  // namespace ringsmith::comm::tcp

@@ -1,0 +1,54 @@
+// Wires: to the ranks whose memory cannot be mapped, because they are on other hosts.
+//
+// In shared memory every rank writes its own segment, and the others read it. A wire keeps that
+// picture: each host holds a mirror of a remote rank's segment, and what the rank writes travels
+// into the mirror, at the same place.
+//
+//      rank 0's host                                   rank 1's host
+//      [ segment of 0 ] --- write(1, offset, n) -----> [ mirror of 0 ]   read by rank 1 only
+//      [ mirror of 1  ] <-- write(0, offset, n) ------ [ segment of 1 ]
+//
+// So slots, counters, the roll call and the board are what they are in control.hpp and channel.hpp,
+// and every executor runs on any wire as it is. One rule comes with it: a counter must not arrive
+// before the bytes that it publishes. TCP keeps the order of its stream; RDMA that of its queue.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ringsmith::comm {
+
+class Wires {
+ public:
+  virtual ~Wires() = default;
+
+  // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. Only noted: sent by
+  // the next publish() or progress(). More than kCopied bytes must stay as they are until rank has
+  // answered for them (a credit, a round of the roll call), or until flushed().
+  virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
+  // The same for one of the atomic counters, with the value that it has now; then sends what the
+  // wire takes at once. Never blocks.
+  virtual void publish(int rank, std::size_t offset, std::uint64_t value) = 0;
+
+  // Takes in what has come and sends what has room. Never blocks; for the thread whose turn it is.
+  virtual void progress() = 0;
+  // Has all been handed to the wire, whoever waits for it there? If not, to_whom is one of them.
+  [[nodiscard]] virtual bool flushed(int& to_whom) const = 0;
+  // Until something may have come, or there is room to send, or a byte came for `doorbell`.
+  virtual void sleep(std::chrono::milliseconds most) = 0;
+
+  // The group has failed: leaving it is to wait no longer than a moment for peers.
+  virtual void abandon() = 0;
+  // Empty, or why rank cannot be reached any more.
+  [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
+  // Which the kernel closes when the peer's process ends.
+  [[nodiscard]] virtual int socket(int rank) const = 0;
+  // One line: how rank is reached.
+  [[nodiscard]] virtual std::string describe(int rank) const = 0;
+
+  static constexpr std::size_t kCopied = 64;  // bytes
+};
+
+}  // namespace ringsmith::comm

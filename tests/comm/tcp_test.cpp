@@ -1,0 +1,225 @@
+// The TCP wire: frames through sockets that take and give any number of bytes, strangers at the
+// door, and groups whose ranks reach each other by it.
+#include <atomic>
+#include <fcntl.h>
+#include <new>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <sys/socket.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/tcp/connect.hpp"
+#include "runtime/comm/transport/tcp/receiver.hpp"
+#include "runtime/comm/transport/tcp/sender.hpp"
+#include "tests/comm/thread_ranks.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace ringsmith::test;
+
+namespace {
+
+struct Pair {
+  Pair() {
+    int ends[2] = {-1, -1};
+    REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    a = Descriptor(ends[0]);
+    b = Descriptor(ends[1]);
+  }
+  Descriptor a, b;
+};
+
+std::uint64_t counter_at(const std::vector<std::uint64_t>& mirror, std::size_t word) {
+  return mirror[word];
+}
+
+// Moves at most n bytes from one socket to another: what a network does to a stream.
+void trickle(int from, int to, std::size_t n) {
+  std::vector<std::byte> bytes(n);
+  const ssize_t got = recv(from, bytes.data(), n, MSG_DONTWAIT);
+  if (got > 0) REQUIRE(send(to, bytes.data(), static_cast<std::size_t>(got), 0) == got);
+}
+
+GroupOptions over_tcp() {
+  GroupOptions options;
+  options.transport = Transport::tcp;
+  return options;
+}
+
+// Between two ranks, sends through the bootstrap what strangers would: see below.
+class WithStrangers : public ThreadBootstrap {
+ public:
+  using ThreadBootstrap::ThreadBootstrap;
+  std::vector<std::string> all_gather(const std::string& record) override {
+    auto records = ThreadBootstrap::all_gather(record);
+    for (const std::string& r : records) visit(r);
+    return records;
+  }
+  [[nodiscard]] std::size_t visits() const { return strangers_.size(); }
+
+ private:
+  // Silent, talking nonsense, and greeting with a wrong word.
+  void visit(const std::string& record) {
+    std::istringstream in(record);
+    store::Address address;
+    std::string rest;
+    if (!(in >> address.host >> address.port >> rest)) return;  // not of the TCP wires
+    for (const std::size_t bytes : {0, 5, 32, 4000}) {
+      std::string why;
+      Descriptor stranger = store::connect_to(address, Deadline::in(std::chrono::seconds(5)), why);
+      if (!stranger.valid()) continue;
+      const std::string nonsense(bytes, '\x52');
+      (void)send(stranger.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL);
+      strangers_.push_back(std::move(stranger));
+    }
+  }
+  std::vector<Descriptor> strangers_;
+};
+
+}  // namespace
+
+TEST_CASE("a counter never comes before the bytes that it publishes, however they are cut",
+          "[tcp]") {
+  constexpr std::size_t kWords = 1 << 14, kCounter = kWords;
+  for (const std::uint32_t seed : {1U, 2U, 3U}) {
+    std::mt19937 random(seed);
+    const Pair near, far;  // sender -> near.a .. near.b -> (trickle) -> far.a .. far.b -> receiver
+    std::vector<std::uint64_t> segment(kWords + 1), mirror(kWords + 1);
+    tcp::Sender sender;
+    tcp::Receiver receiver(reinterpret_cast<std::byte*>(mirror.data()), mirror.size() * 8);
+    constexpr std::uint64_t kRounds = 60;
+    for (std::uint64_t round = 1; round <= kRounds; ++round) {
+      const std::size_t size = round % 3 == 0 ? random() % 8 : random() % kWords;
+      const std::size_t at = random() % (kWords - size);
+      for (std::size_t i = at; i < at + size; ++i) segment[i] = round << 32 | i;
+      sender.write(at * 8, reinterpret_cast<const std::byte*>(&segment[at]), size * 8);
+      sender.counter(kCounter * 8, round);
+      std::size_t turns = 0;
+      while (counter_at(mirror, kCounter) != round) {
+        REQUIRE(++turns < 1'000'000);
+        REQUIRE(sender.flush(near.a.get()).empty());
+        trickle(near.b.get(), far.a.get(), 1 + random() % (turns % 2 == 0 ? 7 : 30'000));
+        REQUIRE(receiver.take(far.b.get()).empty());
+      }
+      REQUIRE(std::equal(segment.begin(), segment.end() - 1, mirror.begin()));
+    }
+    CHECK(sender.empty());
+  }
+}
+
+TEST_CASE("what is no frame, or points outside of the mirror, is refused", "[tcp]") {
+  std::vector<std::byte> mirror(1024);
+  const auto after = [&mirror](const tcp::FrameHeader& header) {
+    const Pair pair;
+    tcp::Receiver receiver(mirror.data(), mirror.size());
+    REQUIRE(send(pair.a.get(), &header, sizeof header, 0) == ssize_t{sizeof header});
+    return receiver.take(pair.b.get());
+  };
+  using tcp::FrameKind;
+  CHECK(after({0, 1024, FrameKind::bytes}).empty());
+  CHECK(after({1024, 0, FrameKind::bytes}).empty());
+  for (const tcp::FrameHeader& bad : {tcp::FrameHeader{1, 1024, FrameKind::bytes},
+                                      {1025, 0, FrameKind::bytes},
+                                      {~std::uint64_t{0}, 8, FrameKind::bytes},
+                                      {0, 4, FrameKind::counter},
+                                      {4, 8, FrameKind::counter},
+                                      {1024, 8, FrameKind::counter},
+                                      {0, 8, FrameKind{7}}})
+    CHECK_THAT(after(bad), ContainsSubstring("no message of ringsmith"));
+}
+
+TEST_CASE("a closed connection is noticed by both ends, after what had been sent", "[tcp]") {
+  std::vector<std::uint64_t> mirror(4);
+  Pair pair;
+  tcp::Sender sender;
+  sender.counter(8, 42);
+  REQUIRE(sender.flush(pair.a.get()).empty());
+  pair.a = Descriptor();
+  tcp::Receiver receiver(reinterpret_cast<std::byte*>(mirror.data()), 32);
+  CHECK(receiver.take(pair.b.get()).empty());
+  CHECK(counter_at(mirror, 1) == 42);
+  CHECK_THAT(receiver.take(pair.b.get()), ContainsSubstring("closed"));
+  sender.counter(8, 43);
+  CHECK_FALSE(sender.flush(pair.b.get()).empty());
+}
+
+TEST_CASE("strangers at the door do not disturb the ranks that meet", "[tcp]") {
+  constexpr int kWorld = 3;
+  const auto rendezvous = std::make_shared<ThreadRendezvous>(kWorld);
+  std::vector<float> sums(kWorld);
+  std::vector<std::size_t> visits(kWorld);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorld; ++rank)
+    threads.emplace_back([&, rank] {
+      const auto bootstrap = std::make_shared<WithStrangers>(rendezvous, rank);
+      const auto group = init_process_group(bootstrap, over_tcp());
+      float one = 1;
+      group->all_reduce(std::span(&one, 1));
+      sums[static_cast<std::size_t>(rank)] = one;
+      visits[static_cast<std::size_t>(rank)] = bootstrap->visits();
+    });
+  for (auto& thread : threads) thread.join();
+  CHECK(sums == std::vector<float>(kWorld, kWorld));
+  CHECK(*std::min_element(visits.begin(), visits.end()) >= 4);  // at its own door at least
+}
+
+TEST_CASE("a rank that does not come to the wires is named", "[tcp]") {
+  const auto rendezvous = std::make_shared<ThreadRendezvous>(2);
+  std::string said;
+  std::thread other([&] {
+    ThreadBootstrap bootstrap(rendezvous, 1);
+    (void)bootstrap.all_gather("127.0.0.1 9 1 1");  // says where it is, and does not call
+  });
+  try {
+    ThreadBootstrap bootstrap(rendezvous, 0);
+    (void)tcp::connect_all(bootstrap, {false, true}, "", true, std::chrono::milliseconds(300));
+  } catch (const TimeoutError& e) {
+    said = e.what();
+  }
+  other.join();
+  CHECK_THAT(said, ContainsSubstring("rank 1 did not connect to rank 0 at 127.0.0.1:"));
+}
+
+TEST_CASE("an interface that is not there, and ranks of two minds, are refused in one line",
+          "[tcp]") {
+  const auto refusal = [](const std::function<void(GroupOptions&, int)>& adapt) {
+    try {
+      run_threads<int>(
+          2, [](ProcessGroup&) { return 0; }, over_tcp(), adapt);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  CHECK_THAT(refusal([](GroupOptions& o, int) { o.interface = "192.0.2.1"; }),
+             ContainsSubstring("cannot listen on 192.0.2.1"));
+  CHECK_THAT(refusal([](GroupOptions& o, int rank) {
+               if (rank == 1) o.transport = Transport::shm;
+             }),
+             ContainsSubstring("--transport"));
+}
+
+TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
+  for (const int world : {2, 3, 4})
+    for (const auto algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::tree})
+      for (const std::size_t n : {1, 1000, 70'001, 300'007}) {
+        const auto body = [&](ProcessGroup& g) {
+          g.set_algorithm(algorithm);
+          std::mt19937 random(static_cast<std::uint32_t>(g.rank()) + 7);
+          std::vector<float> x(n);
+          for (float& v : x) v = std::uniform_real_distribution<float>(-1, 1)(random);
+          g.all_reduce(std::span(x), ReduceOp::avg);
+          return x;
+        };
+        INFO("world " << world << ' ' << name_of(algorithm) << ' ' << n);
+        CHECK(run_threads<std::vector<float>>(world, body, over_tcp()) ==
+              run_threads<std::vector<float>>(world, body, [] {
+                GroupOptions options;
+                options.transport = Transport::shm;
+                return options;
+              }()));
+      }
+}

@@ -1,0 +1,15 @@
+// The same tests on another transport: RINGSMITH_TEST_TRANSPORT=tcp, set by their CTest entry.
+#pragma once
+
+#include <cstdlib>
+
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith::test {
+
+inline comm::Transport test_transport() {
+  const char* const name = std::getenv("RINGSMITH_TEST_TRANSPORT");
+  return name == nullptr ? comm::Transport::automatic : comm::parse_transport(name);
+}
+
+}  // namespace ringsmith::test
