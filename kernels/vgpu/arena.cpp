@@ -57,7 +57,7 @@ void Arena::map(std::byte* at, std::size_t bytes) {
   if (got == MAP_FAILED)
     fatal("cannot map " + std::to_string(bytes) +
           " bytes of device memory: too many allocations, or no memory left on this machine");
-  if (key_ >= 0) ::pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key_);
+  give_key(at, bytes, key_);
 }
 
 // Where page_bytes pages, and one that faults behind them, can go.
@@ -112,6 +112,7 @@ std::optional<Arena::Allocation> Arena::free(void* start) {
   if (it == living_.end()) return {};
   const Allocation a = it->second;
   check(a, [] { return "when it was freed"; });
+  take_key(a.pages);
   // Back to address space that faults; the file gives its pages back.
   ::mmap(a.pages, a.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
          -1, 0);

@@ -12,6 +12,7 @@
 #include "kernels/vgpu/imports.hpp"
 #include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/report.hpp"
+#include "kernels/vgpu/rights.hpp"
 
 namespace vgpu {
 
@@ -59,7 +60,7 @@ std::string diagnose(const void* address, bool no_rights) {
 
 void handle(int signal, siginfo_t* info, void* context) {
   const auto& at = *static_cast<const ucontext_t*>(context);
-  const bool no_rights = info->si_code == SEGV_PKUERR;
+  const bool no_rights = wanted_key(info->si_addr, info->si_code);
   const std::string what = signal == SIGSEGV ? diagnose(info->si_addr, no_rights) : "";
   if (!what.empty()) {
     constexpr greg_t kWrite = 2;  // bit of the page fault's error code

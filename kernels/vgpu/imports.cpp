@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/rights.hpp"
 
 namespace vgpu {
 
@@ -32,10 +33,10 @@ void* Imports::open(const MemoryName& name, int device, std::string& reason) {
     reason = "no address space for " + std::to_string(name.bytes) + " bytes";
     return nullptr;
   }
-  if (const int key = Device::get(device).key(); key >= 0)
-    ::pkey_mprotect(at, name.bytes, PROT_READ | PROT_WRITE, key);
-  if (name.small != 0) ::mprotect(at, kPage, PROT_NONE);  // as in the exporter
   auto* start = static_cast<std::byte*>(at);
+  const std::size_t guard = name.small != 0 ? kPage : 0;  // as in the exporter
+  if (guard != 0) ::mprotect(start, guard, PROT_NONE);
+  give_key(start + guard, name.bytes - guard, Device::get(device).key());
   imports_[start] = {start, name.bytes, device, name, 1};
   return at;
 }
@@ -45,6 +46,7 @@ bool Imports::close(void* start) {
   const auto it = imports_.find(static_cast<std::byte*>(start));
   if (it == imports_.end()) return false;
   if (--it->second.opened > 0) return true;
+  take_key(it->second.start + (it->second.name.small != 0 ? kPage : 0));
   ::munmap(start, it->second.bytes);
   imports_.erase(it);
   return true;

@@ -1,6 +1,10 @@
 #include "kernels/vgpu/rights.hpp"
 
+#include <signal.h>
 #include <sys/mman.h>
+
+#include "kernels/vgpu/page_rights.hpp"
+#include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {
 
@@ -17,18 +21,46 @@ void write_rights(std::uint32_t rights) {
   asm volatile(".byte 0x0f, 0x01, 0xef" : : "a"(rights), "c"(0), "d"(0) : "memory");
 }
 
-bool have_keys = false;
+// Whether the processor and the system have keys to give; the first is asked for, and given back.
+bool have_keys() {
+  static const bool have = [] {
+    if (!Settings::get().protection_keys) return false;
+    const int key = ::pkey_alloc(0, 0);
+    if (key < 0) return false;
+    ::pkey_free(key);
+    return true;
+  }();
+  return have;
+}
 
 }  // namespace
 
 int new_key() {
-  const int key = ::pkey_alloc(0, PKEY_DISABLE_ACCESS);
-  if (key >= 0) have_keys = true;
-  return key;
+  return have_keys() ? ::pkey_alloc(0, PKEY_DISABLE_ACCESS) : page_rights::new_key();
+}
+
+void give_key(std::byte* at, std::size_t bytes, int key) {
+  if (key < 0) return;
+  if (have_keys())
+    ::pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key);
+  else
+    page_rights::add(at, bytes, key);
+}
+
+void take_key(std::byte* at) {
+  if (!have_keys()) page_rights::remove(at);
+}
+
+bool wanted_key(const void* address, int code) {
+  return have_keys() ? code == SEGV_PKUERR : page_rights::guards(address);
 }
 
 DeviceRights::DeviceRights(std::uint32_t keys) {
-  if (!have_keys) return;
+  if (!have_keys()) {
+    before_ = keys;
+    page_rights::begin(keys);
+    return;
+  }
   before_ = read_rights();
   std::uint32_t rights = before_;
   for (int key = 1; key < 16; ++key)
@@ -37,7 +69,10 @@ DeviceRights::DeviceRights(std::uint32_t keys) {
 }
 
 DeviceRights::~DeviceRights() {
-  if (have_keys) write_rights(before_);
+  if (have_keys())
+    write_rights(before_);
+  else
+    page_rights::end(before_);
 }
 
 }  // namespace vgpu

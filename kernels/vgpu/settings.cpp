@@ -32,6 +32,7 @@ Settings read() {
   s.deadline_ms = number("VGPU_DEADLINE_MS", 30'000, 1, 86'400'000);
   s.workers = static_cast<int>(
       number("VGPU_WORKERS", std::max(1U, std::thread::hardware_concurrency()), 1, 256));
+  s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
   return s;
 }
 

@@ -14,6 +14,7 @@ struct Settings {
   std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
   std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may spin in vain; 30000
   int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
+  bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1
 
   // Exits with a message if a variable is not a number or out of range.
   static const Settings& get();
