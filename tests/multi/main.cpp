@@ -91,14 +91,38 @@ void gather_reports(const std::string& report, int failures) {
   std::printf("world %d: ", world);
 }
 
+constexpr int kSkipped = 77;  // as CMake's SKIP_RETURN_CODE has it
+
+// On all ranks alike.
+[[noreturn]] void leave(int code, const std::string& why) {
+  if (world_rank == 0) std::fprintf(stderr, "tests_multi: %s\n", why.c_str());
+  MPI_Finalize();
+  std::exit(code);
+}
+
+// The kernels of engine B spin on each other, so that processes on one device would wait for ever.
+void require_devices(const ringsmith::comm::GroupOptions& options) {
+  if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::b) return;
+  int world = 1;
+  MPI_Comm_size(MPI_COMM_WORLD, &world);
+  if (world > ringsmith::device_count())
+    leave(kSkipped, "SKIPPED: engine b between processes needs a device for each of " +
+                        std::to_string(world) + " ranks, here are " +
+                        std::to_string(ringsmith::device_count()));
+}
+
 // Takes our own options, which come first, out of the arguments.
 void take_options(int& argc, char**& argv) {
   ringsmith::comm::GroupOptions options;
   while (argc > 2) {
     const std::string option = argv[1], value = argv[2];
-    if (option == "--device" && value == "cuda")
+    if (option == "--device" && value == "cuda") {
+      if (ringsmith::device_count() == 0)
+        leave(static_cast<int>(ringsmith::ExitCode::usage),
+              "no CUDA device was found: run these tests where there is one, or in the emulator's "
+              "build (cmake --preset release)");
       options.device = ringsmith::Device::cuda(world_rank % ringsmith::device_count());
-    else if (option == "--engine")
+    } else if (option == "--engine")
       options.engine = ringsmith::comm::parse_cuda_engine(value);
     else if (option == "--transport")
       options.transport = ringsmith::comm::parse_transport(value);
@@ -110,6 +134,7 @@ void take_options(int& argc, char**& argv) {
     argc -= 2;
     argv += 2;
   }
+  require_devices(options);
   ringsmith::test::configure_group(options);
 }
 

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <cuda.h>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/device/driver_block.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -68,12 +68,8 @@ std::uint32_t DeviceArena::add_region(std::size_t size) {
   cudaIpcMemHandle_t handle{};
   cuda_check(cudaIpcGetMemHandle(&handle, region.pointer));
   std::memcpy(&region.handle, &handle, sizeof handle);
-  CUdeviceptr base = 0;
-  std::size_t block_bytes = 0;
-  const auto address = reinterpret_cast<CUdeviceptr>(region.pointer);
-  if (cuMemGetAddressRange(&base, &block_bytes, address) != CUDA_SUCCESS)
-    throw CommError("cuMemGetAddressRange: the driver does not know what it has allocated");
-  region.in_block = address - base;
+  region.in_block =
+      reinterpret_cast<std::uintptr_t>(region.pointer) - driver_block_of(region.pointer).base;
   region.size = bytes;
   return index;
 }
