@@ -37,12 +37,13 @@ struct GptOptions {
   GenerateOptions sample{.tokens = 400, .context = 128, .temperature = 0.8, .top_k = 0};
   std::string prompt = "// ";
   int workers = 0;
+  std::int64_t bench_vocabulary = 65;
 };
 
 int run_bench(const GptOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
   constexpr int kBatches = 4;
   GPTOptions shape = o.model;
-  shape.vocabulary = 65;
+  shape.vocabulary = o.bench_vocabulary;
   shape.gpt2_init = false;
   manual_seed(o.common.seed);
   GPT model(shape);
@@ -147,6 +148,9 @@ bool read_options(GptOptions& o, int argc, char** argv) {
       ->check(CLI::NonNegativeNumber)
       ->group("Output");
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
+  app.add_option("--bench-vocabulary", o.bench_vocabulary, "different tokens of the synthetic data")
+      ->check(CLI::Range(2, 1 << 20))
+      ->group("Benchmark");
   return parse_command_line(app, argc, argv);
 }
 

@@ -75,6 +75,11 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                  "matrix products of the fast kernels: ringsmith's own, or OpenBLAS's")
       ->check(CLI::IsMember({"own", "openblas"}))
       ->group("Machine");
+  app.add_option("--float32", o.float32,
+                 "matrix products on a GPU: strict, or tf32: operands rounded to 11 bits, for "
+                 "tensor cores")
+      ->check(CLI::IsMember({"strict", "tf32"}))
+      ->group("Machine");
 
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(CLI::PositiveNumber)
@@ -133,6 +138,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
 std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   kernels::set_mode(kernels::parse_mode(o.kernels));
   kernels::set_products(kernels::parse_products(o.products));
+  kernels::set_float32(kernels::parse_float32(o.float32));
   kernels::set_threads(o.threads);
   comm::GroupOptions options;
   options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));

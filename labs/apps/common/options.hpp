@@ -26,6 +26,7 @@ struct TrainOptions {
   int threads = 1;
   std::string kernels = "fast";
   std::string products = "own";
+  std::string float32 = "strict";
   double bucket_cap_mb = 25;
   bool stage_through_host = false;
   std::string overlap = "auto";

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# gpt2.sh BIN [ROUNDS]: training of a model in GPT-2's shape (124 M parameters) on one device, beside
+# PyTorch's on the same device, in float32 and with TF32 products.
+#
+# BIN holds train_gpt. Both sides start from the same values and see the same synthetic batches, 8 x
+# 1,024 tokens: the losses that they print must agree, or the comparison is refused. Runs alternate;
+# figures are medians of ROUNDS (default 3). The head is a matrix of its own: 163 M parameters in all.
+#
+# GPT2_DEVICE (default cuda): where to train. GPT2_SHAPE=tiny: a model and batch that the emulator
+# can train in seconds, beside PyTorch on the CPU: to try this script, not to measure.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+bin=${1:?gpt2.sh: name the folder that holds train_gpt}
+rounds=${2:-3}
+device=${GPT2_DEVICE:-cuda}
+peer_device=cuda
+layers=12 dim=768 heads=12 context=1024 vocabulary=50257 batch=8 steps=10 warmup=3
+if [ "${GPT2_SHAPE:-}" = tiny ]; then
+  layers=1 dim=32 heads=2 context=16 vocabulary=65 batch=2 steps=2 warmup=1
+  peer_device=cpu
+fi
+[ -x "$bin/train_gpt" ] || { echo "gpt2.sh: no train_gpt in '$bin': build it first" >&2; exit 6; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# one PEER PRECISION: a run's line.
+one() {
+  case $1 in
+    ringsmith)
+      local float32=strict
+      [ "$2" = f32 ] || float32=tf32
+      "$bin/train_gpt" --bench --device "$device" --float32 $float32 --layers $layers --dim $dim --heads $heads \
+        --context $context --bench-vocabulary $vocabulary --bench-batch $batch --bench-steps $steps --bench-warmup $warmup ;;
+    torch)
+      (cd "$here/peers" && "$python" torch_ddp_gpt.py --device $peer_device --float32 "$2" --layers $layers --dim $dim \
+        --heads $heads --ctx $context --vocab $vocabulary --batch $batch --steps $steps --warmup $warmup) ;;
+  esac 2> "$work/errors" | grep 'ms/step' || { cat "$work/errors" >&2; echo "gpt2.sh: $1 failed in $2" >&2; exit 1; }
+}
+
+# The first Python whose torch can use the device: the user's own, or the system's.
+peers=ringsmith
+for python in python3 /usr/bin/python3; do
+  "$python" -c "import torch, sys; sys.exit(not (torch.cuda.is_available() or '$peer_device' == 'cpu'))" 2> /dev/null || continue
+  peers="ringsmith torch"
+  break
+done
+[ "$peers" != ringsmith ] || echo "gpt2.sh: no Python here has a torch that sees a device: PyTorch was NOT RUN beside"
+for ((round = 1; round <= rounds; ++round)); do
+  for precision in f32 tf32; do
+    for peer in $peers; do
+      line=$(one "$peer" "$precision")
+      echo "$peer $precision | $line"
+      sed -E 's/.*\| ([0-9.]+) tokens\/s.*/\1/' <<< "$line" >> "$work/$peer.$precision"
+      sed -E 's/.*\| loss //' <<< "$line" >> "$work/losses"
+    done
+  done
+done
+
+# First and last loss of every run against the first run's: within 2 %, which TF32 does not reach.
+awk -F' -> ' 'NR == 1 { a = $1; b = $2 }
+  { if (!(($1 - a) ^ 2 <= (0.02 * a) ^ 2 && ($2 - b) ^ 2 <= (0.02 * b) ^ 2)) exit 1 }' "$work/losses" ||
+  { echo "gpt2.sh: the losses differ: not the same training" >&2; exit 1; }
+
+median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+echo
+echo "tokens/s, medians of $rounds alternating rounds; batch $batch x $context, $layers layers of width $dim"
+for precision in f32 tf32; do
+  line=$precision
+  for peer in $peers; do line+="   $peer $(median "$work/$peer.$precision")"; done
+  if [ "$peers" != ringsmith ]; then
+    line+="   ratio $(awk -v a="$(median "$work/ringsmith.$precision")" -v b="$(median "$work/torch.$precision")" 'BEGIN { printf "%.2f", a / b }')"
+  fi
+  echo "$line"
+done
