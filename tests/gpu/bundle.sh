@@ -13,16 +13,19 @@ brought="g++ gfortran cmake make python3 git openssh-client debconf debianutils"
 wanted=$(sed -n 's/^PACKAGES := //p' Makefile)
 
 # names PACKAGE...: these and all that they depend on, as apt would put them on an empty system.
+# The empty cache: apt does not name what it has already fetched.
 names() {
-  apt-get -o Dir::State::status=/dev/null --no-install-recommends --print-uris -qq install "$@" | sed -E "s/^'([^']*)'.*/\1/"
+  apt-get -o Dir::State::status=/dev/null -o Dir::Cache::archives="$work/cache" --no-install-recommends \
+    --print-uris -qq install "$@" | sed -E "s/^'([^']*)'.*/\1/"
 }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/cache/partial"
 echo "offline-bundle: looking for packages (apt)"
 # shellcheck disable=SC2086
 names $wanted | sort > "$work/all"
 # shellcheck disable=SC2086
-names $brought | sort > "$work/brought"
+names $brought | grep -v /libssl3 | sort > "$work/brought"  # libssl-dev's links point to where it lies
 comm -23 "$work/all" "$work/brought" > "$work/uris"
 [ -s "$work/uris" ] || { echo "offline-bundle: apt named no packages; run apt-get update first" >&2; exit 1; }
 
@@ -41,6 +44,9 @@ done < "$work/uris"
 echo
 rm -rf "$tree"/deps/usr/share/{doc,man,locale,lintian,bug} "$tree"/deps/var
 find "$tree/deps" -name '*.a' -size +4M -delete  # static twins of shared libraries
+find "$tree/deps" -name '*.a' -xtype l -delete
+broken=$(find "$tree/deps" -name '*.so' -xtype l)
+[ -z "$broken" ] || { echo "offline-bundle: these libraries are in no package of the bundle: $broken" >&2; exit 1; }
 
 cat > "$tree/env.sh" << 'ENV'
 # source env.sh: the tools of this shell find what the bundle brought.
