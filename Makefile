@@ -43,7 +43,7 @@ offline-bundle: ## one archive for a cluster node without internet: sources and 
 	@tests/gpu/bundle.sh
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
-	@.ci/deps clang-format $(if $(TIDY),clang-tidy)
+	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)
 	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## rewrite all sources with clang-format

@@ -32,16 +32,10 @@ comm -23 "$work/all" "$work/brought" > "$work/uris"
 tree=$work/ringsmith-offline
 mkdir -p "$tree/deps" "$work/debs"
 git archive HEAD | tar x -C "$tree"
-total=$(wc -l < "$work/uris")
-count=0
-while read -r uri; do
-  count=$((count + 1))
-  printf '\r  package %d of %d ' "$count" "$total"
-  package=$(basename "$uri" | sed 's/_.*//')
-  (cd "$work/debs" && apt-get -qq download "$package" 2> "$work/errors") || { echo; cat "$work/errors" >&2; exit 1; }
-  dpkg-deb -x "$work/debs/$package"_*.deb "$tree/deps"
-done < "$work/uris"
-echo
+echo "offline-bundle: fetching $(wc -l < "$work/uris") packages"
+(cd "$work/debs" && sed 's|.*/||; s/_.*//' "$work/uris" | xargs apt-get -qq download 2> "$work/errors") ||
+  { cat "$work/errors" >&2; exit 1; }
+for package in "$work"/debs/*.deb; do dpkg-deb -x "$package" "$tree/deps"; done
 rm -rf "$tree"/deps/usr/share/{doc,man,locale,lintian,bug} "$tree"/deps/var
 find "$tree/deps" -name '*.a' -size +4M -delete  # static twins of shared libraries
 find "$tree/deps" -name '*.a' -xtype l -delete

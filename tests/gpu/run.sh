@@ -9,9 +9,9 @@
 # Once it builds, every part runs, whatever became of the ones before, and has a deadline; the exit
 # status says whether all passed.
 #
-# --simulate: the same commands on the emulator's build, with small sizes, so that this script has
-# been run before a device is lent. Its figures mean nothing, its report goes to
-# build/test-gpu-simulated.md, and RESULTS.md stays as it is.
+# --simulate: the same commands on the emulator's build, with small sizes and two of the test programs
+# (make test runs all), so that this script has been run before a device is lent. Its figures mean
+# nothing, its report goes to build/test-gpu-simulated.md, and RESULTS.md stays as it is.
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }
@@ -87,18 +87,22 @@ ranks() { echo "tests/support/mpirun.sh $1 $bin/all_reduce_perf --device cuda -b
 
 if [ -n "$simulate" ]; then
   configure="cmake --preset release -G Ninja"
+  targets="--target tests_device tests_comm_cuda kernel_bench all_reduce_perf dp_vs_ddp train_gpt"
+  tests="-R ^(device|comm_cuda)$"
 else
+  targets="" tests="-L vgpu"
   configure="cmake --preset gpu -G Ninja -DRINGSMITH_CUDA_ARCHITECTURES=$arch"
 fi
 # shellcheck disable=SC2016
 part 5 3600 "build${simulate:+ for the emulator}${arch:+ for compute capability $arch}" \
-  bash -c '$0 && cmake --build $1 --parallel $2' "$configure" "$dir" "$(nproc)"
+  bash -c '$0 && cmake --build $1 --parallel $2 $3' "$configure" "$dir" "$(nproc)" "$targets"
 
 if [ $failed -ne 0 ]; then
   finish "nothing else was run: programs of an earlier build would be none of this one"
 fi
 
-part 45 1800 "tests on devices" ctest --test-dir $dir -L vgpu --output-on-failure --no-tests=error
+# shellcheck disable=SC2086
+part 45 1800 "tests on devices" ctest --test-dir $dir $tests --output-on-failure --no-tests=error
 if [ -n "$simulate" ]; then
   not_run compute-sanitizer "it needs a device; on vgpu every access is checked anyway"
 elif command -v compute-sanitizer > /dev/null; then
