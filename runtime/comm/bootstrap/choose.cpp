@@ -24,7 +24,7 @@ Secret secret_of_the_job(BootstrapKind kind) {
 std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds timeout) {
   switch (place.kind) {
     case BootstrapKind::mpi:
-      return std::make_shared<MpiBootstrap>();
+      return std::make_shared<MpiBootstrap>(timeout);
     case BootstrapKind::env:
     case BootstrapKind::slurm:
       if (place.world == 1) return std::make_shared<SelfBootstrap>();

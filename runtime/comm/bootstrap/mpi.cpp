@@ -3,9 +3,12 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mpi.h>
+#include <thread>
 #include <unistd.h>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::comm {
@@ -13,6 +16,7 @@ namespace ringsmith::comm {
 namespace {
 
 std::atomic<bool> abandoned{false};
+constexpr std::chrono::microseconds kPoll{50};
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS)
@@ -34,7 +38,7 @@ void leave_mpi(int status, void*) {
 
 }  // namespace
 
-MpiBootstrap::MpiBootstrap() {
+MpiBootstrap::MpiBootstrap(std::chrono::milliseconds timeout) : timeout_(timeout) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
@@ -50,15 +54,33 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
   constexpr std::size_t kRecord = 4096;  // bytes, with the terminating zero
   require(record.size() < kRecord,
           "bootstrap record of " + std::to_string(record.size()) + " bytes: at most 4095 fit");
-  std::string mine = record;
-  mine.resize(kRecord, '\0');
-  std::string all(kRecord * static_cast<std::size_t>(size_), '\0');
-  check(
-      MPI_Allgather(mine.data(), kRecord, MPI_BYTE, all.data(), kRecord, MPI_BYTE, MPI_COMM_WORLD),
-      "MPI_Allgather");
+  struct Buffers {
+    std::string mine, all;
+  };
+  auto b = std::make_unique<Buffers>();
+  b->mine = record;
+  b->mine.resize(kRecord, '\0');
+  b->all.resize(kRecord * static_cast<std::size_t>(size_), '\0');
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Iallgather(b->mine.data(), kRecord, MPI_BYTE, b->all.data(), kRecord, MPI_BYTE,
+                       MPI_COMM_WORLD, &request),
+        "MPI_Iallgather");
+  const Deadline deadline = Deadline::in(timeout_);
+  for (int done = 0; done == 0;) {
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) break;
+    if (deadline.passed()) {
+      abandoned = true;
+      static_cast<void>(b.release());  // MPI may still use them
+      throw TimeoutError("not all " + std::to_string(size_) + " ranks of mpirun came within " +
+                             std::to_string(timeout_.count()) + " ms",
+                         {.rank = rank_, .op = {}});
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
   std::vector<std::string> records;
   for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r)
-    records.emplace_back(all.c_str() + r * kRecord);
+    records.emplace_back(b->all.c_str() + r * kRecord);
   return records;
 }
 

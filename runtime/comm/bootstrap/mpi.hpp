@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 // an error the process ends without: MPI_Finalize would wait for peers that may never come.
 class MpiBootstrap : public Bootstrap {
  public:
-  MpiBootstrap();
+  explicit MpiBootstrap(std::chrono::milliseconds timeout);  // of each all_gather
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
@@ -17,6 +17,7 @@ class MpiBootstrap : public Bootstrap {
   [[nodiscard]] bool ends_survivors() const override { return true; }
 
  private:
+  std::chrono::milliseconds timeout_;
   int rank_ = 0;
   int size_ = 1;
 };
