@@ -4,11 +4,11 @@ BUILD ?= build
 PRESET ?= release
 JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
-PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps configure build train test bench nvcc-check test-gpu offline-bundle lint format sanitize fuzz clean
+.PHONY: help deps configure build train test bench nvcc-check test-rdma test-gpu offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -35,6 +35,12 @@ bench: build ## tables beside the peers: medians of alternating runs
 
 nvcc-check: configure ## compile all .cu files with nvcc for 75, 80 and 90, without running them
 	@cmake --build $(DIR) --parallel $(JOBS) --target nvcc_check
+
+test-rdma: build ## RDMA in a VM with soft-RoCE devices: installs QEMU, builds for the VM, about 10 minutes
+	@.ci/deps qemu-system-x86 busybox-static iproute2 ibverbs-providers
+	@cmake -B build/vm -G Ninja -DCMAKE_BUILD_TYPE=Release -DRINGSMITH_ARCH=x86-64-v3 > /dev/null
+	@cmake --build build/vm --parallel $(JOBS) --target tests_multi all_reduce_perf train_gpt
+	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error -L rdma
 
 test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
 	@tests/gpu/run.sh

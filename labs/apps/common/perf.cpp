@@ -77,8 +77,9 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   if (o.roots.empty())
     for (int r = 0; r < (b.rooted ? world : 1); ++r) o.roots.push_back(r);
 
-  // The cost model knows the host's transport only.
-  const bool predicted = b.predicted && group.device().is_cpu();
+  // The cost model knows shared memory only.
+  const bool predicted =
+      b.predicted && group.device().is_cpu() && group.describe_transport().empty();
   const CalibrationKey key{world, o.own_memory, o.algorithm};
   comm::CostModel model;
   if (predicted) model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);

@@ -1,10 +1,13 @@
 // A process's place in its job, read from what its launcher left in the environment.
 //
-//     kind    set by              variables
-//     mpi     mpirun              OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK (Open MPI does the
-//     rest) env     ringrun, or hand    RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT slurm   srun
-//     SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS, ... file    hand RINGSMITH_MEETING_DIR,
-//     RANK, WORLD_SIZE self    -                   a process alone
+// clang-format off
+//     kind    set by         variables
+//     mpi     mpirun         OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK (Open MPI does the rest)
+//     env     ringrun, hand  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT
+//     slurm   srun           SLURM_STEP_ID, SLURM_PROCID, SLURM_STEP_NUM_TASKS, ...
+//     file    hand           RINGSMITH_MEETING_DIR, RANK, WORLD_SIZE
+//     self    -              a process alone
+// clang-format on
 //
 // `automatic` takes the first kind, in this order but with file before env, of which something is
 // set. What is set by halves is an error that lists what is missing: a rank that quietly ran alone

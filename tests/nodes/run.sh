@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# run.sh CASE [BUILD_DIR]: ranks on two "machines": network namespaces with a host name and an
+# address each, joined by a switch whose cables can be slow, lossy, or cut (netns-cluster.sh).
+#
+#   comm        2 + 2 ranks by mpirun: shared memory within a node, TCP between them, all collectives
+#   loss        the same wire losing 1 % of its frames: slower, and right
+#   train       one training on 2 + 1 ranks by ringrun and on 3 ranks of one host: the same model
+#   heal        a cable that is cut for 3 s, within the deadline: nothing but a delay
+#   partition   a cable that stays cut: every rank names whom it waits for, at its deadline
+#   kill        all processes of a node are killed: the others name a rank of it, at once
+#
+# Exit status 77 with a line that says why: not run.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+what=${1:?comm, loss, train, heal, partition or kill}
+bin=$(realpath "${2:-$here/../../build/release}")/bin
+work=$(mktemp -d)
+export NETNS_CLUSTER="ringsmith-$what-$$" NETNS_CLUSTER_DIR="$work/cluster" PATH="$PATH:/usr/sbin:/sbin"
+cluster="$here/netns-cluster.sh"
+trap '"$cluster" down > /dev/null 2>&1; rm -rf "$work"' EXIT
+
+not_run() { echo "nodes: NOT RUN: $1" >&2; exit 77; }
+command -v ip > /dev/null && command -v bridge > /dev/null || not_run "no ip here (apt-get install iproute2)"
+unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root"
+
+up() { "$cluster" up 2 "$@" > "$work/up.log" 2>&1 || { cat "$work/up.log" >&2; exit 1; }; }
+die() { echo "nodes: $*" >&2; for log in "$work"/node?.log; do echo "---- $log"; tail -n 30 "$log"; done >&2; exit 1; }
+
+# on_both PER_NODE PROGRAM ARGS...: node 0 has PER_NODE ranks, node 1 has one less, but at least one.
+on_both() {
+  local ranks=$1 node per
+  shift
+  [ -s "$work/secret" ] || "$bin/ringrun" --make-secret "$work/secret"
+  pids=()
+  for node in 0 1; do
+    per=$((node == 0 || ranks == 1 ? ranks : ranks - 1))
+    "$cluster" exec "node$node" timeout 120 "$bin/ringrun" --nnodes 2 --node-rank "$node" --master-addr 10.88.0.1 \
+      --master-port 29511 --secret-file "$work/secret" --nproc-per-node "$per" -- "$@" > "$work/node$node.log" 2>&1 &
+    pids+=($!)
+  done
+}
+# Waits until the ranks measure, then a moment more.
+in_the_middle() {
+  for ((i = 0; i < 300; ++i)); do grep -q out-of-place "$work/node0.log" && break; sleep 0.1; done
+  sleep 1
+}
+endless="$bin/all_reduce_perf -b 256K -e 256K -n 20000 -N 0"
+
+case $what in
+  comm) up; timeout 250 "$cluster" mpi mpirun -np 4 --mca btl self,tcp "$bin/tests_multi" "[comm]" ;;
+  loss)
+    up --delay 100us --loss 1 --wire user
+    on_both 2 "$bin/all_reduce_perf" -b 1K -e 256K -f 16 -n 3
+    for pid in "${pids[@]}"; do wait "$pid" || die "a ringrun failed"; done
+    grep -q 'Out of bounds values : 0 OK' "$work/node0.log" || die "wrong values, or none"
+    "$cluster" status | grep -A 2 lost ;;
+  train)
+    up
+    head -c 20000 "$here/../../README.md" > "$work/text"
+    small=(--data "$work/text" --layers 1 --dim 16 --heads 2 --context 16 --batch 2 --steps 6
+           --validation-windows 2 --sample 0 --progress off)
+    on_both 2 "$bin/train_gpt" "${small[@]}" --run-dir "$work/two"
+    for pid in "${pids[@]}"; do wait "$pid" || die "a ringrun failed"; done
+    "$here/../support/mpirun.sh" 3 "$bin/train_gpt" "${small[@]}" --run-dir "$work/one" > "$work/one.log" 2>&1
+    cmp "$work/one/model.safetensors" "$work/two/model.safetensors"
+    echo "2 + 1 ranks on two nodes train the model that 3 ranks of one host train, byte for byte" ;;
+  heal)
+    up
+    on_both 1 "$bin/all_reduce_perf" -b 256K -e 256K -n 3000 -T 20
+    in_the_middle
+    "$cluster" partition node1; sleep 3; "$cluster" heal node1
+    for pid in "${pids[@]}"; do wait "$pid" || die "a cut of 3 s broke a job with a deadline of 20 s"; done
+    grep -q 'Out of bounds values : 0 OK' "$work/node0.log" || die "wrong values, or none"
+    echo "cut for 3 s: healed" ;;
+  partition)
+    up
+    on_both 1 $endless -T 4
+    in_the_middle
+    "$cluster" partition node1
+    for pid in "${pids[@]}"; do wait "$pid" && die "a ringrun ended well without a network"; done
+    grep -q 'waited 4000 ms for rank 1' "$work/node0.log" || die "rank 0 did not name rank 1"
+    grep -q 'waited 4000 ms for rank 0' "$work/node1.log" || die "rank 1 did not name rank 0"
+    grep -h 'waited 4000' "$work"/node?.log ;;
+  kill)
+    up
+    on_both 2 $endless -T 20
+    in_the_middle
+    start=$(date +%s%N)
+    "$cluster" kill node1
+    wait "${pids[0]}" && die "ringrun on node 0 ended well although node 1 died"
+    took=$((($(date +%s%N) - start) / 1000000))
+    grep -Eq 'rank 2 .pid [0-9]+ on node1. is gone|rank 2 .*node1' "$work/node0.log" || die "nobody named rank 2"
+    [ "$took" -lt 5000 ] || die "that took $took ms"
+    echo "node 1 killed: named, all ended after $took ms" ;;
+  *) echo "run.sh: unknown case '$what'" >&2; exit 6 ;;
+esac
