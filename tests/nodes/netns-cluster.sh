@@ -238,7 +238,7 @@ up() {
     for node in switch $(seq -f node%.0f 0 $((n - 1))); do
         for ((i = 0; ; i++)); do
             [ ! -s "$state/pid.$node" ] || break
-            [ $i -lt 500 ] || { cat "$state/log" >&2; die "$node did not start"; }
+            [ $i -lt 3000 ] || { cat "$state/log" >&2; die "$node did not start"; }
             sleep 0.01
         done
     done
