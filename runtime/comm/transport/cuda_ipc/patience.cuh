@@ -16,7 +16,7 @@ struct Waiter {
   int rank;
 };
 
-constexpr std::uint64_t kPollsPerLook = 256;  // at `stop`, which lies in the host's memory
+constexpr std::uint64_t kPollsPerLook = 64;  // at `stop`, which lies in the host's memory
 
 // The first block of the rank to get here says what it waited for; all are told to stop.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
