@@ -12,8 +12,8 @@
 
 namespace vgpu {
 
-thread_local const std::string* current_operation = nullptr;
-thread_local bool in_copy = false;
+constinit thread_local const std::string* current_operation = nullptr;
+constinit thread_local bool in_copy = false;
 
 namespace {
 constexpr unsigned kDelayedOneIn = 4;  // operations

@@ -68,8 +68,10 @@ struct CUstream_st {
 namespace vgpu {
 // What this thread does for a stream, for reports: "copy in stream 3 of device 0"; null on other
 // threads.
-extern thread_local const std::string* current_operation;
-extern thread_local bool in_copy;  // and may touch device memory, though it runs no kernel
+// constinit: read without a wrapper function, which g++'s UBSan takes for a null pointer.
+extern constinit thread_local const std::string* current_operation;
+extern constinit thread_local bool
+    in_copy;  // and may touch device memory, though it runs no kernel
 
 // The stream's queue; null, with fail() called, if it is none or the legacy default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
