@@ -23,7 +23,8 @@ struct Results {
 
 __device__ __half fused(__half a, __half b, __half c) { return __hfma(a, b, c); }
 __device__ __nv_bfloat16 fused(__nv_bfloat16 a, __nv_bfloat16 b, __nv_bfloat16 c) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800  // no such instruction: the closest, rounded twice
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  // No such instruction: the closest, rounded twice.
   return __float2bfloat16(fmaf(__bfloat162float(a), __bfloat162float(b), __bfloat162float(c)));
 #else
   return __hfma(a, b, c);
