@@ -206,7 +206,8 @@ hold() {                                # NODE
         echo 1 2>/dev/null >"/proc/sys/net/ipv6/conf/$f/disable_ipv6" || :
     done
     ip link set lo up
-    echo $$ >"$state/pid.$1.new" && mv "$state/pid.$1.new" "$state/pid.$1"
+    # A cluster that was given up meanwhile has no state left: then nobody would end this node.
+    { echo $$ >"$state/pid.$1.new" && mv "$state/pid.$1.new" "$state/pid.$1"; } || exit 1
     exec sleep infinity
 }
 

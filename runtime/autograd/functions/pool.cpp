@@ -71,7 +71,7 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
   const Tensor image = x.contiguous();
   const Shape out{x.size(0), x.size(1), s.out_h(), s.out_w()};
   Tensor y = Tensor::empty(out, x.options());
-  const Tensor index = Tensor::empty(out, {DType::i32});
+  const Tensor index = Tensor::empty(out, {DType::i32, x.device()});
   detail::visit_float_type("max_pool2d", x.dtype(), [&](auto tag) {
     using T = typename decltype(tag)::type;
     kernels::max_pool2d(x.device(), s, input<T>(image), output<T>(y), output<std::int32_t>(index));
