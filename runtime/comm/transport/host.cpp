@@ -114,11 +114,11 @@ void Host::connect_wires(const GroupOptions& options) {
       tcp::connect_all(*bootstrap_, remote, rdma ? "" : options.interface, same_machine, timeout_);
   if (rdma)
     wires_ = std::make_unique<rdma::RdmaWires>(*bootstrap_, std::move(*device), std::move(links),
-                                               base(rank_), mirrors, layout_, std::move(doorbells),
-                                               timeout_);
+                                               base(rank_), mirrors, layout_,
+                                               Doorbells(std::move(doorbells)), timeout_);
   else
     wires_ = std::make_unique<tcp::TcpWires>(std::move(links), mirrors, layout_.arena(),
-                                             std::move(doorbells), timeout_);
+                                             Doorbells(std::move(doorbells)), timeout_);
 }
 
 Host::~Host() {

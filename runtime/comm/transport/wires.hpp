@@ -13,16 +13,21 @@
 // before the bytes that it publishes. TCP keeps the order of its stream; RDMA that of its queue.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+
+#include "runtime/comm/transport/doorbells.hpp"
 
 namespace ringsmith::comm {
 
 class Wires {
  public:
   virtual ~Wires() = default;
+  Wires(const Wires&) = delete;
+  Wires& operator=(const Wires&) = delete;
 
   // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. Only noted: sent by
   // the next publish() or progress(). More than kCopied bytes must stay as they are until rank has
@@ -36,11 +41,11 @@ class Wires {
   virtual void progress() = 0;
   // Has all been handed to the wire, whoever waits for it there? If not, to_whom is one of them.
   [[nodiscard]] virtual bool flushed(int& to_whom) const = 0;
-  // Until something may have come, or there is room to send, or a byte came for `doorbell`.
+  // Until something may have come, or there is room to send, or a local rank rang.
   virtual void sleep(std::chrono::milliseconds most) = 0;
 
   // The group has failed: leaving it is to wait no longer than a moment for peers.
-  virtual void abandon() = 0;
+  void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Empty, or why rank cannot be reached any more.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
   // Which the kernel closes when the peer's process ends.
@@ -49,6 +54,16 @@ class Wires {
   [[nodiscard]] virtual std::string describe(int rank) const = 0;
 
   static constexpr std::size_t kCopied = 64;  // bytes
+
+ protected:
+  // timeout: how long leaving the group may wait for what is under way.
+  Wires(Doorbells doorbells, std::chrono::milliseconds timeout)
+      : doorbells_(std::move(doorbells)), timeout_(timeout) {}
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
+  Doorbells doorbells_;
+
+ private:
+  std::chrono::milliseconds timeout_;
 };
 
 }  // namespace ringsmith::comm

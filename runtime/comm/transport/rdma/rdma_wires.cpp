@@ -7,7 +7,6 @@
 #include <new>
 #include <poll.h>
 #include <sstream>
-#include <sys/socket.h>
 #include <thread>
 
 #include "runtime/base/deadline.hpp"
@@ -30,12 +29,8 @@ std::string text_of(const ibv_gid& gid) {
 
 RdmaWires::RdmaWires(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
                      std::byte* segment, const std::vector<std::byte*>& mirrors,
-                     const Layout& layout, std::vector<int> doorbells,
-                     std::chrono::milliseconds timeout)
-    : device_(std::move(device)),
-      wires_(links.size()),
-      doorbells_(std::move(doorbells)),
-      timeout_(timeout) {
+                     const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout)
+    : Wires(std::move(doorbells), timeout), device_(std::move(device)), wires_(links.size()) {
   const auto remote = static_cast<int>(std::count_if(
       mirrors.begin(), mirrors.end(), [](const std::byte* m) { return m != nullptr; }));
   channel_.reset(ibv_create_comp_channel(device_.context.get()));
@@ -84,7 +79,7 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
 }
 
 RdmaWires::~RdmaWires() {
-  const Deadline deadline = Deadline::in(timeout_);
+  const Deadline deadline = Deadline::in(timeout());
   const auto under_way = [](const Wire& w) {
     return w.connection && w.broken.empty() && !w.connection->all_done();
   };
@@ -182,17 +177,14 @@ void RdmaWires::sleep(std::chrono::milliseconds most) {
   for (const Wire& wire : wires_)
     if (wire.connection && wire.broken.empty())
       entries.push_back({wire.link.socket.get(), POLLRDHUP, 0});
-  for (const int bell : doorbells_) entries.push_back({bell, POLLIN, 0});
+  doorbells_.watch(entries);
   if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
   if (entries[0].revents != 0) {
     ibv_cq* which = nullptr;
     void* context = nullptr;
     if (ibv_get_cq_event(channel_.get(), &which, &context) == 0) ibv_ack_cq_events(which, 1);
   }
-  std::array<std::byte, 64> rings;
-  for (std::size_t e = entries.size() - doorbells_.size(); e < entries.size(); ++e)
-    if ((entries[e].revents & POLLIN) != 0)
-      (void)recv(entries[e].fd, rings.data(), rings.size(), MSG_DONTWAIT);
+  doorbells_.silence(entries);
   look_at_sockets();
 }
 

@@ -3,7 +3,6 @@
 // when the peer's process dies, which the device would notice only after all its retries.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -18,19 +17,16 @@ class RdmaWires : public Wires {
  public:
   // Collective. segment: this rank's own; mirrors: of the remote ranks, null for others.
   RdmaWires(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links, std::byte* segment,
-            const std::vector<std::byte*>& mirrors, const Layout& layout,
-            std::vector<int> doorbells, std::chrono::milliseconds timeout);
+            const std::vector<std::byte*>& mirrors, const Layout& layout, Doorbells doorbells,
+            std::chrono::milliseconds timeout);
   // Waits until the peers' devices have all that was sent.
   ~RdmaWires() override;
-  RdmaWires(const RdmaWires&) = delete;
-  RdmaWires& operator=(const RdmaWires&) = delete;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
   void publish(int rank, std::size_t offset, std::uint64_t value) override;
   void progress() override;
   [[nodiscard]] bool flushed(int& to_whom) const override;
   void sleep(std::chrono::milliseconds most) override;
-  void abandon() override { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
   [[nodiscard]] int socket(int rank) const override { return wire(rank).link.socket.get(); }
   [[nodiscard]] std::string describe(int rank) const override;
@@ -55,8 +51,6 @@ class RdmaWires : public Wires {
   CompletionQueue completions_;
   MemoryRegion segment_;
   std::vector<Wire> wires_;  // by rank
-  std::vector<int> doorbells_;
-  std::chrono::milliseconds timeout_;
   int looks_ = 0;            // polls since the sockets were looked at
   std::uint64_t taken_ = 0;  // completions
 };

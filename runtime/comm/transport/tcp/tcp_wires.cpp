@@ -1,7 +1,6 @@
 #include "runtime/comm/transport/tcp/tcp_wires.hpp"
 
 #include <algorithm>
-#include <array>
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -13,9 +12,8 @@
 namespace ringsmith::comm::tcp {
 
 TcpWires::TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
-                   std::size_t mirror_bytes, std::vector<int> doorbells,
-                   std::chrono::milliseconds timeout)
-    : wires_(links.size()), doorbells_(std::move(doorbells)), timeout_(timeout) {
+                   std::size_t mirror_bytes, Doorbells doorbells, std::chrono::milliseconds timeout)
+    : Wires(std::move(doorbells), timeout), wires_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     wires_[r].link = std::move(links[r]);
     if (mirrors[r] != nullptr)
@@ -25,7 +23,7 @@ TcpWires::TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirro
 
 TcpWires::~TcpWires() {
   constexpr std::chrono::milliseconds kLook{1};
-  const Deadline deadline = Deadline::in(timeout_);
+  const Deadline deadline = Deadline::in(timeout());
   while (!std::all_of(wires_.begin(), wires_.end(), delivered) && !deadline.passed()) {
     progress();
     std::this_thread::sleep_for(kLook);
@@ -84,14 +82,9 @@ void TcpWires::sleep(std::chrono::milliseconds most) {
     if (wire.receiver && wire.broken.empty())
       entries.push_back({wire.link.socket.get(),
                          static_cast<short>(wire.sender.empty() ? POLLIN : POLLIN | POLLOUT), 0});
-  for (const int bell : doorbells_) entries.push_back({bell, POLLIN, 0});
+  doorbells_.watch(entries);
   if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
-  std::array<std::byte, 64> rings;
-  for (std::size_t e = entries.size() - doorbells_.size(); e < entries.size(); ++e)
-    if ((entries[e].revents & POLLIN) != 0)
-      while (recv(entries[e].fd, rings.data(), rings.size(), MSG_DONTWAIT) ==
-             ssize_t{rings.size()}) {
-      }
+  doorbells_.silence(entries);
 }
 
 std::string TcpWires::describe(int rank) const {

@@ -1,7 +1,6 @@
 // Wires over TCP: one socket to each remote rank.
 #pragma once
 
-#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -15,21 +14,17 @@ namespace ringsmith::comm::tcp {
 class TcpWires : public Wires {
  public:
   // mirrors[r]: what this rank keeps of remote rank r, mirror_bytes long; null for others.
-  // doorbells: sockets of local ranks, which end a sleep() with a byte.
   TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
-           std::size_t mirror_bytes, std::vector<int> doorbells, std::chrono::milliseconds timeout);
+           std::size_t mirror_bytes, Doorbells doorbells, std::chrono::milliseconds timeout);
   // Waits until the peers' hosts have all that was sent. A socket that is closed while bytes lie
   // unread in it (a credit that nobody needs any more) drops what it has not delivered.
   ~TcpWires() override;
-  TcpWires(const TcpWires&) = delete;
-  TcpWires& operator=(const TcpWires&) = delete;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
   void publish(int rank, std::size_t offset, std::uint64_t value) override;
   void progress() override;
   [[nodiscard]] bool flushed(int& to_whom) const override;
   void sleep(std::chrono::milliseconds most) override;
-  void abandon() override { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
   [[nodiscard]] int socket(int rank) const override { return wire(rank).link.socket.get(); }
   [[nodiscard]] std::string describe(int rank) const override;
@@ -47,8 +42,6 @@ class TcpWires : public Wires {
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   std::vector<Wire> wires_;  // by rank
-  std::vector<int> doorbells_;
-  std::chrono::milliseconds timeout_;
 };
 
 }  // namespace ringsmith::comm::tcp
