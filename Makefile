@@ -8,7 +8,7 @@ PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibver
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps configure build train test bench nvcc-check test-rdma test-gpu offline-bundle lint format sanitize fuzz clean
+.PHONY: help deps configure build train test bench nvcc-check test-rdma test-nodes test-slurm test-gpu offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -41,6 +41,13 @@ test-rdma: build ## RDMA in a VM with soft-RoCE devices: installs QEMU, builds f
 	@cmake -B build/vm -G Ninja -DCMAKE_BUILD_TYPE=Release -DRINGSMITH_ARCH=x86-64-v3 > /dev/null
 	@cmake --build build/vm --parallel $(JOBS) --target tests_multi all_reduce_perf train_gpt
 	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error -L rdma
+
+test-nodes: build ## TCP between network namespaces (as root): all collectives on four, long cuts, about 10 minutes
+	@ctest --test-dir $(DIR) -C nodes --output-on-failure --no-tests=error -L nodes
+
+test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
+	@.ci/deps slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
+	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error -L slurm
 
 test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
 	@tests/gpu/run.sh

@@ -1,7 +1,15 @@
 // ringrun on one node, as its users see it: a table of launches, each with what it must print and
 // how it must end. The launcher cases of the reference's own suite that concern a static world are
-// among them: a user script, standalone, the number of processes, the environment, wrong
-// configurations, happy, sad and bipolar jobs, redirected and copied output, exit codes, signals.
+// among them:
+//
+//     user script, standalone, number of processes, wrong configuration    here, refusals_test
+//     place in node and job, homogeneous and heterogeneous nodes           here, nodes_test
+//     happy, sad and bipolar jobs, exit codes, nested failures             here
+//     which failure is told as the cause                                   failure_test, nodes_test
+//     redirected and copied output, log files                              here, output_test
+//     signals, ranks that ignore them, a launcher that dies                signals_test, nodes_test
+//     nodes that never come, come twice, or contradict each other          nodes_test
+//     the barrier at the end, and its deadline                             nodes_test
 #include "tests/launch/ringrun.hpp"
 
 #include <chrono>
@@ -23,12 +31,6 @@ std::multiset<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) out.insert(line);
   return out;
-}
-
-std::size_t count(const std::string& text, const std::string& word) {
-  std::size_t n = 0;
-  for (std::size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size()) ++n;
-  return n;
 }
 
 struct Case {
@@ -128,44 +130,27 @@ const std::vector<Case> kCases = {
      4,
      {"[1] saved\n"},
      {"rank 0 failed first: exit code 4"}},
+    {"nested: the innermost failure is told, and its code goes all the way out",
+     {},
+     "exec " RINGSMITH_BINARY_DIR "/bin/ringrun --standalone --nproc-per-node 2 -- sh -c "
+     "'[ $RANK = 0 ] && exec sleep 60; echo inner; exit 5'",
+     5,
+     {"[0] [1] inner\n"},
+     {"[0] ringrun: rank 1 failed first: exit code 5",
+      "\nringrun: rank 0 failed first: exit code 5", "    inner\n"}},
+    {"a rank that is no rank any more: its own children are ended with it",
+     kTwo,
+     "[ $RANK = 0 ] && { sleep 0.3; exit 4; }; " RINGSMITH_BINARY_DIR
+     "/bin/ringrun --standalone -- sleep 60",
+     4,
+     {},
+     {"rank 0 failed first: exit code 4", "rank 1: ended by ringrun"}},
     {"a stopped rank ends too",
      kTwo,
      "[ $RANK = 0 ] && { sleep 0.3; exit 4; }; kill -STOP $$",
      4,
      {},
      {"rank 0 failed first"}},
-};
-
-struct Refusal {
-  Words words;
-  const char* says;
-};
-
-const std::vector<Refusal> kRefusals = {
-    {{}, "no program to start"},
-    {{"--standalone"}, "no program to start"},
-    {{"no-such-program-here"}, "cannot find the program 'no-such-program-here'"},
-    {{"./no-such-program"}, "cannot run './no-such-program'"},
-    {{"/tmp"}, "no executable file"},
-    {{"--nproc-per-node", "0", "true"}, "'0' is not a whole number from 1"},
-    {{"--nproc-per-node", "four", "true"}, "'four': give a number, or auto or cpu"},
-    {{"--nproc-per-node", "gpu", "true"}, "'gpu'"},
-    {{"--nproc-per-node", "-1", "true"}, "'-1'"},
-    {{"--nprocs", "2", "true"}, "unknown option '--nprocs'"},
-    {{"--nnodes", "1:2", "true"}, "must be fixed"},
-    {{"--nnodes", "0", "true"}, "'0'"},
-    {{"--nnodes", "2", "--node-rank", "2", "true"}, "--node-rank 2 is not one of 2 nodes"},
-    {{"--nnodes", "2", "true"}, "--master-port"},
-    {{"--nnodes", "2", "--master-port", "1", "true"}, "share a secret"},
-    {{"--standalone", "--nnodes", "2", "true"}, "--standalone is for one node"},
-    {{"--standalone", "--master-port", "7", "true"}, "--standalone is for one node"},
-    {{"--master-port", "99999", "true"}, "'99999' is not a port"},
-    {{"--master-addr", "192.0.2.1", "true"}, "not an address of this host"},
-    {{"--bind", "no-such-interface.invalid", "true"}, "'no-such-interface.invalid'"},
-    {{"--tee", "true"}, "--tee needs --log-dir"},
-    {{"--secret-file", "/no/such/file", "true"}, "/no/such/file"},
-    {{"--grace", "-1", "true"}, "--grace"},
-    {{"--log-dir", "/proc/nowhere", "true"}, "/proc/nowhere"},
 };
 
 }  // namespace
@@ -179,18 +164,6 @@ TEST_CASE("a table of launches", "[ringrun]") {
     for (const std::string& text : c.out) CHECK_THAT(r.out, ContainsSubstring(text));
     for (const std::string& text : c.err) CHECK_THAT(r.err, ContainsSubstring(text));
     for (const std::string& text : c.absent) CHECK((r.out + r.err).find(text) == std::string::npos);
-  }
-}
-
-TEST_CASE("a table of refusals: one line with the remedy, exit code 6", "[ringrun]") {
-  unsetenv("RINGSMITH_SECRET");
-  unsetenv("RINGSMITH_SECRET_FILE");
-  for (const Refusal& refusal : kRefusals) {
-    const auto r = ringrun(refusal.words);
-    INFO(refusal.says << "\n" << r.out << r.err);
-    CHECK(r.exit_code == 6);
-    CHECK_THAT(r.err, ContainsSubstring("ringrun: error: ") && ContainsSubstring(refusal.says));
-    CHECK(count(r.err, "\n") == 1);
   }
 }
 

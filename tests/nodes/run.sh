@@ -8,11 +8,13 @@
 #   heal        a cable that is cut for 3 s, within the deadline: nothing but a delay
 #   partition   a cable that stays cut: every rank names whom it waits for, at its deadline
 #   kill        all processes of a node are killed: the others name a rank of it, at once
+#   sweep       all of tests_multi on 2, 3, 4 and 8 ranks over four nodes (minutes)
+#   long-heal   a cut of 20 s, within the deadline of 30 s (a minute)
 #
 # Exit status 77 with a line that says why: not run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-what=${1:?comm, loss, train, heal, partition or kill}
+what=${1:?comm, loss, train, heal, partition, kill, sweep or long-heal}
 bin=$(realpath "${2:-$here/../../build/release}")/bin
 work=$(mktemp -d)
 export NETNS_CLUSTER="ringsmith-$what-$$" NETNS_CLUSTER_DIR="$work/cluster" PATH="$PATH:/usr/sbin:/sbin"
@@ -23,7 +25,7 @@ not_run() { echo "nodes: NOT RUN: $1" >&2; exit 77; }
 command -v ip > /dev/null && command -v bridge > /dev/null || not_run "no ip here (apt-get install iproute2)"
 unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root"
 
-up() { "$cluster" up 2 "$@" > "$work/up.log" 2>&1 || { cat "$work/up.log" >&2; exit 1; }; }
+up() { "$cluster" up "${nodes:-2}" "$@" > "$work/up.log" 2>&1 || { cat "$work/up.log" >&2; exit 1; }; }
 die() { echo "nodes: $*" >&2; for log in "$work"/node?.log; do echo "---- $log"; tail -n 30 "$log"; done >&2; exit 1; }
 
 # on_both PER_NODE PROGRAM ARGS...: node 0 has PER_NODE ranks, node 1 has one less, but at least one.
@@ -64,6 +66,11 @@ case $what in
     "$here/../support/mpirun.sh" 3 "$bin/train_gpt" "${small[@]}" --run-dir "$work/one" > "$work/one.log" 2>&1
     cmp "$work/one/model.safetensors" "$work/two/model.safetensors"
     echo "2 + 1 ranks on two nodes train the model that 3 ranks of one host train, byte for byte" ;;
+  sweep)
+    nodes=4 up
+    for ranks in 2 3 4 8; do
+      "$cluster" mpi mpirun --oversubscribe --map-by node -np $ranks --mca btl self,tcp "$bin/tests_multi"
+    done ;;
   heal)
     up
     on_both 1 "$bin/all_reduce_perf" -b 256K -e 256K -n 3000 -T 20
@@ -72,6 +79,15 @@ case $what in
     for pid in "${pids[@]}"; do wait "$pid" || die "a cut of 3 s broke a job with a deadline of 20 s"; done
     grep -q 'Out of bounds values : 0 OK' "$work/node0.log" || die "wrong values, or none"
     echo "cut for 3 s: healed" ;;
+  long-heal)
+    up
+    on_both 1 "$bin/all_reduce_perf" -b 256K -e 256K -n 3000 -T 30
+    in_the_middle
+    "$cluster" partition node1; sleep 20; "$cluster" heal node1
+    start=$(date +%s)
+    for pid in "${pids[@]}"; do wait "$pid" || die "a cut of 20 s broke a job with a deadline of 30 s"; done
+    grep -q 'Out of bounds values : 0 OK' "$work/node0.log" || die "wrong values, or none"
+    echo "cut for 20 s: healed; the rest took $(($(date +%s) - start)) s" ;;
   partition)
     up
     on_both 1 $endless -T 4
