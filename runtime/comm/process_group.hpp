@@ -80,6 +80,9 @@ struct GroupOptions {
   // tcp: "eth0" or an address of this host; rdma: a device, or several that the ranks take in turn
   // ("mlx5_0,mlx5_1"); empty: one that reaches the others.
   std::string interface = {};
+  // tcp: connections between two ranks, 1 to kLanes (control.hpp); all ranks alike. More than one
+  // where the network holds down, or loses packets of, each connection by itself.
+  int sockets = 1;
 };
 
 // Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host

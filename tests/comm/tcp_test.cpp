@@ -43,9 +43,10 @@ void trickle(int from, int to, std::size_t n) {
   if (got > 0) REQUIRE(send(to, bytes.data(), static_cast<std::size_t>(got), 0) == got);
 }
 
-GroupOptions over_tcp() {
+GroupOptions over_tcp(int sockets = 1) {
   GroupOptions options;
   options.transport = Transport::tcp;
+  options.sockets = sockets;
   return options;
 }
 
@@ -110,6 +111,37 @@ TEST_CASE("a counter never comes before the bytes that it publishes, however the
   }
 }
 
+TEST_CASE("lent bytes are the owner's again after a flush, sent or not", "[tcp]") {
+  constexpr std::size_t kWords = 1 << 16, kCounter = kWords;
+  const Pair pair;
+  std::vector<std::uint64_t> lent(kWords), segment(kWords + 1), mirror(kWords + 1);
+  tcp::Sender sender;
+  tcp::Receiver receiver(reinterpret_cast<std::byte*>(mirror.data()), mirror.size() * 8);
+  std::uint64_t round = 0;
+  const auto send_some = [&](std::size_t words) {
+    std::fill(lent.begin(), lent.end(), ++round);
+    sender.write(0, reinterpret_cast<const std::byte*>(lent.data()), words * 8,
+                 reinterpret_cast<std::byte*>(segment.data()));
+    sender.counter(kCounter * 8, round);
+    REQUIRE(sender.flush(pair.a.get()).empty());
+    sender.give_back();
+    std::fill(lent.begin(), lent.end(), ~std::uint64_t{0});
+  };
+  bool waited = false, did_not_wait = false;
+  for (const std::size_t words : {std::size_t{3}, std::size_t{9}, std::size_t{100}, kWords}) {
+    send_some(words);
+    (sender.empty() ? did_not_wait : waited) = true;
+    while (mirror[kCounter] != round) {
+      REQUIRE(receiver.take(pair.b.get()).empty());
+      REQUIRE(sender.flush(pair.a.get()).empty());
+    }
+    CHECK(std::count(mirror.begin(), mirror.begin() + static_cast<std::ptrdiff_t>(words), round) ==
+          static_cast<std::ptrdiff_t>(words));
+  }
+  CHECK(waited);  // half a megabyte is more than the socket holds
+  CHECK(did_not_wait);
+}
+
 TEST_CASE("what is no frame, or points outside of the mirror, is refused", "[tcp]") {
   std::vector<std::byte> mirror(1024);
   const auto after = [&mirror](const tcp::FrameHeader& header) {
@@ -171,11 +203,11 @@ TEST_CASE("a rank that does not come to the wires is named", "[tcp]") {
   std::string said;
   std::thread other([&] {
     ThreadBootstrap bootstrap(rendezvous, 1);
-    (void)bootstrap.all_gather("127.0.0.1 9 1 1");  // says where it is, and does not call
+    (void)bootstrap.all_gather("127.0.0.1 9 1 1 1");  // says where it is, and does not call
   });
   try {
     ThreadBootstrap bootstrap(rendezvous, 0);
-    (void)tcp::connect_all(bootstrap, {false, true}, "", true, std::chrono::milliseconds(300));
+    (void)tcp::connect_all(bootstrap, {false, true}, {"", 1, std::chrono::milliseconds(300)}, true);
   } catch (const TimeoutError& e) {
     said = e.what();
   }
@@ -200,6 +232,8 @@ TEST_CASE("an interface that is not there, and ranks of two minds, are refused i
                if (rank == 1) o.transport = Transport::shm;
              }),
              ContainsSubstring("--transport"));
+  CHECK_THAT(refusal([](GroupOptions& o, int rank) { o.sockets = 1 + rank; }),
+             ContainsSubstring("--sockets is"));
 }
 
 TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
@@ -215,7 +249,7 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
           return x;
         };
         INFO("world " << world << ' ' << name_of(algorithm) << ' ' << n);
-        CHECK(run_threads<std::vector<float>>(world, body, over_tcp()) ==
+        CHECK(run_threads<std::vector<float>>(world, body, over_tcp(1 + world % 3)) ==
               run_threads<std::vector<float>>(world, body, [] {
                 GroupOptions options;
                 options.transport = Transport::shm;

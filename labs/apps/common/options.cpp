@@ -101,7 +101,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
          "each other")
       ->group("Communication");
   add_bootstrap_option(app, o.bootstrap)->group("Communication");
-  add_transport_options(app, o.transport, o.interface, "Communication");
+  add_transport_options(app, o.transport, o.interface, o.sockets, "Communication");
 
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
@@ -147,6 +147,7 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   options.bootstrap = comm::parse_bootstrap(o.bootstrap);
   options.transport = comm::parse_transport(o.transport);
   options.interface = o.interface;
+  options.sockets = o.sockets;
   return comm::init_process_group(options);
 }
 

@@ -35,6 +35,7 @@ struct TrainOptions {
   std::string bootstrap = "auto";
   std::string transport = "auto";
   std::string interface;  // of tcp
+  int sockets = 1;        // of tcp
   std::string run_dir;    // empty: runs/<stamp>
   bool no_trace = false;
   bool json = false;

@@ -100,7 +100,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
   add_bootstrap_option(app, bootstrap);
-  add_transport_options(app, transport, o.interface);
+  add_transport_options(app, transport, o.interface, o.sockets);
   app.add_option("--device", o.device,
                  "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn");
   app.add_option("--engine", engine,

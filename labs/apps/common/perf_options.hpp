@@ -28,6 +28,7 @@ struct PerfOptions {
   comm::BootstrapKind bootstrap = comm::BootstrapKind::automatic;
   comm::Transport transport = comm::Transport::automatic;
   std::string interface;  // of tcp
+  int sockets = 1;        // of tcp
   std::string device = "cpu";
   comm::CudaEngine engine = comm::CudaEngine::automatic;
   int ranks_per_process = 1;

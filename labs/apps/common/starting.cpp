@@ -2,6 +2,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include "runtime/comm/transport/control.hpp"
+
 namespace ringsmith::apps {
 
 CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name) {
@@ -14,7 +16,8 @@ CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name) {
 }
 
 void add_transport_options(CLI::App& app, std::string& transport, std::string& interface,
-                           const std::string& group) {
+                           int& sockets, std::string group) {
+  if (group.empty()) group = app.option_defaults()->get_group();
   app.add_option("--transport", transport,
                  "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto "
                  "takes shm within a host and tcp between hosts")
@@ -25,6 +28,12 @@ void add_transport_options(CLI::App& app, std::string& transport, std::string& i
          "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
          "rdma: the device, or several that the ranks take in turn (mlx5_0,mlx5_1); "
          "default: one that reaches the others")
+      ->group(group);
+  app.add_option(
+         "--sockets", sockets,
+         "of tcp: connections between two ranks, 1 to 3; more where the network limits each "
+         "connection, or loses packets")
+      ->check(CLI::Range(1, comm::kLanes))
       ->group(group);
 }
 

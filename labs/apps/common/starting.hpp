@@ -15,7 +15,7 @@ namespace ringsmith::apps {
 CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name);
 // Adds --transport and --interface, for comm::parse_transport() and GroupOptions::interface.
 void add_transport_options(CLI::App& app, std::string& transport, std::string& interface,
-                           const std::string& group = "OPTIONS");
+                           int& sockets, std::string group = "");
 
 // Paragraphs for the footer of --help.
 [[nodiscard]] std::string how_to_start();

@@ -110,13 +110,30 @@ class SlotRun {
     std::array<std::byte*, kernels::kMaxReduceSources> destinations;
     std::size_t used = 0;
     if (move.keep) destinations[used++] = output(move.chunk) + skipped;
-    for (const int peer : move.sends) destinations[used++] = channels_.out(peer, lane.index).slot();
-    kernels::cpu::reduce(transfer_.call.dtype, arithmetic_.reduction,
-                         {sources.data(), move.sources.size()}, {destinations.data(), used},
-                         Elements(n), arithmetic_.scale);
-    for (const int peer : move.sends) channels_.out(peer, lane.index).post(n * width_);
+    const std::byte* const standing = move.keep ? destinations[0] : unchanged(move, sources[0]);
+    const auto lends = [&](const Outbox& out) { return standing != nullptr && out.lends(); };
+    for (const int peer : move.sends)
+      if (Outbox& out = channels_.out(peer, lane.index); !lends(out))
+        destinations[used++] = out.slot();
+    if (used > 0)
+      kernels::cpu::reduce(transfer_.call.dtype, arithmetic_.reduction,
+                           {sources.data(), move.sources.size()}, {destinations.data(), used},
+                           Elements(n), arithmetic_.scale);
+    for (const int peer : move.sends)
+      if (Outbox& out = channels_.out(peer, lane.index); lends(out))
+        out.post_from(standing, n * width_);
+      else
+        out.post(n * width_);
     for (const Source& source : move.sources)
       if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
+  }
+
+  // Where the bytes of a move already stand that changes nothing, or null.
+  [[nodiscard]] static const std::byte* unchanged(const Move& move,
+                                                  const kernels::ReduceSource& source) {
+    const bool plain =
+        move.sources.size() == 1 && !source.scaled && move.sources[0].kind != Source::Kind::message;
+    return plain ? source.data : nullptr;
   }
 
   // Raw values that are only passed on stay raw: their receiver applies the factor.

@@ -31,6 +31,13 @@ class Outbox {
     host_->expose(peer_, slot(), size);
     host_->publish_to(peer_, *tail_, ++posted_);
   }
+  // May the message of this lane stand anywhere, instead of in the slot?
+  [[nodiscard]] bool lends() const { return host_->on_wire(peer_); }
+  // If so: the message is `size` bytes at `data`, which may change when this has returned.
+  void post_from(const std::byte* data, std::size_t size) {
+    host_->lend(peer_, data, slot(), size);
+    host_->publish_to(peer_, *tail_, ++posted_);
+  }
 
  private:
   Host* host_;
@@ -52,7 +59,13 @@ class Inbox {
     return known_tail_ > taken_;
   }
   [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * kSlotBytes; }
-  void release() { host_->publish_to(peer_, *head_, ++taken_); }
+  // On a wire a credit is a message of its own: most travel with what is sent next.
+  void release() {
+    if (++taken_ % (kSlots / 2) == 0)
+      host_->publish_to(peer_, *head_, taken_);
+    else
+      host_->note_to(peer_, *head_, taken_);
+  }
 
  private:
   Host* host_;

@@ -110,14 +110,15 @@ void Host::connect_wires(const GroupOptions& options) {
   const bool rdma = options.transport == Transport::rdma;
   std::optional<rdma::Device> device;
   if (rdma) device = rdma::open_device(options.interface, rank_);
-  auto links =
-      tcp::connect_all(*bootstrap_, remote, rdma ? "" : options.interface, same_machine, timeout_);
+  // Beside RDMA they only show that a process lives.
+  const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets, timeout_};
+  auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
   if (rdma)
     wires_ = std::make_unique<rdma::RdmaWires>(*bootstrap_, std::move(*device), std::move(links),
                                                base(rank_), mirrors, layout_,
                                                Doorbells(std::move(doorbells)), timeout_);
   else
-    wires_ = std::make_unique<tcp::TcpWires>(std::move(links), mirrors, layout_.arena(),
+    wires_ = std::make_unique<tcp::TcpWires>(std::move(links), mirrors, layout_,
                                              Doorbells(std::move(doorbells)), timeout_);
 }
 

@@ -89,12 +89,25 @@ class Host {
     counter.exchange(value, std::memory_order_seq_cst);
     tell(rank, counter, value);
   }
+  // The same for a counter that nobody waits for yet: remote ranks may see it later, but before
+  // this rank waits for anything.
+  void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    if (!on_wire(rank)) return publish_to(rank, counter, value);
+    counter.store(value, std::memory_order_relaxed);
+    wires_->note(rank, offset_of(&counter), value);
+  }
   // What the next publish() makes readable, for ranks that do not share this memory: bytes of this
   // rank's segment, which stay as they are until the rank has answered for them.
   void expose(int rank, const void* data, std::size_t size) {
     if (on_wire(rank))
       wires_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
   }
+  // The same for bytes that stand elsewhere, and may change after the publish(): `place` in the
+  // segment is theirs until rank has answered.
+  void lend(int rank, const std::byte* data, std::byte* place, std::size_t size) {
+    wires_->lend(rank, offset_of(place), data, size, place);
+  }
+  [[nodiscard]] bool on_wire(int rank) const { return wires_ && peer(rank).link.remote; }
   void expose_to_all(const void* data, std::size_t size) {
     for (int r = 0; r < this->size() && wires_; ++r) expose(r, data, size);
   }
@@ -150,7 +163,6 @@ class Host {
     else
       pause();
   }
-  [[nodiscard]] bool on_wire(int rank) const { return wires_ && peer(rank).link.remote; }
   [[nodiscard]] std::size_t offset_of(const void* data) const {
     return static_cast<std::size_t>(static_cast<const std::byte*>(data) - base(rank_));
   }

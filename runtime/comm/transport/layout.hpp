@@ -30,6 +30,13 @@ class Layout {
   [[nodiscard]] std::size_t slots(int peer, int index) const {
     return slots_at() + fifo(peer, index) * kLaneSlots;
   }
+  // The FIFO, 0 to kLanes - 1, whose counters or slots stand there; -1 for what is for all.
+  [[nodiscard]] int lane_at(std::size_t offset) const {
+    if (offset < kLanesAt) return -1;
+    const std::size_t fifo = offset < slots_at() ? (offset - kLanesAt) / sizeof(Lane)
+                                                 : (offset - slots_at()) / kLaneSlots;
+    return static_cast<int>(fifo % kLanes);
+  }
   // Before it everything is for all ranks, from it on each slot is for one.
   [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
   static constexpr std::size_t kSlotsOfPeer = kLanes * kSlots * kSlotBytes;  // bytes

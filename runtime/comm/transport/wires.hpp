@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
 #include "runtime/comm/transport/doorbells.hpp"
@@ -33,9 +34,21 @@ class Wires {
   // the next publish() or progress(). More than kCopied bytes must stay as they are until rank has
   // answered for them (a credit, a round of the roll call), or until flushed().
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
+  // The same for bytes that are only lent, from any memory: they may change once the next publish()
+  // to rank has returned. What the wire has not taken by then goes from `shelter`, the place at
+  // `offset` of this rank's own segment.
+  virtual void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
+                    std::byte* shelter) {
+    std::memcpy(shelter, from, size);
+    write(rank, offset, shelter, size);
+  }
   // The same for one of the atomic counters, with the value that it has now; then sends what the
   // wire takes at once. Never blocks.
   virtual void publish(int rank, std::size_t offset, std::uint64_t value) = 0;
+  // A counter that nobody waits for yet: it may leave with the next publish() or progress().
+  virtual void note(int rank, std::size_t offset, std::uint64_t value) {
+    publish(rank, offset, value);
+  }
 
   // Takes in what has come and sends what has room. Never blocks; for the thread whose turn it is.
   virtual void progress() = 0;

@@ -151,7 +151,7 @@ void RdmaWires::take(const ibv_wc& completion) {
 void RdmaWires::look_at_sockets() {
   looks_ = 0;
   for (Wire& wire : wires_)
-    if (wire.connection && wire.broken.empty() && hung_up(wire.link.socket)) {
+    if (wire.connection && wire.broken.empty() && hung_up(wire.link.socket())) {
       take_completions();  // what it sent before
       if (wire.broken.empty()) wire.broken = "its process has ended";
     }
@@ -176,7 +176,7 @@ void RdmaWires::sleep(std::chrono::milliseconds most) {
   std::vector<pollfd> entries{{channel_->fd, POLLIN, 0}};
   for (const Wire& wire : wires_)
     if (wire.connection && wire.broken.empty())
-      entries.push_back({wire.link.socket.get(), POLLRDHUP, 0});
+      entries.push_back({wire.link.socket().get(), POLLRDHUP, 0});
   doorbells_.watch(entries);
   if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
   if (entries[0].revents != 0) {

@@ -28,7 +28,7 @@ class RdmaWires : public Wires {
   [[nodiscard]] bool flushed(int& to_whom) const override;
   void sleep(std::chrono::milliseconds most) override;
   [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
-  [[nodiscard]] int socket(int rank) const override { return wire(rank).link.socket.get(); }
+  [[nodiscard]] int socket(int rank) const override { return wire(rank).link.socket().get(); }
   [[nodiscard]] std::string describe(int rank) const override;
 
  private:

@@ -5,6 +5,7 @@
 // the job have heard: whoever does not know it is turned away.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -15,16 +16,22 @@
 namespace ringsmith::comm::tcp {
 
 struct Link {
-  Descriptor socket;    // non-blocking; invalid where there is none
-  std::string address;  // of the peer's listener
+  std::vector<Descriptor> sockets;  // non-blocking; none to ranks that are not remote
+  std::string address;              // of the peer's listener
+  [[nodiscard]] const Descriptor& socket() const { return sockets.front(); }
+};
+
+// How the sockets are made, the same on every rank.
+struct Wiring {
+  std::string interface;  // a name or an address; empty: one that reaches the others
+  int sockets = 1;        // between two ranks
+  std::chrono::milliseconds timeout{30'000};  // to connect, and that a silent network is endured
 };
 
 // Connects to every rank r with remote[r]. Collective over all ranks of the bootstrap; remote is
-// symmetric. `interface`: a name or an address; empty: an address that the other hosts can reach
-// is looked for. TimeoutError naming the ranks that did not come, UsageError for an interface that
-// is not there.
+// symmetric. TimeoutError naming the ranks that did not come, UsageError for an interface that is
+// not there.
 [[nodiscard]] std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& remote,
-                                            const std::string& interface, bool same_host,
-                                            std::chrono::milliseconds timeout);
+                                            const Wiring& wiring, bool same_host);
 
 }  // namespace ringsmith::comm::tcp

@@ -9,16 +9,20 @@
 
 namespace ringsmith::comm::tcp {
 
-void Sender::write(std::size_t offset, const std::byte* from, std::size_t size) {
+void Sender::write(std::size_t offset, const std::byte* from, std::size_t size,
+                   std::byte* shelter) {
   constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max() & ~std::size_t{7};
   do {
     const std::size_t part = std::min(size, kMost);
     Frame& frame = frames_.emplace_back();
     frame.header = {offset, static_cast<std::uint32_t>(part), FrameKind::bytes};
-    if (part <= frame.copy.size())
+    if (part <= frame.copy.size()) {
       std::memcpy(frame.copy.data(), from, part);
-    else
+    } else {
       frame.data = from;
+      frame.shelter = shelter;
+    }
+    if (shelter != nullptr) shelter += part;
     offset += part;
     from += part;
     size -= part;
@@ -29,6 +33,19 @@ void Sender::counter(std::size_t offset, std::uint64_t value) {
   Frame& frame = frames_.emplace_back();
   frame.header = {offset, sizeof value, FrameKind::counter};
   std::memcpy(frame.copy.data(), &value, sizeof value);
+}
+
+void Sender::give_back() {
+  std::size_t sent = sent_;  // of the first frame
+  for (Frame& frame : frames_) {
+    if (frame.shelter != nullptr) {
+      const std::size_t gone = sent > sizeof frame.header ? sent - sizeof frame.header : 0;
+      std::memcpy(frame.shelter + gone, frame.data + gone, frame.header.size - gone);
+      frame.data = frame.shelter;
+      frame.shelter = nullptr;
+    }
+    sent = 0;
+  }
 }
 
 std::string Sender::flush(int socket) {

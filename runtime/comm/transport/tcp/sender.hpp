@@ -13,9 +13,13 @@ namespace ringsmith::comm::tcp {
 
 class Sender {
  public:
-  // Small writes are copied now, larger ones referred to: see Wires::write().
-  void write(std::size_t offset, const std::byte* from, std::size_t size);
+  // Small writes are copied now, larger ones referred to: see Wires::write(), and Wires::lend() for
+  // those with a shelter.
+  void write(std::size_t offset, const std::byte* from, std::size_t size,
+             std::byte* shelter = nullptr);
   void counter(std::size_t offset, std::uint64_t value);
+  // Takes what is lent and has not been sent to its shelter.
+  void give_back();
   // Sends until the queue is empty or the socket is full. Empty, or why the socket has broken.
   [[nodiscard]] std::string flush(int socket);
   [[nodiscard]] bool empty() const { return frames_.empty(); }
@@ -25,6 +29,7 @@ class Sender {
     FrameHeader header;
     std::array<std::byte, Wires::kCopied> copy;  // directly behind the header
     const std::byte* data = nullptr;             // null: the bytes are in `copy`
+    std::byte* shelter = nullptr;                // of bytes that are only lent
     [[nodiscard]] std::size_t bytes() const { return sizeof header + header.size; }
   };
   void drop(std::size_t sent);

@@ -4,7 +4,6 @@
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <thread>
 
 #include "runtime/base/deadline.hpp"
@@ -12,12 +11,13 @@
 namespace ringsmith::comm::tcp {
 
 TcpWires::TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
-                   std::size_t mirror_bytes, Doorbells doorbells, std::chrono::milliseconds timeout)
-    : Wires(std::move(doorbells), timeout), wires_(links.size()) {
+                   const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout)
+    : Wires(std::move(doorbells), timeout), layout_(layout), wires_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
-    wires_[r].link = std::move(links[r]);
-    if (mirrors[r] != nullptr)
-      wires_[r].receiver = std::make_unique<Receiver>(mirrors[r], mirror_bytes);
+    wires_[r].address = links[r].address;
+    for (Descriptor& socket : links[r].sockets)
+      wires_[r].streams.push_back(
+          Stream{std::move(socket), {}, Receiver(mirrors[r], layout.arena())});
   }
 }
 
@@ -31,64 +31,102 @@ TcpWires::~TcpWires() {
 }
 
 bool TcpWires::delivered(const Wire& wire) {
-  if (!wire.receiver || !wire.broken.empty()) return true;
-  int bytes = 0;  // that the peer's kernel has not acknowledged
-  return wire.sender.empty() &&
-         (ioctl(wire.link.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
+  return !wire.broken.empty() ||
+         std::all_of(wire.streams.begin(), wire.streams.end(), [](const Stream& stream) {
+           int bytes = 0;  // that the peer's kernel has not acknowledged
+           return stream.sender.empty() &&
+                  (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
+         });
+}
+
+TcpWires::Stream& TcpWires::stream(Wire& wire, std::size_t offset) const {
+  const int lane = layout_.lane_at(offset);
+  return wire.streams[lane < 0 ? 0 : static_cast<std::size_t>(lane) % wire.streams.size()];
 }
 
 void TcpWires::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
-  if (wire(rank).broken.empty()) wire(rank).sender.write(offset, from, size);
+  Wire& to = wire(rank);
+  if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size);
+}
+
+void TcpWires::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
+                    std::byte* shelter) {
+  Wire& to = wire(rank);
+  if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size, shelter);
+}
+
+void TcpWires::note(int rank, std::size_t offset, std::uint64_t value) {
+  Wire& to = wire(rank);
+  if (to.broken.empty()) stream(to, offset).sender.counter(offset, value);
 }
 
 void TcpWires::publish(int rank, std::size_t offset, std::uint64_t value) {
   Wire& to = wire(rank);
   if (!to.broken.empty()) return;
-  to.sender.counter(offset, value);
-  flush(to);
+  Stream& s = stream(to, offset);
+  s.sender.counter(offset, value);
+  flush(to, s);
+  s.sender.give_back();
 }
 
-// A peer that has gone may have said why before: what came is read before `broken` is set.
-void TcpWires::flush(Wire& wire) {
-  std::string trouble = wire.sender.flush(wire.link.socket.get());
+void TcpWires::flush(Wire& wire, Stream& stream) {
+  std::string trouble = stream.sender.flush(stream.socket.get());
   if (trouble.empty()) return;
-  (void)wire.receiver->take(wire.link.socket.get());
-  wire.broken = std::move(trouble);
-  wire.sender = {};
+  take(wire);
+  if (wire.broken.empty()) give_up(wire, std::move(trouble));
+}
+
+void TcpWires::take(Wire& wire) {
+  for (Stream& stream : wire.streams) {
+    std::string trouble = stream.receiver.take(stream.socket.get());
+    if (trouble.empty()) continue;
+    for (Stream& other : wire.streams)
+      if (&other != &stream) (void)other.receiver.take(other.socket.get());
+    return give_up(wire, std::move(trouble));
+  }
+}
+
+// A peer that has gone may have said why before: what came is read before this.
+void TcpWires::give_up(Wire& wire, std::string why) {
+  for (Stream& stream : wire.streams) stream.sender = {};
+  wire.broken = std::move(why);
 }
 
 void TcpWires::progress() {
   for (Wire& wire : wires_) {
-    if (!wire.receiver || !wire.broken.empty()) continue;
-    if (!wire.sender.empty()) flush(wire);
-    if (!wire.broken.empty()) continue;
-    wire.broken = wire.receiver->take(wire.link.socket.get());
-    if (!wire.broken.empty()) wire.sender = {};
+    for (Stream& stream : wire.streams)
+      if (wire.broken.empty() && !stream.sender.empty()) flush(wire, stream);
+    if (wire.broken.empty()) take(wire);
   }
 }
 
 bool TcpWires::flushed(int& to_whom) const {
   for (std::size_t r = 0; r < wires_.size(); ++r)
-    if (!wires_[r].sender.empty()) {
-      to_whom = static_cast<int>(r);
-      return false;
-    }
+    for (const Stream& stream : wires_[r].streams)
+      if (!stream.sender.empty()) {
+        to_whom = static_cast<int>(r);
+        return false;
+      }
   return true;
 }
 
 void TcpWires::sleep(std::chrono::milliseconds most) {
   std::vector<pollfd> entries;
   for (const Wire& wire : wires_)
-    if (wire.receiver && wire.broken.empty())
-      entries.push_back({wire.link.socket.get(),
-                         static_cast<short>(wire.sender.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+    for (const Stream& stream : wire.streams)
+      if (wire.broken.empty())
+        entries.push_back({stream.socket.get(),
+                           static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT),
+                           0});
   doorbells_.watch(entries);
   if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
   doorbells_.silence(entries);
 }
 
 std::string TcpWires::describe(int rank) const {
-  return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).link.address;
+  const std::size_t sockets = wire(rank).streams.size();
+  return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).address +
+         (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "");
 }
 
 }  // namespace ringsmith::comm::tcp
