@@ -2,6 +2,8 @@
 # run.sh [BUILD_DIR] [--quick]: ringsmith beside its peers, in alternating runs; medians and ratios.
 #
 # Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
+# TCP: gloo's ring at the loopback; and, as root, on slow links between network namespaces: the ring
+# beside a plain connection, and what overlap saves.
 # Training: PyTorch's DistributedDataParallel, where it is installed.
 # --quick: fewer sizes and rounds, a few minutes; without it, about half an hour.
 set -eu
@@ -11,7 +13,7 @@ quick=
 for argument in "$@"; do
   case $argument in
     --quick) quick=--quick ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: unknown option '$argument': there is --quick" >&2; exit 6 ;;
     *) dir=$argument ;;
   esac
@@ -20,6 +22,16 @@ done
 dir=$(cd "$dir" && pwd)
 
 "$here/collectives.sh" "$dir" $quick
+if [ -x "$dir/peers/allreduce_gloo" ]; then
+  echo
+  python3 "$here/tcp.py" "$dir" ${quick:+--rounds 2 --factor 16 --max 16777216}
+fi
+if [ "$(id -u)" = 0 ]; then
+  echo
+  python3 "$here/link.py" "$dir"
+  echo
+  python3 "$here/overlap.py" "$dir" ${quick:+--rounds 1}
+fi
 if [ -x "$here/training.sh" ]; then
   echo
   "$here/training.sh" "$dir" ${quick:+2}

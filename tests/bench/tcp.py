@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""tcp.py BUILD_DIR: all-reduce over TCP on the loopback, beside gloo's ring; alternating runs, medians.
+
+Both have a process a rank and plain memory. `auto` is what ringsmith takes by itself, `ring` its ring at
+every size. A ratio is the median over rounds of the ratios within a round.
+"""
+import argparse
+import os
+import statistics
+import sys
+
+from collectives import HERE, KIB, MIB, human, median_of, parse, run, verdict
+
+
+def commands_of(world, options):
+    sizes = ["-b", str(options.min), "-e", str(options.max), "-f", str(options.factor), "-w", "5",
+             "-n", str(options.iterations)]
+    ours = [os.path.join(HERE, "../support/mpirun.sh"), str(world), os.path.join(options.dir, "bin/all_reduce_perf"),
+            *sizes, "--min-time", str(options.min_ms), "--place", "in", "--memory", "user", "--transport", "tcp"]
+    return {"auto": ours, "ring": [*ours, "--algorithm", "ring"],
+            "gloo": [os.path.join(options.dir, "peers/allreduce_gloo"), *sizes, "-T", str(options.min_ms), "-p", str(world)]}
+
+
+def ratios(rounds, name):
+    return {size: statistics.median(r["gloo"][size]["time"] / r[name][size]["time"] for r in rounds)
+            for size in sorted(rounds[0]["gloo"])}
+
+
+def measure(world, options):
+    rounds, foreign = [], 0.0
+    for number in range(options.rounds):
+        got = {}
+        for name, command in commands_of(world, options).items():
+            print(f"# {world} ranks, round {number + 1} of {options.rounds}: {name}", file=sys.stderr, flush=True)
+            text, share = run(command, options, dict(os.environ))
+            got[name] = parse(text)
+            foreign = max(foreign, share)
+        rounds.append(got)
+    names = list(rounds[0])
+    print(f"\n# all-reduce over TCP, {world} ranks on {os.cpu_count()} cores, float32 sum, in place: median us of "
+          f"{len(rounds)} alternating rounds (others used at most {foreign:.0%} of the machine)")
+    print(f"# {'size':>8}" + "".join(f"{n:>11}" for n in names) + f"{'x auto':>8}{'x ring':>8}")
+    for size in sorted(rounds[0]["gloo"]):
+        print(f"{human(size):>10}" + "".join(f"{median_of(rounds, n, size):>11.1f}" for n in names)
+              + "".join(f"{ratios(rounds, n)[size]:>8.2f}" for n in ("auto", "ring")), flush=True)
+    return rounds
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("dir", help="build folder with bin/all_reduce_perf and peers/allreduce_gloo (collectives.sh builds it)")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--worlds", default="2,4", help="numbers of ranks")
+    p.add_argument("--min", type=int, default=KIB, help="smallest size, bytes")
+    p.add_argument("--max", type=int, default=256 * MIB, help="largest size, bytes")
+    p.add_argument("--factor", type=int, default=4, help="from size to size")
+    p.add_argument("--iterations", type=int, default=5)
+    p.add_argument("--min-ms", type=float, default=20, help="least milliseconds a size")
+    p.add_argument("--limit", type=float, default=0.08, help="share of the machine used by others to wait for")
+    p.add_argument("--patience", type=float, default=10, help="seconds to wait for a quiet machine before a run")
+    p.add_argument("--strict", action="store_true", help="exit with 1 if gloo is faster anywhere")
+    options = p.parse_args()
+    results = {world: measure(world, options) for world in map(int, options.worlds.split(","))}
+    print("\n# verdicts")
+    good = [verdict(f"{name}, {world} ranks, every size, beside gloo's ring", 1, ratios(rounds, name))
+            for world, rounds in results.items() for name in ("auto", "ring")]
+    return 0 if all(good) or not options.strict else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
