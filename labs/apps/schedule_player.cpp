@@ -10,6 +10,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/checker.hpp"
 #include "runtime/comm/schedule/mapped.hpp"
+#include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/player.hpp"
 #include "runtime/comm/schedule/promise.hpp"
 #include "runtime/comm/schedule/select.hpp"
@@ -22,7 +23,7 @@ namespace {
 
 struct Options {
   std::string collective = "all_reduce", algorithm, svg;
-  int world = 4, root = 0, slots = 8;
+  int world = 4, root = 0, slots = 8, ranks_per_node = 0;
   std::size_t count = 0, element_size = 4;
   bool check = false, simulate = false, quiet = false;
   std::size_t width = 0;
@@ -44,6 +45,7 @@ std::string table_of_algorithms() {
          "\nReading the table:\n"
          "  c2 -> 3   sends chunk 2 to rank 3        c1 += 0   adds what rank 0 sends to chunk 1\n"
          "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': from this rank's own input\n"
+         "  c2-5 -> 3   sends chunks 2 to 5 in one message\n"
          "  01.3      the chunk holds the contributions of ranks 0, 1 and 3\n"
          "\nExit codes: 0 done, 1 --check found a fault, 6 wrong options.\n";
 }
@@ -102,6 +104,10 @@ int run(int argc, char** argv) {
       ->always_capture_default(false)
       ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 50));
   app.add_option("-r,--root", o.root, "root of broadcast, reduce, gather, scatter");
+  app.add_option("--ranks-per-node", o.ranks_per_node,
+                 "ranks 0.. fill one node after the other: what hierarchical goes by")
+      ->always_capture_default(false)
+      ->check(CLI::Range(1, 16384));
   app.add_option("--element-size", o.element_size, "bytes")->check(CLI::Range(1, 8));
   app.add_option("--svg", o.svg, "also draw it into this file");
   app.add_flag("--check", o.check, "prove it, or say what is wrong");
@@ -135,15 +141,21 @@ int run(int argc, char** argv) {
     print_times(o, simulate_ring_all_reduce(o.world, o.count, o.element_size, network), bytes);
     return 0;
   }
-  const double rounds = o.algorithm == "tree" ? 30.0 : 2.0 * o.world;
+  const bool logarithmic = o.algorithm == "tree" || o.algorithm == "halving_doubling";
+  const double rounds = logarithmic                    ? 30.0
+                        : o.algorithm == "double_tree" ? 128.0
+                        : o.algorithm == "hierarchical" && o.ranks_per_node > 0
+                            ? 2.0 * (o.ranks_per_node + o.world / o.ranks_per_node)
+                            : 2.0 * o.world;
   require(o.world * rounds <= kMaxSteps,
           fmt::format("{} on {} ranks has {:.0f} million steps, too many to write down: use fewer "
-                      "ranks, the tree, or the ring with --simulate alone",
+                      "ranks, a tree, or the ring with --simulate alone",
                       o.algorithm, o.world, o.world * rounds / 1e6));
   require(!o.check || !large,
           fmt::format("--check follows every contribution: at most 256 ranks, not {}", o.world));
-  const Schedule schedule =
-      make_schedule(collective, o.algorithm, o.world, o.count, o.element_size, o.root);
+  const Schedule schedule = make_schedule(
+      collective, o.algorithm, o.world, o.count, o.element_size, o.root,
+      o.ranks_per_node > 0 ? nodes_of(o.world, o.ranks_per_node) : std::vector<int>{});
 
   const bool table = !o.quiet && o.world <= kMaxTableRanks;
   if (table || !o.svg.empty()) {

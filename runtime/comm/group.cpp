@@ -1,6 +1,7 @@
 #include "runtime/comm/group.hpp"
 
 #include "runtime/base/tracer.hpp"
+#include "runtime/comm/subgroup.hpp"
 
 namespace ringsmith::comm {
 
@@ -23,6 +24,13 @@ void HostGroup::execute(Transfer& transfer, bool foreground) {
                          {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
   host_.hold_core(foreground);
   engine_.run(transfer);
+}
+
+std::shared_ptr<ProcessGroup> HostGroup::new_group(const std::vector<int>& ranks) {
+  return make_subgroup(*this, host_.bootstrap(), agreed_members(*this, ranks));
+}
+std::shared_ptr<ProcessGroup> HostGroup::split(int colour) {
+  return make_subgroup(*this, host_.bootstrap(), members_of_colour(*this, colour));
 }
 
 void HostGroup::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {

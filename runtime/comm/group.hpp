@@ -18,6 +18,10 @@ class HostGroup : public ProcessGroup {
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
     return host_.arena()->allocate(size);
   }
+  [[nodiscard]] std::vector<int> node_of() const override { return host_.node_of(); }
+  [[nodiscard]] Bytes sent_between_nodes() const override { return host_.sent_between_nodes(); }
+  [[nodiscard]] std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks) override;
+  [[nodiscard]] std::shared_ptr<ProcessGroup> split(int colour) override;
   [[nodiscard]] std::vector<std::string> describe_transport() const override {
     return host_.describe();
   }

@@ -10,8 +10,9 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
-constexpr std::array<std::string_view, 5> kAlgorithms{"automatic", "ring", "gloo_ring", "direct",
-                                                      "tree"};
+constexpr std::array<std::string_view, 8> kAlgorithms{
+    "automatic",        "ring",        "gloo_ring",   "direct", "tree",
+    "halving_doubling", "double_tree", "hierarchical"};
 constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
 constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
 
@@ -50,6 +51,14 @@ std::shared_ptr<CommMemory> ProcessGroup::allocate_on(Device where, Bytes size) 
   if (where.is_cpu()) return allocate(size);
   throw UsageError("communication memory on " + where.str() + ": this group is on " +
                    device().str() + "; make it with GroupOptions::device");
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::new_group(const std::vector<int>&) {
+  throw UsageError("new_group: this kind of group cannot be divided");
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::split(int) {
+  throw UsageError("split: this kind of group cannot be divided");
 }
 
 std::vector<std::string> ProcessGroup::describe_transport() const { return {}; }

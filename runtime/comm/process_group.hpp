@@ -51,7 +51,16 @@ ReduceOp parse_reduce_op(std::string_view name);  // UsageError naming the choic
 
 // Orders of the sums; automatic picks by size and by whose memory it is, from fixed thresholds, so
 // that the choice (and with it the bits) is the same in every run.
-enum class Algorithm : std::uint8_t { automatic, ring, gloo_ring, direct, tree };
+enum class Algorithm : std::uint8_t {
+  automatic,
+  ring,
+  gloo_ring,
+  direct,
+  tree,
+  halving_doubling,
+  double_tree,
+  hierarchical  // within nodes, then between them
+};
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);
 Algorithm parse_algorithm(std::string_view name);
 
@@ -83,6 +92,9 @@ struct GroupOptions {
   // tcp: connections between two ranks, 1 to kLanes (control.hpp); all ranks alike. More than one
   // where the network holds down, or loses packets of, each connection by itself.
   int sockets = 1;
+  // Ranks r k to r k + k - 1 count as node r, as if that were a host: TCP between them, shared
+  // memory within. 0: nodes are hosts, as they are found. All ranks alike.
+  int ranks_per_node = 0;
 };
 
 // Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
@@ -113,6 +125,12 @@ class ProcessGroup {
   // The same on the host or on the group's device; UsageError for another device. The caller's
   // current stream may use it at once.
   [[nodiscard]] virtual std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size);
+
+  // [rank]: the number of its node, whose ranks share memory; empty if it is not known.
+  [[nodiscard]] virtual std::vector<int> node_of() const { return {}; }
+
+  // Bytes that this rank has sent to ranks on other nodes, with what travels beside the data.
+  [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
 
   // One line per fact about how ranks reach each other, and why a better way was refused.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const;
@@ -157,6 +175,17 @@ class ProcessGroup {
   virtual void send(ConstBuffer data, int peer) { send_async(data, peer)->wait(); }
   virtual void recv(Buffer data, int peer) { recv_async(data, peer)->wait(); }
   virtual void barrier() { barrier_async()->wait(); }
+
+  // ---- groups of some of the ranks; collective over this group ----
+  // A group has memory, connections and a queue of its own: groups run side by side, and may
+  // outlive the one they came from. They are made with the options of that one.
+  //
+  // Rank i of the new group is ranks[i] here; all ranks give the same list (MismatchError), and
+  // those that are not in it get a group too, each call of which is a UsageError that says so.
+  [[nodiscard]] virtual std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks);
+  // Groups of the ranks that give the same colour, in their order here; with a negative colour, of
+  // none. One for each node: split(node_of()[rank()]).
+  [[nodiscard]] virtual std::shared_ptr<ProcessGroup> split(int colour);
 
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; all ranks alike

@@ -37,8 +37,10 @@ std::vector<int> chunks_of(const Plan& plan, int peer, bool sends) {
 std::vector<int> chunks_of(const std::vector<Step>& steps, int peer, bool sends) {
   std::vector<int> chunks;
   for (const Step& step : steps) {
-    if (sends && step.send_peer == peer) chunks.push_back(step.send_chunk);
-    if (!sends && step.recv_peer == peer) chunks.push_back(step.recv_chunk);
+    for (int i = 0; i < step.chunks; ++i) {
+      if (sends && step.send_peer == peer) chunks.push_back(step.send_chunk + i);
+      if (!sends && step.recv_peer == peer) chunks.push_back(step.recv_chunk + i);
+    }
   }
   return chunks;
 }
@@ -97,10 +99,9 @@ TEST_CASE("plans move as many messages as their schedules, zero-length chunks ex
           std::size_t sends = 0;
           for (const auto& steps : schedule.steps)
             for (const Step& step : steps)
-              sends += step.sends() &&
-                               schedule.chunks[static_cast<std::size_t>(step.send_chunk)].count > 0
-                           ? 1
-                           : 0;
+              for (int i = 0; i < step.chunks; ++i)
+                sends +=
+                    step.sends() && message_count(schedule, step.send_chunk + i, 1) > 0 ? 1 : 0;
           INFO(algorithm << " world " << world << " count " << count);
           const auto plans = make_plans(schedule);
           CHECK(messages(plans) == sends);
@@ -132,11 +133,13 @@ TEST_CASE("an exchange in place has no mapping: each would overwrite what the ot
 
 TEST_CASE("every all_reduce that ships can run directly between ranks, in place and not",
           "[plan]") {
-  for (const std::string algorithm : {"ring", "gloo_ring", "two_shot", "tree"})
+  for (const std::string algorithm :
+       {"ring", "gloo_ring", "two_shot", "tree", "halving_doubling", "double_tree", "hierarchical"})
     for (int world = 1; world <= 8; ++world)
       for (const auto placement : {Placement::apart, Placement::in_place}) {
         INFO(algorithm << " world " << world);
-        const auto schedule = make_schedule(Collective::all_reduce, algorithm, world, 100);
+        const auto schedule =
+            make_schedule(Collective::all_reduce, algorithm, world, 100, 4, 0, nodes_of(world, 2));
         CHECK(make_mappings(schedule, make_plans(schedule), placement).has_value());
       }
 }

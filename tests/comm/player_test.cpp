@@ -40,6 +40,18 @@ TEST_CASE("the table shows each rank's peers, chunks and contributions", "[playe
   CHECK(text.find("step 4") == std::string::npos);
 }
 
+TEST_CASE("the table shows messages of several chunks, and who shares a node", "[player]") {
+  const Schedule schedule =
+      make_schedule(Collective::all_reduce, "hierarchical", 4, 8, 4, 0, {0, 0, 1, 1});
+  const std::string text = render_text(schedule, play(schedule), {80, false});
+  CHECK_THAT(text, ContainsSubstring("nodes: 0 1 | 2 3\n"));
+  CHECK_THAT(text, ContainsSubstring("0     c2-3 -> 1   c0-1 += 1       01.. 01.. 0... 0...\n"));
+  const std::string svg = render_svg(schedule, play(schedule));
+  CHECK_THAT(svg, ContainsSubstring("rank 3 (node 1)"));
+  CHECK_THAT(
+      svg, ContainsSubstring("rank 0 sends chunks 2 to 3 to rank 1, which adds to chunks 2 to 3"));
+}
+
 TEST_CASE("the table keeps to the width of the terminal", "[player]") {
   for (const int world : {1, 2, 4, 8, 16, 36})
     for (const std::size_t width : {60, 80, 100, 160}) {

@@ -1,6 +1,6 @@
 // The slow obvious executor of a schedule: all ranks in one loop, one float per element, queues
 // without limit. It knows nothing of slots, threads or sockets, and is the oracle for those that
-// do.
+// do. Messages of several chunks travel whole here.
 #pragma once
 
 #include <cstring>
@@ -32,8 +32,13 @@ inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
         const Step& step = schedule.steps[r][next[r]];
         const int rank = static_cast<int>(r);
         const auto& source = schedule.separate_input ? inputs[r] : work[r];
+        const auto elements = [&](int chunk) {
+          const Chunk& first = schedule.chunks.at(static_cast<std::size_t>(chunk));
+          const Chunk& last = schedule.chunks.at(static_cast<std::size_t>(chunk + step.chunks - 1));
+          return Chunk{first.offset, last.offset + last.count - first.offset};
+        };
         const auto part = [&](const std::vector<float>& from, int chunk) {
-          const Chunk& c = schedule.chunks.at(static_cast<std::size_t>(chunk));
+          const Chunk c = elements(chunk);
           const auto begin = from.begin() + static_cast<std::ptrdiff_t>(c.offset);
           return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(c.count));
         };
@@ -44,7 +49,7 @@ inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
           auto& wire = wires[{step.recv_peer, rank}];
           if (step.recv_peer == rank) wire.push_back(part(source, step.recv_chunk));
           if (wire.empty()) break;
-          const Chunk& c = schedule.chunks.at(static_cast<std::size_t>(step.recv_chunk));
+          const Chunk c = elements(step.recv_chunk);
           for (std::size_t i = 0; i < c.count; ++i) {
             float& mine = work[r].at(c.offset + i);
             const float theirs = wire.front().at(i);

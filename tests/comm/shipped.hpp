@@ -1,11 +1,26 @@
 // Every schedule that ships, in every small shape.
 #pragma once
 
+#include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 namespace ringsmith::comm::testing {
 
-// Calls f(schedule) for every shipped schedule of every world up to 8, root and count 0..3N+1.
+// Ways to put ranks on nodes: not said, equal nodes and a smaller last one, and ranks dealt out in
+// turn.
+inline std::vector<std::vector<int>> shapes_of_nodes(int world) {
+  std::vector<std::vector<int>> shapes{{}};
+  for (int k = 1; k < world; ++k) {
+    shapes.push_back(nodes_of(world, k));
+    if (k < 2) continue;
+    shapes.emplace_back();
+    for (int rank = 0; rank < world; ++rank) shapes.back().push_back(rank % k);
+  }
+  return shapes;
+}
+
+// Calls f(schedule) for every shipped schedule of every world up to 8, root and count 0..3N+1, and
+// for the hierarchical one on every shape of nodes.
 template <class F>
 void for_each_shipped(F f) {
   for (int world = 1; world <= 8; ++world)
@@ -14,8 +29,10 @@ void for_each_shipped(F f) {
         for (int root = 0; root < (is_rooted(collective) ? world : 1); ++root)
           for (int count = 0; count <= 3 * world + 1; ++count)
             if (collective != Collective::all_to_all || count % world == 0)
-              f(make_schedule(collective, algorithm, world, static_cast<std::size_t>(count), 4,
-                              root));
+              for (const auto& nodes :
+                   algorithm == "hierarchical" ? shapes_of_nodes(world) : shapes_of_nodes(1))
+                f(make_schedule(collective, algorithm, world, static_cast<std::size_t>(count), 4,
+                                root, nodes));
 }
 
 }  // namespace ringsmith::comm::testing

@@ -59,11 +59,12 @@ void sweep(const std::vector<Algorithm>& algorithms, const std::vector<std::size
 }  // namespace
 
 TEMPLATE_TEST_CASE("all_reduce is exact for every reduction, algorithm, memory and small count",
-                   "[multi][comm]", float, f16, bf16, double, std::int32_t, std::int64_t,
+                   "[multi][comm][across]", float, f16, bf16, double, std::int32_t, std::int64_t,
                    std::uint8_t) {
   const auto world = static_cast<std::size_t>(group().size());
   sweep<TestType>({Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct,
-                   Algorithm::tree},
+                   Algorithm::tree, Algorithm::halving_doubling, Algorithm::double_tree,
+                   Algorithm::hierarchical},
                   {0, 1, world - 1, world, world + 1, 1031});
 }
 
@@ -75,7 +76,8 @@ TEMPLATE_TEST_CASE("all_reduce is exact around one slot, one window and 2^k", "[
 TEST_CASE("all_reduce of a million and three elements is exact", "[multi][comm]") {
   for (const bool own : {false, true})
     for (const auto algorithm :
-         {Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::tree}) {
+         {Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::tree,
+          Algorithm::halving_doubling, Algorithm::double_tree, Algorithm::hierarchical}) {
       group().set_algorithm(algorithm);
       INFO(name_of(algorithm) << (own ? ", own memory" : ", user memory"));
       CHECK(try_all_reduce<float>(ReduceOp::sum, {1000003, 0, own, true}, 5) == 0);

@@ -1,7 +1,8 @@
 // Catch2 under mpirun: every rank runs the same cases, rank 0 makes one report.
 //
 // `tests_multi --device cuda --engine a [Catch2's arguments]` makes the group of all cases one on
-// devices, rank r on device r modulo their number; `--transport tcp` one whose ranks speak TCP.
+// devices, rank r on device r modulo their number; `--transport tcp` one whose ranks speak TCP;
+// `--ranks-per-node 2` pairs that share memory and speak TCP to the others.
 //
 // Each rank runs the whole session. What the other ranks print is gathered by Open MPI and shown by
 // rank 0 only if that rank failed. A deadline bounds the whole group: a rank that is still running
@@ -126,6 +127,8 @@ void take_options(int& argc, char**& argv) {
       options.engine = ringsmith::comm::parse_cuda_engine(value);
     else if (option == "--transport")
       options.transport = ringsmith::comm::parse_transport(value);
+    else if (option == "--ranks-per-node")
+      options.ranks_per_node = std::stoi(value);
     else if (option == "--interface")
       options.interface = value;
     else

@@ -39,6 +39,7 @@ constexpr const char* kStyle = R"(<style>
 constexpr double kMargin = 24, kTop = 70, kPanelWidth = 396, kPlotLeft = 62, kPlotWidth = 250;
 constexpr double kPlotTop = 92, kPlotHeight = 270;  // from the panel's top
 constexpr std::size_t kMostTicks = 8;
+constexpr int kMostDeviceLabels = 8;
 
 const char* name_of(Curve::Role role) {
   constexpr std::array<const char*, 3> kNames{"first", "first_pale", "second"};
@@ -136,9 +137,12 @@ class Plot {
       line("grid", left, y_of(tick), right, y_of(tick));
       text("tick", left - 8, y_of(tick) + 4, in_unit(tick, panel_.unit), "end");
     }
+    const int stride = 1 + static_cast<int>(std::log2(last_)) / kMostDeviceLabels;
+    int power = 0;
     for (double n = 1; n <= last_; n *= 2) {
       line("axis", x_of(n), bottom, x_of(n), bottom + 5);
-      text("tick", x_of(n), bottom + 19, fmt::format("{:.0f}", n), "middle");
+      if (power++ % stride == 0)
+        text("tick", x_of(n), bottom + 19, fmt::format("{:.0f}", n), "middle");
     }
     line("axis", left, bottom, right, bottom);
     text("note", (left + right) / 2, bottom + 38, "devices", "middle");

@@ -118,8 +118,8 @@ class MeteredGroup : public comm::ProcessGroup {
           make_schedule(collective, algorithm, size(), buffer.count().value, element, root);
       for (const comm::Step& step : schedule.steps[static_cast<std::size_t>(rank())])
         if (step.sends() && step.send_peer != rank())
-          known->second += bytes_of(
-              Elements(schedule.chunks[static_cast<std::size_t>(step.send_chunk)].count), element);
+          known->second +=
+              bytes_of(Elements(message_count(schedule, step.send_chunk, step.chunks)), element);
     }
     sent_ += known->second;
     if (collective == comm::Collective::all_reduce) by_all_reduces_ += known->second;

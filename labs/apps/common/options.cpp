@@ -90,7 +90,8 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->group("Communication");
   app.add_option("--algorithm", o.algorithm, "order of the all-reduce sums")
-      ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree"}))
+      ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
+                             "double_tree", "hierarchical"}))
       ->group("Communication");
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
       ->check(CLI::PositiveNumber)
@@ -102,6 +103,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->group("Communication");
   add_bootstrap_option(app, o.bootstrap)->group("Communication");
   add_transport_options(app, o.transport, o.interface, o.sockets, "Communication");
+  add_nodes_option(app, o.ranks_per_node, "Communication");
 
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
@@ -148,6 +150,7 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   options.transport = comm::parse_transport(o.transport);
   options.interface = o.interface;
   options.sockets = o.sockets;
+  options.ranks_per_node = o.ranks_per_node;
   return comm::init_process_group(options);
 }
 

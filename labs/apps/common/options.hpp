@@ -37,6 +37,7 @@ struct TrainOptions {
   std::string interface;  // of tcp
   int sockets = 1;        // of tcp
   std::string run_dir;    // empty: runs/<stamp>
+  int ranks_per_node = 0;
   bool no_trace = false;
   bool json = false;
   std::string progress = "auto";

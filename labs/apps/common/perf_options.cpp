@@ -96,11 +96,14 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("--memory", memory,
                  "own: ringsmith's communication memory; user: plain memory, copied in");
   if (benchmark.collective == comm::Collective::all_reduce && benchmark.predicted)
-    app.add_option("--algorithm", algorithm, "automatic, ring, gloo_ring, direct or tree");
+    app.add_option("--algorithm", algorithm,
+                   "automatic, ring, gloo_ring, direct, tree, halving_doubling, double_tree, or "
+                   "hierarchical: within nodes, then between them");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
   add_bootstrap_option(app, bootstrap);
   add_transport_options(app, transport, o.interface, o.sockets);
+  add_nodes_option(app, o.ranks_per_node);
   app.add_option("--device", o.device,
                  "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn");
   app.add_option("--engine", engine,

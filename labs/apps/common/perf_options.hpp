@@ -29,6 +29,7 @@ struct PerfOptions {
   comm::Transport transport = comm::Transport::automatic;
   std::string interface;  // of tcp
   int sockets = 1;        // of tcp
+  int ranks_per_node = 0;
   std::string device = "cpu";
   comm::CudaEngine engine = comm::CudaEngine::automatic;
   int ranks_per_process = 1;

@@ -20,6 +20,7 @@ comm::GroupOptions group_options(const PerfOptions& o, int thread) {
   options.transport = o.transport;
   options.interface = o.interface;
   options.sockets = o.sockets;
+  options.ranks_per_node = o.ranks_per_node;
   options.engine = o.engine;
   options.device = parse_device(o.device);
   // "cuda" alone: the ranks of a host take its devices in turn.

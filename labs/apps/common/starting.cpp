@@ -37,6 +37,15 @@ void add_transport_options(CLI::App& app, std::string& transport, std::string& i
       ->group(group);
 }
 
+void add_nodes_option(CLI::App& app, int& ranks_per_node, std::string group) {
+  if (group.empty()) group = app.option_defaults()->get_group();
+  app.add_option("--ranks-per-node", ranks_per_node,
+                 "so many ranks, in order, count as a node, as if each were a host of its own; 0: "
+                 "nodes are hosts")
+      ->check(CLI::Range(0, 1024))
+      ->group(group);
+}
+
 std::string how_to_start() {
   return R"(
 Start it alone, or on N ranks of this host:

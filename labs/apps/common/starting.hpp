@@ -16,6 +16,8 @@ CLI::Option* add_bootstrap_option(CLI::App& app, std::string& name);
 // Adds --transport and --interface, for comm::parse_transport() and GroupOptions::interface.
 void add_transport_options(CLI::App& app, std::string& transport, std::string& interface,
                            int& sockets, std::string group = "");
+// Adds --ranks-per-node, for GroupOptions::ranks_per_node.
+void add_nodes_option(CLI::App& app, int& ranks_per_node, std::string group = "");
 
 // Paragraphs for the footer of --help.
 [[nodiscard]] std::string how_to_start();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,11 @@ class Bootstrap {
   virtual void abandon() {}
   // Does whoever started the ranks end all of them (SIGTERM) when one dies?
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
+  // For ranks that were on nodes before, in the group that this one is a part of: the number of
+  // this rank's.
+  [[nodiscard]] virtual std::optional<int> node() const { return {}; }
+  // Empty for all ranks of the job; else which of them, for error messages.
+  [[nodiscard]] virtual std::string scope() const { return {}; }
 };
 
 // What the environment shows, or the kind that was asked for: place.hpp. Joins the job, within the

@@ -30,7 +30,7 @@ Engine::Engine(Host& host)
     : host_(host),
       roll_call_(host),
       channels_(host),
-      library_(host.rank(), host.size(), host_algorithm),
+      library_(host.rank(), host.size(), host_algorithm, host.node_of()),
       buffers_{std::vector<std::byte*>(static_cast<std::size_t>(host.size())),
                std::vector<std::byte*>(static_cast<std::size_t>(host.size()))} {}
 

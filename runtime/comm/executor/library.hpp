@@ -26,7 +26,9 @@ class Library {
  public:
   // Which algorithm a collective call runs (a name for make_schedule).
   using Choice = std::string_view (*)(const Call& call, int world);
-  Library(int rank, int world, Choice choice) : rank_(rank), world_(world), choice_(choice) {}
+  // node_of: [rank], as in schedule/nodes.hpp.
+  Library(int rank, int world, Choice choice, std::vector<int> node_of)
+      : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
 
   // For a collective call (not barrier, send or recv). Valid until the next find().
   Prepared& find(const Call& call);
@@ -39,6 +41,7 @@ class Library {
 
   int rank_, world_;
   Choice choice_;
+  std::vector<int> node_of_;
   Key last_key_;
   Prepared* last_ = nullptr;
   std::map<Key, std::unique_ptr<Prepared>> prepared_;

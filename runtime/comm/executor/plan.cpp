@@ -195,7 +195,8 @@ class Replay {
 
 }  // namespace
 
-std::vector<Plan> make_plans(const Schedule& schedule) {
+std::vector<Plan> make_plans(const Schedule& whole) {
+  const Schedule schedule = one_chunk_steps(whole);
   const RawFlags raw_flags = trace_raw_messages(schedule);
   std::vector<Plan> plans;
   plans.reserve(at(schedule.world));

@@ -31,10 +31,8 @@ class Checker {
   std::vector<Finding> run() {
     const auto stages = {&Checker::shape, &Checker::messages, &Checker::progress, &Checker::values,
                          &Checker::cost};
-    for (const auto stage : stages) {
-      (this->*stage)();
-      if (!findings_.empty()) break;
-    }
+    for (const auto stage : stages)
+      if (findings_.empty()) (this->*stage)();
     return std::move(findings_);
   }
 
@@ -56,22 +54,26 @@ class Checker {
       const auto& steps = schedule_.steps[at(rank)];
       for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
         const Step& step = steps[at(s)];
-        if (step.sends()) endpoint(rank, s, "sends to", step.send_peer, step.send_chunk, false);
+        if (step.chunks < 1) add(Fault::shape, rank, s, "its message has no chunk");
+        const int last = step.chunks - 1;
+        if (step.sends())
+          endpoint(rank, s, "sends to", step.send_peer, step.send_chunk, last, false);
         if (step.receives())
-          endpoint(rank, s, "receives from", step.recv_peer, step.recv_chunk,
+          endpoint(rank, s, "receives from", step.recv_peer, step.recv_chunk, last,
                    schedule_.separate_input);
       }
     }
   }
 
-  void endpoint(int rank, int step, const char* does, int peer, int chunk, bool may_be_self) {
+  void endpoint(int rank, int step, const char* does, int peer, int chunk, int last,
+                bool may_be_self) {
     if (peer < 0 || peer >= schedule_.world)
       add(Fault::shape, rank, step,
           std::string(does) + " rank " + number(peer) + ", which does not exist");
     if (peer == rank && !may_be_self) add(Fault::shape, rank, step, std::string(does) + " itself");
-    if (chunk < 0 || at(chunk) >= schedule_.chunks.size())
+    if (chunk < 0 || at(chunk + last) >= schedule_.chunks.size())
       add(Fault::shape, rank, step,
-          std::string(does) + " rank " + number(peer) + " chunk " + number(chunk) + " of " +
+          std::string(does) + " rank " + number(peer) + " chunk " + number(chunk + last) + " of " +
               number(schedule_.chunks.size()));
   }
 
@@ -117,6 +119,7 @@ class Checker {
   // ---- 2 ----
   struct End {
     int step, chunk;
+    int of;  // chunks in its message
   };
 
   void messages() {
@@ -126,22 +129,25 @@ class Checker {
   }
 
   void pair(int from, int to) {
-    std::vector<End> sends, receives;
+    std::vector<End> sends, receives;  // by chunk
+    const auto note = [](std::vector<End>& ends, int step, int chunk, int chunks) {
+      for (int i = 0; i < chunks; ++i) ends.push_back({step, chunk + i, chunks});
+    };
     for (int s = 0; s < static_cast<int>(schedule_.steps[at(from)].size()); ++s)
       if (const Step& step = schedule_.steps[at(from)][at(s)]; step.send_peer == to)
-        sends.push_back({s, step.send_chunk});
+        note(sends, s, step.send_chunk, step.chunks);
     for (int s = 0; s < static_cast<int>(schedule_.steps[at(to)].size()); ++s)
       if (const Step& step = schedule_.steps[at(to)][at(s)]; step.recv_peer == from)
-        receives.push_back({s, step.recv_chunk});
+        note(receives, s, step.recv_chunk, step.chunks);
     for (std::size_t i = 0; i < std::min(sends.size(), receives.size()); ++i) {
       const std::size_t sent = schedule_.chunks[at(sends[i].chunk)].count;
       const std::size_t taken = schedule_.chunks[at(receives[i].chunk)].count;
-      if (sent != taken)
+      if (sent != taken || sends[i].of != receives[i].of)
         add(Fault::size_mismatch, to, receives[i].step,
             "takes message " + number(i) + " from rank " + number(from) + " as chunk " +
-                number(receives[i].chunk) + " of " + number(taken) + " elements, but it is chunk " +
-                number(sends[i].chunk) + " of " + number(sent) + " (step " + number(sends[i].step) +
-                ")");
+                number(receives[i].chunk) + " of " + number(taken) + " elements" +
+                several(receives[i].of) + ", but it is chunk " + number(sends[i].chunk) + " of " +
+                number(sent) + several(sends[i].of) + " (step " + number(sends[i].step) + ")");
     }
     for (std::size_t i = receives.size(); i < sends.size(); ++i)
       add(Fault::unmatched_send, from, sends[i].step,
@@ -150,6 +156,10 @@ class Checker {
     for (std::size_t i = sends.size(); i < receives.size(); ++i)
       add(Fault::unmatched_receive, to, receives[i].step,
           "waits for a message from rank " + number(from) + " that is never sent");
+  }
+
+  static std::string several(int chunks) {
+    return chunks == 1 ? "" : " in a message of " + number(chunks) + " chunks";
   }
 
   // ---- 3 ----

@@ -23,25 +23,33 @@ const Value& Contributions::value(int rank, int chunk) const { return values_[in
 int Contributions::last_written(int rank, int chunk) const { return written_[index(rank, chunk)]; }
 
 void Contributions::posted(int rank, int step) {
-  const int chunk =
-      schedule_.steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)].send_chunk;
-  in_flight_[{rank, step}] =
-      schedule_.separate_input ? initial_value(schedule_, rank, chunk) : value(rank, chunk);
+  const Step& sent =
+      schedule_.steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
+  std::vector<Value>& message = in_flight_[{rank, step}];
+  for (int chunk = sent.send_chunk; chunk < sent.send_chunk + sent.chunks; ++chunk)
+    message.push_back(schedule_.separate_input ? initial_value(schedule_, rank, chunk)
+                                               : value(rank, chunk));
 }
 
 void Contributions::received(int rank, int step, int sender, int sender_step) {
   const Step& taken =
       schedule_.steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
-  Value arrived;
-  if (sender == rank) {
-    arrived = initial_value(schedule_, rank, taken.recv_chunk);
-  } else {
-    const auto message = in_flight_.find({sender, sender_step});
-    arrived = std::move(message->second);
-    in_flight_.erase(message);
+  for (int i = 0; i < taken.chunks; ++i) {
+    const int chunk = taken.recv_chunk + i;
+    Value arrived =
+        sender == rank
+            ? initial_value(schedule_, rank, chunk)
+            : std::move(in_flight_.at({sender, sender_step})[static_cast<std::size_t>(i)]);
+    take(rank, step, chunk, std::move(arrived));
   }
-  Value& mine = values_[index(rank, taken.recv_chunk)];
-  written_[index(rank, taken.recv_chunk)] = step;
+  if (sender != rank) in_flight_.erase({sender, sender_step});
+}
+
+void Contributions::take(int rank, int step, int chunk, Value arrived) {
+  Value& mine = values_[index(rank, chunk)];
+  written_[index(rank, chunk)] = step;
+  const Step& taken =
+      schedule_.steps[static_cast<std::size_t>(rank)][static_cast<std::size_t>(step)];
   if (taken.action == Action::reduce) {
     arrived.insert(arrived.end(), mine.begin(), mine.end());
     std::sort(arrived.begin(), arrived.end());
@@ -50,7 +58,7 @@ void Contributions::received(int rank, int step, int sender, int sender_step) {
     std::set_difference(mine.begin(), mine.end(), arrived.begin(), arrived.end(),
                         std::back_inserter(lost));
     lost.erase(std::remove(lost.begin(), lost.end(), kUndefined), lost.end());
-    if (!lost.empty()) losses_.push_back({rank, step, taken.recv_chunk, lost});
+    if (!lost.empty()) losses_.push_back({rank, step, chunk, lost});
   }
   mine = std::move(arrived);
 }

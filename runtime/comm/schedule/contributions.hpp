@@ -50,11 +50,13 @@ class Contributions : public Observer {
 
  private:
   [[nodiscard]] std::size_t index(int rank, int chunk) const;
+  void take(int rank, int step, int chunk, Value arrived);
 
   const Schedule& schedule_;
   std::vector<Value> values_;  // [rank * chunks + chunk]
   std::vector<int> written_;
-  std::map<std::pair<int, int>, Value> in_flight_;  // (sender, its step)
+  // (sender, its step): of each chunk of the message
+  std::map<std::pair<int, int>, std::vector<Value>> in_flight_;
   std::vector<Loss> losses_;
 };
 

@@ -81,7 +81,8 @@ class Clocks : public Observer {
 
 }  // namespace
 
-MappedReport check_mapped(const Schedule& schedule) {
+MappedReport check_mapped(const Schedule& whole) {
+  const Schedule schedule = one_chunk_steps(whole);
   Clocks clocks(schedule);
   (void)interpret(schedule, {}, clocks);
   return clocks.report();

@@ -27,7 +27,8 @@ struct MappedReport {
   std::vector<int> read_after_end;
 };
 
-// The schedule must be one that the checker accepts. Messages of zero elements order nothing.
+// The schedule must be one that the checker accepts. Messages of zero elements order nothing. Steps
+// are those of one_chunk_steps().
 [[nodiscard]] MappedReport check_mapped(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/nodes.hpp"
 
 namespace ringsmith::comm {
 
@@ -33,9 +34,10 @@ class Recorder : public Contributions {
     playback_.messages.push_back(
         {sender, sender_step,
          local ? taken.recv_chunk : schedule_.steps[at(sender)][at(sender_step)].send_chunk, rank,
-         step, taken.recv_chunk, taken.action, local});
+         step, taken.recv_chunk, taken.action, local, taken.chunks});
     for (std::size_t s = at(step) + 1; s <= steps_; ++s)
-      playback_.states[s][at(rank)][at(taken.recv_chunk)] = value(rank, taken.recv_chunk);
+      for (int chunk = taken.recv_chunk; chunk < taken.recv_chunk + taken.chunks; ++chunk)
+        playback_.states[s][at(rank)][at(chunk)] = value(rank, chunk);
   }
 
  private:
@@ -43,6 +45,11 @@ class Recorder : public Contributions {
   Playback& playback_;
   std::size_t steps_ = 0;
 };
+
+// "c2", or "c2-5" for a message of several chunks.
+std::string chunks_in(int first, int chunks) {
+  return chunks == 1 ? fmt::format("c{}", first) : fmt::format("c{}-{}", first, first + chunks - 1);
+}
 
 // "0.2." : one character for each rank that could have contributed.
 std::string ranks_in(const Value& value, int world) {
@@ -66,6 +73,9 @@ class TextTable {
       : schedule_(schedule), playback_(playback), style_(style) {
     peer_width_ = std::to_string(schedule.world - 1).size();
     chunk_width_ = std::to_string(std::max<std::size_t>(schedule.chunks.size(), 1) - 1).size();
+    for (const auto& steps : schedule.steps)
+      for (const Step& step : steps)
+        if (step.chunks > 1) run_width_ = chunk_width_ + 1;
     const std::size_t fixed = 6 + 2 * action_width() + 4;
     const std::size_t room = style.width > fixed ? style.width - fixed : 0;
     const std::size_t chunks = std::max<std::size_t>(schedule.chunks.size(), 1);
@@ -81,6 +91,7 @@ class TextTable {
     out += counts_     ? "chunk states: how many ranks' contributions each chunk holds\n"
            : cell_ > 0 ? "chunk states: whose contributions each chunk holds after the step\n"
                        : "chunk states do not fit this terminal: a wider one, or fewer ranks\n";
+    if (!schedule_.node_of.empty()) out += nodes();
     if (cell_ > 0) {
       out += "\nat the start\n" + header();
       for (int rank = 0; rank < schedule_.world; ++rank) out += line(-1, rank);
@@ -94,7 +105,18 @@ class TextTable {
   }
 
  private:
-  std::size_t action_width() const { return chunk_width_ + 4 + peer_width_ + 4; }
+  std::size_t action_width() const { return chunk_width_ + run_width_ + 4 + peer_width_ + 4; }
+
+  // "nodes: 0-3 | 4-7"
+  std::string nodes() const {
+    std::string out;
+    for (const auto& ranks : ranks_of_nodes(schedule_.node_of, schedule_.world)) {
+      std::string node;
+      for (const int rank : ranks) node += (node.empty() ? "" : " ") + std::to_string(rank);
+      out += (out.empty() ? "nodes: " : " | ") + node;
+    }
+    return out + "\n";
+  }
 
   std::string header() const {
     std::string out = fmt::format("{:<6}{:<{}}{:<{}}", "rank", "sends", action_width(), "receives",
@@ -109,9 +131,11 @@ class TextTable {
     std::string sends, receives;
     if (step >= 0 && at(step) < schedule_.steps[at(rank)].size()) {
       const Step& s = schedule_.steps[at(rank)][at(step)];
-      if (s.sends()) sends = fmt::format("c{} -> {}", s.send_chunk, s.send_peer);
+      if (s.sends())
+        sends = fmt::format("{} -> {}", chunks_in(s.send_chunk, s.chunks), s.send_peer);
       if (s.receives())
-        receives = fmt::format("c{} {} {}", s.recv_chunk, s.action == Action::reduce ? "+=" : "<-",
+        receives = fmt::format("{} {} {}", chunks_in(s.recv_chunk, s.chunks),
+                               s.action == Action::reduce ? "+=" : "<-",
                                s.recv_peer == rank ? "own" : std::to_string(s.recv_peer));
     }
     std::string out =
@@ -142,7 +166,8 @@ class TextTable {
   const Playback& playback_;
   TextStyle style_;
   std::size_t peer_width_ = 1, chunk_width_ = 1;
-  std::size_t cell_ = 0;  // characters of a chunk's state; 0: not shown
+  std::size_t run_width_ = 0;  // of "-5", if a message carries several chunks
+  std::size_t cell_ = 0;       // characters of a chunk's state; 0: not shown
   bool counts_ = false;
 };
 

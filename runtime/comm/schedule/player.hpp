@@ -18,6 +18,7 @@ struct Message {
   int receiver = 0, recv_step = 0, recv_chunk = 0;
   Action action = Action::copy;
   bool local = false;  // from the rank's own input
+  int chunks = 1;
 };
 
 struct Playback {

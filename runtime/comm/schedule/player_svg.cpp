@@ -76,7 +76,13 @@ class Picture {
           "time runs down; a cell is one chunk of a rank's work buffer; arrows are messages");
     for (int rank = 0; rank < schedule_.world; ++rank) {
       const double middle = (left(rank, 0) + left(rank, static_cast<int>(chunks_))) / 2;
-      label("rank", middle, kTop - 20, "rank " + std::to_string(rank));
+      label(
+          "rank", middle, kTop - 20,
+          "rank " + std::to_string(rank) +
+              (schedule_.node_of.empty()
+                   ? ""
+                   : " (node " + std::to_string(schedule_.node_of[static_cast<std::size_t>(rank)]) +
+                         ")"));
       for (int chunk = 0; chunk < static_cast<int>(schedule_.chunks.size()); ++chunk)
         label("name", left(rank, chunk) + cell_width_ / 2, kTop - 5, std::to_string(chunk));
     }
@@ -147,19 +153,26 @@ class Picture {
 
   void arrow(const Message& message) {
     if (message.local) return;
-    const double x1 = left(message.sender, message.send_chunk) + cell_width_ / 2;
+    const double middle = cell_width_ * message.chunks / 2;
+    const double x1 = left(message.sender, message.send_chunk) + middle;
     const double y1 = top(static_cast<std::size_t>(message.send_step)) + cell_height_ + 1;
-    const double x2 = left(message.receiver, message.recv_chunk) + cell_width_ / 2;
+    const double x2 = left(message.receiver, message.recv_chunk) + middle;
     const double y2 = top(static_cast<std::size_t>(message.recv_step) + 1) - 3;
     const double bend = std::min(34.0, (y2 - y1) * 0.6);
     const bool reduce = message.action == Action::reduce;
     out_ += fmt::format(
         "<path class=\"message{}\" stroke=\"{}\" marker-end=\"url(#head{})\" "
         "d=\"M{:.1f} {:.1f} C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}\">"
-        "<title>rank {} sends chunk {} to rank {}, which {} chunk {}</title></path>\n",
+        "<title>rank {} sends {} to rank {}, which {} {}</title></path>\n",
         reduce ? "" : " copy", hue(message.send_chunk, schedule_.chunks.size()), message.send_chunk,
-        x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2, message.sender, message.send_chunk,
-        message.receiver, reduce ? "adds it to" : "copies it to", message.recv_chunk);
+        x1, y1, x1, y1 + bend, x2, y2 - bend, x2, y2, message.sender,
+        chunks_named(message.send_chunk, message.chunks), message.receiver,
+        reduce ? "adds to" : "replaces", chunks_named(message.recv_chunk, message.chunks));
+  }
+
+  static std::string chunks_named(int first, int chunks) {
+    return chunks == 1 ? fmt::format("chunk {}", first)
+                       : fmt::format("chunks {} to {}", first, first + chunks - 1);
   }
 
   void legend(double y) {

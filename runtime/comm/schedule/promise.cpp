@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "runtime/comm/schedule/double_tree.hpp"
+#include "runtime/comm/schedule/halving.hpp"
+#include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 
 namespace ringsmith::comm {
@@ -20,6 +23,72 @@ void add_all_but_one(std::vector<std::size_t>& sent, const Schedule& schedule, i
 void add_own_to_all(std::vector<std::size_t>& sent, const Schedule& schedule) {
   for (std::size_t rank = 0; rank < sent.size(); ++rank)
     sent[rank] += (sent.size() - 1) * schedule.chunks.at(rank).count;
+}
+
+Promise from(int steps, const std::vector<std::size_t>& sent) {
+  Promise promise{steps, 0, 0};
+  for (const std::size_t elements : sent) {
+    promise.busiest = std::max(promise.busiest, elements);
+    promise.total += elements;
+  }
+  return promise;
+}
+
+// hierarchical.hpp's table, and the whole buffer once each way for a rank beyond the first m.
+Promise hierarchical_cost(const Schedule& schedule) {
+  const auto nodes = ranks_of_nodes(schedule.node_of, schedule.world);
+  const int n = static_cast<int>(nodes.size());
+  std::size_t m = nodes[0].size(), most = 0;
+  for (const auto& node : nodes) m = std::min(m, node.size()), most = std::max(most, node.size());
+  std::vector<std::size_t> sent(static_cast<std::size_t>(schedule.world), 0);
+  for (int a = 0; a < n; ++a) {
+    const auto& node = nodes[static_cast<std::size_t>(a)];
+    for (std::size_t l = 0; l < node.size(); ++l) {
+      std::size_t& mine = sent[static_cast<std::size_t>(node[l])];
+      if (l >= m) {
+        mine = schedule.count;
+        continue;
+      }
+      const int first = static_cast<int>(l) * n;
+      const std::size_t part = message_count(schedule, first, n);
+      mine = schedule.count - part + (m - 1) * part;
+      if (n > 1)
+        mine += 2 * part - message_count(schedule, first + a, 1) -
+                message_count(schedule, first + (a + 1) % n, 1);
+      mine += (node.size() - 1 - l) / m * schedule.count;
+    }
+  }
+  const int folds = static_cast<int>((most - 1) / m);
+  return from(2 * static_cast<int>(m - 1) + 2 * (n - 1) + 2 * folds, sent);
+}
+
+Promise halving_cost(const Schedule& schedule) {
+  const int p = halving_core(schedule.world), beyond = schedule.world - p;
+  std::vector<std::size_t> sent(static_cast<std::size_t>(schedule.world), schedule.count);
+  for (int rank = 0; rank < p; ++rank) {
+    std::size_t& mine = sent[static_cast<std::size_t>(rank)];
+    mine = (rank < beyond ? 2 : 1) * schedule.count - message_count(schedule, rank, 1);
+    for (int held = 1; held < p; held *= 2)
+      mine += message_count(schedule, rank / held * held, held);
+  }
+  return from(2 * tree_rounds(p) + (beyond > 0 ? 2 : 0), sent);
+}
+
+Promise double_tree_cost(const Schedule& schedule) {
+  const int pieces = static_cast<int>(schedule.chunks.size()) / 2;
+  std::vector<std::size_t> sent(static_cast<std::size_t>(schedule.world), 0);
+  int neighbours = 0;
+  for (int rank = 0; rank < schedule.world; ++rank) {
+    int mine = 0;
+    for (const int tree : {0, 1}) {
+      const int degree = double_tree_node(schedule.world, rank, tree).degree();
+      mine += degree;
+      sent[static_cast<std::size_t>(rank)] +=
+          static_cast<std::size_t>(degree) * message_count(schedule, tree * pieces, pieces);
+    }
+    neighbours = std::max(neighbours, mine);
+  }
+  return from(2 * pieces * neighbours, sent);
 }
 
 }  // namespace
@@ -49,6 +118,12 @@ std::optional<Promise> promised_cost(const Schedule& schedule) {
         return Promise{2 * hops + 1, (ranks - 1) * count, ranks * (ranks - 1) * count};
       } else if (tree) {
         return Promise{2 * static_cast<int>(rounds), rounds * count, 2 * (ranks - 1) * count};
+      } else if (algorithm == "hierarchical") {
+        return hierarchical_cost(schedule);
+      } else if (algorithm == "halving_doubling") {
+        return halving_cost(schedule);
+      } else if (algorithm == "double_tree") {
+        return double_tree_cost(schedule);
       } else {
         return std::nullopt;
       }
@@ -92,12 +167,7 @@ std::optional<Promise> promised_cost(const Schedule& schedule) {
       add_all_but_one(sent, schedule, 0);
       break;
   }
-  Promise promise{steps, 0, 0};
-  for (const std::size_t elements : sent) {
-    promise.busiest = std::max(promise.busiest, elements);
-    promise.total += elements;
-  }
-  return promise;
+  return from(steps, sent);
 }
 
 Promise counted_cost(const Schedule& schedule) {
@@ -105,7 +175,7 @@ Promise counted_cost(const Schedule& schedule) {
   for (const auto& steps : schedule.steps) {
     std::size_t sent = 0;
     for (const Step& step : steps)
-      if (step.sends()) sent += schedule.chunks.at(static_cast<std::size_t>(step.send_chunk)).count;
+      if (step.sends()) sent += message_count(schedule, step.send_chunk, step.chunks);
     cost.steps = std::max(cost.steps, static_cast<int>(steps.size()));
     cost.busiest = std::max(cost.busiest, sent);
     cost.total += sent;

@@ -1,8 +1,68 @@
 #include "runtime/comm/schedule/schedule.hpp"
 
+#include <cstdlib>
+
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::comm {
+
+namespace {
+
+// Steps [begin, end) of one rank that may advance together.
+std::size_t end_of_block(const std::vector<Step>& steps, std::size_t begin) {
+  std::size_t end = begin + 1;
+  const int n = steps[begin].chunks;
+  const auto may_join = [&](const Step& next) {
+    if (n == 1 || next.chunks != n) return false;
+    for (std::size_t s = begin; s < end; ++s) {
+      const Step& earlier = steps[s];
+      if (next.sends() && next.send_peer == earlier.send_peer) return false;
+      if (next.receives() && next.recv_peer == earlier.recv_peer) return false;
+      const auto apart = [n](int a, int b) { return std::abs(a - b) >= n; };
+      const auto apart_or_same = [&](int a, int b) { return a == b || apart(a, b); };
+      if (next.sends() && earlier.receives() && !apart(next.send_chunk, earlier.recv_chunk))
+        return false;
+      if (next.receives() && earlier.sends() && !apart_or_same(next.recv_chunk, earlier.send_chunk))
+        return false;
+      if (next.receives() && earlier.receives() &&
+          !apart_or_same(next.recv_chunk, earlier.recv_chunk))
+        return false;
+    }
+    return true;
+  };
+  while (end < steps.size() && may_join(steps[end])) ++end;
+  return end;
+}
+
+}  // namespace
+
+Schedule one_chunk_steps(const Schedule& schedule) {
+  Schedule flat = schedule;
+  for (std::size_t rank = 0; rank < schedule.steps.size(); ++rank) {
+    const std::vector<Step>& steps = schedule.steps[rank];
+    std::vector<Step>& out = flat.steps[rank];
+    out.clear();
+    for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
+      end = end_of_block(steps, begin);
+      for (int i = 0; i < steps[begin].chunks; ++i)
+        for (std::size_t s = begin; s < end; ++s) {
+          Step one = steps[s];
+          one.send_chunk += i;
+          one.recv_chunk += i;
+          one.chunks = 1;
+          out.push_back(one);
+        }
+    }
+  }
+  return flat;
+}
+
+std::size_t message_count(const Schedule& schedule, int first_chunk, int chunks) {
+  std::size_t elements = 0;
+  for (int i = 0; i < chunks; ++i)
+    elements += schedule.chunks.at(static_cast<std::size_t>(first_chunk + i)).count;
+  return elements;
+}
 
 void check_world(int world, int root) {
   require(world >= 1, "world " + std::to_string(world) + ": a schedule needs at least one rank");

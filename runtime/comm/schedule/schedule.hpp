@@ -13,6 +13,8 @@
 //   1. the send part is posted: the chunk as it is now, before this step's receive;
 //   2. the receive part completes: copy replaces the chunk, reduce does
 //      chunk = received (op) chunk.
+// A message may carry several chunks that follow each other; executors move one chunk at a time,
+// and run one_chunk_steps() of the schedule.
 // A receive from oneself (separate_input only) is a local step: the chunk comes from this rank's
 // own input, and there is no message. A step may do nothing: step s is then the same round on all
 // ranks. Sends do not wait for the matching receive (up to k slots); receives do. Between two
@@ -46,6 +48,7 @@ struct Step {
   int recv_peer = kNobody;
   int recv_chunk = 0;
   Action action = Action::copy;  // what to do with what is received
+  int chunks = 1;                // of the message: this many, from send_chunk and recv_chunk on
 
   [[nodiscard]] bool sends() const { return send_peer != kNobody; }
   [[nodiscard]] bool receives() const { return recv_peer != kNobody; }
@@ -66,7 +69,7 @@ enum class Collective : std::uint8_t {
 };
 
 struct Schedule {
-  std::string algorithm;  // "ring", "gloo_ring", "direct", "tree", ...
+  std::string algorithm;  // "ring", "gloo_ring", "direct", "hierarchical", ...
   Collective collective = Collective::all_reduce;
   int world = 1;
   int root = 0;           // broadcast, reduce, gather, scatter
@@ -78,7 +81,16 @@ struct Schedule {
   // caller's input and output are the same memory, the executor sets the input aside first.
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
+  std::vector<int> node_of;              // [rank]: its node; empty: one node, or it does not matter
 };
+
+// The same, with one chunk in each message. Steps that follow each other, carry equally many
+// chunks, and neither meet a peer twice nor send on what one of them received, advance together,
+// chunk by chunk: who adds up what several peers send has all of a chunk before any of the next.
+[[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
+
+// Elements of all chunks in a message that begins with this chunk.
+[[nodiscard]] std::size_t message_count(const Schedule& schedule, int first_chunk, int chunks);
 
 [[nodiscard]] const char* name_of(Collective collective);
 

@@ -4,6 +4,9 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
+#include "runtime/comm/schedule/double_tree.hpp"
+#include "runtime/comm/schedule/halving.hpp"
+#include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 
@@ -19,7 +22,9 @@ const std::vector<Collective>& all_collectives() {
 
 const std::vector<std::string>& algorithms_of(Collective collective) {
   static const std::map<Collective, std::vector<std::string>> table = {
-      {Collective::all_reduce, {"ring", "gloo_ring", "two_shot", "one_shot", "tree"}},
+      {Collective::all_reduce,
+       {"ring", "gloo_ring", "two_shot", "one_shot", "tree", "halving_doubling", "double_tree",
+        "hierarchical"}},
       {Collective::reduce_scatter, {"ring", "direct"}},
       {Collective::all_gather, {"ring", "direct"}},
       {Collective::broadcast, {"tree", "direct"}},
@@ -45,7 +50,8 @@ Collective parse_collective(std::string_view name) {
 }
 
 Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
-                       std::size_t count, std::size_t element_size, int root) {
+                       std::size_t count, std::size_t element_size, int root,
+                       const std::vector<int>& node_of) {
   const bool ring = algorithm == "ring", tree = algorithm == "tree", direct = algorithm == "direct";
   switch (collective) {
     case Collective::all_reduce:
@@ -54,6 +60,9 @@ Schedule make_schedule(Collective collective, std::string_view algorithm, int wo
       if (algorithm == "two_shot" || direct) return two_shot_all_reduce(world, count);
       if (algorithm == "one_shot") return one_shot_all_reduce(world, count);
       if (tree) return tree_all_reduce(world, count);
+      if (algorithm == "halving_doubling") return halving_doubling_all_reduce(world, count);
+      if (algorithm == "double_tree") return double_tree_all_reduce(world, count);
+      if (algorithm == "hierarchical") return hierarchical_all_reduce(world, count, node_of);
       break;
     case Collective::reduce_scatter:
       if (ring) return ring_reduce_scatter(world, count);

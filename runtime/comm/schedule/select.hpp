@@ -2,7 +2,8 @@
 //
 // | collective     | algorithms (the first is the default)        |
 // |----------------|----------------------------------------------|
-// | all_reduce     | ring, gloo_ring, two_shot, one_shot, tree    |
+// | all_reduce     | ring, gloo_ring, two_shot, one_shot, tree,   |
+// |                | halving_doubling, double_tree, hierarchical  |
 // | reduce_scatter | ring, direct                                 |
 // | all_gather     | ring, direct                                 |
 // | broadcast      | tree, direct                                 |
@@ -21,9 +22,11 @@
 namespace ringsmith::comm {
 
 // UsageError, naming the choices, for an algorithm that the collective does not have.
-// element_size (bytes) matters to gloo_ring only; root to the rooted collectives only.
+// element_size (bytes) matters to gloo_ring only, root to the rooted collectives only, and to
+// hierarchical only which ranks share a node (nodes.hpp): [rank], or empty for all on one.
 [[nodiscard]] Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
-                                     std::size_t count, std::size_t element_size = 4, int root = 0);
+                                     std::size_t count, std::size_t element_size = 4, int root = 0,
+                                     const std::vector<int>& node_of = {});
 
 [[nodiscard]] const std::vector<std::string>& algorithms_of(Collective collective);
 [[nodiscard]] const std::vector<Collective>& all_collectives();

@@ -31,7 +31,7 @@ class Clocks : public Observer {
 
   void posted(int rank, int step) override {
     const Step& s = step_of(rank, step);
-    const double bytes = bytes_of_chunk(s.send_chunk);
+    const double bytes = bytes_of(s.send_chunk, s.chunks);
     Rank& me = ranks_[at(rank)];
     Connection& wire = connection(rank, s.send_peer);
     const std::size_t n = wire.starts.size();
@@ -51,7 +51,7 @@ class Clocks : public Observer {
 
   void received(int rank, int step, int sender, int /*sender_step*/) override {
     const Step& s = step_of(rank, step);
-    const double bytes = bytes_of_chunk(s.recv_chunk);
+    const double bytes = bytes_of(s.recv_chunk, s.chunks);
     Rank& me = ranks_[at(rank)];
     const double began = me.clock;
     double arrived = me.clock;
@@ -93,8 +93,8 @@ class Clocks : public Observer {
 
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   const Step& step_of(int rank, int step) { return schedule_.steps[at(rank)][at(step)]; }
-  double bytes_of_chunk(int chunk) {
-    return static_cast<double>(schedule_.chunks[at(chunk)].count * element_size_);
+  double bytes_of(int chunk, int chunks) {
+    return static_cast<double>(message_count(schedule_, chunk, chunks) * element_size_);
   }
   Connection& connection(int from, int to) {
     return connections_[at(from) * ranks_.size() + at(to)];

@@ -66,7 +66,7 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
   segment->commit(Bytes(0), Bytes(layout_.arena()));
   make_counters(segment->data(), layout_, world);
   arena_ = std::make_shared<Arena>(segment, Bytes(layout_.arena()));
-  auto links = connect_mesh(*bootstrap_, segment->file(), options.transport, timeout_);
+  auto links = connect_mesh(*bootstrap_, segment->file(), options);
   // Spinning is for ranks that have a core each.
   foreground_ =
       oversubscribed(links) ? Patience{0, microseconds(1000)} : Patience{4000, microseconds(2000)};
@@ -136,6 +136,12 @@ std::vector<std::string> Host::describe() const {
   return facts;
 }
 
+std::vector<int> Host::node_of() const {
+  std::vector<int> nodes;
+  for (const Peer& p : peers_) nodes.push_back(p.link.node);
+  return nodes;
+}
+
 void Host::enter(const Call& call, std::uint64_t sequence) {
   Board& board = mine().board;
   board.call.store(call.pack(), std::memory_order_relaxed);
@@ -196,8 +202,12 @@ void Host::record_failure(FailureKind kind, int culprit, const std::string& text
   bootstrap_->abandon();
 }
 
-void Host::fail(FailureKind kind, int culprit, const std::string& text) {
+void Host::fail(FailureKind kind, int culprit, const std::string& what) {
   const Where place = where(culprit);
+  // Reported by a peer, it has been said already.
+  const std::string scope = bootstrap_->scope();
+  const bool said = scope.empty() || what.find(scope) != std::string::npos;
+  const std::string text = said ? what : what + " [" + scope + ']';
   record_failure(kind, culprit, text);
   throw_failure(kind, text, place);
 }

@@ -58,6 +58,12 @@ class Host {
   // Do all ranks share memory, so that they can read each other's communication memory?
   [[nodiscard]] bool all_local() const { return wires_ == nullptr; }
   [[nodiscard]] std::vector<std::string> describe() const;
+  [[nodiscard]] std::vector<int> node_of() const;  // [rank]: mesh.hpp's number
+  [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
+  // Given to the wires for ranks on other nodes: contents of slots and windows, and counters.
+  [[nodiscard]] Bytes sent_between_nodes() const {
+    return Bytes(between_nodes_.load(std::memory_order_relaxed));
+  }
 
   // ---- being in a call: what the others will read if something goes wrong ----
   void enter(const Call& call, std::uint64_t sequence);
@@ -99,8 +105,9 @@ class Host {
   // What the next publish() makes readable, for ranks that do not share this memory: bytes of this
   // rank's segment, which stay as they are until the rank has answered for them.
   void expose(int rank, const void* data, std::size_t size) {
-    if (on_wire(rank))
-      wires_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
+    if (!on_wire(rank)) return;
+    wires_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
+    count(rank, size);
   }
   // The same for bytes that stand elsewhere, and may change after the publish(): `place` in the
   // segment is theirs until rank has answered.
@@ -167,10 +174,13 @@ class Host {
     return static_cast<std::size_t>(static_cast<const std::byte*>(data) - base(rank_));
   }
   void tell(int rank, const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
-    if (on_wire(rank))
-      wires_->publish(rank, offset_of(&counter), value);
-    else
-      wake(rank);
+    if (!on_wire(rank)) return wake(rank);
+    wires_->publish(rank, offset_of(&counter), value);
+    count(rank, sizeof value);
+  }
+  void count(int rank, std::size_t size) {
+    if (peer(rank).link.node != peer(rank_).link.node)
+      between_nodes_.fetch_add(size, std::memory_order_relaxed);
   }
   void wake(int rank) {
     if (control(rank).bell.sleeping.load(std::memory_order_seq_cst) != kAwake) ring(rank);
@@ -192,7 +202,8 @@ class Host {
   std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
   Patience foreground_, background_;
   std::atomic<bool> holds_core_{true};
-  int crowded_ = 0;  // long waits for which yielding is not worth a try
+  std::atomic<std::uint64_t> between_nodes_{0};  // bytes
+  int crowded_ = 0;                              // long waits for which yielding is not worth a try
   mutable std::mutex failing_;
   Trouble broken_;  // the first failure of this group, on this rank
 };

@@ -4,12 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <poll.h>
 #include <random>
 #include <sched.h>
 #include <sstream>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <tuple>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
@@ -109,32 +111,53 @@ std::pair<int, Descriptor> receive_hello(int socket, std::chrono::milliseconds t
 struct Record {
   std::string machine, network, host, address, cpus, transport;
   pid_t pid = 0;
+  int ranks_per_node = 0;
+  int part = 0;  // of its host, where nodes are smaller than hosts
 
   [[nodiscard]] std::string str() const {
     return machine + ' ' + network + ' ' + host + ' ' + address + ' ' + std::to_string(pid) + ' ' +
-           cpus + ' ' + transport;
+           cpus + ' ' + transport + ' ' + std::to_string(ranks_per_node) + ' ' +
+           std::to_string(part);
   }
   static Record parse(const std::string& text) {
     Record r;
     std::istringstream in(text);
-    if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.transport))
+    if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.transport >>
+          r.ranks_per_node >> r.part))
       throw CommError("corrupt bootstrap record '" + text + "'");
     return r;
   }
 };
 
+// Nodes in the order of their first ranks.
+void number_nodes(const std::vector<std::string>& records, std::vector<PeerLink>& links) {
+  std::map<std::tuple<std::string, std::string, int>, int> known;
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    const Record record = Record::parse(records[r]);
+    const auto next = static_cast<int>(known.size());
+    links[r].node =
+        known.try_emplace({record.machine, record.network, record.part}, next).first->second;
+  }
+}
+
 }  // namespace
 
 std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
-                                   Transport transport, std::chrono::milliseconds timeout) {
+                                   const GroupOptions& options) {
+  const Transport transport = options.transport;
+  const std::chrono::milliseconds timeout = options.timeout;
   const int rank = bootstrap.rank(), world = bootstrap.size();
-  const Record mine{machine_identity(),
-                    network_namespace(),
-                    host_name(),
-                    random_name(),
-                    allowed_cpus(),
-                    std::string(name_of(transport)),
-                    getpid()};
+  const Record mine{
+      machine_identity(),
+      network_namespace(),
+      host_name(),
+      random_name(),
+      allowed_cpus(),
+      std::string(name_of(transport)),
+      getpid(),
+      options.ranks_per_node,
+      bootstrap.node().value_or(options.ranks_per_node > 0 ? rank / options.ranks_per_node : 0)};
+
   sockaddr_un address{};
   socklen_t length = make_address(mine.address, address);
   const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -144,6 +167,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
 
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   std::vector<PeerLink> links(records.size());
+  number_nodes(records, links);
   int above = 0;  // local ranks that will connect
   for (int r = 0; r < world; ++r) {
     const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
@@ -151,19 +175,26 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
       throw UsageError("rank " + std::to_string(rank) + " was started with --transport " +
                        mine.transport + " and rank " + std::to_string(r) + " with " +
                        theirs.transport + ": give all ranks the same");
+    if (theirs.ranks_per_node != mine.ranks_per_node)
+      throw UsageError("rank " + std::to_string(rank) + " was started with --ranks-per-node " +
+                       std::to_string(mine.ranks_per_node) + " and rank " + std::to_string(r) +
+                       " with " + std::to_string(theirs.ranks_per_node) +
+                       ": give all ranks the same");
     PeerLink& link = links[static_cast<std::size_t>(r)];
     link.pid = theirs.pid;
     link.cpus = theirs.cpus;
     link.host = theirs.host;
     link.same_machine = theirs.machine == mine.machine;
     link.same_host = link.same_machine && theirs.network == mine.network;
-    link.remote = r != rank &&
-                  (!link.same_host || transport == Transport::tcp || transport == Transport::rdma);
+    link.remote = r != rank && (link.node != links[static_cast<std::size_t>(rank)].node ||
+                                transport == Transport::tcp || transport == Transport::rdma);
     if (link.remote && transport == Transport::shm)
-      throw UsageError("rank " + std::to_string(rank) + " is on host " + mine.host + " and rank " +
-                       std::to_string(r) + " on " + theirs.host +
-                       ": shared memory does not reach across hosts or network namespaces; start "
-                       "all ranks on one host, or use --transport auto");
+      throw UsageError(
+          "rank " + std::to_string(rank) + " is on host " + mine.host + " and rank " +
+          std::to_string(r) + " on " + theirs.host +
+          ", which is another node: shared memory does not reach across hosts, network "
+          "namespaces or --ranks-per-node; start all ranks on one host, or use "
+          "--transport auto");
     if (link.remote) continue;
     if (r > rank) ++above;
     if (r >= rank) continue;

@@ -19,17 +19,17 @@ struct PeerLink {
   std::string host;          // its name
   bool same_host = true;     // one network namespace of one machine: Unix sockets reach it
   bool same_machine = true;  // one kernel: it shares our cores
+  int node = 0;              // the same for ranks that may share memory; 0 is rank 0's
   bool remote = false;       // not to be reached by shared memory
   std::string cpus;          // CPUs the peer may run on, as a string of 0 and 1
 };
 
 // Connects the ranks of one host and exchanges their memory. Collective over all ranks; those that
 // shared memory does not reach, or shall not, are marked as remote. UsageError if the transport is
-// shm and a rank is on another host (or in another network namespace), or if ranks were given
-// different transports.
+// shm and a rank is on another node (another host, another network namespace, or by
+// options.ranks_per_node), or if ranks were given different transports or nodes.
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
-                                                 Transport transport,
-                                                 std::chrono::milliseconds timeout);
+                                                 const GroupOptions& options);
 
 // Has the other end gone? Never blocks.
 [[nodiscard]] bool hung_up(const Descriptor& socket);

@@ -64,7 +64,7 @@ EngineA::EngineA(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& are
       peers_(peers),
       arena_(arena),
       hand_off_(hand_off),
-      library_(host.rank(), host.size(), device_algorithm) {}
+      library_(host.rank(), host.size(), device_algorithm, host.node_of()) {}
 
 void EngineA::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
   Prepared& prepared = library_.find(transfer.call);

@@ -68,8 +68,9 @@ EngineB::~EngineB() {
 bool EngineB::serves(const Call& call, const Sharing& sharing) const {
   switch (call.op) {
     case Op::all_reduce:
-      return call.algorithm != Algorithm::tree &&
-             (call.algorithm != Algorithm::direct || sharing.all);
+      return call.algorithm == Algorithm::automatic || call.algorithm == Algorithm::ring ||
+             call.algorithm == Algorithm::gloo_ring ||
+             (call.algorithm == Algorithm::direct && sharing.all);
     case Op::reduce_scatter:
       return call.algorithm != Algorithm::direct;
     case Op::all_gather:

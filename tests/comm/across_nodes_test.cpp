@@ -1,0 +1,239 @@
+// The schedules for many ranks and several nodes: the order of their sums bit for bit, the bytes
+// between nodes, and messages of several chunks taken apart.
+#include <cmath>
+#include <random>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/checker.hpp"
+#include "runtime/comm/schedule/direct.hpp"
+#include "runtime/comm/schedule/double_tree.hpp"
+#include "runtime/comm/schedule/halving.hpp"
+#include "runtime/comm/schedule/hierarchical.hpp"
+#include "runtime/comm/schedule/ring.hpp"
+#include "runtime/comm/schedule/simulator.hpp"
+#include "tests/comm/reference_executor.hpp"
+#include "tests/comm/shipped.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::comm;
+using namespace ringsmith::comm::testing;
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// Values whose sums depend on the order of the additions.
+Buffers wide_range_inputs(int world, std::size_t count) {
+  std::mt19937 engine(static_cast<unsigned>(world) * 77 + static_cast<unsigned>(count));
+  std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);
+  std::uniform_int_distribution<int> exponent(-12, 12);
+  Buffers inputs(at(world), std::vector<float>(count));
+  for (auto& buffer : inputs)
+    for (float& value : buffer) value = std::ldexp(mantissa(engine), exponent(engine));
+  return inputs;
+}
+
+// value(chunk, i): the documented sum of element i, which every rank must hold bit for bit.
+template <class Documented>
+void require_sums(const Schedule& schedule, const Buffers& x, Documented value) {
+  for (const Schedule& form : {schedule, one_chunk_steps(schedule)}) {
+    const Buffers result = execute(form, x);
+    for (std::size_t c = 0; c < form.chunks.size(); ++c)
+      for (std::size_t i = form.chunks[c].offset; i < form.chunks[c].offset + form.chunks[c].count;
+           ++i) {
+        const float expected = value(static_cast<int>(c), i);
+        for (int rank = 0; rank < form.world; ++rank)
+          if (std::memcmp(&result[at(rank)][i], &expected, sizeof expected) != 0)
+            FAIL(form.algorithm << " world " << form.world << " count " << form.count << " rank "
+                                << rank << " chunk " << c << " element " << i);
+      }
+  }
+}
+
+// From the definition in halving.hpp, without ranges or bits of a range.
+float halved(const Buffers& x, std::size_t i, int rank, int distance, int p) {
+  if (distance == p) {
+    const float own = x[at(rank)][i];
+    return p + rank < static_cast<int>(x.size()) ? x[at(p + rank)][i] + own : own;
+  }
+  return halved(x, i, rank ^ distance, 2 * distance, p) + halved(x, i, rank, 2 * distance, p);
+}
+
+float tree_sum(const Buffers& x, std::size_t i, int rank, int tree) {
+  const TreeNode node = double_tree_node(static_cast<int>(x.size()), rank, tree);
+  float sum = x[at(rank)][i];
+  for (const int child : node.children)
+    if (child != kNobody) sum = tree_sum(x, i, child, tree) + sum;
+  return sum;
+}
+
+int root_of(int world, int tree) {
+  for (int rank = 0; rank < world; ++rank)
+    if (double_tree_node(world, rank, tree).parent == kNobody) return rank;
+  return kNobody;
+}
+
+// The sum of node `a` for part l, as hierarchical.hpp has it.
+float node_sum(const Buffers& x, std::size_t i, const std::vector<int>& node, std::size_t l,
+               std::size_t m) {
+  const auto folded = [&](std::size_t local) {
+    float y = x[at(node[local])][i];
+    for (std::size_t beyond = local + m; beyond < node.size(); beyond += m)
+      y = x[at(node[beyond])][i] + y;
+    return y;
+  };
+  float sum = folded(l);
+  for (std::size_t k = 1; k < m; ++k) sum = sum + folded((l + k) % m);
+  return sum;
+}
+
+std::size_t between_nodes(const Schedule& schedule, const std::vector<int>& node_of) {
+  std::size_t elements = 0;
+  for (int rank = 0; rank < schedule.world; ++rank)
+    for (const Step& step : schedule.steps[at(rank)])
+      if (step.sends() && node_of[at(rank)] != node_of[at(step.send_peer)])
+        elements += message_count(schedule, step.send_chunk, step.chunks);
+  return elements;
+}
+
+}  // namespace
+
+TEST_CASE("halving and doubling adds the far ranks first, in every world", "[schedule]") {
+  for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16})
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, at(world), std::size_t{97}}) {
+      const Buffers x = wide_range_inputs(world, count);
+      require_sums(halving_doubling_all_reduce(world, count), x,
+                   [&](int c, std::size_t i) { return halved(x, i, c, 1, halving_core(world)); });
+    }
+}
+
+TEST_CASE("the double tree adds along its two trees, in every world", "[schedule]") {
+  for (const int world : {1, 2, 3, 4, 5, 6, 7, 8, 11, 16})
+    for (const int pieces : {1, 3})
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, at(world), std::size_t{97}}) {
+        const Buffers x = wide_range_inputs(world, count);
+        require_sums(double_tree_all_reduce(world, count, pieces), x, [&](int c, std::size_t i) {
+          const int tree = c / pieces;
+          return tree_sum(x, i, root_of(world, tree), tree);
+        });
+      }
+}
+
+TEST_CASE("the two trees span all ranks, and hardly anybody is inner in both", "[schedule]") {
+  for (int world = 1; world <= 70; ++world) {
+    int inner_twice = 0;
+    for (const int tree : {0, 1}) {
+      int roots = 0, edges = 0;
+      for (int rank = 0; rank < world; ++rank) {
+        const TreeNode node = double_tree_node(world, rank, tree);
+        if (node.parent == kNobody) ++roots;
+        for (const int child : node.children)
+          if (child != kNobody) {
+            ++edges;
+            CHECK(double_tree_node(world, child, tree).parent == rank);
+          }
+        int hops = 0;
+        for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
+        CHECK((1 << (hops - 1)) <= 2 * world);  // no deeper than a binary tree must be, or by one
+      }
+      CHECK(roots == 1);
+      CHECK(edges == world - 1);
+    }
+    for (int rank = 0; rank < world; ++rank)
+      inner_twice += double_tree_node(world, rank, 0).children[0] != kNobody &&
+                             double_tree_node(world, rank, 1).children[0] != kNobody
+                         ? 1
+                         : 0;
+    CHECK(inner_twice == 0);
+  }
+}
+
+TEST_CASE("the hierarchical sum is made within nodes first, on every shape of nodes",
+          "[schedule]") {
+  for (int world = 1; world <= 9; ++world)
+    for (const auto& shape : shapes_of_nodes(world))
+      for (const std::size_t count : {std::size_t{0}, std::size_t{1}, at(world), std::size_t{97}}) {
+        const Buffers x = wide_range_inputs(world, count);
+        const auto nodes = ranks_of_nodes(shape, world);
+        std::size_t m = at(world);
+        for (const auto& node : nodes) m = std::min(m, node.size());
+        const int n = static_cast<int>(nodes.size());
+        require_sums(hierarchical_all_reduce(world, count, shape), x, [&](int c, std::size_t i) {
+          const auto l = at(c / n);
+          const int j = c % n;
+          float sum = node_sum(x, i, nodes[at((j + 1) % n)], l, m);
+          for (int k = 2; k <= n; ++k) sum = sum + node_sum(x, i, nodes[at((j + k) % n)], l, m);
+          return sum;
+        });
+      }
+}
+
+TEST_CASE("between nodes, hierarchical sends the least, the ring more, and two-shot m times it",
+          "[schedule]") {
+  for (const int n : {2, 3, 4})
+    for (const int m : {2, 4, 8}) {
+      const int world = n * m;
+      const std::size_t count = at(world) * 12;
+      const auto nodes = nodes_of(world, m);
+      const std::size_t least = 2 * count * at(n - 1);
+      CHECK(between_nodes(hierarchical_all_reduce(world, count, nodes), nodes) == least);
+      CHECK(between_nodes(two_shot_all_reduce(world, count), nodes) == least * at(m));
+      CHECK(between_nodes(ring_all_reduce(world, count), nodes) ==
+            2 * count * at(n * m - 1) / at(m));
+    }
+}
+
+TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[checker]") {
+  std::vector<Schedule> schedules;
+  for (const int world : {9, 12, 16, 17, 24})
+    for (const std::size_t count : {std::size_t{5}, std::size_t{200}}) {
+      schedules.push_back(halving_doubling_all_reduce(world, count));
+      for (const int pieces : {1, 2, 5})
+        schedules.push_back(double_tree_all_reduce(world, count, pieces));
+      for (const int per_node : {2, 4, 5, 8})
+        schedules.push_back(hierarchical_all_reduce(world, count, nodes_of(world, per_node)));
+    }
+  for (const Schedule& schedule : schedules)
+    for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
+      if (form.steps != schedule.steps)
+        form.algorithm += ", taken apart";  // other steps, no promise
+      const auto findings = check(form, {{{1, false}, {2, false}, {8, false}, {0, true}}});
+      INFO(form.algorithm << " world " << form.world << " count " << form.count);
+      INFO((findings.empty() ? "" : findings[0].describe()));
+      CHECK(findings.empty());
+    }
+}
+
+TEST_CASE("every shipped schedule stays proved when its messages are taken apart", "[checker]") {
+  for_each_shipped([](const Schedule& schedule) {
+    Schedule flat = one_chunk_steps(schedule);
+    for (const auto& steps : flat.steps)
+      for (const Step& step : steps) REQUIRE(step.chunks == 1);
+    flat.algorithm = "flat";
+    REQUIRE(check(flat).empty());
+  });
+}
+
+TEST_CASE("a message of several chunks that do not fit is found", "[checker]") {
+  Schedule schedule = halving_doubling_all_reduce(4, 16);
+  schedule.steps[1][0].chunks = 1;
+  CHECK(check(schedule)[0].fault == Fault::size_mismatch);
+  schedule = halving_doubling_all_reduce(4, 16);
+  schedule.steps[1][0].send_chunk = 3;
+  CHECK(check(schedule)[0].fault == Fault::shape);
+  schedule = halving_doubling_all_reduce(4, 16);
+  schedule.steps[1][0].chunks = 0;
+  CHECK(check(schedule)[0].fault == Fault::shape);
+  CHECK_THROWS_AS(hierarchical_all_reduce(4, 8, {0, 1}), ringsmith::UsageError);
+  CHECK_THROWS_AS(nodes_of(4, 0), ringsmith::UsageError);
+}
+
+TEST_CASE("halving and doubling takes as long as its rounds, and its bytes, say", "[simulator]") {
+  const Link link{5e-6, 1e-9};
+  for (const int p : {2, 4, 8, 16, 64}) {
+    const double bytes = 4096.0 * p, rounds = std::log2(p);
+    const double time =
+        simulate(halving_doubling_all_reduce(p, 4096 * at(p)), 1, Network::uniform(link)).seconds;
+    CHECK(time == Approx(2 * (rounds * link.alpha + bytes * (p - 1) / p * link.beta)));
+  }
+}
