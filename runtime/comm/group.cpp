@@ -33,11 +33,17 @@ std::shared_ptr<ProcessGroup> HostGroup::split(int colour) {
   return make_subgroup(*this, host_.bootstrap(), members_of_colour(*this, colour));
 }
 
+Algorithm HostGroup::algorithm_for(Bytes size) const {
+  for (const auto& [up_to, algorithm] : by_size_)
+    if (size <= up_to) return algorithm;
+  return by_size_.empty() ? options_.algorithm : by_size_.back().second;
+}
+
 void HostGroup::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
-  run(check_.all_reduce(input, output, op, options_.algorithm));
+  run(check_.all_reduce(input, output, op, algorithm_for(input.size())));
 }
 WorkPtr HostGroup::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) {
-  return push(check_.all_reduce(input, output, op, options_.algorithm));
+  return push(check_.all_reduce(input, output, op, algorithm_for(input.size())));
 }
 
 void HostGroup::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) {

@@ -26,7 +26,13 @@ class HostGroup : public ProcessGroup {
     return host_.describe();
   }
   [[nodiscard]] const GroupOptions& options() const override { return options_; }
-  void set_algorithm(Algorithm algorithm) override { options_.algorithm = algorithm; }
+  void set_algorithm(Algorithm algorithm) override {
+    options_.algorithm = algorithm;
+    by_size_.clear();
+  }
+  void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size) override {
+    by_size_ = by_size;
+  }
 
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) override;
   void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) override;
@@ -58,14 +64,16 @@ class HostGroup : public ProcessGroup {
   virtual WorkPtr push(Transfer transfer) { return queue_.push(transfer); }
   // Executes the call whose turn it is.
   virtual void execute(Transfer& transfer, bool foreground);
-  void number(Transfer& transfer);  // gives the call its sequence number
+  [[nodiscard]] Algorithm algorithm_for(Bytes size) const;  // of an all_reduce
+  void number(Transfer& transfer);                          // gives the call its sequence number
 
   Host host_;
   Engine engine_;
   Arguments check_;
   GroupOptions options_;
-  std::uint64_t collectives_ = 0, messages_ = 0;  // run so far: the numbers in error messages
-  Queue queue_;                                   // last: its thread uses all of the above
+  std::vector<std::pair<Bytes, Algorithm>> by_size_;  // empty: options_.algorithm for all
+  std::uint64_t collectives_ = 0, messages_ = 0;      // run so far: the numbers in error messages
+  Queue queue_;                                       // last: its thread uses all of the above
 };
 
 }  // namespace ringsmith::comm

@@ -61,6 +61,10 @@ std::shared_ptr<ProcessGroup> ProcessGroup::split(int) {
   throw UsageError("split: this kind of group cannot be divided");
 }
 
+void ProcessGroup::set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>&) {
+  throw UsageError("set_algorithms: this kind of group has one algorithm for all sizes");
+}
+
 std::vector<std::string> ProcessGroup::describe_transport() const { return {}; }
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,

@@ -34,6 +34,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/bootstrap/kind.hpp"
@@ -189,6 +190,9 @@ class ProcessGroup {
 
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
   virtual void set_algorithm(Algorithm algorithm) = 0;  // of later calls; all ranks alike
+  // The algorithm of later all-reduces by their size: the first entry that is not smaller, else the
+  // last. All ranks alike, in the order of the sizes; until the next set_algorithm().
+  virtual void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size);
 };
 
 // The group of all ranks of this job, found as options.bootstrap says: by default through whatever

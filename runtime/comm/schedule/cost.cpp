@@ -29,8 +29,24 @@ double Rate::at(double working_set) const {
   return points_.back().seconds_per_byte;
 }
 
-Network CostModel::network(double working_set) const {
-  return Network::uniform({alpha, beta.at(working_set)}, gamma.at(working_set), overhead);
+Network CostModel::network(double working_set, const std::vector<int>& node_of) const {
+  const Link within{alpha, beta.at(working_set)};
+  Network network = Network::uniform(within, gamma.at(working_set), overhead);
+  if (!wire || node_of.empty()) return network;
+  const Link between{wire->alpha, wire->beta.at(working_set)};
+  network.link = [within, between, node_of](int from, int to) {
+    return node_of[static_cast<std::size_t>(from)] == node_of[static_cast<std::size_t>(to)]
+               ? within
+               : between;
+  };
+  return network;
+}
+
+CostShape shape_of(const Schedule& schedule) {
+  const auto seconds = [&](Link link, double gamma) {
+    return simulate(schedule, 1, Network::uniform(link, gamma)).seconds;
+  };
+  return {seconds({1, 0}, 0), seconds({0, 1}, 0), seconds({0, 0}, 1)};
 }
 
 double ring_half_time(int world, double bytes, Link link, double gamma) {

@@ -6,6 +6,7 @@
 // that comes from memory. So each is a curve over the working set, given at a few sizes.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "runtime/comm/schedule/simulator.hpp"
@@ -32,15 +33,31 @@ class Rate {
 };
 
 struct CostModel {
+  // Of the links between nodes, where they are others than those within.
+  struct Wire {
+    double alpha = 0;
+    Rate beta;
+  };
   std::string origin;   // where the constants are from, for the reader of a prediction
   double overhead = 0;  // seconds an operation
   double alpha = 0;     // seconds a step
   Rate beta;            // moving
   Rate gamma;           // reducing
+  std::optional<Wire> wire;
 
   // The constants for one size of buffer. The working set is what all ranks of a node touch.
-  [[nodiscard]] Network network(double working_set) const;
+  // node_of: [rank], as in nodes.hpp; only a model with wires looks at it.
+  [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {}) const;
 };
+
+// How often each constant enters the time of a schedule between uniform links: by simulating it
+// with one constant of 1 and the others 0. Elements of one byte.
+struct CostShape {
+  double steps = 0;    // times alpha
+  double moved = 0;    // bytes, times beta
+  double reduced = 0;  // bytes, times gamma
+};
+[[nodiscard]] CostShape shape_of(const Schedule& schedule);
 
 // The textbook times, for uniform links and chunks of equal size; they are also what simulate()
 // gives. bytes is the length of the buffer.

@@ -14,6 +14,9 @@ std::size_t end_of_block(const std::vector<Step>& steps, std::size_t begin) {
   const int n = steps[begin].chunks;
   const auto may_join = [&](const Step& next) {
     if (n == 1 || next.chunks != n) return false;
+    // What one only receives may be the answer to all that the other only sends.
+    if (next.sends() != steps[begin].sends() || next.receives() != steps[begin].receives())
+      return false;
     for (std::size_t s = begin; s < end; ++s) {
       const Step& earlier = steps[s];
       if (next.sends() && next.send_peer == earlier.send_peer) return false;

@@ -84,9 +84,10 @@ struct Schedule {
   std::vector<int> node_of;              // [rank]: its node; empty: one node, or it does not matter
 };
 
-// The same, with one chunk in each message. Steps that follow each other, carry equally many
-// chunks, and neither meet a peer twice nor send on what one of them received, advance together,
-// chunk by chunk: who adds up what several peers send has all of a chunk before any of the next.
+// The same, with one chunk in each message. Steps of one kind that follow each other, carry equally
+// many chunks, and neither meet a peer twice nor send on what one of them received, advance
+// together, chunk by chunk: who adds up what several peers send has all of a chunk before any of
+// the next.
 [[nodiscard]] Schedule one_chunk_steps(const Schedule& schedule);
 
 // Elements of all chunks in a message that begins with this chunk.
