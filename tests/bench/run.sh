@@ -3,7 +3,7 @@
 #
 # Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
 # TCP: gloo's ring at the loopback; and, as root, on slow links between network namespaces: the ring
-# beside a plain connection, and what overlap saves.
+# beside a plain connection, what overlap saves, and hierarchical beside the ring on two nodes.
 # Training: PyTorch's DistributedDataParallel, where it is installed.
 # --quick: fewer sizes and rounds, a few minutes; without it, about half an hour.
 set -eu
@@ -29,6 +29,8 @@ fi
 if [ "$(id -u)" = 0 ]; then
   echo
   python3 "$here/link.py" "$dir"
+  echo
+  python3 "$here/nodes.py" "$dir" ${quick:+--rounds 1}
   echo
   python3 "$here/overlap.py" "$dir" ${quick:+--rounds 1}
 fi

@@ -3,7 +3,11 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/executor/mapped.hpp"
+#include "runtime/comm/schedule/double_tree.hpp"
+#include "runtime/comm/schedule/halving.hpp"
+#include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/select.hpp"
+#include "runtime/comm/transport/control.hpp"
 #include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"
 
@@ -150,6 +154,64 @@ TEST_CASE("with staging for every chunk, everything that ships runs directly bet
     INFO(name_of(schedule.collective) << " " << schedule.algorithm << " world " << schedule.world);
     REQUIRE(make_mappings(schedule, make_plans(schedule), Placement::staged).has_value());
   });
+}
+
+namespace {
+
+// Slices of a message follow each other on a lane: every rank runs its plan `slices` times. Does
+// everybody finish with so many slots for each connection?
+bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t slices) {
+  const std::size_t world = plans.size();
+  std::vector<std::size_t> done(world, 0), waiting(world * world, 0);  // [from * world + to]
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::size_t r = 0; r < world; ++r)
+      while (done[r] < slices * plans[r].size()) {
+        const Move& move = plans[r][done[r] % plans[r].size()];
+        const auto has_message = [&](const Source& s) {
+          return s.kind != Source::Kind::message ||
+                 waiting[static_cast<std::size_t>(s.peer) * world + r] > 0;
+        };
+        const auto has_room = [&](int to) {
+          return waiting[r * world + static_cast<std::size_t>(to)] < slots;
+        };
+        if (!std::all_of(move.sources.begin(), move.sources.end(), has_message) ||
+            !std::all_of(move.sends.begin(), move.sends.end(), has_room))
+          break;
+        for (const Source& s : move.sources)
+          if (s.kind == Source::Kind::message)
+            --waiting[static_cast<std::size_t>(s.peer) * world + r];
+        for (const int to : move.sends) ++waiting[r * world + static_cast<std::size_t>(to)];
+        ++done[r];
+        moved = true;
+      }
+  }
+  for (std::size_t r = 0; r < world; ++r)
+    if (done[r] < slices * plans[r].size()) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("plans finish with the slots that a lane has, slice after slice", "[plan]") {
+  comm::testing::for_each_shipped([](const Schedule& schedule) {
+    INFO(name_of(schedule.collective) << " " << schedule.algorithm << " world " << schedule.world
+                                      << " count " << schedule.count);
+    REQUIRE(finishes(make_plans(schedule), kSlots, 3));
+  });
+  std::vector<Schedule> large;
+  for (const int world : {4, 5, 8, 13, 16}) {
+    for (const int pieces : {8, 16}) large.push_back(double_tree_all_reduce(world, 400, pieces));
+    for (const int per_node : {1, 2, 4})
+      large.push_back(hierarchical_all_reduce(world, 400, nodes_of(world, per_node)));
+    large.push_back(halving_doubling_all_reduce(world, 400));
+    large.push_back(make_schedule(Collective::all_reduce, "two_shot", world, 400));
+  }
+  large.push_back(hierarchical_all_reduce(48, 4000, nodes_of(48, 4)));
+  for (const Schedule& schedule : large) {
+    INFO(schedule.algorithm << " world " << schedule.world << " chunks " << schedule.chunks.size());
+    CHECK(finishes(make_plans(schedule), kSlots, 3));
+  }
 }
 
 TEST_CASE("a schedule whose messages do not pair up is refused by name", "[plan]") {

@@ -3,6 +3,8 @@
 # address each, joined by a switch whose cables can be slow, lossy, or cut (netns-cluster.sh).
 #
 #   comm        2 + 2 ranks by mpirun: shared memory within a node, TCP between them, all collectives
+#   bytes       4 + 4 ranks: each algorithm sends between the nodes what its schedule says, and hierarchical
+#               1/4 of the pairwise exchange, 4/7 of the ring
 #   loss        the same wire losing 1 % of its frames: slower, and right
 #   train       one training on 2 + 1 ranks by ringrun and on 3 ranks of one host: the same model
 #   heal        a cable that is cut for 3 s, within the deadline: nothing but a delay
@@ -14,7 +16,7 @@
 # Exit status 77 with a line that says why: not run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-what=${1:?comm, loss, train, heal, partition, kill, sweep or long-heal}
+what=${1:?comm, bytes, loss, train, heal, partition, kill, sweep or long-heal}
 bin=$(realpath "${2:-$here/../../build/release}")/bin
 work=$(mktemp -d)
 export NETNS_CLUSTER="ringsmith-$what-$$" NETNS_CLUSTER_DIR="$work/cluster" PATH="$PATH:/usr/sbin:/sbin"
@@ -50,6 +52,7 @@ endless="$bin/all_reduce_perf -b 256K -e 256K -n 20000 -N 0"
 
 case $what in
   comm) up; timeout 250 "$cluster" mpi mpirun -np 4 --mca btl self,tcp "$bin/tests_multi" "[comm]" ;;
+  bytes) up; timeout 250 "$cluster" mpi mpirun -np 8 --npernode 4 --mca btl self,tcp "$bin/tests_multi" "[nodes]" ;;
   loss)
     up --delay 100us --loss 1 --wire user
     on_both 2 "$bin/all_reduce_perf" -b 1K -e 256K -f 16 -n 3

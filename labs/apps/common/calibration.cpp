@@ -4,21 +4,18 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <thread>
 
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 namespace ringsmith::apps {
 
 using comm::CostModel;
 using comm::Rate;
-using nlohmann::json;
 
 namespace {
 
@@ -27,12 +24,11 @@ constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
 constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
                                   768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
 constexpr std::size_t kTinySize = 64;
+constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; no larger size is tried
 
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
+// The schedule that the constants are fitted to: automatic counts as the ring.
+std::string priced_algorithm(comm::Algorithm algorithm) {
+  return algorithm == comm::Algorithm::automatic ? "ring" : std::string(name_of(algorithm));
 }
 
 double available_memory() {
@@ -60,87 +56,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
   return best / static_cast<double>(bytes);
 }
 
-json to_json(const Rate& rate) {
-  json points = json::array();
-  for (const auto& p : rate.points()) points.push_back({p.working_set, p.seconds_per_byte});
-  return points;
-}
-
-Rate rate_from(const json& points) {
-  std::vector<Rate::Point> out;
-  for (const auto& p : points) out.push_back({p.at(0), p.at(1)});
-  return Rate(std::move(out));
-}
-
-CostModel shipped(const CalibrationKey& key);
-
 }  // namespace
-
-std::string CalibrationKey::text() const {
-  return fmt::format("{} ranks, {} memory, {}, {} cores, {}", world, own_memory ? "own" : "user",
-                     name_of(algorithm), std::thread::hardware_concurrency(), cpu_model());
-}
-
-std::string calibration_file() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const std::string base = cache != nullptr && *cache != '\0' ? std::string(cache)
-                           : home != nullptr                  ? std::string(home) + "/.cache"
-                                                              : ".cache";
-  return base + "/ringsmith/calibration.json";
-}
-
-CostModel load_cost_model(const CalibrationKey& key) {
-  std::string trouble;
-  try {
-    std::ifstream file(calibration_file());
-    if (file) {
-      const json all = json::parse(file);
-      if (const auto found = all.find(key.text()); found != all.end()) {
-        CostModel model;
-        model.origin = "calibrated on " + found->at("date").get<std::string>();
-        model.overhead = found->at("overhead");
-        model.alpha = found->at("alpha");
-        model.beta = rate_from(found->at("beta"));
-        model.gamma = rate_from(found->at("gamma"));
-        return model;
-      }
-    }
-  } catch (const std::exception&) {  // parse errors, missing keys, wrong types
-    trouble = "; " + calibration_file() + " is unreadable, --calibrate writes it anew";
-  }
-  CostModel model = shipped(key);
-  model.origin += trouble;
-  return model;
-}
-
-void store_cost_model(const CalibrationKey& key, const CostModel& model) {
-  namespace fs = std::filesystem;
-  const fs::path path = calibration_file();
-  json all = json::object();
-  try {
-    if (std::ifstream file(path); file) all = json::parse(file);
-  } catch (const json::exception&) {
-    all = json::object();  // unreadable: start anew
-  }
-  const auto now = std::time(nullptr);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y-%m-%d %H:%M", std::localtime(&now));
-  all[key.text()] = {{"date", date},
-                     {"overhead", model.overhead},
-                     {"alpha", model.alpha},
-                     {"beta", to_json(model.beta)},
-                     {"gamma", to_json(model.gamma)}};
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  const fs::path temporary = path.string() + fmt::format(".{}", ::getpid());
-  std::ofstream file(temporary);
-  file << all.dump(1) << "\n";
-  file.close();
-  if (file.good()) fs::rename(temporary, path, error);
-  require(file.good() && !error, "cannot write the calibration to '" + path.string() +
-                                     "': set XDG_CACHE_HOME to a folder that is writable");
-}
 
 CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                     const std::function<double(std::size_t)>& time_all_reduce,
@@ -165,16 +81,26 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     for (int i = 0; i < kBarriers; ++i) group.barrier();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     barrier = std::min(barrier, took.count() / kBarriers);
-    for (std::size_t i = 0; i < sizes && world > 1; ++i)
+    for (std::size_t i = 0; i < sizes && world > 1; ++i) {
       times[i] = std::min(times[i], time_all_reduce(kSizes[i]));
+      double seconds = times[i];  // on a slow wire: rank 0 says when it is enough
+      group.broadcast(std::span<double>(&seconds, 1), 0);
+      if (seconds > kLongEnough) sizes = i + 1;
+    }
   }
   if (world == 1) {
     model.overhead = tiny;
     model.origin = "calibrated now: " + key.text();
     return model;
   }
-  const int steps = 2 * (world - 1);
-  model.alpha = std::min(barrier, tiny) / steps;
+  const auto shape = [&](std::size_t size) {
+    return comm::shape_of(comm::make_schedule(comm::Collective::all_reduce,
+                                              priced_algorithm(key.algorithm), world, size, 1));
+  };
+  const double steps = shape(kTinySize).steps;
+  // Only an algorithm that was asked for runs all its steps for a tiny message.
+  const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
+  model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
 
   std::vector<Rate::Point> beta, gamma;
@@ -183,12 +109,12 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     const auto bytes = static_cast<double>(size);
     const double seconds = times[i];
     const double reduce = seconds_a_byte_reduced(std::min<std::size_t>(size, 32 << 20));
-    // seconds = overhead + steps alpha + share (2 beta + gamma), share = bytes (world - 1) / world
-    const double share = bytes * (world - 1) / world;
-    const double rest = std::max(0.0, seconds - model.overhead - steps * model.alpha);
-    const double added = std::min(reduce, 0.5 * rest / share);
+    // seconds = overhead + steps alpha + moved beta + reduced gamma
+    const comm::CostShape cost = shape(size);
+    const double rest = std::max(0.0, seconds - model.overhead - cost.steps * model.alpha);
+    const double added = std::min(reduce, 0.5 * rest / cost.reduced);
     gamma.push_back({bytes, added});
-    beta.push_back({bytes, (rest / share - added) / 2});
+    beta.push_back({bytes, (rest - cost.reduced * added) / cost.moved});
   }
   // The ranks' own measurements of gamma differ a little: rank 0's model is everybody's.
   std::vector<double> numbers{model.overhead, model.alpha};
@@ -209,81 +135,65 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   return model;
 }
 
+Links links_of(const comm::ProcessGroup& group) {
+  if (group.describe_transport().empty()) return Links::shared_memory;
+  if (group.options().transport == comm::Transport::rdma) return Links::rdma;
+  const auto nodes = comm::ranks_of_nodes(group.node_of(), group.size());
+  const bool pairs =
+      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
+  const bool within = group.options().transport == comm::Transport::automatic && pairs;
+  return within ? Links::nodes : Links::tcp;
+}
+
+CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
+                       comm::Algorithm algorithm) {
+  const auto nodes = comm::ranks_of_nodes(group.node_of(), group.size());
+  return {group.size(), own_memory, algorithm, links_of(group), static_cast<int>(nodes.size())};
+}
+
 double predict(const CostModel& model, comm::Collective collective, comm::Algorithm algorithm,
-               int world, double bytes, int root) {
-  using comm::Algorithm;
-  // The shape that the constants were fitted to; automatic is priced as the ring.
-  std::string name = comm::algorithms_of(collective).front();
-  if (collective == comm::Collective::all_reduce &&
-      (algorithm == Algorithm::tree || algorithm == Algorithm::direct))
-    name = name_of(algorithm);
+               int world, double bytes, int root, const std::vector<int>& node_of) {
+  const std::string name = collective == comm::Collective::all_reduce
+                               ? priced_algorithm(algorithm)
+                               : comm::algorithms_of(collective).front();
   const auto part = static_cast<std::size_t>(bytes / world);
-  const auto schedule =
-      comm::make_schedule(collective, name, world, part * static_cast<std::size_t>(world), 1, root);
-  return comm::simulate(schedule, 1, model.network(bytes)).seconds;
+  return comm::predicted_time(
+      model, comm::make_schedule(collective, name, world, part * static_cast<std::size_t>(world), 1,
+                                 root, node_of));
 }
 
-namespace {
-
-struct Shipped {
-  double overhead, alpha;  // microseconds
-  struct {
-    double size, beta, gamma;  // bytes; nanoseconds for 10 bytes, which is 1e-10 s/byte
-  } rates[6];
-};
-
-// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: with two ranks
-// for as many ranks as cores, with four for more.
-constexpr Shipped kShipped[2][2] = {{{0.17,
-                                      0.046,  // own memory
-                                      {{12 * kKiB, 0.02, 0.03},
-                                       {192 * kKiB, 0.04, 0.07},
-                                       {3 * kMiB, 0.05, 0.10},
-                                       {12 * kMiB, 0.07, 0.14},
-                                       {48 * kMiB, 1.0, 0.6},
-                                       {192 * kMiB, 1.3, 0.6}}},
-                                     {0.15,
-                                      0.047,  // user memory
-                                      {{3 * kKiB, 0.88, 0.13},
-                                       {12 * kKiB, 0.52, 0.08},
-                                       {192 * kKiB, 0.37, 0.11},
-                                       {3 * kMiB, 0.27, 0.23},
-                                       {12 * kMiB, 0.24, 0.45},
-                                       {48 * kMiB, 2.8, 0.59}}}},
-                                    {{1.30,
-                                      0.38,
-                                      {{3 * kKiB, 1.5, 0.13},
-                                       {48 * kKiB, 0.47, 0.09},
-                                       {192 * kKiB, 0.14, 0.12},
-                                       {3 * kMiB, 0.08, 0.17},
-                                       {12 * kMiB, 1.5, 0.47},
-                                       {48 * kMiB, 2.5, 0.54}}},
-                                     {1.30,
-                                      0.41,
-                                      {{3 * kKiB, 1.0, 0.13},
-                                       {192 * kKiB, 1.0, 0.09},
-                                       {768 * kKiB, 1.3, 0.16},
-                                       {3 * kMiB, 1.6, 0.17},
-                                       {12 * kMiB, 3.8, 0.53},
-                                       {48 * kMiB, 4.0, 0.58}}}}};
-
-CostModel shipped(const CalibrationKey& key) {
-  const bool crowded = key.world > static_cast<int>(std::thread::hardware_concurrency());
-  const Shipped& s = kShipped[crowded ? 1 : 0][key.own_memory ? 0 : 1];
-  CostModel model;
-  model.origin = "shipped constants of a 2-core machine: --calibrate measures this one";
-  model.overhead = s.overhead * 1e-6;
-  model.alpha = s.alpha * 1e-6;
-  std::vector<Rate::Point> beta, gamma;
-  for (const auto& rate : s.rates) {
-    beta.push_back({rate.size, rate.beta * 1e-10});
-    gamma.push_back({rate.size, rate.gamma * 1e-10});
+std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
+  // Rank 0's model is everybody's: the ranks must make the same calls.
+  const auto& names = comm::choosable_algorithms();
+  std::vector<comm::SizedChoice> choices =
+      comm::fastest_by_size(model, group.size(), group.node_of());
+  constexpr std::size_t kMost = 32;
+  std::vector<double> numbers(2 * kMost, -1);
+  for (std::size_t i = 0; i < std::min(choices.size(), kMost); ++i) {
+    const auto found = std::find(names.begin(), names.end(), choices[i].algorithm);
+    numbers[2 * i] = choices[i].up_to;
+    numbers[2 * i + 1] = static_cast<double>(found - names.begin());
   }
-  model.beta = Rate(std::move(beta));
-  model.gamma = Rate(std::move(gamma));
-  return model;
+  group.broadcast(std::span<double>(numbers), 0);
+  choices.clear();
+  std::vector<std::pair<Bytes, comm::Algorithm>> by_size;
+  for (std::size_t i = 0; i < kMost && numbers[2 * i] > 0; ++i) {
+    choices.push_back({numbers[2 * i], names.at(static_cast<std::size_t>(numbers[2 * i + 1])), 0});
+    by_size.emplace_back(Bytes(static_cast<std::size_t>(choices.back().up_to)),
+                         comm::parse_algorithm(choices.back().algorithm));
+  }
+  group.set_algorithms(by_size);
+  return choices;
 }
 
-}  // namespace
+void choose_fastest(comm::ProcessGroup& group) {
+  require(group.device().is_cpu(),
+          "--algorithm fastest is for the CPU: the cost model knows no GPU's links");
+  const auto model = load_cost_model(key_for(group, true, comm::Algorithm::ring));
+  require(model.has_value(),
+          "--algorithm fastest needs constants for these links: run "
+          "all_reduce_perf --algorithm fastest --calibrate on them once");
+  (void)choose_fastest(group, *model);
+}
 
 }  // namespace ringsmith::apps

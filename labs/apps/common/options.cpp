@@ -7,6 +7,7 @@
 #include <string>
 
 #include "kernels/mode.hpp"
+#include "labs/apps/common/calibration.hpp"
 #include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
@@ -89,9 +90,11 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                  "no rank computes on")
       ->check(CLI::IsMember({"auto", "on", "off"}))
       ->group("Communication");
-  app.add_option("--algorithm", o.algorithm, "order of the all-reduce sums")
+  app.add_option("--algorithm", o.algorithm,
+                 "order of the all-reduce sums; fastest: by size, what the cost model says "
+                 "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
       ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
-                             "double_tree", "hierarchical"}))
+                             "double_tree", "hierarchical", "fastest"}))
       ->group("Communication");
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
       ->check(CLI::PositiveNumber)
@@ -144,14 +147,17 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   kernels::set_threads(o.threads);
   comm::GroupOptions options;
   options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));
-  options.algorithm = comm::parse_algorithm(o.algorithm);
+  const bool fastest = o.algorithm == "fastest";
+  options.algorithm = fastest ? comm::Algorithm::ring : comm::parse_algorithm(o.algorithm);
   if (!o.stage_through_host) options.device = device_of_rank(o);
   options.bootstrap = comm::parse_bootstrap(o.bootstrap);
   options.transport = comm::parse_transport(o.transport);
   options.interface = o.interface;
   options.sockets = o.sockets;
   options.ranks_per_node = o.ranks_per_node;
-  return comm::init_process_group(options);
+  auto group = comm::init_process_group(options);
+  if (fastest) choose_fastest(*group);
+  return group;
 }
 
 Device device_of_rank(const TrainOptions& o) {

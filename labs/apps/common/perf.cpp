@@ -11,6 +11,7 @@
 #include "labs/apps/common/perf_report.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
+#include "runtime/comm/schedule/nodes.hpp"
 
 namespace ringsmith::apps {
 
@@ -41,8 +42,8 @@ std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
   return {};
 }
 
-comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
-                              const CalibrationKey& key) {
+comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
+                              const CalibrationKey& key, const char* where) {
   constexpr std::size_t kLargest = std::size_t{192} << 20;
   PerfOptions quick = o;
   quick.check = 0;
@@ -61,9 +62,31 @@ comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessG
     return measure(b, quick, group, *memory, shape, true).time * 1e-6;
   };
   const auto progress = [&](const std::string& what) {
-    if (group.rank() == 0 && !o.json) fmt::print(stderr, "calibrating: {}\n", what);
+    if (group.rank() == 0 && !o.json) fmt::print(stderr, "calibrating{}: {}\n", where, what);
   };
-  comm::CostModel model = calibrate(key, group, time_all_reduce, progress);
+  return calibrate(key, group, time_all_reduce, progress);
+}
+
+// Two kinds of links are measured one after the other: within rank 0's node, and between the first
+// ranks of all nodes, while the others wait.
+comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
+                              const CalibrationKey& key) {
+  comm::CostModel model;
+  if (key.links != Links::nodes) {
+    model = calibrate_one(b, o, group, key, "");
+  } else {
+    const auto nodes = comm::ranks_of_nodes(group.node_of(), group.size());
+    std::vector<int> firsts;
+    for (const auto& node : nodes) firsts.push_back(node[0]);
+    const auto within = group.new_group(nodes[0]), between = group.new_group(firsts);
+    if (within->rank() >= 0) model = calibrate_one(b, o, *within, key, " within a node");
+    group.barrier();
+    if (between->rank() >= 0) {
+      const comm::CostModel wire = calibrate_one(b, o, *between, key, " between nodes");
+      model.wire = comm::CostModel::Wire{wire.alpha, wire.beta};
+    }
+    group.barrier();
+  }
   if (group.rank() == 0) store_cost_model(key, model);
   return model;
 }
@@ -77,14 +100,20 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   if (o.roots.empty())
     for (int r = 0; r < (b.rooted ? world : 1); ++r) o.roots.push_back(r);
 
-  // The cost model knows shared memory only.
-  const bool predicted =
-      b.predicted && group.device().is_cpu() && group.describe_transport().empty();
-  const CalibrationKey key{world, o.own_memory, o.algorithm};
-  comm::CostModel model;
-  if (predicted) model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
+  const std::vector<int> node_of = group.node_of();
+  const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);
+  std::optional<comm::CostModel> model;  // the CPU's: it knows no GPU's links
+  if (b.predicted && group.device().is_cpu())
+    model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
+  std::vector<comm::SizedChoice> choices;
+  if (o.fastest && !model) {
+    if (group.rank() != 0) throw QuietStop(ExitCode::usage);
+    throw UsageError(
+        "--algorithm fastest needs constants for these links: run it once with --calibrate");
+  }
+  if (o.fastest) choices = choose_fastest(group, *model);
   PerfReport report(b, o, group);
-  report.header(predicted ? model.origin : "");
+  report.header(model ? model->origin : "", choices);
   const auto sizes = o.sizes();
   const PerfMemory memory(group, o.own_memory, sizes.back() + 64, o.out_of_place);
   for (int cycle = 0; o.cycles == 0 || cycle < o.cycles; ++cycle)
@@ -100,10 +129,13 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
             if (o.out_of_place) out = measure(b, o, group, memory, shape, false);
             if (o.in_place) in = measure(b, o, group, memory, shape, true);
             const double bytes = static_cast<double>(bytes_of_shape(b, shape, world));
-            report.row(shape, o.out_of_place ? &out : nullptr, o.in_place ? &in : nullptr,
-                       predicted
-                           ? 1e6 * predict(model, b.collective, o.algorithm, world, bytes, root)
-                           : 0);
+            const comm::Algorithm algorithm =
+                choices.empty() ? o.algorithm
+                                : comm::parse_algorithm(choice_for(choices, bytes).algorithm);
+            report.row(
+                shape, o.out_of_place ? &out : nullptr, o.in_place ? &in : nullptr,
+                model ? 1e6 * predict(*model, b.collective, algorithm, world, bytes, root, node_of)
+                      : 0);
           }
       }
   return report.footer();

@@ -96,9 +96,11 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("--memory", memory,
                  "own: ringsmith's communication memory; user: plain memory, copied in");
   if (benchmark.collective == comm::Collective::all_reduce && benchmark.predicted)
-    app.add_option("--algorithm", algorithm,
-                   "automatic, ring, gloo_ring, direct, tree, halving_doubling, double_tree, or "
-                   "hierarchical: within nodes, then between them");
+    app.add_option(
+        "--algorithm", algorithm,
+        "automatic, ring, gloo_ring, direct, tree, halving_doubling, double_tree, or "
+        "hierarchical (within nodes, then between them); fastest: by size, what the cost "
+        "model says");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
   add_bootstrap_option(app, bootstrap);
@@ -159,14 +161,16 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
             "--root '" + root + "' is not a rank");
     o.roots = {static_cast<int>(value)};
   }
-  o.algorithm = comm::parse_algorithm(algorithm);
+  o.fastest = algorithm == "fastest";
+  o.algorithm = o.fastest ? comm::Algorithm::ring : comm::parse_algorithm(algorithm);
   o.bootstrap = comm::parse_bootstrap(bootstrap);
   o.transport = comm::parse_transport(transport);
   o.engine = comm::parse_cuda_engine(engine);
   const bool on_device = parse_device(o.device).is_cuda();
   require(on_device || engine == "auto", "--engine " + engine + " needs --device cuda");
-  require(!on_device || !o.calibrate,
-          "--calibrate is for the CPU: the cost model knows no GPU's transport");
+  require(!on_device || (!o.calibrate && !o.fastest),
+          "--calibrate and --algorithm fastest are for the CPU: the cost model knows no GPU's "
+          "transport");
   const auto one_of = [](const char* option, const std::string& value,
                          const std::vector<std::string>& choices) {
     std::string all;

@@ -22,6 +22,7 @@ struct PerfOptions {
   std::vector<DType> dtypes;
   std::vector<int> roots;  // empty: all
   comm::Algorithm algorithm = comm::Algorithm::automatic;
+  bool fastest = false;  // the algorithm by size, as the cost model says
   bool own_memory = true;
   bool in_place = true, out_of_place = true;
   double timeout = 30;  // seconds

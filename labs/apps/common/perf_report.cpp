@@ -18,7 +18,7 @@ PerfReport::PerfReport(const Benchmark& benchmark, const PerfOptions& options, P
   table_ = group.rank() == 0 && !options.json;
 }
 
-void PerfReport::header(const std::string& model) {
+void PerfReport::header(const std::string& model, const std::vector<comm::SizedChoice>& choices) {
   predicted_ = !model.empty();
   json_ = {{"program", benchmark_.name},
            {"version", RINGSMITH_VERSION},
@@ -26,6 +26,7 @@ void PerfReport::header(const std::string& model) {
            {"memory", options_.own_memory ? "own" : "user"},
            {"algorithm", std::string(name_of(options_.algorithm))},
            {"cost_model", model},
+           {"fastest", options_.fastest},
            {"device", group_.device().is_cpu() ? "cpu" : "cuda"},
            {"transport", group_.describe_transport()},
            {"started", std::time(nullptr)},
@@ -41,6 +42,9 @@ void PerfReport::header(const std::string& model) {
       name_of(options_.algorithm), options_.timeout, options_.bind ? 1 : 0);
   ranks();
   for (const std::string& fact : group_.describe_transport()) line("# {}", fact);
+  for (const comm::SizedChoice& choice : choices)
+    line("# fastest up to {:>10.0f} bytes{}: {}", choice.up_to,
+         &choice == &choices.back() ? ", and above" : "", choice.algorithm);
   if (predicted_) line("# predicted by the alpha-beta-gamma model, {}", model);
   if (group_.size() == 1)
     line("# one rank alone: nothing is communicated, busbw is 0 by definition");

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "labs/apps/common/perf_timing.hpp"
+#include "runtime/comm/schedule/choose.hpp"
 
 namespace ringsmith::apps {
 
@@ -15,7 +16,7 @@ class PerfReport {
   PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
 
   // model: where the predictions come from; empty: there are none.
-  void header(const std::string& model);
+  void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
   // Measurements that were not asked for are null.
   void row(const Shape& shape, const Measurement* out, const Measurement* in, double predicted);
   int footer();  // the exit code

@@ -68,6 +68,11 @@ RawFlags trace_raw_messages(const Schedule& schedule) {
   return sent;
 }
 
+// Messages of a plan to one peer that may be sent before receives which precede them in the
+// schedule. Each lies in a slot until the peer comes to it; with more of them than slots, ranks
+// could wait for each other although the schedule is proved.
+constexpr int kMostEarly = 2;
+
 // Replays the steps of one rank and merges them into moves.
 class Replay {
  public:
@@ -76,7 +81,8 @@ class Replay {
         rank_(rank),
         raw_flags_(raw_flags),
         state_(schedule.chunks.size()),
-        received_(at(schedule.world), 0) {}
+        received_(at(schedule.world), 0),
+        early_(at(schedule.world), 0) {}
 
   Plan run() {
     const auto& steps = schedule_.steps[at(rank_)];
@@ -105,8 +111,11 @@ class Replay {
       return std::count(m.sends.begin(), m.sends.end(), peer) > 0;
     };
     if (writer >= 0 && std::none_of(moves_.begin() + writer, moves_.end(), sends_to_peer)) {
-      moves_[at(writer)].sends.push_back(peer);
-      return;
+      const bool early = std::any_of(moves_.begin() + writer + 1, moves_.end(), receives_any);
+      if (!early || early_[at(peer)]++ < kMostEarly) {
+        moves_[at(writer)].sends.push_back(peer);
+        return;
+      }
     }
     if (!moves_.empty() && writer < 0 && moves_.back().sources.size() == 1 &&
         moves_.back().sources[0].kind == Source::Kind::input && moves_.back().chunk == chunk &&
@@ -115,6 +124,11 @@ class Replay {
       return;
     }
     moves_.push_back({chunk, {current(chunk)}, {peer}, false, step_});
+  }
+
+  static bool receives_any(const Move& move) {
+    return std::any_of(move.sources.begin(), move.sources.end(),
+                       [](const Source& s) { return s.kind == Source::Kind::message; });
   }
 
   void receive(const Step& step) {
@@ -191,6 +205,7 @@ class Replay {
   Plan moves_;
   std::vector<ChunkState> state_;
   std::vector<std::size_t> received_;  // messages so far, by peer
+  std::vector<int> early_;             // sends that were moved before a receive, by peer
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
         continue;
       const auto schedule = make_schedule(Collective::all_reduce, algorithm, world,
                                           static_cast<std::size_t>(bytes), 1, 0, node_of);
-      const double seconds = simulate(schedule, 1, model.network(bytes, node_of)).seconds;
+      const double seconds = predicted_time(model, schedule);
       if (best.algorithm.empty() || seconds < best.seconds) best = {bytes, algorithm, seconds};
     }
     if (!choices.empty() && choices.back().algorithm == best.algorithm)

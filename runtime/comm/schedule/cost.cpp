@@ -1,8 +1,10 @@
 #include "runtime/comm/schedule/cost.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 
 namespace ringsmith::comm {
@@ -29,17 +31,23 @@ double Rate::at(double working_set) const {
   return points_.back().seconds_per_byte;
 }
 
-Network CostModel::network(double working_set, const std::vector<int>& node_of) const {
+Network CostModel::network(double working_set, const std::vector<int>& node_of, int senders) const {
   const Link within{alpha, beta.at(working_set)};
   Network network = Network::uniform(within, gamma.at(working_set), overhead);
   if (!wire || node_of.empty()) return network;
-  const Link between{wire->alpha, wire->beta.at(working_set)};
+  const Link between{wire->alpha, wire->beta.at(working_set) * std::max(1, senders)};
   network.link = [within, between, node_of](int from, int to) {
     return node_of[static_cast<std::size_t>(from)] == node_of[static_cast<std::size_t>(to)]
                ? within
                : between;
   };
   return network;
+}
+
+double predicted_time(const CostModel& model, const Schedule& schedule) {
+  const int senders = schedule.node_of.empty() ? 1 : senders_per_node(schedule, schedule.node_of);
+  const auto bytes = static_cast<double>(schedule.count);
+  return simulate(schedule, 1, model.network(bytes, schedule.node_of, senders)).seconds;
 }
 
 CostShape shape_of(const Schedule& schedule) {

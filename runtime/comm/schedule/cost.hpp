@@ -33,7 +33,8 @@ class Rate {
 };
 
 struct CostModel {
-  // Of the links between nodes, where they are others than those within.
+  // Of the links between nodes, where they are others than those within: as fast as one rank of a
+  // node has them alone.
   struct Wire {
     double alpha = 0;
     Rate beta;
@@ -46,8 +47,10 @@ struct CostModel {
   std::optional<Wire> wire;
 
   // The constants for one size of buffer. The working set is what all ranks of a node touch.
-  // node_of: [rank], as in nodes.hpp; only a model with wires looks at it.
-  [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {}) const;
+  // node_of: [rank], as in nodes.hpp; senders: ranks of a node that share its link to the others.
+  // Only a model with wires looks at them.
+  [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {},
+                                int senders = 1) const;
 };
 
 // How often each constant enters the time of a schedule between uniform links: by simulating it
@@ -58,6 +61,9 @@ struct CostShape {
   double reduced = 0;  // bytes, times gamma
 };
 [[nodiscard]] CostShape shape_of(const Schedule& schedule);
+
+// Of a schedule of elements of one byte, which knows its nodes; the buffer is the working set.
+[[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
 // The textbook times, for uniform links and chunks of equal size; they are also what simulate()
 // gives. bytes is the length of the buffer.

@@ -1,5 +1,6 @@
 #include "runtime/comm/schedule/nodes.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -28,6 +29,19 @@ std::vector<int> nodes_of(int world, int ranks_per_node) {
   std::vector<int> node_of;
   for (int rank = 0; rank < world; ++rank) node_of.push_back(rank / ranks_per_node);
   return node_of;
+}
+
+int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of) {
+  std::map<int, int> senders;
+  int most = 0;
+  for (std::size_t rank = 0; rank < schedule.steps.size(); ++rank) {
+    const bool sends =
+        std::any_of(schedule.steps[rank].begin(), schedule.steps[rank].end(), [&](const Step& s) {
+          return s.sends() && node_of[static_cast<std::size_t>(s.send_peer)] != node_of[rank];
+        });
+    if (sends) most = std::max(most, ++senders[node_of[rank]]);
+  }
+  return most;
 }
 
 }  // namespace ringsmith::comm

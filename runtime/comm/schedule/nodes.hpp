@@ -7,6 +7,8 @@
 
 #include <vector>
 
+#include "runtime/comm/schedule/schedule.hpp"
+
 namespace ringsmith::comm {
 
 // [node][rank on it], ranks in order, nodes in the order of their first rank. UsageError if the
@@ -17,5 +19,8 @@ namespace ringsmith::comm {
 // Ranks 0..k-1 on node 0, the next k on node 1, and so on; the last node may have fewer.
 // UsageError unless ranks_per_node >= 1.
 [[nodiscard]] std::vector<int> nodes_of(int world, int ranks_per_node);
+
+// Ranks of the busiest node that send to another node.
+[[nodiscard]] int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of);
 
 }  // namespace ringsmith::comm

@@ -49,9 +49,10 @@ Collective parse_collective(std::string_view name) {
   throw UsageError("unknown collective '" + std::string(name) + "': choose one of " + choices);
 }
 
-Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
-                       std::size_t count, std::size_t element_size, int root,
-                       const std::vector<int>& node_of) {
+namespace {
+
+Schedule generate(Collective collective, std::string_view algorithm, int world, std::size_t count,
+                  std::size_t element_size, int root, const std::vector<int>& node_of) {
   const bool ring = algorithm == "ring", tree = algorithm == "tree", direct = algorithm == "direct";
   switch (collective) {
     case Collective::all_reduce:
@@ -95,6 +96,16 @@ Schedule make_schedule(Collective collective, std::string_view algorithm, int wo
     choices += (choices.empty() ? "" : ", ") + name;
   throw UsageError("no algorithm '" + std::string(algorithm) + "' for " + name_of(collective) +
                    ": choose one of " + choices);
+}
+
+}  // namespace
+
+Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
+                       std::size_t count, std::size_t element_size, int root,
+                       const std::vector<int>& node_of) {
+  Schedule schedule = generate(collective, algorithm, world, count, element_size, root, node_of);
+  schedule.node_of = node_of;
+  return schedule;
 }
 
 }  // namespace ringsmith::comm

@@ -1,7 +1,6 @@
 #include "runtime/comm/schedule/topology.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
@@ -27,19 +26,6 @@ Network Topology::network(int senders_per_node) const {
   network.gamma = gamma;
   network.overhead = overhead;
   return network;
-}
-
-int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of) {
-  std::map<int, int> senders;
-  int most = 0;
-  for (std::size_t rank = 0; rank < schedule.steps.size(); ++rank) {
-    const bool sends =
-        std::any_of(schedule.steps[rank].begin(), schedule.steps[rank].end(), [&](const Step& s) {
-          return s.sends() && node_of[static_cast<std::size_t>(s.send_peer)] != node_of[rank];
-        });
-    if (sends) most = std::max(most, ++senders[node_of[rank]]);
-  }
-  return most;
 }
 
 double all_reduce_time(const Topology& topology, std::string_view algorithm, int world,

@@ -35,9 +35,6 @@ struct Topology {
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 
-// Ranks of the busiest node that send to another node.
-[[nodiscard]] int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of);
-
 // Seconds of an all-reduce of so many bytes: "ring", "hierarchical", or any all-reduce of
 // select.hpp. The two named ones are simulated without writing all their steps down, the same to
 // the bit for the ring, and to rounding for hierarchical where the bytes divide evenly: all nodes

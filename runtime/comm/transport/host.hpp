@@ -101,6 +101,7 @@ class Host {
     if (!on_wire(rank)) return publish_to(rank, counter, value);
     counter.store(value, std::memory_order_relaxed);
     wires_->note(rank, offset_of(&counter), value);
+    count(rank, sizeof value);
   }
   // What the next publish() makes readable, for ranks that do not share this memory: bytes of this
   // rank's segment, which stay as they are until the rank has answered for them.
@@ -113,6 +114,7 @@ class Host {
   // segment is theirs until rank has answered.
   void lend(int rank, const std::byte* data, std::byte* place, std::size_t size) {
     wires_->lend(rank, offset_of(place), data, size, place);
+    count(rank, size);
   }
   [[nodiscard]] bool on_wire(int rank) const { return wires_ && peer(rank).link.remote; }
   void expose_to_all(const void* data, std::size_t size) {
