@@ -13,8 +13,8 @@
 //     step 3  send chunk 0 -> 1, recv 2 <- 2      chunk 1 = <-1 -> keep;  chunk 2 = <-2 -> keep
 //
 // Merging changes neither the order of messages between two ranks nor the order of any sum, so that
-// every executor computes the same bits. It sends some messages earlier than their steps, but only a
-// few to each peer: they wait in its slots.
+// every executor computes the same bits. It sends some messages earlier than their steps, but only
+// a few to each peer: they wait in its slots.
 #pragma once
 
 #include <vector>
