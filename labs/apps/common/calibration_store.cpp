@@ -82,23 +82,24 @@ constexpr Shipped kShipped[2][2] = {{{0.17,
                                        {12 * kMiB, 3.8, 0.53},
                                        {48 * kMiB, 4.0, 0.58}}}}};
 
-// Over the loopback interface of the same machine.
-constexpr Shipped kShippedTcp[2] = {{5,
-                                     10,
-                                     {{3 * kKiB, 20, 0.13},
-                                      {48 * kKiB, 8, 0.09},
-                                      {192 * kKiB, 5, 0.12},
-                                      {3 * kMiB, 4, 0.17},
-                                      {12 * kMiB, 5, 0.47},
-                                      {48 * kMiB, 6, 0.54}}},
-                                    {10,
-                                     20,
-                                     {{3 * kKiB, 30, 0.13},
-                                      {48 * kKiB, 10, 0.09},
-                                      {192 * kKiB, 8, 0.12},
-                                      {3 * kMiB, 8, 0.17},
-                                      {12 * kMiB, 10, 0.47},
-                                      {48 * kMiB, 11, 0.54}}}};
+// The same of the ring over TCP, through the loopback interface of two cores of an Intel Xeon: with
+// two ranks, and with four.
+constexpr Shipped kShippedTcp[2] = {{0,
+                                     16.3,
+                                     {{3 * kKiB, 10.8, 0.19},
+                                      {48 * kKiB, 3.1, 0.28},
+                                      {192 * kKiB, 3.4, 0.36},
+                                      {3 * kMiB, 4.4, 0.87},
+                                      {12 * kMiB, 4.7, 0.88},
+                                      {48 * kMiB, 4.7, 1.5}}},
+                                    {0,
+                                     28.2,
+                                     {{3 * kKiB, 5.7, 0.18},
+                                      {48 * kKiB, 6.2, 0.26},
+                                      {192 * kKiB, 5.5, 0.30},
+                                      {3 * kMiB, 11.1, 0.77},
+                                      {12 * kMiB, 11.3, 1.0},
+                                      {48 * kMiB, 11.8, 2.6}}}};
 
 CostModel model_of(const Shipped& s) {
   CostModel model;

@@ -68,7 +68,8 @@ comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessG
 }
 
 // Two kinds of links are measured one after the other: within rank 0's node, and between the first
-// ranks of all nodes, while the others wait.
+// ranks of all nodes, while the others wait. Within, by user memory: where nodes are several, ranks
+// do not read each other's communication memory directly.
 comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
                               const CalibrationKey& key) {
   comm::CostModel model;
@@ -79,7 +80,9 @@ comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessG
     std::vector<int> firsts;
     for (const auto& node : nodes) firsts.push_back(node[0]);
     const auto within = group.new_group(nodes[0]), between = group.new_group(firsts);
-    if (within->rank() >= 0) model = calibrate_one(b, o, *within, key, " within a node");
+    PerfOptions by_slots = o;
+    by_slots.own_memory = false;
+    if (within->rank() >= 0) model = calibrate_one(b, by_slots, *within, key, " within a node");
     group.barrier();
     if (between->rank() >= 0) {
       const comm::CostModel wire = calibrate_one(b, o, *between, key, " between nodes");

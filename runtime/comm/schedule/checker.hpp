@@ -45,8 +45,9 @@ struct Finding {
 };
 
 struct CheckOptions {
-  // Connections to prove progress with. one_shot is made for whole messages in slots and would not
-  // pass {0, true} (messages larger than the slots); every other shipped schedule does.
+  // Connections to prove progress with. one_shot and double_tree are made for whole messages in
+  // slots and would not pass {0, true} (messages larger than the slots); every other shipped
+  // schedule does.
   std::vector<Wires> wires = {{1, false}, {2, false}, {8, false}};
 };
 

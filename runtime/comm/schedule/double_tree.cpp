@@ -1,6 +1,7 @@
 #include "runtime/comm/schedule/double_tree.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 namespace ringsmith::comm {
 
@@ -38,6 +39,49 @@ int rank_at(int world, int position, int tree) {
   return world % 2 == 0 ? world - position : wrap(position - 2, world);
 }
 
+// Hops from each rank to the root of a tree.
+class Depths {
+ public:
+  Depths(int world, int tree) {
+    for (int rank = 0; rank < world; ++rank) {
+      int hops = -1;
+      for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
+      depths_.push_back(hops);
+      most_ = std::max(most_, hops);
+    }
+  }
+  [[nodiscard]] int of(int rank) const { return depths_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int most() const { return most_; }
+
+ private:
+  std::vector<int> depths_;
+  int most_ = 0;
+};
+
+// When a rank attends to a piece, in units of a piece's time. A rank is near the root of one tree
+// and far from that of the other: in the order of the pieces alone it would wait in one for what
+// passes through the other, and nothing would overlap.
+struct Turn {
+  int when, tree, piece;
+  bool operator<(const Turn& other) const {
+    return std::tie(when, tree) < std::tie(other.when, other.tree);
+  }
+};
+
+void add_up(std::vector<Step>& steps, int world, int rank, int tree, int chunk) {
+  const TreeNode node = double_tree_node(world, rank, tree);
+  for (const int child : node.children)
+    if (child != kNobody) steps.push_back({kNobody, 0, child, chunk, Action::reduce});
+  if (node.parent != kNobody) steps.push_back({node.parent, chunk, kNobody, 0, Action::copy});
+}
+
+void add_down(std::vector<Step>& steps, int world, int rank, int tree, int chunk) {
+  const TreeNode node = double_tree_node(world, rank, tree);
+  if (node.parent != kNobody) steps.push_back({kNobody, 0, node.parent, chunk, Action::copy});
+  for (const int child : node.children)
+    if (child != kNobody) steps.push_back({child, chunk, kNobody, 0, Action::copy});
+}
+
 }  // namespace
 
 TreeNode double_tree_node(int world, int rank, int tree) {
@@ -60,25 +104,21 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
   schedule.world = world;
   schedule.count = count;
   schedule.chunks = split_evenly(count, 2 * pieces);  // of tree t: from t pieces on
+  const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
-    const TreeNode nodes[2] = {double_tree_node(world, rank, 0), double_tree_node(world, rank, 1)};
+    // Down, a rank's turn for a piece comes one after its parent's; up, one after its children's.
+    std::vector<Turn> up, down;
+    for (int tree = 0; tree < 2; ++tree)
+      for (int piece = 0; piece < pieces; ++piece) {
+        const int depth = depths[tree].of(rank);
+        up.push_back({piece + depths[tree].most() - depth, tree, piece});
+        down.push_back({piece + depth, tree, piece});
+      }
+    std::sort(up.begin(), up.end());
+    std::sort(down.begin(), down.end());
     std::vector<Step> steps;
-    // The trees take turns, piece by piece: nobody waits for a piece that its sender has behind one
-    // that waits for this rank.
-    for (const bool up : {true, false})
-      for (int piece = 0; piece < pieces; ++piece)
-        for (int tree = 0; tree < 2; ++tree) {
-          const TreeNode& node = nodes[tree];
-          const int chunk = tree * pieces + piece;
-          if (!up && node.parent != kNobody)
-            steps.push_back({kNobody, 0, node.parent, chunk, Action::copy});
-          for (const int child : node.children)
-            if (child != kNobody)
-              steps.push_back(up ? Step{kNobody, 0, child, chunk, Action::reduce}
-                                 : Step{child, chunk, kNobody, 0, Action::copy});
-          if (up && node.parent != kNobody)
-            steps.push_back({node.parent, chunk, kNobody, 0, Action::copy});
-        }
+    for (const Turn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    for (const Turn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
     schedule.steps.push_back(std::move(steps));
   }
   return schedule;

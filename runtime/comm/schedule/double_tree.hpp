@@ -11,12 +11,16 @@
 //                                       0 2 4 6                        1 3 5 7
 //
 // Each half goes up in pieces: while a rank sums one, its children send the next. When all pieces
-// are summed at the roots, they come down the same way.
+// are summed at the roots, they come down the same way. A rank takes turns between its trees as the
+// pieces come by: up, piece i of a tree is at depth d at time i + most depth - d; down, at i + d.
 //
 // | steps of one rank                          | elements sent by one rank, at most               |
 // |--------------------------------------------|--------------------------------------------------|
 // | 2 k for each neighbour, up to 4 in both    | about 2 count: half to each neighbour of a tree, |
 // | trees together (k pieces of a half)        | up to the parent and down to the children        |
+//
+// One slot a connection is enough. Without any, two ranks that are each other's parent, one in each
+// tree, would both send first.
 //
 // The time grows with log2(world) + k, where the ring's grows with the world.
 //
