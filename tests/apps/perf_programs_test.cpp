@@ -118,14 +118,31 @@ TEST_CASE("a calibration is kept and then used", "[perf]") {
   std::filesystem::remove_all(std::string(RINGSMITH_BINARY_DIR) + "/test-cache");
 }
 
+TEST_CASE("over TCP and over several nodes there is a prediction, too, and a fastest algorithm",
+          "[perf]") {
+  const Run tcp = on_ranks(2, "all_reduce_perf -b 64K -n 2 --transport tcp");
+  CHECK(tcp.code == 0);
+  CHECK_THAT(tcp.out, ContainsSubstring("shipped constants") && ContainsSubstring("ratio"));
+  const Run nodes = on_ranks(
+      4,
+      "all_reduce_perf -b 1K -e 1M -f 32 -n 2 --ranks-per-node 2 --algorithm fastest --place in");
+  INFO(nodes.out);
+  CHECK(nodes.code == 0);
+  CHECK_THAT(nodes.out, ContainsSubstring("# fastest up to") &&
+                            ContainsSubstring(", and above: ") &&
+                            ContainsSubstring("Out of bounds values : 0 OK"));
+}
+
 TEST_CASE("wrong options are one line and exit code 6", "[perf]") {
   for (const char* bad :
        {"all_reduce_perf -t 2", "all_reduce_perf -g 2", "all_reduce_perf -z 1",
         "all_reduce_perf -b 4X", "all_reduce_perf -b 4M -e 1M", "all_reduce_perf -d f8",
         "all_reduce_perf -o avg -d i32", "all_reduce_perf -o mean", "all_reduce_perf -f 1",
-        "all_reduce_perf --memory mine", "all_reduce_perf --algorithm rnig", "all_reduce_perf -n 0",
-        "all_reduce_perf -r 0", "broadcast_perf -r 1", "broadcast_perf --place out",
-        "sendrecv_perf", "all_reduce_perf -b 1K -n 1 -J /nowhere/out.json"}) {
+        "all_reduce_perf --memory mine", "all_reduce_perf --algorithm rnig",
+        "all_reduce_perf --ranks-per-node -1", "all_reduce_perf --device cuda --algorithm fastest",
+        "all_reduce_perf -n 0", "all_reduce_perf -r 0", "broadcast_perf -r 1",
+        "broadcast_perf --place out", "sendrecv_perf",
+        "all_reduce_perf -b 1K -n 1 -J /nowhere/out.json"}) {
     const Run r = run(kBin + bad);
     INFO(bad << "\n" << r.out);
     CHECK(r.code == 6);
