@@ -25,7 +25,7 @@ import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLUSTER = os.path.join(HERE, "../nodes/netns-cluster.sh")
-MODEL = ["--layers", "4", "--dim", "128", "--heads", "4", "--context", "64", "--validation-windows", "2",
+MODEL = ["--layers", "8", "--dim", "128", "--heads", "4", "--context", "64", "--validation-windows", "2",
          "--sample", "0", "--progress", "off", "--timeout", "20"]
 
 

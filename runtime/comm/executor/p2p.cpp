@@ -38,10 +38,11 @@ namespace {
 void send(Host& host, Outbox& out, const Transfer& transfer) {
   send_header(host, out, transfer);
   const std::size_t size = transfer.input.size().value;
-  for (std::size_t at = 0; at < size; at += kSlotBytes) {
-    host.at_step(static_cast<std::int64_t>(at / kSlotBytes));
+  const std::size_t most = host.message_bytes();
+  for (std::size_t at = 0; at < size; at += most) {
+    host.at_step(static_cast<std::int64_t>(at / most));
     host.wait(transfer.call.root, [&] { return out.has_room(); });
-    const std::size_t part = std::min(kSlotBytes, size - at);
+    const std::size_t part = std::min(most, size - at);
     std::memcpy(out.slot(), transfer.input.data() + at, part);
     out.post(part);
   }
@@ -50,10 +51,11 @@ void send(Host& host, Outbox& out, const Transfer& transfer) {
 void receive(Host& host, Inbox& in, const Transfer& transfer) {
   receive_header(host, in, transfer);
   const std::size_t size = transfer.output.size().value;
-  for (std::size_t at = 0; at < size; at += kSlotBytes) {
-    host.at_step(static_cast<std::int64_t>(at / kSlotBytes));
+  const std::size_t most = host.message_bytes();
+  for (std::size_t at = 0; at < size; at += most) {
+    host.at_step(static_cast<std::int64_t>(at / most));
     host.wait(transfer.call.root, [&] { return in.has_message(); });
-    std::memcpy(transfer.output.data() + at, in.slot(), std::min(kSlotBytes, size - at));
+    std::memcpy(transfer.output.data() + at, in.slot(), std::min(most, size - at));
     in.release();
   }
 }

@@ -18,6 +18,7 @@ Channels::Channels(Host& host) {
 namespace {
 
 constexpr int kSlicesInFlight = 2;
+constexpr std::size_t kSlicesOfChunk = 4;
 static_assert(kSlicesInFlight <= kSendLane);
 
 class SlotRun {
@@ -30,10 +31,12 @@ class SlotRun {
         plan_(plan),
         transfer_(transfer),
         arithmetic_(transfer.call.reduction, host.size()),
-        width_(size_of(transfer.call.dtype)),
-        slice_(kSlotBytes / width_) {
+        width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
+    // Enough of them that one moves while another is reduced.
+    slice_ =
+        std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, host.message_bytes()) / width_;
     slices_ = (longest + slice_ - 1) / slice_;
   }
 

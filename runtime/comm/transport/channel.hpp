@@ -25,7 +25,7 @@ class Outbox {
     known_head_ = head_->load();
     return posted_ - known_head_ < kSlots;
   }
-  [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * kSlotBytes; }
+  [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * slot_bytes_; }
   // The message is the first `size` bytes of the slot.
   void post(std::size_t size) {
     host_->expose(peer_, slot(), size);
@@ -45,6 +45,7 @@ class Outbox {
   std::atomic<std::uint64_t>* tail_;
   const std::atomic<std::uint64_t>* head_;
   std::byte* slots_;
+  std::size_t slot_bytes_;
   std::uint64_t posted_ = 0;
   mutable std::uint64_t known_head_ = 0;  // saves looking at the peer's cache line
 };
@@ -58,7 +59,7 @@ class Inbox {
     known_tail_ = tail_->load();
     return known_tail_ > taken_;
   }
-  [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * kSlotBytes; }
+  [[nodiscard]] const std::byte* slot() const { return slots_ + taken_ % kSlots * slot_bytes_; }
   // On a wire a credit is a message of its own: most travel with what is sent next.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
@@ -73,6 +74,7 @@ class Inbox {
   const std::atomic<std::uint64_t>* tail_;
   std::atomic<std::uint64_t>* head_;
   const std::byte* slots_;
+  std::size_t slot_bytes_;
   std::uint64_t taken_ = 0;
   mutable std::uint64_t known_tail_ = 0;
 };

@@ -76,6 +76,9 @@ constexpr int kLanes = 3;  // FIFOs between two ranks: two for collectives, one 
 constexpr int kSendLane = 2;
 constexpr std::size_t kSlots = 8;                          // messages in flight on a lane
 constexpr std::size_t kSlotBytes = std::size_t{64} << 10;  // payload of one message
+// Over sockets a message costs a system call at each end and a packet for each 64 KiB begun. This
+// is three packets of the loopback, with the headers.
+constexpr std::size_t kWireSlotBytes = std::size_t{188} << 10;
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "shared between processes");
 

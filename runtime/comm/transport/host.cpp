@@ -40,6 +40,12 @@ bool oversubscribed(const std::vector<PeerLink>& links) {
   return static_cast<std::size_t>(std::count(any.begin(), any.end(), '1')) < ranks;
 }
 
+// TCP may still be what joins the ranks where nothing was asked for.
+std::size_t slot_bytes_for(Transport transport) {
+  const bool sockets = transport == Transport::automatic || transport == Transport::tcp;
+  return sockets ? kWireSlotBytes : kSlotBytes;
+}
+
 void make_counters(std::byte* segment, const Layout& layout, int world) {
   new (segment) Control;
   for (int peer = 0; peer < world; ++peer)
@@ -58,12 +64,12 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : bootstrap_(std::move(bootstrap)),
       rank_(bootstrap_->rank()),
       timeout_(options.timeout),
-      layout_(bootstrap_->size()) {
+      layout_(bootstrap_->size(), slot_bytes_for(options.transport)) {
   const int world = bootstrap_->size();
   require(world <= kMostRanks, "a group of " + std::to_string(world) + " ranks: at most " +
                                    std::to_string(kMostRanks) + " are supported");
   auto segment = Segment::create(Bytes(layout_.arena() + arena_size()));
-  segment->commit(Bytes(0), Bytes(layout_.arena()));
+  segment->commit(Bytes(0), Bytes(layout_.first_slot()));
   make_counters(segment->data(), layout_, world);
   arena_ = std::make_shared<Arena>(segment, Bytes(layout_.arena()));
   auto links = connect_mesh(*bootstrap_, segment->file(), options);
@@ -83,6 +89,7 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     p.control = std::launder(reinterpret_cast<Control*>(p.segment->data()));
     peers_.push_back(std::move(p));
   }
+  commit_slots(*segment);
   connect_wires(options);
   if (!bootstrap_->ends_survivors()) return;
   std::vector<LastWords::Peer> others;
@@ -92,6 +99,14 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
                         on_wire(r) ? wires_->socket(r) : peer(r).link.socket.get(),
                         peer(r).control});
   last_words_ = std::make_unique<LastWords>(rank_, std::move(others));
+}
+
+// What is written for ranks that share this memory; slots for the others are rarely used.
+void Host::commit_slots(Segment& segment) const {
+  for (int r = 0; r < size(); ++r)
+    for (int index = 0; index < kLanes && r != rank_ && !peer(r).link.remote; ++index)
+      segment.commit(Bytes(layout_.slots(r, index)),
+                     Bytes((kSlots - 1) * layout_.slot_bytes() + kSlotBytes));
 }
 
 void Host::connect_wires(const GroupOptions& options) {

@@ -52,6 +52,12 @@ class Host {
   [[nodiscard]] std::byte* slots(int rank, int peer, int index) const {
     return base(rank) + layout_.slots(peer, index);
   }
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  // The longest message that is worth sending, the same on all ranks. Among ranks that share memory
+  // a slot is to stay in the cache, whatever room it has.
+  [[nodiscard]] std::size_t message_bytes() const {
+    return all_local() ? kSlotBytes : layout_.slot_bytes();
+  }
   [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
   [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return arena_; }
 
@@ -189,6 +195,7 @@ class Host {
   }
   void ring(int rank);
   void sleep_until_told(bool (*ready)(void*), void* context);
+  void commit_slots(Segment& segment) const;
   void connect_wires(const GroupOptions& options);
   // Tells remote ranks what this one is doing.
   void show_board();

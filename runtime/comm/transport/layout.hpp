@@ -14,7 +14,9 @@ constexpr std::size_t round_up_to_page(std::size_t bytes) {
 
 class Layout {
  public:
-  explicit Layout(int world) : world_(static_cast<std::size_t>(world)) {}
+  // slot_bytes: room for the payload of one message.
+  explicit Layout(int world, std::size_t slot_bytes = kSlotBytes)
+      : world_(static_cast<std::size_t>(world)), slot_bytes_(slot_bytes) {}
 
   static constexpr std::size_t kWindow = std::size_t{256} << 10;  // bytes
 
@@ -28,24 +30,26 @@ class Layout {
     return kLanesAt + fifo(peer, index) * sizeof(Lane);
   }
   [[nodiscard]] std::size_t slots(int peer, int index) const {
-    return slots_at() + fifo(peer, index) * kLaneSlots;
+    return slots_at() + fifo(peer, index) * kSlots * slot_bytes_;
   }
   // The FIFO, 0 to kLanes - 1, whose counters or slots stand there; -1 for what is for all.
   [[nodiscard]] int lane_at(std::size_t offset) const {
     if (offset < kLanesAt) return -1;
     const std::size_t fifo = offset < slots_at() ? (offset - kLanesAt) / sizeof(Lane)
-                                                 : (offset - slots_at()) / kLaneSlots;
+                                                 : (offset - slots_at()) / (kSlots * slot_bytes_);
     return static_cast<int>(fifo % kLanes);
   }
   // Before it everything is for all ranks, from it on each slot is for one.
   [[nodiscard]] std::size_t first_slot() const { return slots_at(); }
-  static constexpr std::size_t kSlotsOfPeer = kLanes * kSlots * kSlotBytes;  // bytes
-  [[nodiscard]] std::size_t arena() const { return slots_at() + world_ * kLanes * kLaneSlots; }
+  [[nodiscard]] std::size_t slot_bytes() const { return slot_bytes_; }
+  [[nodiscard]] std::size_t slots_of_peer() const {
+    return kLanes * kSlots * slot_bytes_;
+  }  // bytes
+  [[nodiscard]] std::size_t arena() const { return slots_at() + world_ * slots_of_peer(); }
 
  private:
   static constexpr std::size_t kWindowsAt = round_up_to_page(sizeof(Control));
   static constexpr std::size_t kLanesAt = kWindowsAt + 2 * kWindow;
-  static constexpr std::size_t kLaneSlots = kSlots * kSlotBytes;
 
   [[nodiscard]] static std::size_t fifo(int peer, int index) {
     return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(index);
@@ -54,7 +58,7 @@ class Layout {
     return round_up_to_page(kLanesAt + world_ * kLanes * sizeof(Lane));
   }
 
-  std::size_t world_;
+  std::size_t world_, slot_bytes_;
 };
 
 }  // namespace ringsmith::comm

@@ -38,7 +38,7 @@ Connection::Connection(const Device& device, ibv_cq* completions, std::byte* mir
     : base_(mirror), first_slot_(layout.first_slot()) {
   constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   mirror_ = register_memory(device, mirror, first_slot_, kAccess);
-  slots_ = register_memory(device, mirror + layout.slots(rank, 0), Layout::kSlotsOfPeer, kAccess);
+  slots_ = register_memory(device, mirror + layout.slots(rank, 0), layout.slots_of_peer(), kAccess);
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
   wanted.qp_type = IBV_QPT_RC;

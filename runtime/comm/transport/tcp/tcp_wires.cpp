@@ -18,6 +18,8 @@ TcpWires::TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirro
     for (Descriptor& socket : links[r].sockets)
       wires_[r].streams.push_back(
           Stream{std::move(socket), {}, Receiver(mirrors[r], layout.arena())});
+    for (const Stream& stream : wires_[r].streams)
+      entries_.push_back({stream.socket.get(), POLLIN, 0});
   }
 }
 
@@ -69,35 +71,51 @@ void TcpWires::publish(int rank, std::size_t offset, std::uint64_t value) {
   s.sender.give_back();
 }
 
+// A peer that has gone may have said why before: that is read before `broken` is set.
 void TcpWires::flush(Wire& wire, Stream& stream) {
   std::string trouble = stream.sender.flush(stream.socket.get());
-  if (trouble.empty()) return;
-  take(wire);
-  if (wire.broken.empty()) give_up(wire, std::move(trouble));
+  if (!trouble.empty()) give_up(wire, std::move(trouble), nullptr);
 }
 
-void TcpWires::take(Wire& wire) {
+void TcpWires::take(Wire& wire, Stream& stream) {
+  std::string trouble = stream.receiver.take(stream.socket.get());
+  if (!trouble.empty()) give_up(wire, std::move(trouble), &stream);
+}
+
+void TcpWires::give_up(Wire& wire, std::string why, const Stream* silent) {
   for (Stream& stream : wire.streams) {
-    std::string trouble = stream.receiver.take(stream.socket.get());
-    if (trouble.empty()) continue;
-    for (Stream& other : wire.streams)
-      if (&other != &stream) (void)other.receiver.take(other.socket.get());
-    return give_up(wire, std::move(trouble));
+    if (&stream != silent) (void)stream.receiver.take(stream.socket.get());
+    stream.sender = {};
   }
-}
-
-// A peer that has gone may have said why before: what came is read before this.
-void TcpWires::give_up(Wire& wire, std::string why) {
-  for (Stream& stream : wire.streams) stream.sender = {};
   wire.broken = std::move(why);
 }
 
 void TcpWires::progress() {
-  for (Wire& wire : wires_) {
-    for (Stream& stream : wire.streams)
-      if (wire.broken.empty() && !stream.sender.empty()) flush(wire, stream);
-    if (wire.broken.empty()) take(wire);
+  // Of one socket nothing is learnt by asking first.
+  const bool ask = entries_.size() > 1;
+  if (ask) {
+    look();
+    if (poll(entries_.data(), entries_.size(), 0) <= 0) return;
   }
+  std::size_t e = 0;
+  for (Wire& wire : wires_)
+    for (Stream& stream : wire.streams) {
+      const pollfd& entry = entries_[e++];
+      if (!wire.broken.empty()) continue;
+      if (!stream.sender.empty() && (!ask || (entry.revents & ~POLLIN) != 0)) flush(wire, stream);
+      if (wire.broken.empty() && (!ask || (entry.revents & ~POLLOUT) != 0)) take(wire, stream);
+    }
+}
+
+// What poll() is to look for.
+void TcpWires::look() {
+  std::size_t e = 0;
+  for (const Wire& wire : wires_)
+    for (const Stream& stream : wire.streams) {
+      pollfd& entry = entries_[e++];
+      entry.events = static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT);
+      if (!wire.broken.empty()) entry.fd = -1;
+    }
 }
 
 bool TcpWires::flushed(int& to_whom) const {
@@ -111,13 +129,8 @@ bool TcpWires::flushed(int& to_whom) const {
 }
 
 void TcpWires::sleep(std::chrono::milliseconds most) {
-  std::vector<pollfd> entries;
-  for (const Wire& wire : wires_)
-    for (const Stream& stream : wire.streams)
-      if (wire.broken.empty())
-        entries.push_back({stream.socket.get(),
-                           static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT),
-                           0});
+  look();
+  std::vector<pollfd> entries = entries_;
   doorbells_.watch(entries);
   if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
   doorbells_.silence(entries);

@@ -50,13 +50,16 @@ class TcpWires : public Wires {
   [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] Stream& stream(Wire& wire, std::size_t offset) const;
+  void look();
   static void flush(Wire& wire, Stream& stream);
-  static void take(Wire& wire);
-  static void give_up(Wire& wire, std::string why);
+  static void take(Wire& wire, Stream& stream);
+  // silent: the stream from which nothing more will come, if it is one.
+  static void give_up(Wire& wire, std::string why, const Stream* silent);
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
-  std::vector<Wire> wires_;  // by rank
+  std::vector<Wire> wires_;      // by rank
+  std::vector<pollfd> entries_;  // of all streams, in their order; closed ones with -1
 };
 
 }  // namespace ringsmith::comm::tcp
