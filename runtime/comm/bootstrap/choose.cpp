@@ -7,6 +7,7 @@
 #include "runtime/comm/bootstrap/file.hpp"
 #include "runtime/comm/bootstrap/mpi.hpp"
 #include "runtime/comm/bootstrap/self.hpp"
+#include "runtime/comm/bootstrap/store/seal.hpp"
 #include "runtime/comm/bootstrap/store_bootstrap.hpp"
 
 namespace ringsmith::comm {
@@ -41,9 +42,12 @@ std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds
 // A process joins its job once: a second group of the same kind exchanges its records through the
 // bootstrap of the first, as it would through MPI.
 std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
+  // At exit the last that was made goes first: libcrypto must outlive the thread of rank 0's store.
+  static const bool crypto = store::start_crypto();
   static std::mutex mutex;
   static std::shared_ptr<Bootstrap> joined;
   static BootstrapKind joined_as = BootstrapKind::self;
+  require(crypto, "libcrypto cannot be started");
   const JobPlace place = find_place(kind, process_environment());
   const std::lock_guard lock(mutex);
   if (!joined || joined_as != place.kind) joined = make(place, timeout);

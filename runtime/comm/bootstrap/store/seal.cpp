@@ -23,6 +23,8 @@ std::string tag_of(const std::string& key, Direction direction, std::uint64_t se
 
 }  // namespace
 
+bool start_crypto() { return OPENSSL_init_crypto(0, nullptr) == 1; }
+
 std::string hmac_sha256(std::string_view key, std::string_view text) {
   std::string out(kTag, '\0');
   unsigned length = 0;

@@ -29,6 +29,9 @@ inline constexpr std::size_t kHello = kMagic.size() + kNonce;  // bytes, store t
 inline constexpr std::size_t kProof = kNonce + kTag;           // bytes, client to store
 inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store to client
 
+// Has libcrypto register what it does at the end of the process now. False: it does not work.
+[[nodiscard]] bool start_crypto();
+
 [[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
 // In a time that does not tell where they differ.
 [[nodiscard]] bool equal_tags(std::string_view a, std::string_view b);
