@@ -20,7 +20,7 @@ class Guardian {
   Guardian& operator=(const Guardian&) = delete;
   ~Guardian();  // kills what is still on the list, and waits for that
 
-  void watch(pid_t group);
+  void watch(pid_t group);  // safe between fork and exec
   void forget(pid_t group);
 
  private:

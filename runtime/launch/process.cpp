@@ -43,8 +43,9 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
 
 // Between fork and exec: only calls that are safe while other threads hold locks.
 [[noreturn]] void become(pid_t launcher, const char* path, char* const* argv, char* const* envp,
-                         int out, int err, int report) {
+                         Guardian& guardian, int out, int err, int report) {
   setpgid(0, 0);
+  guardian.watch(getpid());  // now: it may have children before the launcher runs again
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // it died before the line above
   for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
@@ -79,7 +80,7 @@ std::string find_program(const std::string& name) {
 }
 
 Process start_process(const std::string& path, const std::vector<std::string>& command,
-                      const std::vector<std::string>& environment) {
+                      const std::vector<std::string>& environment, Guardian& guardian) {
   Pipe out, err, report;
   const std::vector<char*> argv = pointers(command), envp = pointers(environment);
   const pid_t launcher = getpid();
@@ -88,13 +89,14 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   if (process.pid < 0)
     throw Error("cannot start another process: " + std::string(std::strerror(errno)));
   if (process.pid == 0)
-    become(launcher, path.c_str(), argv.data(), envp.data(), out.write.get(), err.write.get(),
-           report.write.get());
+    become(launcher, path.c_str(), argv.data(), envp.data(), guardian, out.write.get(),
+           err.write.get(), report.write.get());
   setpgid(process.pid, process.pid);  // whoever of the two comes first; the group must exist now
   report.write = comm::Descriptor();
   int error = 0;
   if (read(report.read.get(), &error, sizeof error) == sizeof error) {  // else: exec succeeded
     waitpid(process.pid, nullptr, 0);
+    guardian.forget(process.pid);
     throw UsageError("cannot run '" + path + "': " + std::strerror(error));
   }
   process.out = std::move(out.read);

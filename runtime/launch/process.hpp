@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/launch/guardian.hpp"
 
 namespace ringsmith::launch {
 
@@ -18,9 +19,11 @@ struct Process {
 [[nodiscard]] std::string find_program(const std::string& name);
 
 // Standard input is empty. From the thread that will live longest: the kernel kills the rank when
-// the thread that started it ends. Error if the kernel refuses.
+// the thread that started it ends. Its group is on the guardian's list before the program runs.
+// Error if the kernel refuses.
 [[nodiscard]] Process start_process(const std::string& path,
                                     const std::vector<std::string>& command,
-                                    const std::vector<std::string>& environment);
+                                    const std::vector<std::string>& environment,
+                                    Guardian& guardian);
 
 }  // namespace ringsmith::launch

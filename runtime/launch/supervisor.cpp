@@ -93,10 +93,10 @@ void Supervisor::start(const std::string& program) {
   for (int i = 0; i < options_.ranks_here; ++i) {
     Rank rank;
     rank.place = nodes_.place_of(i);
-    Process process = start_process(program, options_.command,
-                                    rank_environment(inherited, rank.place, nodes_.store()));
+    Process process =
+        start_process(program, options_.command,
+                      rank_environment(inherited, rank.place, nodes_.store()), guardian_);
     rank.pid = process.pid;
-    guardian_.watch(rank.pid);
     output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
     ranks_.push_back(rank);
   }
