@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/base/tracer.hpp"
+#include "runtime/comm/device_arguments.hpp"
 
 namespace ringsmith::comm {
 
@@ -15,16 +16,6 @@ namespace {
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
 // A call on the device may fail because of a death that nobody has noticed yet.
 constexpr std::chrono::milliseconds kNotice{500};
-
-// The device whose memory this is, or the CPU.
-Device device_of(const std::byte* data) {
-  cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return Device::cpu();
-  }
-  return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
-}
 
 bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   try {
@@ -72,10 +63,6 @@ DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions opti
                          cuda_ipc::Tuning tuning)
     : HostGroup(bootstrap, options), device_(options.device) {
   require_device(device_);
-  require(host_.all_local(),
-          "collectives on device memory are between processes of one host in this version, with "
-          "--transport auto or shm; across hosts, let gradients travel through host memory "
-          "(train_gpt --stage-through-host)");
   const DeviceGuard guard(device_);
   stream_ = Stream::create(device_);
   const StreamGuard stream_guard(stream_);
@@ -120,38 +107,14 @@ std::shared_ptr<CommMemory> DeviceGroup::allocate_on(Device where, Bytes size) {
   return HostGroup::allocate_on(where, size);
 }
 
-bool DeviceGroup::on_device(const Transfer& transfer) const {
-  if (transfer.call.count == 0) return false;  // also barrier: nothing moves, the hosts agree
-  bool any_host = false, any_device = false;
-  for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
-    if (buffer.size().value == 0) continue;
-    const Device device = device_of(buffer.data());
-    if (device != device_ && !device.is_cpu())
-      throw UsageError(std::string(transfer.call.name()) + ": a buffer is on " + device.str() +
-                       ", but this rank's group is on " + device_.str());
-    (device.is_cpu() ? any_host : any_device) = true;
-  }
-  if (any_host && any_device)
-    throw UsageError(std::string(transfer.call.name()) +
-                     ": one buffer is in host memory and one on " + device_.str() +
-                     "; use one kind in a call");
-  return any_device;
-}
-
-void DeviceGroup::prepare(Transfer& transfer) const {
-  transfer.call.on_device = on_device(transfer);
-  if (transfer.call.on_device)
-    transfer.operation = std::make_shared<Operation>(Event::record(Stream::current(device_)));
-}
-
 void DeviceGroup::run(Transfer transfer) {
-  prepare(transfer);
+  prepare_for_device(transfer, device_);
   HostGroup::run(transfer);
   if (transfer.operation) Stream::current(device_).wait(transfer.operation->done());
 }
 
 WorkPtr DeviceGroup::push(Transfer transfer) {
-  prepare(transfer);
+  prepare_for_device(transfer, device_);
   WorkPtr item = HostGroup::push(transfer);
   if (!transfer.operation) return item;
   return std::make_shared<DeviceWork>(std::move(item), transfer.operation, monitor_, device_);

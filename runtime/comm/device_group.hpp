@@ -1,4 +1,5 @@
-// The process group of ranks with a GPU each: HostGroup, and the same calls on device memory.
+// The process group of ranks of one host with a GPU each: HostGroup, and the same calls on device
+// memory. Between hosts: staged_group.hpp.
 //
 //     call --> checked, an event on the caller's stream --> queue --> roll call (the hosts agree)
 //          --> engine a or b on the group's stream, after that event --> an event: done
@@ -36,8 +37,6 @@ class DeviceGroup : public HostGroup {
   WorkPtr push(Transfer transfer) override;
   void execute(Transfer& transfer, bool foreground) override;
   void execute_on_device(Transfer& transfer);
-  [[nodiscard]] bool on_device(const Transfer& transfer) const;
-  void prepare(Transfer& transfer) const;
 
   Device device_;
   Stream stream_;

@@ -4,6 +4,8 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/device_group.hpp"
+#include "runtime/comm/staged_group.hpp"
+#include "runtime/comm/transport/mesh.hpp"
 
 namespace ringsmith::comm {
 
@@ -69,8 +71,11 @@ std::vector<std::string> ProcessGroup::describe_transport() const { return {}; }
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                  GroupOptions options) {
-  if (!options.device.is_cpu()) return std::make_shared<DeviceGroup>(std::move(bootstrap), options);
-  return std::make_shared<HostGroup>(std::move(bootstrap), options);
+  if (options.device.is_cpu()) return std::make_shared<HostGroup>(std::move(bootstrap), options);
+  const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
+  const bool wires = options.transport == Transport::tcp || options.transport == Transport::rdma;
+  if (one_host && !wires) return std::make_shared<DeviceGroup>(std::move(bootstrap), options);
+  return std::make_shared<StagedGroup>(std::move(bootstrap), options);
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options) {

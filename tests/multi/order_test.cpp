@@ -94,7 +94,8 @@ TEST_CASE("every algorithm adds in its documented order, in every kind of memory
 TEST_CASE("small messages are added in rank order, large ones as direct or ring, by default",
           "[multi][comm]") {
   ProcessGroup& g = group();
-  const Algorithm by_default = g.device().is_cpu() ? Algorithm::direct : Algorithm::ring;
+  const bool on_host = g.device().is_cpu() || g.options().transport == Transport::tcp;  // staged
+  const Algorithm by_default = on_host ? Algorithm::direct : Algorithm::ring;
   for (const std::size_t n : {10, 300'007}) {
     Inputs x;
     for (int r = 0; r < g.size(); ++r) x.push_back(wide_values(r, n));

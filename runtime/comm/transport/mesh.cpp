@@ -1,5 +1,6 @@
 #include "runtime/comm/transport/mesh.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -224,6 +225,12 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
     link.memory = receive_hello(link.socket.get(), timeout).second;
   }
   return links;
+}
+
+bool on_one_host(Bootstrap& bootstrap) {
+  const std::string mine = machine_identity() + ' ' + network_namespace();
+  const auto all = bootstrap.all_gather(mine);
+  return std::all_of(all.begin(), all.end(), [&](const auto& theirs) { return theirs == mine; });
 }
 
 bool hung_up(const Descriptor& socket) {

@@ -31,6 +31,9 @@ struct PeerLink {
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                                  const GroupOptions& options);
 
+// Do Unix sockets reach from each of the ranks to all others? Collective.
+[[nodiscard]] bool on_one_host(Bootstrap& bootstrap);
+
 // Has the other end gone? Never blocks.
 [[nodiscard]] bool hung_up(const Descriptor& socket);
 

@@ -18,6 +18,7 @@ namespace ringsmith::comm::rdma {
 namespace {
 
 constexpr int kPollsBetweenLooks = 256;
+constexpr const char* kReady = "ready";
 
 std::string text_of(const ibv_gid& gid) {
   std::string text(INET6_ADDRSTRLEN, '\0');
@@ -60,7 +61,8 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
          << e.address;
   }
   const auto records = bootstrap.all_gather(mine.str());
-  for (std::size_t r = 0; r < wires_.size(); ++r) {
+  std::string trouble;
+  for (std::size_t r = 0; r < wires_.size() && trouble.empty(); ++r) {
     if (!wires_[r].connection) continue;
     std::istringstream in(records[r]);
     PortAddress port;
@@ -73,9 +75,17 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
       in >> std::hex >> theirs.queue_pair >> theirs.key >> theirs.slots_key >> theirs.address;
     if (!in || inet_pton(AF_INET6, gid.c_str(), port.gid.raw) != 1)
       throw CommError("corrupt bootstrap record '" + records[r] + "'");
-    wires_[r].connection->connect(device_, theirs, port);
+    try {
+      wires_[r].connection->connect(device_, theirs, port);
+    } catch (const CommError& e) {
+      trouble = "to rank " + std::to_string(r) + " (GID " + gid + "): " + e.what();
+    }
   }
-  (void)bootstrap.all_gather("ready");  // nobody sends before all can receive
+  // Nobody sends before all can receive; and what one cannot, all are told.
+  const auto outcomes = bootstrap.all_gather(trouble.empty() ? kReady : trouble);
+  for (std::size_t r = 0; r < outcomes.size(); ++r)
+    if (outcomes[r] != kReady)
+      throw CommError("rank " + std::to_string(r) + " cannot connect " + outcomes[r]);
 }
 
 RdmaWires::~RdmaWires() {
