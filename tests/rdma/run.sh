@@ -1,15 +1,14 @@
 #!/usr/bin/env bash
-# run.sh WORLD [DEVICES] [BUILD_DIR]: the RDMA tests of one world, in a VM with soft-RoCE devices.
-# run.sh train|kill [DEVICES] [BUILD_DIR]: training over RDMA, and ranks that die.
+# run.sh WHAT [DEVICES] [DIR]: tests of RDMA in a VM with soft-RoCE devices. WHAT: see guest.sh.
 #
-# The VM (vm/run-in-softroce-vm.sh) runs this host's programs under QEMU without its own processor's
-# newest instructions, so BUILD_DIR (default build/vm) is a build for x86-64-v3: `make test-rdma`.
-# Exit status 77 with a line that says why: not run.
+# The VM (vm/run-in-softroce-vm.sh) runs this host's programs under QEMU, whose processor lacks the
+# newest instructions: those in DIR (default build/release/vm) are built for it (programs.cmake).
+# RINGSMITH_VM_SECONDS: its deadline (280). Exit status 77 with a line that says why: not run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-what=${1:?world size, train or kill}
+what=${1:?a world size, or one of the cases of guest.sh}
 devices=${2:-2}
-dir=$(realpath -m "${3:-$here/../../build/vm}")
+dir=$(realpath -m "${3:-$here/../../build/release/vm}")
 
 not_run() { echo "rdma: NOT RUN: $1; 'make test-rdma' installs and builds what is needed" >&2; exit 77; }
 for program in qemu-system-x86_64 busybox rdma; do
@@ -22,5 +21,6 @@ done
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-"$here/vm/run-in-softroce-vm.sh" -t 280 -n "$devices" -- "$here/guest.sh" "$what" "$devices" "$dir" 2>&1 | tee "$log" || status=$?
+"$here/vm/run-in-softroce-vm.sh" -t "${RINGSMITH_VM_SECONDS:-280}" -n "$devices" -- "$here/guest.sh" "$what" "$devices" "$dir" 2>&1 | tee "$log" || status=$?
+grep -q 'softroce-vm: apt-get download' "$log" && not_run "no kernel package can be downloaded, and none is in the cache"
 grep -q '^rdma: guest finished$' "$log" || { echo "rdma: the VM ended before the tests did (status $status)" >&2; exit 1; }
