@@ -142,7 +142,8 @@ class Plot {
     for (double n = 1; n <= last_; n *= 2) {
       line("axis", x_of(n), bottom, x_of(n), bottom + 5);
       if (power++ % stride == 0)
-        text("tick", x_of(n), bottom + 19, fmt::format("{:.0f}", n), "middle");
+        text("tick", x_of(n), bottom + 19,
+             n < 1024 ? fmt::format("{:.0f}", n) : fmt::format("{:.0f}K", n / 1024), "middle");
     }
     line("axis", left, bottom, right, bottom);
     text("note", (left + right) / 2, bottom + 38, "devices", "middle");
