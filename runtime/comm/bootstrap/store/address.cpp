@@ -135,10 +135,15 @@ void tune(const Descriptor& socket) {
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);           // seconds of silence before the first question
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);          // seconds between questions
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);            // questions without an answer
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 15'000);  // ms that sent bytes may stay unacknowledged
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);   // seconds of silence before the first question
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);  // seconds between questions
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);    // questions without an answer
+  // A cable that is cut and mended within the ranks' default deadline must not cost the job. Left
+  // to itself the kernel doubles the time between two attempts, up to 2 minutes.
+  constexpr int kLongestRetry = 44;               // TCP_RTO_MAX_MS, since Linux 6.15
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 40'000);     // ms that sent bytes may stay unacknowledged
+  set(IPPROTO_TCP, kLongestRetry, 1'000);         // ms
+  set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
 }
 
 }  // namespace ringsmith::comm::store
