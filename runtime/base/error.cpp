@@ -13,7 +13,9 @@ std::string Where::describe() const {
   };
   if (rank >= 0) add("rank " + std::to_string(rank));
   if (peer >= 0) add("peer " + std::to_string(peer));
-  if (!op.empty()) add(op + (sequence >= 0 ? " #" + std::to_string(sequence) : ""));
+  if (!op.empty())
+    add(op + (sequence >= 0 ? " #" + std::to_string(sequence) : "") +
+        (site.empty() ? "" : " at " + site));
   if (step >= 0) add("step " + std::to_string(step));
   return out;
 }

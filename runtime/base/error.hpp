@@ -21,8 +21,12 @@ struct Where {
   std::string op;              // the call as the user wrote it, e.g. "all_reduce(sum, f32, 1024)"
   std::int64_t sequence = -1;  // number of the operation in its group, from 0
   std::int64_t step = -1;      // step of the schedule
+  std::string site = {};       // of the call in the program: "train.cpp:120"
+  std::string peer_host = {};  // of the peer's process
+  std::int64_t peer_pid = -1;
 
-  // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41, step 5"; empty if nothing is set.
+  // "rank 2, peer 3, all_reduce(sum, f32, 1024) #41 at train.cpp:120, step 5"; empty if nothing is
+  // set. The peer's process is in the message.
   [[nodiscard]] std::string describe() const;
 };
 
@@ -54,7 +58,7 @@ class UsageError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::usage; }
 };
 
-// Any failure of communication; the three below are its named kinds.
+// Any failure of communication; the four below are its named kinds.
 class CommError : public Error {
  public:
   using Error::Error;
@@ -67,8 +71,14 @@ class MismatchError : public CommError {
   using CommError::CommError;
 };
 
-// A peer process is gone; where().peer names its rank.
+// A peer process is gone; where() names its rank, host and pid.
 class PeerLost : public CommError {
+ public:
+  using CommError::CommError;
+};
+
+// The group was ended by abort(), here or on another rank.
+class Aborted : public CommError {
  public:
   using CommError::CommError;
 };

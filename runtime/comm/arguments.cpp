@@ -152,6 +152,6 @@ Transfer Arguments::recv(Buffer data, int peer) const {
   return {{Op::recv, {}, data.dtype(), {}, peer, data.count().value}, 0, {}, data};
 }
 
-Transfer Arguments::barrier() const { return {{Op::barrier}, 0, {}, {}}; }
+Transfer Arguments::barrier(Site site) const { return {{Op::barrier}, 0, {}, {}, site}; }
 
 }  // namespace ringsmith::comm

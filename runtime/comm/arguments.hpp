@@ -24,7 +24,7 @@ class Arguments {
   [[nodiscard]] Transfer all_to_all(ConstBuffer input, Buffer output) const;
   [[nodiscard]] Transfer send(ConstBuffer data, int peer) const;
   [[nodiscard]] Transfer recv(Buffer data, int peer) const;
-  [[nodiscard]] Transfer barrier() const;
+  [[nodiscard]] Transfer barrier(Site site) const;
 
  private:
   int rank_, world_;

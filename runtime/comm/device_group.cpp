@@ -127,7 +127,7 @@ void DeviceGroup::execute(Transfer& transfer, bool foreground) {
                          {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
   host_.hold_core(foreground);
   host_.check_usable();
-  host_.enter(transfer.call, transfer.sequence);
+  host_.enter(transfer.call, transfer.sequence, transfer.called_at());
   try {
     execute_on_device(transfer);
   } catch (const CudaError& error) {

@@ -99,7 +99,13 @@ WorkPtr HostGroup::send_async(ConstBuffer data, int peer) { return push(check_.s
 void HostGroup::recv(Buffer data, int peer) { run(check_.recv(data, peer)); }
 WorkPtr HostGroup::recv_async(Buffer data, int peer) { return push(check_.recv(data, peer)); }
 
-void HostGroup::barrier() { run(check_.barrier()); }
-WorkPtr HostGroup::barrier_async() { return push(check_.barrier()); }
+void HostGroup::barrier(Site site) { run(check_.barrier(site)); }
+WorkPtr HostGroup::barrier_async(Site site) { return push(check_.barrier(site)); }
+
+// The running call looks for the mark and reports it; without one, this thread does.
+void HostGroup::abort(Site site) {
+  host_.mark_aborted(site);
+  queue_.take_turn([this] { host_.report_aborted(); });
+}
 
 }  // namespace ringsmith::comm

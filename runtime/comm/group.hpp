@@ -44,7 +44,7 @@ class HostGroup : public ProcessGroup {
   void all_to_all(ConstBuffer input, Buffer output) override;
   void send(ConstBuffer data, int peer) override;
   void recv(Buffer data, int peer) override;
-  void barrier() override;
+  void barrier(Site site) override;
 
   WorkPtr all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) override;
   WorkPtr reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op) override;
@@ -56,7 +56,9 @@ class HostGroup : public ProcessGroup {
   WorkPtr all_to_all_async(ConstBuffer input, Buffer output) override;
   WorkPtr send_async(ConstBuffer data, int peer) override;
   WorkPtr recv_async(Buffer data, int peer) override;
-  WorkPtr barrier_async() override;
+  WorkPtr barrier_async(Site site) override;
+  void abort(Site site) override;
+  void keep_flight_in(const std::string& folder) override { host_.keep_flight_in(folder); }
 
  protected:
   // How a call that has been checked goes on: in order, and blocking or not.

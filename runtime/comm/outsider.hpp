@@ -32,7 +32,7 @@ class Outsider : public ProcessGroup {
   WorkPtr all_to_all_async(ConstBuffer, Buffer) override { refuse("all_to_all"); }
   WorkPtr send_async(ConstBuffer, int) override { refuse("send"); }
   WorkPtr recv_async(Buffer, int) override { refuse("recv"); }
-  WorkPtr barrier_async() override { refuse("barrier"); }
+  WorkPtr barrier_async(Site) override { refuse("barrier"); }
 
  private:
   [[noreturn]] void refuse(const char* call) const;

@@ -69,6 +69,10 @@ void ProcessGroup::set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>
 
 std::vector<std::string> ProcessGroup::describe_transport() const { return {}; }
 
+void ProcessGroup::keep_flight_in(const std::string&) {}
+
+void ProcessGroup::abort(Site) { throw UsageError("this group cannot be aborted"); }
+
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                  GroupOptions options) {
   if (options.device.is_cpu()) return std::make_shared<HostGroup>(std::move(bootstrap), options);

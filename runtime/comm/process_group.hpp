@@ -96,6 +96,9 @@ struct GroupOptions {
   // Ranks r k to r k + k - 1 count as node r, as if that were a host: TCP between them, shared
   // memory within. 0: nodes are hosts, as they are found. All ranks alike.
   int ranks_per_node = 0;
+  // An existing folder for the flight recorder's files (runtime/comm/transport/flight_file.hpp) of
+  // a group that fails; empty: they are not written.
+  std::string flight_folder = {};
 };
 
 // Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
@@ -132,6 +135,8 @@ class ProcessGroup {
 
   // Bytes that this rank has sent to ranks on other nodes, with what travels beside the data.
   [[nodiscard]] virtual Bytes sent_between_nodes() const { return Bytes(0); }
+  // GroupOptions::flight_folder, where it is known only later.
+  virtual void keep_flight_in(const std::string& folder);
 
   // One line per fact about how ranks reach each other, and why a better way was refused.
   [[nodiscard]] virtual std::vector<std::string> describe_transport() const;
@@ -152,7 +157,7 @@ class ProcessGroup {
   virtual WorkPtr all_to_all_async(ConstBuffer input, Buffer output) = 0;  // both world * chunk
   virtual WorkPtr send_async(ConstBuffer data, int peer) = 0;
   virtual WorkPtr recv_async(Buffer data, int peer) = 0;
-  virtual WorkPtr barrier_async() = 0;
+  virtual WorkPtr barrier_async(Site site = Site::here()) = 0;
 
   // ---- blocking forms: the same, then wait(). Implementations may run them on the calling thread.
   // ----
@@ -175,7 +180,11 @@ class ProcessGroup {
   virtual void all_to_all(ConstBuffer in, Buffer out) { all_to_all_async(in, out)->wait(); }
   virtual void send(ConstBuffer data, int peer) { send_async(data, peer)->wait(); }
   virtual void recv(Buffer data, int peer) { recv_async(data, peer)->wait(); }
-  virtual void barrier() { barrier_async()->wait(); }
+  virtual void barrier(Site site = Site::here()) { barrier_async(site)->wait(); }
+
+  // Ends the group: a call that is running, here or on another rank, throws Aborted within
+  // milliseconds, and so does every later one. From any thread. UsageError: not of this group.
+  virtual void abort(Site site = Site::here());
 
   // ---- groups of some of the ranks; collective over this group ----
   // A group has memory, connections and a queue of its own: groups run side by side, and may

@@ -82,6 +82,19 @@ void Queue::run(const Transfer& transfer) {
   give_back();
 }
 
+void Queue::take_turn(const std::function<void()>& action) {
+  constexpr std::chrono::milliseconds kLook{1};  // a turn that is given back may be told to nobody
+  std::unique_lock lock(mutex_);
+  while (running_) done_.wait_for(lock, kLook);
+  running_ = true;
+  lock.unlock();
+  action();
+  lock.lock();
+  running_ = false;
+  done_.notify_all();
+  if (!items_.empty()) due_.notify_one();
+}
+
 void Queue::wait_for(Item& item) {
   std::unique_lock lock(mutex_);
   while (!item.done_) {

@@ -34,6 +34,8 @@ class Queue {
 
   WorkPtr push(const Transfer& transfer);
   void run(const Transfer& transfer);  // blocking; rethrows
+  // Runs this between two transfers; not from within one.
+  void take_turn(const std::function<void()>& action);
 
  private:
   class Item;

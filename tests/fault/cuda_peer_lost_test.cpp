@@ -61,7 +61,7 @@ void check_survivors(const std::vector<Outcome>& outcomes) {
     CHECK(!outcomes[r].killed);
     CHECK_THAT(outcomes[r].error, ContainsSubstring("PeerLost"));
     CHECK_THAT(outcomes[r].error,
-               ContainsSubstring("rank 1 (pid " + std::to_string(victim.pid) + ") is gone"));
+               ContainsSubstring("rank 1 (pid " + std::to_string(victim.pid) + " on "));
     CHECK(outcomes[r].peer == kVictim);
     CHECK(outcomes[r].seconds - victim.seconds < kLimit);
   }

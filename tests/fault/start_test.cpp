@@ -2,9 +2,9 @@
 // rank ends soon, and its one line names the culprit.
 #include <algorithm>
 
-#include "runtime/comm/bootstrap/store/address.hpp"
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/free_port.hpp"
 
 using namespace ringsmith::testing;
 
@@ -61,7 +61,7 @@ const std::vector<Case> kCases = {
 TEST_CASE("starts that cannot succeed: who is at fault, on every rank", "[start]") {
   std::vector<std::vector<std::unique_ptr<Background>>> all;
   for (const Case& c : kCases) {
-    const std::string port = std::to_string(ringsmith::comm::store::listen_on("lo", 0).port);
+    const std::string port = free_port();
     auto& running = all.emplace_back();
     for (const Rank& r : c.ranks)
       running.push_back(std::make_unique<Background>(Words{

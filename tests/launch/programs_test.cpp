@@ -1,11 +1,10 @@
 // The programs under every launcher: the same training, bit for bit, and the same right results.
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sys/socket.h>
 
-#include "runtime/comm/bootstrap/store/address.hpp"
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/free_port.hpp"
 
 using namespace ringsmith::testing;
 
@@ -36,8 +35,6 @@ int by_hand(const std::vector<Words>& variables, const std::string& program, con
   }
   return worst;
 }
-
-std::string free_port() { return std::to_string(ringsmith::comm::store::listen_on("lo", 0).port); }
 
 // A way to start `world` ranks; their files go to the folder of --run-dir.
 using Launcher = std::function<int(int world, const std::string& program, const Words& options)>;

@@ -108,7 +108,7 @@ case $what in
     "$cluster" kill node1
     wait "${pids[0]}" && die "ringrun on node 0 ended well although node 1 died"
     took=$((($(date +%s%N) - start) / 1000000))
-    grep -Eq 'rank 2 .pid [0-9]+ on node1. is gone|rank 2 .*node1' "$work/node0.log" || die "nobody named rank 2"
+    grep -Eq 'rank 2 \(pid [0-9]+ on node1\) is gone: ' "$work/node0.log" || die "nobody named rank 2"
     [ "$took" -lt 5000 ] || die "that took $took ms"
     echo "node 1 killed: named, all ended after $took ms" ;;
   *) echo "run.sh: unknown case '$what'" >&2; exit 6 ;;

@@ -54,7 +54,7 @@ class CountingGroup : public comm::ProcessGroup {
   comm::WorkPtr recv_async(comm::Buffer data, int peer) override {
     return inner_->recv_async(data, peer);
   }
-  comm::WorkPtr barrier_async() override { return inner_->barrier_async(); }
+  comm::WorkPtr barrier_async(comm::Site site) override { return inner_->barrier_async(site); }
   [[nodiscard]] const comm::GroupOptions& options() const override { return inner_->options(); }
   void set_algorithm(comm::Algorithm algorithm) override { inner_->set_algorithm(algorithm); }
 

@@ -69,7 +69,7 @@ class FakeGroup : public comm::ProcessGroup {
     if (on_broadcast) on_broadcast(data);
     return later({});
   }
-  comm::WorkPtr barrier_async() override { return later({}); }
+  comm::WorkPtr barrier_async(comm::Site) override { return later({}); }
 
   comm::WorkPtr reduce_scatter_async(comm::ConstBuffer, comm::Buffer, comm::ReduceOp) override {
     return unexpected();

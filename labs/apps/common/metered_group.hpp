@@ -87,7 +87,9 @@ class MeteredGroup : public comm::ProcessGroup {
   comm::WorkPtr recv_async(comm::Buffer data, int peer) override {
     return inner_->recv_async(data, peer);
   }
-  comm::WorkPtr barrier_async() override { return inner_->barrier_async(); }
+  comm::WorkPtr barrier_async(comm::Site site) override { return inner_->barrier_async(site); }
+  void abort(comm::Site site) override { inner_->abort(site); }
+  void keep_flight_in(const std::string& folder) override { inner_->keep_flight_in(folder); }
 
  private:
   class Counted : public comm::CommMemory {

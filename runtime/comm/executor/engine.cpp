@@ -36,7 +36,7 @@ Engine::Engine(Host& host)
 
 void Engine::run(const Transfer& transfer) {
   host_.check_usable();
-  host_.enter(transfer.call, transfer.sequence);
+  host_.enter(transfer.call, transfer.sequence, transfer.called_at());
   if (transfer.call.op == Op::barrier) {
     roll_call_.answer(transfer.call, transfer.sequence);
     roll_call_.await_all();

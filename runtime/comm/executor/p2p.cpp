@@ -8,7 +8,7 @@ namespace ringsmith::comm {
 void send_header(Host& host, Outbox& out, const Transfer& transfer) {
   const Call& call = transfer.call;
   const MessageHeader header{static_cast<std::uint64_t>(call.dtype), call.count, transfer.sequence,
-                             call.on_device};
+                             call.on_device, host.mine().board.site.load()};
   host.wait(call.root, [&] { return out.has_room(); });
   std::memcpy(out.slot(), &header, sizeof header);
   out.post(sizeof header);
@@ -28,9 +28,12 @@ void receive_header(Host& host, Inbox& in, const Transfer& transfer) {
   theirs.op = Op::send;
   theirs.root = host.rank();
   host.fail(FailureKind::mismatch, peer,
-            "rank " + std::to_string(host.rank()) + " called " + transfer.call.describe() +
-                " but rank " + std::to_string(peer) + " called " + theirs.describe() + " #" +
-                std::to_string(header.sequence) + ": sender and receiver must agree");
+            "rank " + std::to_string(host.rank()) + " called " + transfer.call.describe() + " #" +
+                std::to_string(transfer.sequence) +
+                host.at_site(host.rank(), host.mine().board.site.load()) + " but rank " +
+                std::to_string(peer) + " called " + theirs.describe() + " #" +
+                std::to_string(header.sequence) + host.at_site(peer, header.site) +
+                ": sender and receiver must agree");
 }
 
 namespace {

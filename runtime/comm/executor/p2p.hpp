@@ -13,7 +13,7 @@ void run_p2p(Host& host, Channels& channels, const Transfer& transfer);
 
 // What the first slot of a message holds; on the way to it and from it for every kind of memory.
 struct MessageHeader {
-  std::uint64_t dtype, count, sequence, on_device;
+  std::uint64_t dtype, count, sequence, on_device, site;
 };
 void send_header(Host& host, Outbox& out, const Transfer& transfer);
 // MismatchError if the message is not what this rank's call expects.

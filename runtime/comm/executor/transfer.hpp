@@ -17,8 +17,14 @@ struct Transfer {
   std::uint64_t sequence = 0;  // given when it runs
   ConstBuffer input;
   Buffer output;
+  Site site = {};  // of the call, where no buffer says it
   std::shared_ptr<cuda_ipc::Operation> operation =
       nullptr;  // on device memory: its place in the streams
+
+  [[nodiscard]] Site called_at() const {
+    if (site.file != nullptr) return site;
+    return input.site().file != nullptr ? input.site() : output.site();
+  }
 };
 
 }  // namespace ringsmith::comm

@@ -1,6 +1,8 @@
 #include "runtime/comm/transport/host.hpp"
 
 #include <algorithm>
+#include <cctype>
+#include <exception>
 #include <optional>
 #include <sched.h>
 #if defined(__x86_64__)
@@ -46,6 +48,19 @@ std::size_t slot_bytes_for(Transport transport) {
   return sockets ? kWireSlotBytes : kSlotBytes;
 }
 
+// A name for files: "world", or "ranks-4-6" of "in the group of ranks 4, 6".
+std::string short_name(const std::string& scope) {
+  const std::size_t ranks = scope.find("ranks");
+  if (ranks == std::string::npos) return "world";
+  std::string name;
+  for (const char c : scope.substr(ranks))
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      name += c;
+    else if (name.back() != '-')
+      name += '-';
+  return name.substr(0, 60);
+}
+
 void make_counters(std::byte* segment, const Layout& layout, int world) {
   new (segment) Control;
   for (int peer = 0; peer < world; ++peer)
@@ -70,8 +85,12 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
                                    std::to_string(kMostRanks) + " are supported");
   auto segment = Segment::create(Bytes(layout_.arena() + arena_size()));
   segment->commit(Bytes(0), Bytes(layout_.first_slot()));
+  segment->commit(Bytes(layout_.flight()), Bytes(sizeof(Flight)));
   make_counters(segment->data(), layout_, world);
   arena_ = std::make_shared<Arena>(segment, Bytes(layout_.arena()));
+  group_ = short_name(bootstrap_->scope());
+  sites_.emplace(std::launder(reinterpret_cast<Control*>(segment->data()))->sites);
+  flight_.emplace(new (segment->data() + layout_.flight()) Flight);
   auto links = connect_mesh(*bootstrap_, segment->file(), options);
   // Spinning is for ranks that have a core each.
   foreground_ =
@@ -91,12 +110,16 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
   }
   commit_slots(*segment);
   connect_wires(options);
-  if (!bootstrap_->ends_survivors()) return;
+  if (bootstrap_->ends_survivors()) speak_before_the_end();
+  keep_flight_in(options.flight_folder);
+}
+
+void Host::speak_before_the_end() {
   std::vector<LastWords::Peer> others;
-  for (int r = 0; r < world; ++r)
+  for (int r = 0; r < size(); ++r)
     if (r != rank_)
-      others.push_back({r, peer(r).link.pid,
-                        on_wire(r) ? wires_->socket(r) : peer(r).link.socket.get(),
+      others.push_back({r, peer(r).link.pid, peer(r).link.host,
+                        on_wire(r) ? wires_->socket(r) : peer(r).link.socket.get(), on_wire(r),
                         peer(r).control});
   last_words_ = std::make_unique<LastWords>(rank_, std::move(others));
 }
@@ -138,7 +161,7 @@ void Host::connect_wires(const GroupOptions& options) {
 }
 
 Host::~Host() {
-  mine().board.left.store(1);
+  mine().board.left.store(std::uncaught_exceptions() > 0 ? kThrownOut : kInOrder);
   for (int r = 0; r < size(); ++r)
     if (r != rank_ && !on_wire(r)) ring(r);
   show_board();
@@ -157,8 +180,12 @@ std::vector<int> Host::node_of() const {
   return nodes;
 }
 
-void Host::enter(const Call& call, std::uint64_t sequence) {
+void Host::enter(const Call& call, std::uint64_t sequence, Site site) {
   Board& board = mine().board;
+  const Sites::Number at = sites_->number_of(site);
+  if (at.fresh) expose_to_all(&mine().sites[at.value], sizeof(SiteText));
+  flight_->begin(call.pack(), call.count, sequence, at.value);
+  board.site.store(at.value, std::memory_order_relaxed);
   board.call.store(call.pack(), std::memory_order_relaxed);
   board.count.store(call.count, std::memory_order_relaxed);
   board.sequence.store(sequence, std::memory_order_relaxed);
@@ -166,78 +193,9 @@ void Host::enter(const Call& call, std::uint64_t sequence) {
   board.busy.store(1, std::memory_order_relaxed);
 }
 
-void Host::leave() { mine().board.busy.store(0, std::memory_order_relaxed); }
-
-Where Host::where(int peer) const {
-  const Board& board = mine().board;
-  Where where;
-  where.rank = rank_;
-  where.peer = peer;
-  if (board.busy.load() == 0) return where;
-  where.op = Call::unpack(board.call.load(), board.count.load()).describe();
-  where.sequence = static_cast<std::int64_t>(board.sequence.load());
-  where.step = board.step.load();
-  return where;
-}
-
-bool Host::is_usable() const {
-  const std::lock_guard lock(failing_);
-  return broken_.kind == FailureKind::none;
-}
-
-void Host::check_usable() const {
-  const std::lock_guard lock(failing_);
-  if (broken_.kind == FailureKind::none) return;
-  Where where;
-  where.rank = rank_;
-  where.peer = broken_.culprit;
-  throw_failure(broken_.kind, "the group is broken since an earlier call failed: " + broken_.text,
-                where);
-}
-
-void Host::record_failure(FailureKind kind, int culprit, const std::string& text) {
-  const std::lock_guard lock(failing_);
-  if (broken_.kind != FailureKind::none) return;
-  broken_ = {kind, culprit, text};
-  if (last_words_) last_words_->already_said();
-  Failure& failure = mine().failure;
-  const std::size_t length = std::min(text.size(), kFailureText - 1);
-  for (std::size_t i = 0; i < length; ++i)
-    failure.text[i].store(text[i], std::memory_order_relaxed);
-  failure.culprit.store(culprit, std::memory_order_relaxed);
-  failure.kind.store(kind, std::memory_order_release);
-  for (int r = 0; r < size(); ++r) {
-    expose(r, &failure, sizeof failure);
-    if (r != rank_ && !on_wire(r)) ring(r);
-  }
-  if (wires_) {
-    wires_->progress();
-    wires_->abandon();
-  }
-  bootstrap_->abandon();
-}
-
-void Host::fail(FailureKind kind, int culprit, const std::string& what) {
-  const Where place = where(culprit);
-  // Reported by a peer, it has been said already.
-  const std::string scope = bootstrap_->scope();
-  const bool said = scope.empty() || what.find(scope) != std::string::npos;
-  const std::string text = said ? what : what + " [" + scope + ']';
-  record_failure(kind, culprit, text);
-  throw_failure(kind, text, place);
-}
-
-void throw_failure(FailureKind kind, const std::string& text, const Where& where) {
-  switch (kind) {
-    case FailureKind::mismatch:
-      throw MismatchError(text, where);
-    case FailureKind::timeout:
-      throw TimeoutError(text, where);
-    case FailureKind::peer_lost:
-      throw PeerLost(text, where);
-    default:
-      throw CommError(text, where);
-  }
+void Host::leave() {
+  mine().board.busy.store(0, std::memory_order_relaxed);
+  flight_->end();
 }
 
 }  // namespace ringsmith::comm

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,12 @@
 #include "runtime/comm/call.hpp"
 #include "runtime/comm/transport/arena.hpp"
 #include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/flight_file.hpp"
 #include "runtime/comm/transport/last_words.hpp"
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/mesh.hpp"
+#include "runtime/comm/transport/sites.hpp"
+#include "runtime/comm/transport/wait_for_graph.hpp"
 #include "runtime/comm/transport/wires.hpp"
 
 namespace ringsmith::comm {
@@ -72,9 +76,12 @@ class Host {
   }
 
   // ---- being in a call: what the others will read if something goes wrong ----
-  void enter(const Call& call, std::uint64_t sequence);
+  void enter(const Call& call, std::uint64_t sequence, Site site);
   void leave();
   void at_step(std::int64_t step) { mine().board.step.store(step, std::memory_order_relaxed); }
+
+  // If the group fails, its flight recorder goes to a file in this folder. From any thread.
+  void keep_flight_in(const std::string& folder);
 
   // ---- waiting and waking ----
   // Returns when ready() is true; ready() reads counters with seq_cst loads, which pair with
@@ -145,6 +152,12 @@ class Host {
   // The same without the throwing: the next call will. Only the first failure counts.
   void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
+  // From now on waiting is vain: whoever is in a call finds it and reports it; report_aborted()
+  // does so for a group that is in none.
+  void mark_aborted(Site site);
+  void report_aborted();
+  // " at train.cpp:120", where rank says that it made a call; or nothing.
+  [[nodiscard]] std::string at_site(int rank, std::uint64_t site) const;
 
   // What makes waiting vain: a peer that has failed or is gone.
   struct Trouble {
@@ -155,9 +168,12 @@ class Host {
   // Never blocks. A peer that has left the group in good order is trouble only for who waits for
   // it.
   [[nodiscard]] Trouble look_for_trouble(int for_peer) const;
-  // Only what peers themselves have reported: a look at memory.
+  // Only what peers themselves have reported: a look at memory. Or that this group was aborted.
   [[nodiscard]] Trouble look_for_report() const;
   [[nodiscard]] bool is_gone(int rank) const;  // its process has ended, or left the group
+  // What to say when the deadline has passed: who is to blame, and where everybody is. Sets
+  // culprit.
+  [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const;
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
 
@@ -196,9 +212,15 @@ class Host {
   void ring(int rank);
   void sleep_until_told(bool (*ready)(void*), void* context);
   void commit_slots(Segment& segment) const;
+  void speak_before_the_end();
+  [[nodiscard]] FlightFile flight_of(int rank) const;
+  void write_flight(int lost) const;
   void connect_wires(const GroupOptions& options);
   // Tells remote ranks what this one is doing.
   void show_board();
+  void name_peer(int rank, Where& where) const;
+  [[nodiscard]] std::string describe_rank(int rank) const;
+  [[nodiscard]] WaitForGraph see_all() const;
   void wait_long(const int& for_peer, bool (*ready)(void*), void* context);
 
   std::shared_ptr<Bootstrap> bootstrap_;
@@ -208,13 +230,19 @@ class Host {
   std::vector<Peer> peers_;
   std::unique_ptr<Wires> wires_;  // null if all ranks share memory
   std::shared_ptr<Arena> arena_;
-  std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
   Patience foreground_, background_;
   std::atomic<bool> holds_core_{true};
   std::atomic<std::uint64_t> between_nodes_{0};  // bytes
   int crowded_ = 0;                              // long waits for which yielding is not worth a try
   mutable std::mutex failing_;
   Trouble broken_;  // the first failure of this group, on this rank
+  std::atomic<bool> aborted_{false};
+  Site aborted_at_;  // written before aborted_
+  std::optional<Sites> sites_;
+  std::optional<FlightRecorder> flight_;
+  std::string group_ = "world", flight_folder_;
+  std::unique_ptr<FlightFile> flight_file_;  // null: keep none
+  std::unique_ptr<LastWords> last_words_;    // where the launcher ends survivors
 };
 
 [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const Where& where);

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 
 #include "runtime/comm/transport/host.hpp"
-#include "runtime/comm/transport/wait_for_graph.hpp"
+#include "runtime/comm/transport/process_state.hpp"
 
 namespace ringsmith::comm {
 
@@ -42,6 +42,7 @@ void Host::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
   Control& me = mine();
   if (crowded_ > 0) --crowded_;
   const auto start = Clock::now();
+  me.board.waited.store(0, std::memory_order_relaxed);
   auto next_check = start + kCheckInterval, next_show = start + kShowInterval;
   while (!ready(context)) {
     me.board.waits_for.store(for_peer, std::memory_order_relaxed);
@@ -52,10 +53,12 @@ void Host::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
     const auto now = Clock::now();
     if (now >= next_check) {
       Trouble trouble = look_for_trouble(for_peer);
-      if (trouble.kind == FailureKind::none && now - start >= timeout_)
-        trouble = {FailureKind::timeout, for_peer,
-                   "waited " + std::to_string(timeout_.count()) + " ms for rank " +
-                       std::to_string(for_peer) + ". " + wait_for_graph()};
+      const auto waited = std::chrono::duration_cast<milliseconds>(now - start).count();
+      me.board.waited.store(static_cast<std::uint32_t>(waited), std::memory_order_relaxed);
+      if (trouble.kind == FailureKind::none && now - start >= timeout_) {
+        trouble.kind = FailureKind::timeout;
+        trouble.text = explain_timeout(for_peer, trouble.culprit);
+      }
       // Looked at after the trouble was seen: a peer may have done its part and then left.
       if (ready(context)) break;
       if (trouble.kind != FailureKind::none) fail(trouble.kind, trouble.culprit, trouble.text);
@@ -110,13 +113,13 @@ Host::Trouble Host::look_for_trouble(int for_peer) const {
     if (is_gone(r)) gone.push_back(r);
   if (Trouble trouble = look_for_report(); trouble.kind != FailureKind::none) return trouble;
   for (const int r : gone) {
-    const bool in_order = control(r).board.left.load() != 0;
-    if (in_order && r != for_peer) continue;  // it had done its part
-    const std::string where = on_wire(r) ? " on " + peer(r).link.host : "";
-    const std::string how = on_wire(r) ? wires_->broken(r) : "its process has died";
-    return {FailureKind::peer_lost, r,
-            "rank " + std::to_string(r) + " (pid " + std::to_string(peer(r).link.pid) + where +
-                ") " + (in_order ? "has left the group" : "is gone: " + how)};
+    const std::uint32_t left = control(r).board.left.load();
+    if (left != kStays && r != for_peer) continue;  // it had done its part
+    const std::string how = left == kInOrder     ? "has left the group"
+                            : left == kThrownOut ? "has left the group, thrown out by an exception"
+                            : on_wire(r)         ? "is gone: " + wires_->broken(r)
+                                                 : "is gone: its process has died";
+    return {FailureKind::peer_lost, r, describe_rank(r) + " " + how};
   }
   return {};
 }
@@ -127,6 +130,9 @@ bool Host::is_gone(int rank) const {
 }
 
 Host::Trouble Host::look_for_report() const {
+  if (aborted_.load())
+    return {FailureKind::aborted, rank_,
+            "rank " + std::to_string(rank_) + " called abort() at " + text_of(aborted_at_)};
   for (int r = 0; r < size(); ++r) {
     const Failure& failure = control(r).failure;
     const FailureKind kind = failure.kind.load(std::memory_order_acquire);
@@ -142,11 +148,34 @@ Host::Trouble Host::look_for_report() const {
   return {};
 }
 
-std::string Host::wait_for_graph() const {
+// "rank 2 (pid 4711 on host-a)"
+std::string Host::describe_rank(int rank) const {
+  return "rank " + std::to_string(rank) + " (pid " + std::to_string(peer(rank).link.pid) + " on " +
+         peer(rank).link.host + ")";
+}
+
+std::string Host::explain_timeout(int for_peer, int& culprit) const {
+  const WaitForGraph graph = see_all();
+  std::string text =
+      "waited " + std::to_string(timeout_.count()) + " ms for rank " + std::to_string(for_peer);
+  culprit = graph.culprit_from(for_peer);
+  if (culprit < 0) {  // a circle: each waits for the next
+    culprit = for_peer;
+    return text + ". " + graph.describe();
+  }
+  text += ". To blame: " + describe_rank(culprit) + ", " + graph.offence_of(culprit);
+  if (peer(culprit).link.same_machine) text += state_of_process(peer(culprit).link.pid);
+  return text + ". " + graph.describe();
+}
+
+WaitForGraph Host::see_all() const {
   std::vector<Sight> sights;
   for (int r = 0; r < size(); ++r)
-    sights.push_back({&control(r).board, on_wire(r) ? control(r).arrivals : nullptr});
-  return comm::wait_for_graph(sights);
+    sights.push_back({&control(r).board, on_wire(r) ? control(r).arrivals : nullptr,
+                      control(r).sites, peer(r).link.same_machine && is_stopped(peer(r).link.pid)});
+  return WaitForGraph(sights);
 }
+
+std::string Host::wait_for_graph() const { return see_all().describe(); }
 
 }  // namespace ringsmith::comm

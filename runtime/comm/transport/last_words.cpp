@@ -70,6 +70,7 @@ void look_around(int signal) {
       if (peer.control->failure.kind.load(std::memory_order_acquire) == FailureKind::none) continue;
       char text[kFailureText];
       copy_text(peer.control->failure, text);
+      words->write_flight();
       (line << text << " [rank " << words->rank_ << ", reported by rank " << peer.rank << "]\n")
           .print();
       _exit(static_cast<int>(ExitCode::communication));
@@ -77,7 +78,9 @@ void look_around(int signal) {
     for (const LastWords::Peer& peer : words->peers_) {
       pollfd entry{peer.socket, POLLRDHUP, 0};
       if (poll(&entry, 1, 0) <= 0 || peer.control->board.left.load() != 0) continue;
-      (line << "rank " << peer.rank << " (pid " << peer.pid << ") is gone: its process has died"
+      words->write_flight();
+      (line << "rank " << peer.rank << " (pid " << peer.pid << " on " << peer.host.c_str()
+            << ") is gone: " << (peer.remote ? "its connection has closed" : "its process has died")
             << " [rank " << words->rank_ << "]\n")
           .print();
       _exit(static_cast<int>(ExitCode::communication));
@@ -100,6 +103,11 @@ LastWords::LastWords(int rank, std::vector<Peer> peers) : rank_(rank), peers_(st
 LastWords::~LastWords() {
   const LastWords* expected = this;
   current.compare_exchange_strong(expected, nullptr);
+}
+
+void LastWords::write_flight() const {
+  const FlightFile* const file = flight_.load();
+  if (file != nullptr) (void)file->write(true);
 }
 
 void LastWords::already_said() { said_at = now_ns(); }

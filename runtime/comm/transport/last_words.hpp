@@ -7,10 +7,12 @@
 // program's own.
 #pragma once
 
+#include <string>
 #include <sys/types.h>
 #include <vector>
 
 #include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/flight_file.hpp"
 
 namespace ringsmith::comm {
 
@@ -19,19 +21,25 @@ class LastWords {
   struct Peer {
     int rank = 0;
     pid_t pid = 0;
+    std::string host;
     int socket = -1;
+    bool remote = false;  // then a closed socket may be the wire's doing
     const Control* control = nullptr;
   };
   LastWords(int rank, std::vector<Peer> peers);
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
   ~LastWords();
+  // Also to be written then; null: nothing. It must live as long as this.
+  void keep_flight(const FlightFile* file) { flight_ = file; }
   // The rank has found the trouble and is about to report it: leave it the time to do so.
   static void already_said();
 
  private:
   int rank_;
   std::vector<Peer> peers_;
+  std::atomic<const FlightFile*> flight_{nullptr};
+  void write_flight() const;
   friend void look_around(int signal);
 };
 

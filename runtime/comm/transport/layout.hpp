@@ -1,9 +1,11 @@
 // Where things are in a segment, the same for every rank of a group:
 //
-//     control | two windows | a Lane for each peer and FIFO | their slots | communication memory
+//     control | two windows | a Lane for each peer and FIFO | their slots | flight recorder |
+//     communication memory
 #pragma once
 
 #include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/flight.hpp"
 
 namespace ringsmith::comm {
 
@@ -45,7 +47,9 @@ class Layout {
   [[nodiscard]] std::size_t slots_of_peer() const {
     return kLanes * kSlots * slot_bytes_;
   }  // bytes
-  [[nodiscard]] std::size_t arena() const { return slots_at() + world_ * slots_of_peer(); }
+  // What the rank has done lately: for ranks of its host, not mirrored.
+  [[nodiscard]] std::size_t flight() const { return slots_at() + world_ * slots_of_peer(); }
+  [[nodiscard]] std::size_t arena() const { return flight() + round_up_to_page(sizeof(Flight)); }
 
  private:
   static constexpr std::size_t kWindowsAt = round_up_to_page(sizeof(Control));

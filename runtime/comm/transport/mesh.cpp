@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <tuple>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
 
@@ -65,15 +66,18 @@ std::string random_name() {
   return name.str();
 }
 
-void await_readable(int fd, std::chrono::milliseconds timeout, const char* what) {
-  pollfd entry{fd, POLLIN, 0};
-  const int n = poll(&entry, 1, static_cast<int>(timeout.count()));
-  if (n == 0) throw TimeoutError(std::string("connecting the ranks of this host: ") + what);
-  if (n < 0) fail("poll");
+bool readable(int fd, Deadline deadline) {
+  while (true) {
+    pollfd entry{fd, POLLIN, 0};
+    const int n = poll(&entry, 1, deadline.poll_ms());
+    if (n > 0) return true;
+    if (n < 0 && errno != EINTR) fail("poll");
+    if (n == 0 && deadline.passed()) return false;
+  }
 }
 
-// One byte or more must accompany a descriptor: the sender's rank.
-void send_hello(int socket, int rank, int fd) {
+// One byte or more must accompany a descriptor: the sender's rank. False: the other end has gone.
+bool send_hello(int socket, int rank, int fd) {
   iovec data{&rank, sizeof rank};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fd)> space{};
   msghdr message{};
@@ -86,11 +90,12 @@ void send_hello(int socket, int rank, int fd) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof fd);
   std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  if (sendmsg(socket, &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof rank)) fail("sendmsg");
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof rank);
 }
 
-std::pair<int, Descriptor> receive_hello(int socket, std::chrono::milliseconds timeout) {
-  await_readable(socket, timeout, "no greeting came from a peer before the deadline");
+// Whose greeting it is, and its memory; rank -1: none came, or the other end has gone.
+std::pair<int, Descriptor> receive_hello(int socket, Deadline deadline) {
+  if (!readable(socket, deadline)) return {-1, Descriptor()};
   int rank = -1;
   iovec data{&rank, sizeof rank};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
@@ -100,7 +105,7 @@ std::pair<int, Descriptor> receive_hello(int socket, std::chrono::milliseconds t
   message.msg_control = space.data();
   message.msg_controllen = space.size();
   if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof rank))
-    fail("recvmsg");
+    return {-1, Descriptor()};
   const cmsghdr* const header = CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS)
     throw CommError("connecting the ranks of this host: a greeting came without memory");
@@ -141,12 +146,43 @@ void number_nodes(const std::vector<std::string>& records, std::vector<PeerLink>
   }
 }
 
+// Before anybody is called on: whoever finds a mistake goes away.
+void check_options(const std::vector<std::string>& records) {
+  const auto differ = [](const char* option, const std::string& first, std::size_t r,
+                         const std::string& other) {
+    if (other != first)
+      throw UsageError("rank 0 was started with --" + std::string(option) + " " + first +
+                       " and rank " + std::to_string(r) + " with " + other +
+                       ": give all ranks the same");
+  };
+  const Record first = Record::parse(records.front());
+  for (std::size_t r = 1; r < records.size(); ++r) {
+    const Record other = Record::parse(records[r]);
+    differ("transport", first.transport, r, other.transport);
+    differ("ranks-per-node", std::to_string(first.ranks_per_node), r,
+           std::to_string(other.ranks_per_node));
+  }
+}
+
+[[noreturn]] void lost(int rank, int peer, const PeerLink& link) {
+  Where where;
+  where.rank = rank;
+  where.peer = peer;
+  where.peer_host = link.host;
+  where.peer_pid = link.pid;
+  throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(link.pid) + " on " +
+                     link.host +
+                     ") is gone, or silent, since before the ranks of this host were "
+                     "connected",
+                 where);
+}
+
 }  // namespace
 
 std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                    const GroupOptions& options) {
   const Transport transport = options.transport;
-  const std::chrono::milliseconds timeout = options.timeout;
+  const Deadline deadline = Deadline::in(options.timeout);
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const Record mine{
       machine_identity(),
@@ -167,20 +203,12 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (listen(listener.get(), world) != 0) fail("listen");
 
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
+  check_options(records);
   std::vector<PeerLink> links(records.size());
   number_nodes(records, links);
   int above = 0;  // local ranks that will connect
   for (int r = 0; r < world; ++r) {
     const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
-    if (theirs.transport != mine.transport)
-      throw UsageError("rank " + std::to_string(rank) + " was started with --transport " +
-                       mine.transport + " and rank " + std::to_string(r) + " with " +
-                       theirs.transport + ": give all ranks the same");
-    if (theirs.ranks_per_node != mine.ranks_per_node)
-      throw UsageError("rank " + std::to_string(rank) + " was started with --ranks-per-node " +
-                       std::to_string(mine.ranks_per_node) + " and rank " + std::to_string(r) +
-                       " with " + std::to_string(theirs.ranks_per_node) +
-                       ": give all ranks the same");
     PeerLink& link = links[static_cast<std::size_t>(r)];
     link.pid = theirs.pid;
     link.cpus = theirs.cpus;
@@ -202,27 +230,37 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
     // Connecting does not wait for accept(): the listener's queue holds all ranks.
     link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     length = make_address(theirs.address, address);
-    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
-      fail("connect to rank " + std::to_string(r));
-    send_hello(link.socket.get(), rank, memory.get());
+    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        !send_hello(link.socket.get(), rank, memory.get()))
+      lost(rank, r, link);
   }
-  for (int n = 0; n < above; ++n) {
-    await_readable(listener.get(), timeout, "a peer did not connect before the deadline");
+  while (above > 0) {
+    if (!readable(listener.get(), deadline)) {
+      int missing = rank + 1;
+      while (links[static_cast<std::size_t>(missing)].remote ||
+             links[static_cast<std::size_t>(missing)].socket.valid())
+        ++missing;
+      lost(rank, missing, links[static_cast<std::size_t>(missing)]);
+    }
     Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!socket.valid()) fail("accept");
-    auto [peer, file] = receive_hello(socket.get(), timeout);
+    auto [peer, file] = receive_hello(socket.get(), deadline);
+    if (peer < 0) continue;  // it has gone, and will be missing
     if (peer <= rank || peer >= world)
       throw CommError("connecting the ranks of this host: a stranger called itself rank " +
                       std::to_string(peer));
-    send_hello(socket.get(), rank, memory.get());
     PeerLink& link = links[static_cast<std::size_t>(peer)];
+    if (!send_hello(socket.get(), rank, memory.get())) lost(rank, peer, link);
+    --above;
     link.socket = std::move(socket);
     link.memory = std::move(file);
   }
   for (int r = 0; r < rank; ++r) {
     PeerLink& link = links[static_cast<std::size_t>(r)];
     if (link.remote) continue;
-    link.memory = receive_hello(link.socket.get(), timeout).second;
+    auto [peer, file] = receive_hello(link.socket.get(), deadline);
+    if (peer != r) lost(rank, r, link);
+    link.memory = std::move(file);
   }
   return links;
 }

@@ -1,5 +1,6 @@
 #include "runtime/comm/transport/roll_call.hpp"
 
+#include <algorithm>
 #include <thread>
 
 namespace ringsmith::comm {
@@ -11,6 +12,8 @@ void RollCall::answer(const Call& call, std::uint64_t sequence, std::uint64_t in
   mine.call.store(call.pack(), std::memory_order_relaxed);
   mine.count.store(call.count, std::memory_order_relaxed);
   mine.sequence.store(sequence, std::memory_order_relaxed);
+  mine.site.store(host_.mine().board.site.load(std::memory_order_relaxed),
+                  std::memory_order_relaxed);
   mine.input.store(input, std::memory_order_relaxed);
   mine.output.store(output, std::memory_order_relaxed);
   host_.expose_to_all(&mine, sizeof mine);
@@ -40,38 +43,63 @@ void RollCall::await_all() {
   if (mismatch) report_mismatch();
 }
 
-// All ranks name the same two: the lowest rank, and the lowest that differs from it. For that,
-// those that are still on their way get a moment to arrive.
+// All ranks shall name the same two: the lowest rank of the largest party, and the lowest that is
+// not in it. For that, those that are still on their way get a moment to arrive, unless somebody
+// has reported in the meantime.
 void RollCall::report_mismatch() {
-  constexpr std::chrono::milliseconds kMoment{100};
+  constexpr std::chrono::milliseconds kMoment{500};
+  adopt_report();
   const auto until = std::chrono::steady_clock::now() + kMoment;
   for (int r = 0; r < host_.size() && std::chrono::steady_clock::now() < until;) {
-    if (arrival(r).round.load() == round_) {
+    if (answered(r)) {
       ++r;
       continue;
     }
-    host_.look();
+    adopt_report();
     std::this_thread::yield();
   }
-  const auto answered = [&](int r) { return arrival(r).round.load() == round_; };
-  const auto describe = [&](int r) {
-    const Arrival& a = arrival(r);
-    return "rank " + std::to_string(r) + " called " +
-           Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
-           std::to_string(a.sequence.load());
-  };
-  int first = 0;
-  while (!answered(first)) ++first;  // this rank has, at least
-  const Arrival& f = arrival(first);
-  int odd = first + 1;
-  while (odd < host_.size() && (!answered(odd) || (arrival(odd).call.load() == f.call.load() &&
-                                                   arrival(odd).count.load() == f.count.load())))
-    ++odd;
-  if (odd == host_.size())
+  std::vector<std::vector<int>> parties;  // of ranks in the same call
+  for (int r = 0; r < host_.size(); ++r) {
+    if (!answered(r)) continue;
+    const auto party = std::find_if(parties.begin(), parties.end(),
+                                    [&](const auto& p) { return same_call(p.front(), r); });
+    if (party == parties.end())
+      parties.push_back({r});
+    else
+      party->push_back(r);
+  }
+  if (parties.size() < 2)
     host_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
-  host_.fail(FailureKind::mismatch, first == host_.rank() ? odd : first,
-             describe(first) + " but " + describe(odd) +
-                 ": all ranks must make the same calls in the same order");
+  std::stable_sort(parties.begin(), parties.end(),
+                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  const int first = parties[0].front(), odd = parties[1].front();
+  const bool clear = parties[0].size() > 1;  // else it is one against one
+  std::string text = describe(first) + " but " + describe(odd) +
+                     ": all ranks must make the same calls in the same order";
+  if (clear)
+    text += "; " + std::to_string(parties[0].size()) + " ranks agree with rank " +
+            std::to_string(first) + ", " + std::to_string(parties[1].size()) + " with rank " +
+            std::to_string(odd);
+  host_.fail(FailureKind::mismatch, clear || first == host_.rank() ? odd : first, text);
+}
+
+// What others have already given up for is the reason, and this only a consequence.
+void RollCall::adopt_report() {
+  host_.look();
+  if (const auto report = host_.look_for_report(); report.kind != FailureKind::none)
+    host_.fail(report.kind, report.culprit, report.text);
+}
+
+bool RollCall::same_call(int a, int b) const {
+  return arrival(a).call.load() == arrival(b).call.load() &&
+         arrival(a).count.load() == arrival(b).count.load();
+}
+
+std::string RollCall::describe(int r) const {
+  const Arrival& a = arrival(r);
+  return "rank " + std::to_string(r) + " called " +
+         Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
+         std::to_string(a.sequence.load()) + host_.at_site(r, a.site.load());
 }
 
 }  // namespace ringsmith::comm

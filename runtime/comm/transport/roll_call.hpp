@@ -33,6 +33,10 @@ class RollCall {
 
  private:
   [[nodiscard]] bool differs(int r) const;
+  [[nodiscard]] bool answered(int r) const { return arrival(r).round.load() == round_; }
+  void adopt_report();
+  [[nodiscard]] bool same_call(int a, int b) const;
+  [[nodiscard]] std::string describe(int r) const;
   [[noreturn]] void report_mismatch();
 
   Host& host_;

@@ -1,9 +1,10 @@
-// Who is where and waits for whom, in words, for the error that ends a wait.
+// Who is where, since when, and waits for whom: for the error that ends a wait.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "runtime/comm/call.hpp"
 #include "runtime/comm/transport/control.hpp"
 
 namespace ringsmith::comm {
@@ -12,11 +13,48 @@ namespace ringsmith::comm {
 struct Sight {
   const Board* board = nullptr;
   const Arrival* arrivals = nullptr;  // null: not remote, so that the board is up to date
+  const SiteText* sites = nullptr;
+  bool stopped = false;  // its process is, whatever its board says
 };
 
-// Reads the boards of all ranks while their owners may write them: no more than a snapshot. A
-// remote rank shows its board only while it waits; of others there is their last answer. Ranks
-// that wait in a circle, whom nobody but they themselves could have helped, are named at the end.
-[[nodiscard]] std::string wait_for_graph(const std::vector<Sight>& ranks);
+// Made of the boards of all ranks while their owners may write them: no more than a snapshot. A
+// remote rank shows its board only while it waits; of others there is their last answer.
+class WaitForGraph {
+ public:
+  explicit WaitForGraph(const std::vector<Sight>& ranks);
+
+  // Whom one comes to by going from rank to whom it waits for, and on; -1 if that is a circle.
+  [[nodiscard]] int culprit_from(int rank) const;
+  // "which is not in a call: its last one was barrier() #0 at train.cpp:12".
+  [[nodiscard]] std::string offence_of(int rank) const;
+  // "Where everybody is: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step 3, waits for
+  // rank 1 for 300 ms; ...". Ranks that wait in a circle, whom nobody but they themselves could
+  // have helped, are named at the end.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  struct Place {
+    Call call;
+    std::uint64_t sequence = 0;
+    std::string site;  // " at train.cpp:12"
+    std::int64_t step = -1;
+    bool busy = false;
+    bool stale = false;  // it may be elsewhere by now
+    bool stopped = false;
+    int waits_for = -1;
+    std::uint32_t waited = 0;  // ms
+
+    [[nodiscard]] std::string name_of_call() const;
+    [[nodiscard]] std::string describe() const;
+  };
+  static Place look_at(const Sight& sight);
+  // The ranks that one comes to for ever by going from each to whom it waits for; or none.
+  [[nodiscard]] std::vector<int> find_circle() const;
+  [[nodiscard]] const Place& place(int rank) const {
+    return places_[static_cast<std::size_t>(rank)];
+  }
+
+  std::vector<Place> places_;
+};
 
 }  // namespace ringsmith::comm
