@@ -107,6 +107,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   add_bootstrap_option(app, o.bootstrap)->group("Communication");
   add_transport_options(app, o.transport, o.interface, o.sockets, "Communication");
   add_nodes_option(app, o.ranks_per_node, "Communication");
+  add_flight_option(app, o.flight_dir, "the run's folder, where a rank sees it", "Communication");
 
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
@@ -155,6 +156,7 @@ std::shared_ptr<comm::ProcessGroup> start(const TrainOptions& o) {
   options.interface = o.interface;
   options.sockets = o.sockets;
   options.ranks_per_node = o.ranks_per_node;
+  options.flight_folder = o.flight_dir;
   auto group = comm::init_process_group(options);
   if (fastest) choose_fastest(*group);
   return group;

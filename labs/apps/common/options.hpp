@@ -34,10 +34,11 @@ struct TrainOptions {
   double timeout = 30;  // seconds
   std::string bootstrap = "auto";
   std::string transport = "auto";
-  std::string interface;  // of tcp
-  int sockets = 1;        // of tcp
-  std::string run_dir;    // empty: runs/<stamp>
   int ranks_per_node = 0;
+  std::string interface;   // of tcp
+  int sockets = 1;         // of tcp
+  std::string flight_dir;  // empty: the run's folder
+  std::string run_dir;     // empty: runs/<stamp>
   bool no_trace = false;
   bool json = false;
   std::string progress = "auto";

@@ -106,6 +106,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   add_bootstrap_option(app, bootstrap);
   add_transport_options(app, transport, o.interface, o.sockets);
   add_nodes_option(app, o.ranks_per_node);
+  add_flight_option(app, o.flight_dir, "none");
   app.add_option("--device", o.device,
                  "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn");
   app.add_option("--engine", engine,

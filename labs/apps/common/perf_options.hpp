@@ -31,6 +31,7 @@ struct PerfOptions {
   std::string interface;  // of tcp
   int sockets = 1;        // of tcp
   int ranks_per_node = 0;
+  std::string flight_dir;
   std::string device = "cpu";
   comm::CudaEngine engine = comm::CudaEngine::automatic;
   int ranks_per_process = 1;

@@ -21,6 +21,7 @@ comm::GroupOptions group_options(const PerfOptions& o, int thread) {
   options.interface = o.interface;
   options.sockets = o.sockets;
   options.ranks_per_node = o.ranks_per_node;
+  options.flight_folder = o.flight_dir;
   options.engine = o.engine;
   options.device = parse_device(o.device);
   // "cuda" alone: the ranks of a host take its devices in turn.

@@ -46,6 +46,19 @@ void add_nodes_option(CLI::App& app, int& ranks_per_node, std::string group) {
       ->group(group);
 }
 
+void add_flight_option(CLI::App& app, std::string& folder, const std::string& otherwise,
+                       std::string group) {
+  if (group.empty()) group = app.option_defaults()->get_group();
+  app.add_option("--flight-dir", folder,
+                 "an existing folder where each rank of a job that fails leaves the last 1,024 "
+                 "operations, for flight_reader [" +
+                     otherwise + "]")
+      ->default_str("")
+      ->check(CLI::ExistingDirectory)
+      ->envname("RINGSMITH_FLIGHT_DIR")
+      ->group(group);
+}
+
 std::string how_to_start() {
   return R"(
 Start it alone, or on N ranks of this host:
@@ -64,6 +77,7 @@ std::string starting_variables() {
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
                          what the ranks must know to take part: 16 characters or more, or a file
                          with them that only you can read (ringrun --make-secret FILE)
+  RINGSMITH_FLIGHT_DIR   as --flight-dir
   RINGSMITH_MEETING_DIR  with RANK and WORLD_SIZE: the ranks meet in this folder instead
   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK, PMIX_RANK
                          set by mpirun or srun --mpi=pmix: the ranks meet through Open MPI

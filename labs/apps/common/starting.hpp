@@ -18,6 +18,10 @@ void add_transport_options(CLI::App& app, std::string& transport, std::string& i
                            int& sockets, std::string group = "");
 // Adds --ranks-per-node, for GroupOptions::ranks_per_node.
 void add_nodes_option(CLI::App& app, int& ranks_per_node, std::string group = "");
+// Adds --flight-dir, for GroupOptions::flight_folder; `otherwise` says where the files go without
+// it.
+void add_flight_option(CLI::App& app, std::string& folder, const std::string& otherwise,
+                       std::string group = "");
 
 // Paragraphs for the footer of --help.
 [[nodiscard]] std::string how_to_start();

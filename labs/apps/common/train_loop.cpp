@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -44,6 +45,17 @@ class Recent {
   std::int64_t n_ = 0;
 };
 
+// Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
+void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder) {
+  std::array<std::uint8_t, 4096> path{};
+  if (group.rank() == 0)
+    std::filesystem::absolute(folder).string().copy(reinterpret_cast<char*>(path.data()),
+                                                    path.size() - 1);
+  group.broadcast(std::span<std::uint8_t>(path), 0);
+  const std::string seen(reinterpret_cast<const char*>(path.data()));
+  if (std::filesystem::is_directory(seen)) group.keep_flight_in(seen);
+}
+
 }  // namespace
 
 RunFiles open_run_files(comm::ProcessGroup& group, const TrainOptions& o) {
@@ -53,6 +65,7 @@ RunFiles open_run_files(comm::ProcessGroup& group, const TrainOptions& o) {
     files.folder = create_run_dir(o.run_dir);
     files.metrics = std::make_unique<JsonLines>(files.folder + "/metrics.jsonl");
   });
+  if (o.flight_dir.empty()) keep_flight_beside(group, files.folder);
   return files;
 }
 

@@ -1,0 +1,178 @@
+// The flight recorder: what ranks that failed, or were killed, leave behind, and what is read in
+// it.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/transport/flight_log.hpp"
+#include "tests/apps/programs.hpp"
+#include "tests/fault/fork_ranks.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/transport.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace ringsmith::test;
+using testing::TemporaryFolder;
+
+namespace {
+
+// Runs a wrong program whose ranks leave their recorders; reads all that are there.
+std::vector<FlightLog> logs_of(const TemporaryFolder& folder, int world,
+                               const std::function<void(ProcessGroup&)>& body,
+                               int timeout_ms = 300) {
+  GroupOptions options;
+  options.timeout = std::chrono::milliseconds(timeout_ms);
+  options.flight_folder = folder.path;
+  (void)run_ranks(world, options, body);
+  std::vector<FlightLog> logs;
+  for (int r = 0; r < world; ++r) {
+    const std::string path = folder / ("flight-world-rank" + std::to_string(r));
+    if (std::filesystem::exists(path)) logs.push_back(read_flight(path));
+  }
+  return logs;
+}
+
+void all_reduce(ProcessGroup& g, std::size_t n, int times = 1) {
+  std::vector<float> x(n);
+  for (int i = 0; i < times; ++i) g.all_reduce(std::span(x));
+}
+
+testing::ProgramResult reader(const std::vector<std::string>& words) {
+  std::vector<std::string> argv{RINGSMITH_BINARY_DIR "/bin/flight_reader"};
+  argv.insert(argv.end(), words.begin(), words.end());
+  return testing::run_program(argv);
+}
+
+}  // namespace
+
+TEST_CASE("each rank of a group that fails leaves its last operations", "[fault][flight]") {
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 3, [](ProcessGroup& g) {
+    all_reduce(g, 100, 5);
+    all_reduce(g, g.rank() == 2 ? 8 : 7);
+  });
+  REQUIRE(logs.size() == 3);
+  for (const FlightLog& log : logs) {
+    REQUIRE(log.records.size() == 6);
+    for (std::size_t i = 0; i < 6; ++i) {
+      const FlightRecord& r = log.records[i];
+      CHECK(r.number == i + 1);
+      CHECK(r.sequence == i);
+      CHECK(r.started > 0);
+      CHECK((r.ended != 0) == (i < 5));
+      CHECK((r.ended == 0 || r.ended >= r.started));
+      CHECK_THAT(r.site, ContainsSubstring("flight_test.cpp:"));
+    }
+    CHECK(log.header.kind == FailureKind::mismatch);
+    CHECK(log.header.written_by == log.header.rank);
+  }
+  CHECK(logs[0].records[5].call.describe() == "all_reduce(sum, f32, 7)");
+  CHECK(logs[2].records[5].call.describe() == "all_reduce(sum, f32, 8)");
+  const auto found = first_divergence(logs);
+  REQUIRE(found);
+  CHECK(found->kind == Divergence::Kind::different);
+  CHECK(found->sequence == 5);
+  REQUIRE(found->parties.size() == 2);
+  CHECK(found->parties[0].ranks.size() == 2);
+  CHECK(found->parties[1].ranks[0]->header.rank == 2);
+
+  const auto read = reader({folder.path});
+  INFO(read.out << read.err);
+  CHECK(read.exit_code == 1);
+  CHECK_THAT(read.out, ContainsSubstring("group 'world': 3 of 3 ranks left a recorder"));
+  CHECK_THAT(read.out, ContainsSubstring("first divergence: collective #5: the ranks differ"));
+  CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_test.cpp:"));
+  CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_test"));
+}
+
+TEST_CASE("the recorder keeps the last 1,024 operations", "[fault][flight]") {
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 2, [](ProcessGroup& g) {
+    all_reduce(g, 3, 3000);
+    std::vector<float> x(3);
+    for (int i = 0; i < 10; ++i)
+      if (g.rank() == 0)
+        g.send(std::span(x), 1);
+      else
+        g.recv(std::span(x), 0);
+    if (g.rank() == 0) all_reduce(g, 3);
+    g.barrier();
+  });
+  REQUIRE(logs.size() == 2);
+  for (const FlightLog& log : logs) {
+    REQUIRE(log.records.size() == kFlightEntries);
+    CHECK(log.records.back().number == 3011);
+    CHECK(log.records.front().number == 3011 - kFlightEntries + 1);
+    // Messages are counted apart.
+    CHECK(log.records[kFlightEntries - 2].sequence == 9);
+    CHECK(log.records[kFlightEntries - 2].is_message());
+    CHECK(log.records.back().sequence == 3000);
+  }
+  const auto found = first_divergence(logs);
+  REQUIRE(found);
+  CHECK(found->sequence == 3000);
+}
+
+TEST_CASE("a rank that never comes is missing in the recorders", "[fault][flight]") {
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 3, [](ProcessGroup& g) {
+    all_reduce(g, 100, 2);
+    if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
+    if (g.rank() != 1) all_reduce(g, 5);
+    g.barrier();
+  });
+  REQUIRE(logs.size() == 3);
+  std::vector<FlightLog> others;
+  others.push_back(logs[0]);
+  others.push_back(logs[2]);
+  auto found = first_divergence(others);
+  REQUIRE(found);
+  CHECK(found->kind == Divergence::Kind::unfinished);
+  CHECK(found->sequence == 2);
+  CHECK(logs[0].header.culprit == 1);
+}
+
+TEST_CASE("a killed rank's recorder is written by a survivor of its host", "[fault][flight]") {
+  if (test_transport() == Transport::tcp) return;  // no memory of another rank is seen
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 3, [](ProcessGroup& g) {
+    all_reduce(g, 100, 4);
+    if (g.rank() == 1) raise(SIGKILL);
+    all_reduce(g, 100);
+  });
+  REQUIRE(logs.size() == 3);
+  CHECK(logs[1].header.written_by != 1);
+  CHECK(logs[1].records.size() == 4);
+  const auto found = first_divergence(logs);
+  REQUIRE(found);
+  CHECK(found->kind == Divergence::Kind::missing);
+  CHECK(found->sequence == 4);
+  CHECK_FALSE(found->parties[1].call);
+  const auto read = reader({folder.path, "--all"});
+  INFO(read.out << read.err);
+  CHECK_THAT(read.out, ContainsSubstring("rank 1 was killed: its recorder was written by rank "));
+  CHECK_THAT(read.out, ContainsSubstring("rank 1: did not come so far"));
+}
+
+TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
+          "[fault][flight]") {
+  const TemporaryFolder folder;
+  auto read = reader({folder.path});
+  CHECK(read.exit_code == 6);
+  CHECK_THAT(read.err, ContainsSubstring("no flight recorder in "));
+  testing::write_text(folder / "flight-world-rank0", "not a recorder");
+  read = reader({folder.path});
+  CHECK(read.exit_code == 6);
+  CHECK_THAT(read.err, ContainsSubstring("flight-world-rank0' is no flight recorder"));
+  const FlightHeader header;
+  testing::write_text(folder / "flight-world-rank0",
+                      std::string(reinterpret_cast<const char*>(&header), sizeof header));
+  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
+  read = reader({folder / "nowhere"});
+  CHECK(read.exit_code == 6);
+  CHECK_THAT(read.err, ContainsSubstring("nowhere' is not a folder"));
+}
