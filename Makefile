@@ -9,7 +9,7 @@ VM_PACKAGES := qemu-system-x86 busybox-static ibverbs-providers
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-vm configure build train test bench nvcc-check test-rdma test-nodes test-slurm test-gpu offline-bundle lint format sanitize fuzz clean
+.PHONY: help deps deps-vm configure build train doctor test test-kills bench nvcc-check test-rdma test-nodes test-slurm test-gpu offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -31,8 +31,17 @@ train: configure ## train a byte-level GPT on the repository's own text, 2 ranks
 	@cmake --build $(DIR) --parallel $(JOBS) --target train_gpt
 	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 $(DIR)/bin/train_gpt
 
+doctor: configure ## what this machine lets a job do, and how two ranks on it are connected
+	@cmake --build $(DIR) --parallel $(JOBS) --target doctor ringrun
+	@$(DIR)/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- $(DIR)/bin/doctor
+
 test: deps-vm build ## every test that this machine can run
 	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error
+
+test-kills: configure ## kill -9 at 200 random moments over shm, and 200 over TCP (about 5 minutes)
+	@cmake --build $(DIR) --parallel $(JOBS) --target tests_fault
+	@for transport in shm tcp; do \
+	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport $(DIR)/bin/tests_fault "[kills]" || exit 1; done
 
 bench: build ## tables beside the peers: medians of alternating runs
 	@tests/bench/run.sh $(DIR)

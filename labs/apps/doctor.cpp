@@ -44,13 +44,14 @@ void print_verdict(const Findings& all) {
 
 int run(int argc, char** argv) {
   std::string bootstrap = "auto", transport = "auto", interface;
+  int sockets = 1;
   double timeout = 30;
   std::size_t width = 0;
   CLI::App app("Examines this machine and, on several ranks, the connections between them.",
                "doctor");
   app.option_defaults()->always_capture_default()->take_last();
   add_bootstrap_option(app, bootstrap);
-  add_transport_options(app, transport, interface);
+  add_transport_options(app, transport, interface, sockets);
   app.add_option("--timeout", timeout, "seconds that a rank waits for another")
       ->check(CLI::PositiveNumber);
   app.add_option("--width", width, "columns; 0: the terminal's, at most 100");
@@ -63,6 +64,7 @@ int run(int argc, char** argv) {
   options.bootstrap = comm::parse_bootstrap(bootstrap);
   options.transport = comm::parse_transport(transport);
   options.interface = interface;
+  options.sockets = sockets;
   options.timeout = std::chrono::milliseconds(std::llround(timeout * 1e3));
   const auto group = comm::init_process_group(options);
   const bool speaks = group->rank() == 0;
