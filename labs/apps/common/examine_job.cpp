@@ -167,19 +167,23 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
                                rows.size(), kSlow)});
 }
 
+// A line for each pair, and once each reason why nothing better is used.
 std::string table_of(const std::vector<Row>& rows, std::size_t width) {
-  Table table({{"pair"},
-               {"transport", Table::Align::left},
-               {"alpha us"},
-               {"GB/s"},
-               {"better ones, refused", Table::Align::left}});
-  const std::size_t room = width > 42 ? width - 42 : 20;
-  for (const Row& r : rows)
+  Table table({{"pair"}, {"transport", Table::Align::left}, {"alpha us"}, {"GB/s"}, {"why"}});
+  Findings reasons;
+  for (const Row& r : rows) {
+    auto reason = std::find_if(reasons.begin(), reasons.end(),
+                               [&](const Finding& f) { return f.fact == r.why; });
+    if (reason == reasons.end())
+      reason = reasons.insert(reasons.end(),
+                              {Verdict::ok, fmt::format("({})", reasons.size() + 1), r.why});
     table.row({fmt::format("{}-{}", r.a, r.b), r.transport,
                fmt::format("{:.1f}", r.link.alpha * 1e6),
-               fmt::format("{:.2f}", r.link.bandwidth / 1e9),
-               r.why.size() <= room ? r.why : r.why.substr(0, room - 3) + "..."});
-  return table.str();
+               fmt::format("{:.2f}", r.link.bandwidth / 1e9), reason->subject});
+  }
+  std::string out = table.str() + "\nrefused:\n";
+  for (const Finding& f : reasons) out += fill_line("      " + f.subject + " ", f.fact, 10, width);
+  return out;
 }
 
 }  // namespace

@@ -12,15 +12,17 @@ namespace {
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// Words in lines; the first begins behind `head`, the others behind blanks.
-std::string fill(const std::string& head, const std::string& text, std::size_t width) {
+}  // namespace
+
+std::string fill_line(const std::string& head, const std::string& text, std::size_t indent,
+                      std::size_t width) {
   std::string out, line = head;
   bool fresh = true;
   std::istringstream words(text);
   for (std::string word; words >> word;) {
     if (!fresh && line.size() + 1 + word.size() > width) {
       out += line + '\n';
-      line = std::string(kIndent, ' ');
+      line = std::string(indent, ' ');
       fresh = true;
     }
     line += (fresh ? "" : " ") + word;
@@ -29,14 +31,14 @@ std::string fill(const std::string& head, const std::string& text, std::size_t w
   return out + line + '\n';
 }
 
-}  // namespace
-
 std::string render(const Findings& findings, std::size_t width) {
   std::string out;
   for (const Finding& f : findings) {
-    out += fill(fmt::format("{:<6}{:<14}", kNames[static_cast<std::size_t>(f.verdict)], f.subject),
-                f.fact, width);
-    if (!f.remedy.empty()) out += fill(std::string(kIndent, ' '), "remedy: " + f.remedy, width);
+    out += fill_line(
+        fmt::format("{:<6}{:<14}", kNames[static_cast<std::size_t>(f.verdict)], f.subject), f.fact,
+        kIndent, width);
+    if (!f.remedy.empty())
+      out += fill_line(std::string(kIndent, ' '), "remedy: " + f.remedy, kIndent, width);
   }
   return out;
 }

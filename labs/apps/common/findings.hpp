@@ -23,6 +23,10 @@ struct Finding {
 
 using Findings = std::vector<Finding>;
 
+// Words in lines of at most `width` characters: the first begins with `head`, the others with
+// `indent` blanks.
+[[nodiscard]] std::string fill_line(const std::string& head, const std::string& text,
+                                    std::size_t indent, std::size_t width);
 // Lines of at most `width` characters, each with its newline.
 [[nodiscard]] std::string render(const Findings& findings, std::size_t width);
 [[nodiscard]] Finding::Verdict worst_of(const Findings& findings);
