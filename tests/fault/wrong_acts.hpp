@@ -124,6 +124,14 @@ inline Act then(std::vector<Act> acts) {
           },
           acts.front().name};
 }
+// The same calls in a group of some ranks.
+inline Act in_group(const std::vector<int>& members, const Act& act) {
+  return {[=](Rank& me) {
+    Rank there(me.bootstrap, me.options, me.scores);
+    there.group = me.group->new_group(members);
+    act.run(there);
+  }};
+}
 // Until something ends it.
 inline Act again_and_again(const Act& act) {
   return {[=](Rank& me) {
@@ -183,7 +191,7 @@ inline std::function<void(Rank&)> start_with(const std::vector<Given>& ranks) {
     setenv("MASTER_PORT", port.c_str(), 1);
     setenv("RINGSMITH_SECRET", given.secret.c_str(), 1);
     me.options.bootstrap = BootstrapKind::env;
-    me.options.timeout = 4 * kDeadline;  // processes that start take their time
+    me.options.timeout = 4 * deadline();  // processes that start take their time
     me.group = init_process_group(me.options);
   };
 }

@@ -27,6 +27,9 @@ WrongProgram differs(const std::string& name, const Act& common, const Act& othe
                    "2 ranks agree with rank " + std::to_string(first)},
           .culprit = odd};
 }
+std::string waited_for(const std::string& rank) {
+  return "waited " + std::to_string(deadline().count()) + " ms for rank " + rank;
+}
 // Rank 2 does not come, for a reason that can be seen.
 WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
                   const std::string& seen = "") {
@@ -34,7 +37,7 @@ WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
           .everybody = waiting,
           .but = {{2, why}},
           .error = "TimeoutError",
-          .says = {"waited 500 ms for rank 2", "To blame: rank 2 (pid ", seen, waiting.name},
+          .says = {waited_for("2"), "To blame: rank 2 (pid ", seen, waiting.name},
           .culprit = 2};
 }
 // Rank 2 goes away, which the others are told at once.
@@ -116,7 +119,7 @@ std::vector<WrongProgram> wrong_messages() {
        .everybody = then({recv(10, 1), send(10, 1)}),
        .but = {{1, then({recv(10, 0), send(10, 0)})}},
        .error = "TimeoutError",
-       .says = {"waited 500 ms for rank ", "They wait in a circle: rank 0 for rank 1 for rank 0",
+       .says = {waited_for(""), "They wait in a circle: rank 0 for rank 1 for rank 0",
                 "in recv(f32, 10, from rank 1) #0 at "},
        .world = 2},
       {.name = "all send long messages before they receive",
@@ -166,7 +169,7 @@ std::vector<WrongProgram> late_ranks() {
                   while (me.scores->ended[0] == 0) usleep(5000);
                 }}}},
        .error = "TimeoutError",
-       .says = {"waited 500 ms for rank 1", "To blame: rank 1 (pid ", "rank 2 "},
+       .says = {waited_for("1"), "To blame: rank 1 (pid ", "rank 2 "},
        .culprit = 1},
       {.name = "a call in a group that has failed",
        .everybody = {[](Rank& me) {
@@ -227,6 +230,37 @@ std::vector<WrongProgram> aborted_groups() {
   };
 }
 
+std::vector<WrongProgram> wrong_groups() {
+  const std::string group = "[in the group of ranks 0, 2]";
+  return {
+      {.name = "a group is called by a rank that is not in it",
+       .everybody = in_group({0, 1}, all_reduce(1000)),
+       .error = "PeerLost",
+       .says = {"rank 2 (pid ", "has left the group, thrown out by an exception"},
+       .culprit = 2,
+       .instead = {{2, "UsageError: all_reduce: rank 2 is not in the group of ranks 0, 1"}}},
+      {.name = "ranks name different members of a group",
+       .everybody = in_group({0, 1}, kNothing),
+       .but = {{2, in_group({1, 2}, kNothing)}},
+       .error = "MismatchError",
+       .says = {"rank 0 called new_group({0, 1}) but rank 2 called new_group({1, 2})"},
+       .names_line = false},
+      {.name = "another count in a group of two",
+       .everybody = in_group({0, 2}, all_reduce(1000)),
+       .but = {{1, in_group({0, 2}, kNothing)}, {2, in_group({0, 2}, all_reduce(1001))}},
+       .error = "MismatchError",
+       .says = {"rank 0 called all_reduce(sum, f32, 1000) #0 at wrong_",
+                "but rank 1 called all_reduce(sum, f32, 1001) #0 at wrong_", group},
+       .instead = {{1, "PeerLost"}}},
+      {.name = "a member of a group is killed in it",
+       .everybody = in_group({0, 2}, all_reduce(1000)),
+       .but = {{1, in_group({0, 2}, kNothing)}, {2, in_group({0, 2}, kDies)}},
+       .error = "PeerLost",
+       .says = {"rank 1 (pid ", kGone, group},
+       .instead = {{1, "PeerLost: rank "}, {2, ""}}},
+  };
+}
+
 std::vector<WrongProgram> wrong_starts() {
   const auto row = [](std::string name, const std::vector<Given>& ranks, std::string error,
                       std::string says, std::map<int, std::string> instead = {}) {
@@ -238,7 +272,8 @@ std::vector<WrongProgram> wrong_starts() {
                         .world = static_cast<int>(ranks.size()),
                         .instead = std::move(instead),
                         .start = start_with(ranks),
-                        .calls_agree_first = false};
+                        .calls_agree_first = false,
+                        .names_line = false};
   };
   const std::string other = "another 16 bytes";
   return {
@@ -260,7 +295,8 @@ std::vector<WrongProgram> wrong_starts() {
        .error = "UsageError",
        .says = {"was started with --transport ", "rdma", ": give all ranks the same"},
        .start = start_over(2, Transport::rdma),
-       .calls_agree_first = false},
+       .calls_agree_first = false,
+       .names_line = false},
   };
 }
 
@@ -310,6 +346,9 @@ TEST_CASE("wrong programs: ranks that go away", "[fault][culprits]") {
 }
 TEST_CASE("wrong programs: groups that are aborted", "[fault][culprits]") {
   check_wrong_programs(aborted_groups());
+}
+TEST_CASE("wrong programs: groups of some ranks", "[fault][culprits]") {
+  check_wrong_programs(wrong_groups());
 }
 TEST_CASE("wrong programs: starts", "[fault][culprits]") { check_wrong_programs(wrong_starts()); }
 TEST_CASE("wrong programs: DDP", "[fault][culprits]") { check_wrong_programs(wrong_trainings()); }
