@@ -78,11 +78,13 @@ std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   return n;
 }
 
+// Open MPI's segments are of other jobs on this machine.
 std::size_t entries(const char* folder) {
   std::size_t n = 0;
   DIR* const dir = opendir(folder);
   if (dir == nullptr) return 0;
-  while (readdir(dir) != nullptr) ++n;
+  while (const dirent* entry = readdir(dir))
+    n += std::string(entry->d_name).rfind("vader_segment", 0) == 0 ? 0 : 1;
   closedir(dir);
   return n;
 }
