@@ -24,7 +24,9 @@ StoreBootstrap::StoreBootstrap(const JobPlace& place, const Secret& secret,
   try {
     std::shared_ptr<Store> store;
     try {
-      store = std::make_shared<StoreClient>(address, secret, Deadline::in(timeout));
+      store =
+          std::make_shared<StoreClient>(address, secret, Deadline::in(timeout),
+                                        place.launcher_holds_store ? "" : ", which rank 0 holds,");
     } catch (const TimeoutError& e) {
       throw TimeoutError(
           std::string(e.what()) + "; " +

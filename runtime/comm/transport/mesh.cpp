@@ -17,6 +17,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
+#include "runtime/comm/transport/greeting.hpp"
 
 namespace ringsmith::comm {
 
@@ -64,54 +65,6 @@ std::string random_name() {
   std::ostringstream name;
   name << "ringsmith-" << getpid() << '-' << std::hex << random() << random() << random();
   return name.str();
-}
-
-bool readable(int fd, Deadline deadline) {
-  while (true) {
-    pollfd entry{fd, POLLIN, 0};
-    const int n = poll(&entry, 1, deadline.poll_ms());
-    if (n > 0) return true;
-    if (n < 0 && errno != EINTR) fail("poll");
-    if (n == 0 && deadline.passed()) return false;
-  }
-}
-
-// One byte or more must accompany a descriptor: the sender's rank. False: the other end has gone.
-bool send_hello(int socket, int rank, int fd) {
-  iovec data{&rank, sizeof rank};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof fd)> space{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = space.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof rank);
-}
-
-// Whose greeting it is, and its memory; rank -1: none came, or the other end has gone.
-std::pair<int, Descriptor> receive_hello(int socket, Deadline deadline) {
-  if (!readable(socket, deadline)) return {-1, Descriptor()};
-  int rank = -1;
-  iovec data{&rank, sizeof rank};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> space{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = space.data();
-  message.msg_controllen = space.size();
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != static_cast<ssize_t>(sizeof rank))
-    return {-1, Descriptor()};
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS)
-    throw CommError("connecting the ranks of this host: a greeting came without memory");
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  return {rank, Descriptor(fd)};
 }
 
 struct Record {
@@ -164,18 +117,97 @@ void check_options(const std::vector<std::string>& records) {
   }
 }
 
-[[noreturn]] void lost(int rank, int peer, const PeerLink& link) {
-  Where where;
-  where.rank = rank;
-  where.peer = peer;
-  where.peer_host = link.host;
-  where.peer_pid = link.pid;
-  throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(link.pid) + " on " +
-                     link.host +
-                     ") is gone, or silent, since before the ranks of this host were "
-                     "connected",
-                 where);
-}
+// The greetings of all ranks of this host, in whatever order they come.
+class Reception {
+ public:
+  Reception(int rank, const Descriptor& memory, std::vector<PeerLink>& links, Deadline deadline)
+      : rank_(rank), memory_(memory), links_(links), deadline_(deadline) {}
+
+  // To a rank below this one.
+  void call_on(int peer, const std::string& name) {
+    PeerLink& link = links_[static_cast<std::size_t>(peer)];
+    sockaddr_un address{};
+    const socklen_t length = make_address(name, address);
+    link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    // Connecting does not wait for accept(): the listener's queue holds all ranks.
+    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        !send_greeting(link.socket.get(), rank_, memory_.get()))
+      lost(peer);
+  }
+
+  void await_all(const Descriptor& listener) {
+    while (first_missing() >= 0) {
+      std::vector<pollfd> entries{{listener.get(), POLLIN, 0}};
+      for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});
+      const std::size_t hosts = entries.size();
+      for (const PeerLink& link : links_)  // -1 is passed over
+        entries.push_back({link.memory.valid() ? -1 : link.socket.get(), POLLIN, 0});
+      if (poll(entries.data(), entries.size(), deadline_.poll_ms()) < 0 && errno != EINTR)
+        fail("poll");
+      for (std::size_t r = 0; r < links_.size(); ++r)
+        if (entries[hosts + r].fd >= 0 && entries[hosts + r].revents != 0)
+          hear(static_cast<int>(r));
+      for (std::size_t g = guests_.size(); g-- > 0;)
+        if (entries[1 + g].revents != 0) let_in(g);
+      if (entries[0].revents != 0)
+        guests_.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (const int missing = first_missing(); missing >= 0 && deadline_.passed()) lost(missing);
+    }
+  }
+
+ private:
+  [[nodiscard]] int first_missing() const {
+    for (std::size_t r = 0; r < links_.size(); ++r)
+      if (static_cast<int>(r) != rank_ && !links_[r].remote && !links_[r].memory.valid())
+        return static_cast<int>(r);
+    return -1;
+  }
+  // A rank below answers.
+  void hear(int peer) {
+    PeerLink& link = links_[static_cast<std::size_t>(peer)];
+    Greeting greeting = receive_greeting(link.socket.get());
+    if (greeting.rank != peer) lost(greeting.blames >= 0 ? greeting.blames : peer);
+    link.memory = std::move(greeting.memory);
+  }
+  // A rank above says who it is. One that has gone will be missing.
+  void let_in(std::size_t g) {
+    Greeting greeting = receive_greeting(guests_[g].get());
+    const int peer = greeting.rank;
+    if (greeting.blames >= 0) lost(greeting.blames);
+    if (peer >= 0 && (peer <= rank_ || peer >= static_cast<int>(links_.size())))
+      throw CommError("connecting the ranks of this host: a stranger called itself rank " +
+                      std::to_string(peer));
+    if (peer >= 0) {
+      PeerLink& link = links_[static_cast<std::size_t>(peer)];
+      link.socket = std::move(guests_[g]);
+      if (!send_greeting(link.socket.get(), rank_, memory_.get())) lost(peer);
+      link.memory = std::move(greeting.memory);
+    }
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+  }
+  // The others shall name the same rank, not this one.
+  [[noreturn]] void lost(int peer) const {
+    for (const PeerLink& link : links_)
+      if (link.socket.valid()) send_farewell(link.socket.get(), peer);
+    for (const Descriptor& guest : guests_) send_farewell(guest.get(), peer);
+    Where where;
+    where.rank = rank_;
+    const PeerLink& link = links_[static_cast<std::size_t>(peer)];
+    if (peer != rank_) where.peer = peer;
+    where.peer_host = link.host;
+    where.peer_pid = link.pid;
+    throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(link.pid) + " on " +
+                       link.host +
+                       ") is gone, or silent, since before the ranks of this host were connected",
+                   where);
+  }
+
+  int rank_;
+  const Descriptor& memory_;
+  std::vector<PeerLink>& links_;
+  Deadline deadline_;
+  std::vector<Descriptor> guests_;  // who they are is not known yet
+};
 
 }  // namespace
 
@@ -196,7 +228,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
       bootstrap.node().value_or(options.ranks_per_node > 0 ? rank / options.ranks_per_node : 0)};
 
   sockaddr_un address{};
-  socklen_t length = make_address(mine.address, address);
+  const socklen_t length = make_address(mine.address, address);
   const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!listener.valid()) fail("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) fail("bind");
@@ -206,7 +238,6 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   check_options(records);
   std::vector<PeerLink> links(records.size());
   number_nodes(records, links);
-  int above = 0;  // local ranks that will connect
   for (int r = 0; r < world; ++r) {
     const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
     PeerLink& link = links[static_cast<std::size_t>(r)];
@@ -224,44 +255,12 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
           ", which is another node: shared memory does not reach across hosts, network "
           "namespaces or --ranks-per-node; start all ranks on one host, or use "
           "--transport auto");
-    if (link.remote) continue;
-    if (r > rank) ++above;
-    if (r >= rank) continue;
-    // Connecting does not wait for accept(): the listener's queue holds all ranks.
-    link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    length = make_address(theirs.address, address);
-    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-        !send_hello(link.socket.get(), rank, memory.get()))
-      lost(rank, r, link);
   }
-  while (above > 0) {
-    if (!readable(listener.get(), deadline)) {
-      int missing = rank + 1;
-      while (links[static_cast<std::size_t>(missing)].remote ||
-             links[static_cast<std::size_t>(missing)].socket.valid())
-        ++missing;
-      lost(rank, missing, links[static_cast<std::size_t>(missing)]);
-    }
-    Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.valid()) fail("accept");
-    auto [peer, file] = receive_hello(socket.get(), deadline);
-    if (peer < 0) continue;  // it has gone, and will be missing
-    if (peer <= rank || peer >= world)
-      throw CommError("connecting the ranks of this host: a stranger called itself rank " +
-                      std::to_string(peer));
-    PeerLink& link = links[static_cast<std::size_t>(peer)];
-    if (!send_hello(socket.get(), rank, memory.get())) lost(rank, peer, link);
-    --above;
-    link.socket = std::move(socket);
-    link.memory = std::move(file);
-  }
-  for (int r = 0; r < rank; ++r) {
-    PeerLink& link = links[static_cast<std::size_t>(r)];
-    if (link.remote) continue;
-    auto [peer, file] = receive_hello(link.socket.get(), deadline);
-    if (peer != r) lost(rank, r, link);
-    link.memory = std::move(file);
-  }
+  Reception reception(rank, memory, links, deadline);
+  for (int r = 0; r < rank; ++r)
+    if (!links[static_cast<std::size_t>(r)].remote)
+      reception.call_on(r, Record::parse(records[static_cast<std::size_t>(r)]).address);
+  reception.await_all(listener);
   return links;
 }
 

@@ -32,8 +32,9 @@ std::string seconds(milliseconds time) {
 
 }  // namespace
 
-StoreClient::StoreClient(store::Address address, const Secret& secret, Deadline deadline)
-    : address_(std::move(address)) {
+StoreClient::StoreClient(store::Address address, const Secret& secret, Deadline deadline,
+                         std::string holder)
+    : address_(std::move(address)), holder_(std::move(holder)) {
   const milliseconds whole = deadline.left();
   std::string why = "no time to try";
   for (milliseconds pause = kFirstPause; !try_connect(secret, deadline, why);

@@ -15,7 +15,9 @@ class StoreClient : public Store {
  public:
   // Tries until the deadline: the server may start later than its clients. CommError at once if
   // what listens there is no store, or refuses the secret; TimeoutError if nobody answers.
-  StoreClient(store::Address address, const Secret& secret, Deadline deadline);
+  // holder: who holds the store, for messages: ", which rank 0 holds,".
+  StoreClient(store::Address address, const Secret& secret, Deadline deadline,
+              std::string holder = "");
 
   void set(const std::string& key, const std::string& value) override;
   [[nodiscard]] std::string get(const std::string& key, Milliseconds timeout) override;
@@ -26,7 +28,9 @@ class StoreClient : public Store {
                                const std::string& desired) override;
   bool remove(const std::string& key) override;
   void leave_will(const std::string& key, const std::string& value) override;
-  [[nodiscard]] std::string name() const override { return "the store at " + address_.str(); }
+  [[nodiscard]] std::string name() const override {
+    return "the store at " + address_.str() + holder_;
+  }
 
  private:
   // Connects and proves. False, with the reason, if another try may succeed.
@@ -38,6 +42,7 @@ class StoreClient : public Store {
   [[nodiscard]] bool receive(std::string& bytes, std::size_t size, Deadline deadline);
 
   store::Address address_;
+  std::string holder_;
   Descriptor socket_;
   std::mutex turn_;
   std::string input_;
