@@ -23,7 +23,8 @@ std::string tag_of(const std::string& key, Direction direction, std::uint64_t se
 
 }  // namespace
 
-bool start_crypto() { return OPENSSL_init_crypto(0, nullptr) == 1; }
+// With no option at all the call would do nothing.
+bool start_crypto() { return OPENSSL_init_crypto(OPENSSL_INIT_LOAD_CRYPTO_STRINGS, nullptr) == 1; }
 
 std::string hmac_sha256(std::string_view key, std::string_view text) {
   std::string out(kTag, '\0');
