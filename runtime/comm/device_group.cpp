@@ -2,7 +2,6 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/base/tracer.hpp"
-#include "runtime/comm/device_arguments.hpp"
 
 namespace ringsmith::comm {
 
@@ -31,40 +30,10 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
 
 }  // namespace
 
-// In flight on the device; may outlive the group.
-class DeviceGroup::DeviceWork : public Work {
- public:
-  DeviceWork(WorkPtr item, std::shared_ptr<Operation> operation,
-             std::shared_ptr<cuda_ipc::Monitor> monitor, Device device)
-      : item_(std::move(item)),
-        operation_(std::move(operation)),
-        monitor_(std::move(monitor)),
-        device_(device) {}
-  [[nodiscard]] bool is_completed() const override {
-    return item_->is_completed() && operation_->done().has_happened();
-  }
-  void wait() override {
-    item_->wait();
-    Stream::current(device_).wait(operation_->done());
-  }
-  void host_wait() override {
-    item_->wait();
-    monitor_->wait_for(*operation_);
-  }
-
- private:
-  WorkPtr item_;
-  std::shared_ptr<Operation> operation_;
-  std::shared_ptr<cuda_ipc::Monitor> monitor_;
-  Device device_;
-};
-
 DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options,
                          cuda_ipc::Tuning tuning)
-    : HostGroup(bootstrap, options), device_(options.device) {
-  require_device(device_);
+    : GroupOnDevice(bootstrap, options) {
   const DeviceGuard guard(device_);
-  stream_ = Stream::create(device_);
   const StreamGuard stream_guard(stream_);
   const auto ranks = cuda_ipc::exchange_whereabouts(*bootstrap, device_);
   decision_ = cuda_ipc::decide(ranks, options.engine);
@@ -107,17 +76,8 @@ std::shared_ptr<CommMemory> DeviceGroup::allocate_on(Device where, Bytes size) {
   return HostGroup::allocate_on(where, size);
 }
 
-void DeviceGroup::run(Transfer transfer) {
-  prepare_for_device(transfer, device_);
-  HostGroup::run(transfer);
-  if (transfer.operation) Stream::current(device_).wait(transfer.operation->done());
-}
-
-WorkPtr DeviceGroup::push(Transfer transfer) {
-  prepare_for_device(transfer, device_);
-  WorkPtr item = HostGroup::push(transfer);
-  if (!transfer.operation) return item;
-  return std::make_shared<DeviceWork>(std::move(item), transfer.operation, monitor_, device_);
+GroupOnDevice::HostWait DeviceGroup::host_wait() const {
+  return [monitor = monitor_](const Operation& operation) { monitor->wait_for(operation); };
 }
 
 void DeviceGroup::execute(Transfer& transfer, bool foreground) {

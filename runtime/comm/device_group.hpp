@@ -8,7 +8,7 @@
 // What a failure on the device does: runtime/comm/transport/cuda_ipc/monitor.hpp.
 #pragma once
 
-#include "runtime/comm/group.hpp"
+#include "runtime/comm/group_on_device.hpp"
 #include "runtime/comm/transport/cuda_ipc/engine_a.hpp"
 #include "runtime/comm/transport/cuda_ipc/engine_b.hpp"
 #include "runtime/comm/transport/cuda_ipc/messages.hpp"
@@ -16,7 +16,7 @@
 
 namespace ringsmith::comm {
 
-class DeviceGroup : public HostGroup {
+class DeviceGroup : public GroupOnDevice {
  public:
   // Collective over the ranks of the bootstrap. UsageError if one of them cannot reach another's
   // memory, or if engine b was asked for where it cannot work.
@@ -32,14 +32,10 @@ class DeviceGroup : public HostGroup {
   [[nodiscard]] CudaEngine engine() const { return decision_.engine; }
 
  private:
-  class DeviceWork;
-  void run(Transfer transfer) override;
-  WorkPtr push(Transfer transfer) override;
+  [[nodiscard]] HostWait host_wait() const override;
   void execute(Transfer& transfer, bool foreground) override;
   void execute_on_device(Transfer& transfer);
 
-  Device device_;
-  Stream stream_;
   cuda_ipc::Decision decision_;
   std::unique_ptr<cuda_ipc::Peers> peers_;
   std::shared_ptr<cuda_ipc::DeviceArena> arena_;

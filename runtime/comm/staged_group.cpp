@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/device_arguments.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/device/pinned.hpp"
 
@@ -33,36 +32,12 @@ class DeviceBlock : public CommMemory {
 
 }  // namespace
 
-class StagedGroup::StagedWork : public Work {
- public:
-  StagedWork(WorkPtr item, std::shared_ptr<cuda_ipc::Operation> operation, Device device)
-      : item_(std::move(item)), operation_(std::move(operation)), device_(device) {}
-  [[nodiscard]] bool is_completed() const override {
-    return item_->is_completed() && operation_->done().has_happened();
-  }
-  void wait() override {
-    item_->wait();
-    Stream::current(device_).wait(operation_->done());
-  }
-  void host_wait() override {
-    item_->wait();
-    operation_->done().synchronize();
-  }
-
- private:
-  WorkPtr item_;
-  std::shared_ptr<cuda_ipc::Operation> operation_;
-  Device device_;
-};
-
 StagedGroup::StagedGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
-    : HostGroup(std::move(bootstrap), options), device_(options.device) {
-  require_device(device_);
+    : GroupOnDevice(std::move(bootstrap), options) {
   require(options.engine == CudaEngine::automatic,
           "--engine " + std::string(name_of(options.engine)) +
               ": engines a and b serve devices of one host with --transport auto or shm; here the "
               "bytes travel through host memory: leave --engine out");
-  stream_ = Stream::create(device_);
 }
 
 std::shared_ptr<CommMemory> StagedGroup::allocate_on(Device where, Bytes size) {
@@ -78,17 +53,8 @@ std::vector<std::string> StagedGroup::describe_transport() const {
   return facts;
 }
 
-void StagedGroup::run(Transfer transfer) {
-  prepare_for_device(transfer, device_);
-  HostGroup::run(transfer);
-  if (transfer.operation) Stream::current(device_).wait(transfer.operation->done());
-}
-
-WorkPtr StagedGroup::push(Transfer transfer) {
-  prepare_for_device(transfer, device_);
-  WorkPtr item = HostGroup::push(transfer);
-  if (!transfer.operation) return item;
-  return std::make_shared<StagedWork>(std::move(item), transfer.operation, device_);
+GroupOnDevice::HostWait StagedGroup::host_wait() const {
+  return [](const cuda_ipc::Operation& operation) { operation.done().synchronize(); };
 }
 
 void StagedGroup::execute(Transfer& transfer, bool foreground) {

@@ -9,12 +9,11 @@
 // not done in this version; describe_transport() says so.
 #pragma once
 
-#include "runtime/comm/group.hpp"
-#include "runtime/device/stream.hpp"
+#include "runtime/comm/group_on_device.hpp"
 
 namespace ringsmith::comm {
 
-class StagedGroup : public HostGroup {
+class StagedGroup : public GroupOnDevice {
  public:
   // Collective over the ranks of the bootstrap. UsageError if engine a or b is asked for: those
   // reach the memory of devices of one host.
@@ -27,13 +26,8 @@ class StagedGroup : public HostGroup {
   [[nodiscard]] std::vector<std::string> describe_transport() const override;
 
  private:
-  class StagedWork;
-  void run(Transfer transfer) override;
-  WorkPtr push(Transfer transfer) override;
+  [[nodiscard]] HostWait host_wait() const override;
   void execute(Transfer& transfer, bool foreground) override;
-
-  Device device_;
-  Stream stream_;  // of the copies
 };
 
 }  // namespace ringsmith::comm

@@ -34,16 +34,18 @@ c.sendall(bytes(%d)); c.shutdown(socket.SHUT_WR); c.recv(1)
 
 
 class Link:
+    """Two network namespaces, programs on both, and what shapes the wire between them."""
+
     def __init__(self, options, work):
         self.options, self.work, self.runs = options, work, 0
         self.bin = os.path.join(os.path.abspath(options.dir), "bin")
-        self.environment = dict(os.environ, NETNS_CLUSTER=f"link-{os.getpid()}", NETNS_CLUSTER_DIR=work,
+        self.environment = dict(os.environ, NETNS_CLUSTER=f"bench-{os.getpid()}", NETNS_CLUSTER_DIR=work,
                                 PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
 
     def cluster(self, *words):
         done = subprocess.run([CLUSTER, *words], env=self.environment, capture_output=True, text=True)
         if done.returncode:
-            sys.exit(f"link.py: netns-cluster.sh {' '.join(words)}: {done.stdout}{done.stderr}")
+            sys.exit(f"{os.path.basename(sys.argv[0])}: netns-cluster.sh {' '.join(words)}: {done.stdout}{done.stderr}")
 
     def on_both(self, commands):
         """Output of node 0's and node 1's command."""
@@ -51,42 +53,71 @@ class Link:
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE) for i, command in enumerate(commands)]
         out = [process.communicate(timeout=200) for process in running]
         if any(process.returncode for process in running):
-            sys.exit("link.py: a program failed\n" + "\n".join(a + b for a, b in out))
+            sys.exit(f"{os.path.basename(sys.argv[0])}: a program failed\n" + "\n".join(a + b for a, b in out))
         return [a for a, _ in out]
 
+    def secret(self):
+        """The file of a new run's secret."""
+        self.runs += 1
+        path = os.path.join(self.work, f"secret{self.runs}")
+        subprocess.run([os.path.join(self.bin, "ringrun"), "--make-secret", path], check=True)
+        return path
+
+    def on_all_ranks(self, program, *more):
+        """Output of node 0's and node 1's ringrun, whose ranks run the program together."""
+        secret = self.secret()
+        return self.on_both([[os.path.join(self.bin, "ringrun"), "--nnodes", "2", "--node-rank", str(node), "--no-prefix",
+                              "--master-addr", "10.88.0.1", "--master-port", str(PORT + self.runs), "--secret-file", secret,
+                              *more, "--", *program] for node in (0, 1)])
+
+    def all_reduce(self, algorithm, size, extra=(), per_node=1, iterations=5):
+        """Seconds of one, by the slowest rank."""
+        out = self.on_all_ranks([os.path.join(self.bin, "all_reduce_perf"), "-b", str(size), "-n", str(iterations),
+                                 "-w", "1", "--place", "in", "--memory", "user", "--algorithm", algorithm, "--json",
+                                 *extra], "--nproc-per-node", str(per_node))[0]
+        report = json.loads(out[out.index("{"):])
+        if report["out_of_bounds"] != 0:
+            sys.exit(f"{os.path.basename(sys.argv[0])}: wrong values")
+        return report["results"][0]["in_place"]["time_us"] / 1e6
+
     def plain(self, size):
+        """Bytes a second over one connection."""
         self.runs += 1
         port = PORT + self.runs
         return float(self.on_both([["python3", "-c", SENDER % (port, size)], ["python3", "-c", RECEIVER % port]])[1])
 
     def ring(self, size, extra=()):
-        self.runs += 1
-        secret = os.path.join(self.work, f"secret{self.runs}")
-        subprocess.run([os.path.join(self.bin, "ringrun"), "--make-secret", secret], check=True)
-        out = self.on_both([[os.path.join(self.bin, "ringrun"), "--nnodes", "2", "--node-rank", str(node), "--no-prefix",
-                             "--master-addr", "10.88.0.1", "--master-port", str(PORT + self.runs), "--secret-file", secret,
-                             "--", os.path.join(self.bin, "all_reduce_perf"), "-b", str(size), "-n", "5", "-w", "1",
-                             "--place", "in", "--memory", "user", "--algorithm", "ring", "--json", *extra]
-                            for node in (0, 1)])[0]
-        report = json.loads(out[out.index("{"):])
-        if report["out_of_bounds"] != 0:
-            sys.exit("link.py: wrong values")
-        return size / (report["results"][0]["in_place"]["time_us"] / 1e6)
+        """Bytes a second that two ranks move in each direction."""
+        return size / self.all_reduce("ring", size, extra)
+
+
+def run_options(p):
+    """What every measurement over a link can be asked for."""
+    p.add_argument("dir", nargs="?", default=os.path.join(HERE, "../../build/release"), help="build folder")
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--strict", action="store_true", help="exit with 1 if what is expected is missed")
+
+
+def link_options(p):
+    """The same, and the link and the message."""
+    run_options(p)
+    p.add_argument("--rate", default="1gbit", help="of the link")
+    p.add_argument("--delay", default="500us", help="one way")
+    p.add_argument("--size", type=int, default=16, help="of the message, MiB")
+
+
+def need_root():
+    if os.geteuid() != 0:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: network namespaces need root")
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("dir", nargs="?", default=os.path.join(HERE, "../../build/release"), help="build folder")
-    p.add_argument("--rate", default="1gbit", help="of the link")
-    p.add_argument("--delay", default="500us", help="one way")
+    link_options(p)
     p.add_argument("--loss", default="1", help="percent of the frames")
-    p.add_argument("--size", type=int, default=16, help="of the message, MiB")
-    p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--least", type=float, default=0.85, help="share of the plain connection's rate to pass")
-    p.add_argument("--strict", action="store_true", help="exit with 1 if it is missed")
     options = p.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("link.py: network namespaces need root")
+    need_root()
     size = options.size << 20
     with tempfile.TemporaryDirectory() as work:
         link = Link(options, work)

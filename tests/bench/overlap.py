@@ -19,48 +19,30 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-CLUSTER = os.path.join(HERE, "../nodes/netns-cluster.sh")
+from link import HERE, Link, need_root, run_options
+
 MODEL = ["--layers", "8", "--dim", "128", "--heads", "4", "--context", "64", "--validation-windows", "2",
          "--sample", "0", "--progress", "off", "--timeout", "20"]
 
 
-class Nodes:
-    """Two namespaces, and trainings on them."""
+class Nodes(Link):
+    """Trainings on the two."""
 
     def __init__(self, options, work):
-        self.options, self.work, self.runs = options, work, 0
-        self.environment = dict(os.environ, NETNS_CLUSTER=f"overlap-{os.getpid()}", NETNS_CLUSTER_DIR=work,
-                                PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
-        self.bin = os.path.join(os.path.abspath(options.dir), "bin")
+        super().__init__(options, work)
         self.text = os.path.join(work, "text")
         with open(os.path.join(HERE, "../../README.md"), "rb") as source, open(self.text, "wb") as copy:
             copy.write(source.read(20000))
 
-    def cluster(self, *words):
-        done = subprocess.run([CLUSTER, *words], env=self.environment, capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"overlap.py: netns-cluster.sh {' '.join(words)}: {done.stdout}{done.stderr}")
-
     def train(self, overlap, steps):
         """Medians over rank 0's steps, of the columns of metrics.jsonl; and the model's parameters."""
-        self.runs += 1
-        folder, secret = os.path.join(self.work, f"run{self.runs}"), os.path.join(self.work, f"secret{self.runs}")
-        subprocess.run([os.path.join(self.bin, "ringrun"), "--make-secret", secret], check=True)
-        program = [os.path.join(self.bin, "train_gpt"), "--data", self.text, *MODEL, "--batch", str(self.options.batch),
-                   "--bucket-cap-mb", str(self.options.bucket), "--overlap", overlap, "--steps", str(steps),
-                   "--run-dir", folder]
-        ranks = [subprocess.Popen(
-            [CLUSTER, "exec", f"node{node}", os.path.join(self.bin, "ringrun"), "--nnodes", "2", "--node-rank", str(node),
-             "--master-addr", "10.88.0.1", "--master-port", str(29600 + self.runs), "--secret-file", secret, "--", *program],
-            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for node in (0, 1)]
-        output = [rank.communicate(timeout=300)[0] for rank in ranks]
-        if any(rank.returncode for rank in ranks):
-            sys.exit("overlap.py: a training failed\n" + "\n".join(output))
+        folder = os.path.join(self.work, f"run{self.runs}")
+        self.on_all_ranks([os.path.join(self.bin, "train_gpt"), "--data", self.text, *MODEL,
+                           "--batch", str(self.options.batch), "--bucket-cap-mb", str(self.options.bucket),
+                           "--overlap", overlap, "--steps", str(steps), "--run-dir", folder])
         with open(os.path.join(folder, "metrics.jsonl")) as lines:
             rows = [json.loads(line) for line in lines]
         rows = [row for row in rows if "step_ms" in row][self.options.warmup:]
@@ -109,18 +91,15 @@ def verdict(rounds, options):
 
 def main():
     here = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    here.add_argument("dir", nargs="?", default=os.path.join(HERE, "../../build/release"), help="build folder")
-    here.add_argument("--rounds", type=int, default=3)
+    run_options(here)
     here.add_argument("--steps", type=int, default=25, help="of each training")
     here.add_argument("--warmup", type=int, default=5, help="steps that do not count")
     here.add_argument("--batch", type=int, default=16, help="windows a step, of each rank")
     here.add_argument("--bucket", type=float, default=0.25, help="MiB of gradients in one all-reduce")
     here.add_argument("--slower", type=float, default=1.0, help="how many times backward the gradients shall take")
     here.add_argument("--least", type=float, default=1.35, help="speed-up to pass")
-    here.add_argument("--strict", action="store_true", help="exit with 1 if it is missed")
     options = here.parse_args()
-    if os.geteuid() != 0:
-        sys.exit("overlap.py: network namespaces need root")
+    need_root()
     with tempfile.TemporaryDirectory() as work:
         nodes = Nodes(options, work)
         nodes.cluster("up", "2")

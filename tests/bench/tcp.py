@@ -9,7 +9,7 @@ import os
 import statistics
 import sys
 
-from collectives import HERE, KIB, MIB, human, median_of, parse, run, verdict
+from collectives import HERE, human, measurement_options, median_of, parse, run, verdict
 
 
 def commands_of(world, options):
@@ -49,16 +49,7 @@ def measure(world, options):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("dir", help="build folder with bin/all_reduce_perf and peers/allreduce_gloo (collectives.sh builds it)")
-    p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--worlds", default="2,4", help="numbers of ranks")
-    p.add_argument("--min", type=int, default=KIB, help="smallest size, bytes")
-    p.add_argument("--max", type=int, default=256 * MIB, help="largest size, bytes")
-    p.add_argument("--factor", type=int, default=4, help="from size to size")
-    p.add_argument("--iterations", type=int, default=5)
-    p.add_argument("--min-ms", type=float, default=20, help="least milliseconds a size")
-    p.add_argument("--limit", type=float, default=0.08, help="share of the machine used by others to wait for")
-    p.add_argument("--patience", type=float, default=10, help="seconds to wait for a quiet machine before a run")
-    p.add_argument("--strict", action="store_true", help="exit with 1 if gloo is faster anywhere")
+    measurement_options(p, rounds=3, iterations=5)
     options = p.parse_args()
     results = {world: measure(world, options) for world in map(int, options.worlds.split(","))}
     print("\n# verdicts")

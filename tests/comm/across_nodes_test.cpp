@@ -1,8 +1,5 @@
 // The schedules for many ranks and several nodes: the order of their sums bit for bit, the bytes
 // between nodes, and messages of several chunks taken apart.
-#include <cmath>
-#include <random>
-
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/checker.hpp"
 #include "runtime/comm/schedule/direct.hpp"
@@ -19,19 +16,6 @@ using namespace ringsmith::comm;
 using namespace ringsmith::comm::testing;
 
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-// Values whose sums depend on the order of the additions.
-Buffers wide_range_inputs(int world, std::size_t count) {
-  std::mt19937 engine(static_cast<unsigned>(world) * 77 + static_cast<unsigned>(count));
-  std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  Buffers inputs(at(world), std::vector<float>(count));
-  for (auto& buffer : inputs)
-    for (float& value : buffer) value = std::ldexp(mantissa(engine), exponent(engine));
-  return inputs;
-}
 
 // value(chunk, i): the documented sum of element i, which every rank must hold bit for bit.
 template <class Documented>

@@ -1,8 +1,5 @@
 // The generators against the serial answer, and the documented expression of every sum, bit for bit
 // on values where another order gives other bits.
-#include <cmath>
-#include <random>
-
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/ring.hpp"
@@ -12,22 +9,9 @@
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::comm;
-using ringsmith::comm::testing::Buffers;
-using ringsmith::comm::testing::execute;
+using namespace ringsmith::comm::testing;
 
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
-Buffers wide_range_inputs(int world, std::size_t count) {
-  std::mt19937 engine(static_cast<unsigned>(world) * 1000 + static_cast<unsigned>(count));
-  std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);
-  std::uniform_int_distribution<int> exponent(-12, 12);
-  Buffers inputs(at(world), std::vector<float>(count));
-  for (auto& buffer : inputs)
-    for (float& value : buffer) value = std::ldexp(mantissa(engine), exponent(engine));
-  return inputs;
-}
 
 // x[first] + x[first + direction] + ... over all ranks, from left to right.
 float walk(const Buffers& x, std::size_t i, int first, int direction) {

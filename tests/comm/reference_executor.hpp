@@ -3,9 +3,11 @@
 // do. Messages of several chunks travel whole here.
 #pragma once
 
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <random>
 #include <stdexcept>
 #include <utility>
 #include <vector>
@@ -15,6 +17,19 @@
 namespace ringsmith::comm::testing {
 
 using Buffers = std::vector<std::vector<float>>;  // [rank][element]
+
+inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// Values whose sums depend on the order of the additions.
+inline Buffers wide_range_inputs(int world, std::size_t count) {
+  std::mt19937 engine(static_cast<unsigned>(world) * 1000 + static_cast<unsigned>(count));
+  std::uniform_real_distribution<float> mantissa(-1.0f, 1.0f);
+  std::uniform_int_distribution<int> exponent(-12, 12);
+  Buffers inputs(at(world), std::vector<float>(count));
+  for (auto& buffer : inputs)
+    for (float& value : buffer) value = std::ldexp(mantissa(engine), exponent(engine));
+  return inputs;
+}
 
 // Runs every rank's steps until nobody can go on; throws if some rank is then still waiting.
 inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
