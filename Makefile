@@ -4,12 +4,12 @@ BUILD ?= build
 PRESET ?= release
 JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
-PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3
+PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
 VM_PACKAGES := qemu-system-x86 busybox-static ibverbs-providers
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-vm configure build train doctor test test-kills bench nvcc-check test-rdma test-nodes test-slurm test-gpu offline-bundle lint format sanitize fuzz clean
+.PHONY: help deps deps-vm configure build train doctor test test-kills bench nvcc-check test-rdma test-nodes test-slurm test-gpu lessons figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -64,6 +64,19 @@ test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, 
 
 offline-bundle: ## one archive for a cluster node without internet: sources and packages
 	@tests/gpu/bundle.sh
+
+lessons: build ## run and check all lessons (make lessons UPDATE=1 rewrites what they quote; ONLY=06: one)
+	@python3 tests/lessons/check.py all --build $(DIR) $(if $(UPDATE),--update) $(if $(ONLY),--only $(ONLY))
+
+figures: build ## draw the lessons' figures again (MEASURED=1: the measured ones too)
+	@python3 tests/lessons/check.py figures --update --build $(DIR) $(if $(MEASURED),--measured)
+
+slides: ## the decks as HTML and PDF in build/slides (npm, chromium; about 10 s a deck)
+	@.ci/slides-deps
+	@slides/build.sh $(BUILD)/slides $(ONLY)
+
+test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
+	@slides/overflow.py $(BUILD)/slides
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)

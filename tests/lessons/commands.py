@@ -1,0 +1,169 @@
+"""Runs the commands of a lesson's ```console blocks and holds their output against the lesson.
+
+A block has one command or more, each after `$ ` (a line that ends in \\ goes on), each followed by
+what it prints, both streams. All blocks of a lesson run in order, in one new folder that shows the
+repository's top-level entries as links, with the built programs in PATH, without a terminal, and
+with a HOME of its own: no calibration and no settings of the machine's owner get in.
+"""
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import compare
+from lesson import ROOT, Fault
+
+TIMEOUT = 30  # seconds a command; a lesson's commands should take 3 together
+
+
+@contextlib.contextmanager
+def scratch(build):
+    with tempfile.TemporaryDirectory(prefix="lesson.") as name:
+        folder = pathlib.Path(name) / "ringsmith"
+        folder.mkdir()
+        (folder.parent / "home").mkdir()
+        for entry in ROOT.iterdir():
+            if entry.name not in ("build", "runs", "work", ".git"):
+                (folder / entry.name).symlink_to(entry)
+        (folder / "build").mkdir()
+        (folder / "build" / "release").symlink_to(build.resolve())
+        yield folder
+
+
+def environment(folder, build):
+    kept = {k: v for k, v in os.environ.items()
+            if not re.match(r"RINGSMITH_|OMPI_|PMIX_|SLURM_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$", k)}
+    return kept | {"PATH": f"{build.resolve() / 'bin'}:{kept.get('PATH', '')}", "HOME": str(folder.parent / "home"),
+                   "LC_ALL": "C.UTF-8", "COLUMNS": "100", "OPENBLAS_NUM_THREADS": "1", "TERM": "dumb",
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                   "OMPI_MCA_rmaps_base_oversubscribe": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def split(fence):
+    """[(command, [expected lines])] of a console block."""
+    found = []
+    lines = iter(fence.body)
+    for line in lines:
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.endswith("\\"):
+                command += "\n" + next(lines, "")
+            found.append((command, []))
+        elif found:
+            found[-1][1].append(line)
+        else:
+            return []
+    return found
+
+
+def run(command, folder, env):
+    """(exit code or None for too late, output lines)"""
+    process = subprocess.Popen(["bash", "-c", command], cwd=folder, env=env, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        out = process.communicate(timeout=TIMEOUT)[0]
+        code = process.returncode
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, code = process.communicate()[0], None
+    text = out.decode("utf-8", "replace").replace(str(folder), "/home/you/ringsmith")
+    text = re.sub(rf"(?<![\w./-]){re.escape(socket.gethostname())}(?![\w/-])", "node0", text)
+    lines = [line.rstrip() for line in text.split("\n")]
+    while lines and not lines[-1]:
+        lines.pop()
+    return code, lines
+
+
+def claim_holds(expression, lines):
+    """Evaluates a `holds` claim. row("x"): numbers of the first line with x; after("x"): the number after x."""
+    def number(text):
+        return [float(n.replace(",", "")) for n in re.findall(r"-?\d[\d,]*(?:\.\d+)?", text)]
+
+    def row(text):
+        line = next((line for line in lines if text in line), None)
+        if line is None:
+            raise Fault(f"no line of the output has '{text}'")
+        return number(line)
+
+    def after(text):
+        found = number("\n".join(lines).partition(text)[2])
+        if not found:
+            raise Fault(f"no number after '{text}' in the output")
+        return found[0]
+
+    names = {"row": row, "after": after, "lines": lines, "min": min, "max": max, "sum": sum, "abs": abs, "len": len,
+             "all": all, "any": any}
+    return eval(expression, {"__builtins__": {}}, names)  # our own files
+
+
+def recorded_line(lesson, fence):
+    above = " ".join(lesson.lines[max(0, fence.start - 4):fence.start])
+    return re.search(r"\*Recorded on [^*]+, \d{4}-\d\d-\d\d; the tests do not run it\.\*\s*$", above)
+
+
+def measured_line(lesson, fence):
+    above = " ".join(lesson.lines[max(0, fence.start - 4):fence.start])
+    return re.search(r"\*Measured on [^*]+, \d{4}-\d\d-\d\d[^*]*\*\s*$", above)
+
+
+def check(lesson, build, update=False):
+    """Faults of the lesson's commands, and how many ran."""
+    faults, ran, changed, began = [], 0, [], time.monotonic()
+    with scratch(build) as folder:
+        env = environment(folder, build)
+        for fence in lesson.fences:
+            if fence.language in ("sh", "bash", "shell"):
+                faults.append(f"{lesson.where(fence.start)}: write commands as ```console, with '$ ' and their output")
+            if fence.language != "console":
+                continue
+            where = lesson.where(fence.start)
+            unknown = [m for m in fence.marks if m not in compare.MARKS and not re.fullmatch(r"exit=\d+", m)]
+            commands = split(fence)
+            if unknown or not commands:
+                faults.append(f"{where}: " + (f"unknown mark '{unknown[0]}'; known: exit=N {' '.join(sorted(compare.MARKS))}"
+                                              if unknown else "a console block begins with '$ COMMAND'"))
+                continue
+            if "recorded" in fence.marks:
+                if not recorded_line(lesson, fence):
+                    faults.append(f"{where}: a recorded block needs the line above it: "
+                                  "*Recorded on MACHINE, YYYY-MM-DD; the tests do not run it.*")
+                continue
+            if "measured" in fence.marks and not measured_line(lesson, fence):
+                faults.append(f"{where}: a measured block needs the line above it: *Measured on MACHINE, YYYY-MM-DD.*")
+            body, everything = [], []
+            code_wanted = next((int(m[5:]) for m in fence.marks if m.startswith("exit=")), 0)
+            for n, (command, expected) in enumerate(commands):
+                code, actual = run(command, folder, env)
+                ran += 1
+                everything += actual
+                wanted = code_wanted if n == len(commands) - 1 else 0
+                if code != wanted:
+                    ended = f"did not end in {TIMEOUT} s" if code is None else f"exited with {code}, not {wanted}"
+                    faults.append(f"{where}: `{command}` {ended}:\n" + "\n".join(actual[-15:]))
+                    body = None
+                    break
+                differs = compare.difference(expected, actual, fence.marks)
+                if differs and not update:
+                    faults.append(f"{where}: `{command}` prints something else now (--update rewrites it):\n{differs}")
+                body += ["$ " + line if not i else line for i, line in enumerate(command.split("\n"))]
+                body += compare.renewed(expected, actual, fence.marks) if differs else expected
+            for line, claim in lesson.claims(fence) if body is not None else []:
+                try:
+                    holds = claim_holds(claim, everything)
+                except (Fault, SyntaxError, NameError, TypeError, IndexError) as error:
+                    faults.append(f"{lesson.where(line)}: the claim `{claim}` cannot be checked: {error}")
+                    continue
+                if not holds:
+                    faults.append(f"{lesson.where(line)}: the claim `{claim}` does not hold:\n" + "\n".join(everything[-15:]))
+            if update and body is not None and body != fence.body:
+                changed.append((fence, body))
+    for fence, body in reversed(changed):
+        lesson.replace(fence, body)
+    if changed:
+        lesson.save()
+    return faults, ran, time.monotonic() - began

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""A check that cannot fail is none: plants each kind of fault in a small lesson, and wants it found.
+
+Each case: a name, what is changed in a right lesson, and words of the line that must be reported.
+"""
+import pathlib
+import sys
+import tempfile
+
+import commands
+import compare
+import decks
+import links
+import quotes
+import shape
+import terms
+from lesson import Lesson
+
+GOOD = """# 06 Test
+
+## The question
+
+What is a **wheel**? See [a file](code.cpp) and [here](#the-code).
+
+## The code
+
+<!-- quote: lessons/06-test/code.cpp twice -->
+```cpp
+int twice(int x) {
+  return 2 * x;
+}
+```
+
+```console
+$ echo 'one 1.5'; echo two
+one 1.5
+two
+```
+<!-- holds: row("one")[0] > 1 -->
+
+*Measured on a machine, 2026-01-01.*
+```console measured
+$ echo 'size 4 took 1.5 us'
+size 4 took 9.9 us
+```
+
+## Words
+
+- **wheel** (wheels): a thing that turns.
+"""
+CODE = """// Helps.
+#include <cstdio>
+
+int twice(int x) {
+  return 2 * x;
+}
+"""
+CASES = [
+    ("output changed", "\ntwo\n", "\nthree\n", "prints something else"),
+    ("line missing", "one 1.5\ntwo\n", "one 1.5\n", "prints something else"),
+    ("exit code", "; echo two", "; echo two; exit 3", "exited with 3"),
+    ("claim false", "[0] > 1", "[0] > 2", "does not hold"),
+    ("claim without its line", 'row("one")', 'row("four")', "no line of the output"),
+    ("whole number of a measured block", "size 4 took 9.9", "size 5 took 9.9", "prints something else"),
+    ("measured without machine", "*Measured on a machine, 2026-01-01.*", "Measured.", "needs the line above it"),
+    ("recorded without machine", "console measured", "console recorded", "needs the line above it"),
+    ("unknown mark", "console measured", "console mesured", "unknown mark"),
+    ("no prompt", "$ echo 'size", "echo 'size", "begins with '$ COMMAND'"),
+    ("other shell block", "```console\n$ echo 'one", "```sh\n$ echo 'one", "write commands as ```console"),
+    ("quotation differs", "return 2 * x", "return 3 * x", "reads differently now"),
+    ("symbol gone", "code.cpp twice", "code.cpp thrice", "'thrice' is not there any more"),
+    ("file gone", "06-test/code.cpp twice", "06-test/gone.cpp twice", "there is no file"),
+    ("code without a source", "<!-- quote: lessons/06-test/code.cpp twice -->", "", "code needs <!-- quote"),
+    ("dead link", "](code.cpp)", "](gone.cpp)", "dead link"),
+    ("dead anchor", "(#the-code)", "(#no-code)", "has no heading"),
+    ("dead symbol", "[a file]", "[`gone`]", "has no 'gone'"),
+    ("http", "[here](#the-code)", "[here](http://x.org)", "https://"),
+    ("used before", "What is a", "A wheel, and wheels. What is a", "used before it is introduced"),
+    ("never introduced", "**wheel**?", "wheel?", "nowhere in bold"),
+    ("bold without entry", "What is", "**What** is", "bold is for new terms"),
+    ("twice in bold", "## The code\n", "## The code\n\nA **wheel** again.\n", "in bold for the second time"),
+    ("two sentences", "a thing that turns.", "a thing. It turns.", "in one sentence"),
+    ("length", "", "", "lines; a lesson has"),
+    ("sections", "", "", "no section '## The experiment'"),
+]
+
+
+def faults_of(folder):
+    lesson = Lesson(folder / "lessons" / "06-test" / "README.md")
+    found = quotes.check(lesson, root=folder)[0] + links.check(lesson, root=folder)[0] + shape.check(lesson)
+    return found + terms.check([lesson])[0] + commands.check(lesson, folder / "build")[0]
+
+
+def plant(folder, text):
+    place = folder / "lessons" / "06-test"
+    place.mkdir(parents=True, exist_ok=True)
+    (folder / "build" / "bin").mkdir(parents=True, exist_ok=True)
+    (place / "README.md").write_text(text)
+    (place / "code.cpp").write_text(CODE)
+
+
+def check_lessons(folder):
+    bad = []
+    plant(folder, GOOD)
+    for fault in faults_of(folder):
+        if not any(words in fault for words in ("a lesson has", "no section", "no picture", "three questions", "there is no slides",
+                                                "have a section")):
+            bad.append(f"a right lesson: {fault}")
+    for name, old, new, words in CASES:
+        if old not in GOOD:
+            bad.append(f"{name}: the case changes nothing")
+            continue
+        plant(folder, GOOD.replace(old, new, 1) if old else GOOD)
+        found = faults_of(folder)
+        if not any(words in fault for fault in found):
+            bad.append(f"{name}: not found; found only: {found}")
+    return bad
+
+
+def check_update(folder):
+    """--update mends outputs and quotations, and nothing else."""
+    bad = []
+    plant(folder, GOOD.replace("\ntwo\n", "\n2\n").replace("return 2 * x", "return x + x"))
+    lesson = Lesson(folder / "lessons" / "06-test" / "README.md")
+    quotes.check(lesson, update=True, root=folder)
+    commands.check(lesson, folder / "build", update=True)
+    if (folder / "lessons" / "06-test" / "README.md").read_text() != GOOD:
+        bad.append("--update did not bring back the right lesson")
+    return bad
+
+
+def check_order(folder):
+    """A term used in an earlier lesson than the one that introduces it."""
+    plant(folder, GOOD)
+    later = Lesson(folder / "lessons" / "06-test" / "README.md")
+    place = folder / "lessons" / "05-before"
+    place.mkdir()
+    (place / "README.md").write_text("# 05 Before\n\nIt has wheels. But [the wheel](../06-test/README.md) may be linked.\n")
+    found = terms.check([Lesson(place / "README.md"), later])[0]
+    return [] if len(found) == 1 and "lesson 06 introduces it" in found[0] else [f"terms across lessons: {found}"]
+
+
+def check_compare():
+    bad = []
+    for want, got, marks, same in [
+            (["a", "...", "z"], ["a", "b", "c", "z"], [], True), (["a", "...", "z"], ["a", "z"], [], True),
+            (["a", "...", "z"], ["a", "b"], [], False), (["...", "m", "..."], ["a", "b"], [], False),
+            (["b", "a"], ["a", "b"], ["unordered"], True), (["b", "a"], ["a", "a"], ["unordered"], False),
+            (["x 1.5"], ["x 2.25"], ["measured"], True), (["x 1.5"], ["x nan"], ["measured"], False),
+            (["n 15"], ["n 16"], ["measured"], False), (["n 15"], ["n 16"], ["numbers"], True),
+            (["a  b"], ["a b"], [], False), ([], ["a"], [], False)]:
+        if (compare.difference(want, got, marks) is None) != same:
+            bad.append(f"compare: {want} and {got} with {marks} should be {'equal' if same else 'different'}")
+    return bad
+
+
+def check_decks(folder):
+    plant(folder, GOOD)
+    (folder / "slides").mkdir()
+    front = "---\nmarp: true\ntheme: ringsmith\n---\n"
+    good = front + "\n---\n".join(["# x\n<!-- Ask: y? -->\n![a](../lessons/figures/a.svg)\n```console\n$ echo\n```\n"
+                                    .replace("$ echo", "one 1.5\ntwo")] * 12)
+    bad = []
+    for words, text in [(None, good), ("a deck has", front + "# one"), ("front matter", good.replace("theme: ringsmith\n", "")),
+                        ("stand in no block", good.replace("two", "three")), ("pictures come from", good.replace("figures/", "")),
+                        ("what to ask", good.replace("Ask:", "ask"))]:
+        path = folder / "slides" / "06-test.md"
+        path.write_text(text)
+        found = decks.check(Lesson(path), root=folder)
+        if (words is None) != (not found) or (words and not any(words in f for f in found)):
+            bad.append(f"deck, {words or 'a right one'}: found {found}")
+    return bad
+
+
+def main():
+    bad = check_compare()
+    for check in (check_lessons, check_update, check_order, check_decks):
+        with tempfile.TemporaryDirectory(prefix="selftest.") as name:
+            bad += check(pathlib.Path(name))
+    print("\n".join(bad) if bad else f"lessons: {len(CASES)} planted faults found")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""The shape of a lesson: 150 to 350 lines, and the sections that every lesson has, in order."""
+import re
+
+SECTIONS = ["The question", "The idea by hand", "The mathematics", "The code", "The experiment", "What goes wrong",
+            "Questions", "Papers", "Words"]
+LINES = range(150, 351)
+
+
+def check(lesson):
+    faults = []
+    if len(lesson.lines) not in LINES:
+        faults.append(f"{lesson.name}: {len(lesson.lines)} lines; a lesson has {LINES[0]} to {LINES[-1]}")
+    headings = [h[3:] for _, h in lesson.headings() if h.startswith("## ")]
+    if not re.match(rf"# {lesson.number} \S", lesson.lines[0]):
+        faults.append(f"{lesson.where(0)}: the first line is '# {lesson.number} Title'")
+    at = 0
+    for section in SECTIONS:
+        found = next((n for n in range(at, len(headings)) if headings[n].startswith(section)), None)
+        if found is None:
+            faults.append(f"{lesson.name}: no section '## {section}' (in this order: {', '.join(SECTIONS)})")
+        else:
+            at = found + 1
+    if lesson.number in ("06", "07", "08", "09", "10") and not any(h.startswith("What the tutorials say") for h in headings):
+        faults.append(f"{lesson.name}: chapters 06 to 10 have a section '## What the tutorials say'")
+    if not any("](../figures/" in line for line in lesson.lines):
+        faults.append(f"{lesson.name}: no picture: link one of ../figures/*.svg")
+    if not any(f.language == "console" for f in lesson.fences):
+        faults.append(f"{lesson.name}: no command: a lesson shows an experiment with its real output")
+    questions = _section(lesson, "Questions")
+    if sum(1 for line in questions if re.match(r"\d+\. ", line)) < 3:
+        faults.append(f"{lesson.name}: '## Questions' has three questions or more, as a list 1. 2. 3.")
+    if not (lesson.path.parents[2] / "slides" / f"{lesson.slug}.md").exists():
+        faults.append(f"{lesson.name}: there is no slides/{lesson.slug}.md")
+    for n, line in enumerate(lesson.lines):
+        if len(line) > 120 and not any(f.start < n < f.end for f in lesson.fences) and not line.startswith(("|", "!", "<!--")):
+            faults.append(f"{lesson.where(n)}: {len(line)} characters; prose has lines of up to 120")
+    return faults
+
+
+def _section(lesson, name):
+    start = next((n for n, h in lesson.headings() if h.startswith("## " + name)), None)
+    if start is None:
+        return []
+    end = next((n for n, h in lesson.headings() if n > start and h.startswith("## ")), len(lesson.lines))
+    return lesson.lines[start + 1:end]

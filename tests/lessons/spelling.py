@@ -1,0 +1,15 @@
+"""Spelling of lessons and decks: codespell, with words.txt for what is right here although it knows better."""
+import pathlib
+import shutil
+import subprocess
+
+WORDS = pathlib.Path(__file__).with_name("words.txt")
+
+
+def check(paths):
+    """Faults, or None where codespell is not installed: not checked is not passed."""
+    if shutil.which("codespell") is None:
+        return None
+    out = subprocess.run(["codespell", "--ignore-words", str(WORDS), *map(str, paths)], capture_output=True, text=True)
+    return [line.strip() for line in out.stdout.splitlines() if "==>" in line] + \
+           [f"codespell: {line}" for line in out.stderr.splitlines() if line.strip()]
