@@ -13,7 +13,7 @@ SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-15s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
 deps: ## install what is missing (apt; elsewhere print the list and stop)
 	@.ci/deps $(PACKAGES)
@@ -94,3 +94,5 @@ fuzz: deps ## 10 million hostile bytes for the store, under AddressSanitizer
 
 clean: ## remove everything that was built
 	rm -rf $(BUILD)
+
+include labs/course/labs.mk

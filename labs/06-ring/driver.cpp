@@ -1,0 +1,105 @@
+// Runs the student's ring on the kit's fabric and says what came out. No verdicts here.
+#include LAB06_RING
+
+#include "labs/kit/driver.hpp"
+
+#include "labs/kit/counted.hpp"
+#include "labs/kit/fabric.hpp"
+#include "labs/kit/guarded.hpp"
+
+using kit::Counted;
+using kit::Link;
+
+namespace {
+
+std::string name_of(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
+
+// One collective on every rank. fill(rank, index) is the input; `report` puts a rank's output.
+template <class T, class Fill, class Report>
+void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
+  const kit::FabricOptions options = kit::fabric_options(in);
+  const auto count = std::size_t(in.integer("count"));
+  const auto offset = std::size_t(in.integer("offset", 0));  // in elements: 1 is misaligned
+  const auto calls = in.integer("calls", 1);
+  const bool in_place = in.integer("in_place", 0) != 0;
+  const std::string what = in.text("collective", "all_reduce");
+  kit::Fabric fabric(options);
+  std::vector<std::int64_t> guards, unchanged;
+  guards.resize(std::size_t(options.world));
+  unchanged.resize(std::size_t(options.world), 1);
+  fabric.run([&](Link& link) {
+    const int rank = link.rank();
+    for (std::int64_t call = 0; call < calls; ++call) {
+      kit::Guarded<T> input(count, offset), output(count, offset);
+      for (std::size_t i = 0; i < count; ++i) input.span()[i] = fill(rank, i);
+      const std::vector<T> before(input.span().begin(), input.span().end());
+      if (in_place || what != "all_reduce")
+        std::copy(before.begin(), before.end(), output.span().begin());
+      fabric.begin(rank, what.c_str());
+      const std::span<T> work = output.span();
+      if (what == "reduce_scatter")
+        lab06::reduce_scatter<T>(link, work);
+      else if (what == "all_gather")
+        lab06::all_gather<T>(link, work);
+      else if (in_place)
+        lab06::all_reduce<T>(link, std::span<const T>(work), work);
+      else
+        lab06::all_reduce<T>(link, std::span<const T>(input.span()), work);
+      guards[std::size_t(rank)] += input.broken() + output.broken();
+      unchanged[std::size_t(rank)] &= input.holds(before);
+      if (call == calls - 1) report(rank, work);
+    }
+  });
+  fabric.observe(out);
+  out.put("guards", guards);
+  out.put("unchanged", unchanged);
+}
+
+}  // namespace
+
+// Elements that count contributions.
+KIT_SCENARIO(counted) {
+  run_collective<Counted>(
+      in, out, [](int rank, std::size_t i) { return Counted::of(rank, i); },
+      [&](int rank, std::span<Counted> work) { out.put(name_of("out", rank), runs_of(work)); });
+}
+
+// Floats: element i of rank r is table[r * period + i % period].
+KIT_SCENARIO(floats) {
+  const std::vector<float> table = in.floats("table");
+  const auto period = std::size_t(in.integer("period"));
+  run_collective<float>(
+      in, out,
+      [&](int rank, std::size_t i) { return table[std::size_t(rank) * period + i % period]; },
+      [&](int rank, std::span<float> work) {
+        out.put(name_of("out", rank), std::span<const float>(work));
+      });
+}
+
+// Task 1 alone: the chunks of one buffer.
+KIT_SCENARIO(chunks) {
+  std::vector<std::int64_t> firsts, lengths;
+  const int world = int(in.integer("world"));
+  for (int index = 0; index < world; ++index) {
+    const lab06::Chunk chunk = lab06::chunk_of(std::size_t(in.integer("count")), world, index);
+    firsts.push_back(std::int64_t(chunk.first));
+    lengths.push_back(std::int64_t(chunk.length));
+  }
+  out.put("first", firsts);
+  out.put("length", lengths);
+}
+
+// Task 2 alone: to, send_chunk, from, recv_chunk of each rank (inner) at each step.
+KIT_SCENARIO(schedule) {
+  const int world = int(in.integer("world"));
+  for (const bool gather : {false, true}) {
+    std::vector<std::int64_t> rows;
+    for (int step = 0; step < world - 1; ++step)
+      for (int rank = 0; rank < world; ++rank) {
+        const lab06::Step now = gather ? lab06::all_gather_step(world, rank, step)
+                                       : lab06::reduce_scatter_step(world, rank, step);
+        rows.insert(rows.end(), {now.to, now.send_chunk, now.from, now.recv_chunk});
+      }
+    out.put(gather ? "all_gather" : "reduce_scatter", rows);
+  }
+}

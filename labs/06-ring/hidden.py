@@ -1,0 +1,94 @@
+"""Hidden tests of lab 06: every world, awkward counts, hostile delays, budgets."""
+import math
+
+from labs.course.testing import WORLDS, Cheat, counts_for, expect, floats, lab_test
+
+
+def whole(lab, world, count, **how):
+    seen = lab.run("counted", world=world, count=count, **how)
+    expect.each_once(seen, world, count)
+    expect.equal("guard elements overwritten", sum(seen["guards"]), 0, seen)
+    return seen
+
+
+@lab_test
+def worlds(lab):
+    """Every world from 1 to 8, powers of two or not."""
+    for world in (*WORLDS, 6):
+        whole(lab, world, 24 * world)
+        whole(lab, world, 24 * world + 1, capacity=1)
+
+
+@lab_test
+def counts(lab):
+    """Counts that do not divide: 0, 1, world - 1, world + 1, primes; misaligned, and between guard elements."""
+    for world in (2, 3, 5, 8):
+        for count in counts_for(world):
+            whole(lab, world, count, offset=lab.random.choice((0, 1)))
+    for world in (3, 4):
+        count = 3 * world + 2
+        seen = lab.run("counted", collective="reduce_scatter", world=world, count=count)
+        first = 0
+        for rank in range(world):
+            length = count // world + (rank < count % world)
+            expect.counted(seen, f"out.{rank}", world, first, length, [1] * world)
+            first += length
+
+
+@lab_test
+def in_place_or_not(lab):
+    """In place; and out of place, where the input stays as it was."""
+    for world in (1, 2, 3, 4):
+        for count in (0, 1, 10):
+            whole(lab, world, count, in_place=1)
+            seen = whole(lab, world, count, in_place=0)
+            for rank, kept in enumerate(seen["unchanged"]):
+                expect.that(kept, f"rank {rank}'s input was changed, and is not the output", seen)
+
+
+@lab_test
+def budget(lab):
+    """Bytes sent per rank: 2 (N-1)/N of the buffer; messages: 2 (N-1). No rank is a hub."""
+    element = 4
+    for world in (2, 3, 4, 5, 8):
+        for count in (40 * world, 40 * world + 3):
+            table = floats(1.0 for _ in range(world))
+            seen = lab.run("floats", world=world, count=count, period=1, table=table, capacity=4, alpha=1.0, beta=0.0)
+            size = element * count
+            longest = element * -(-count // world)
+            hub = max(seen["received_bytes"])
+            if world > 2 and hub >= (world - 1) * size:
+                raise Cheat(f"rank {list(seen['received_bytes']).index(hub)} receives the whole buffer of every other rank "
+                            f"({hub} bytes): gather-to-root in disguise{expect.where(seen)}")
+            for rank in range(world):
+                expect.at_most(f"rank {rank} sends", seen["sent_bytes"][rank], 2 * (world - 1) * longest, "bytes", seen)
+                expect.at_most(f"rank {rank} sends", seen["messages"][rank], 2 * (world - 1), "messages", seen)
+            expect.at_most("virtual time, one second a message", max(seen["finish"]), 4 * (world - 1), "s", seen)
+
+
+@lab_test
+def bits_and_nans(lab):
+    """All ranks get the same bits; a NaN or an infinity comes out where it went in, and nowhere else."""
+    for world in (2, 3, 5):
+        period = 13
+        table = floats(lab.random.uniform(-1, 1) for _ in range(world * period))
+        seen = lab.run("floats", world=world, count=101, period=period, table=table)
+        for rank in range(1, world):
+            expect.same_bits(f"rank {rank}'s output beside rank 0's", seen[f"out.{rank}"], seen["out.0"], seen)
+        exact = floats(lab.random.randrange(-1000, 1000) for _ in range(world * period))
+        exact[period * (world - 1) + 3] = math.nan
+        exact[5] = math.inf
+        want = floats(sum(exact[r * period + i % period] for r in range(world)) for i in range(101))
+        seen = lab.run("floats", world=world, count=101, period=period, table=exact)
+        for rank in range(world):
+            expect.same_bits(f"rank {rank}'s output", seen[f"out.{rank}"], want, seen)
+
+
+@lab_test
+def delays(lab):
+    """Ten calls one after the other, messages late by seed, with 0, 1 and 3 messages buffered."""
+    for _ in range(4):
+        for capacity in (0, 1, 3):
+            world = lab.random.choice((2, 3, 4, 5, 7))
+            whole(lab, world, lab.random.randrange(60), capacity=capacity, jitter=5.0, calls=10,
+                  seed=lab.random.randrange(1 << 30))

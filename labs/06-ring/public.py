@@ -1,0 +1,76 @@
+"""Public tests of lab 06: what a student runs at every save."""
+from labs.course.testing import WORLDS, expect, lab_test
+
+
+@lab_test
+def chunks(lab):
+    """Task 1: chunks cover the buffer, without gaps, and differ by at most one element."""
+    for world, count in [(1, 5), (2, 7), (3, 7), (4, 4), (5, 3), (8, 0), (7, 1000)]:
+        seen = lab.run("chunks", world=world, count=count)
+        at = 0
+        for index, (first, length) in enumerate(zip(seen["first"], seen["length"])):
+            expect.equal(f"the first element of chunk {index}", first, at, seen)
+            expect.equal(f"the length of chunk {index}", length, count // world + (index < count % world), seen)
+            at += length
+
+
+def follow(seen, world, phase):
+    """Every chunk that is sent at a step is the one that its receiver expects at that step."""
+    rows = seen[phase]
+    for step in range(world - 1):
+        at = [rows[4 * (step * world + r):4 * (step * world + r) + 4] for r in range(world)]
+        for rank, (to, sends, source, receives) in enumerate(at):
+            label = f"{phase}, step {step} of rank {rank}"
+            expect.that(0 <= to < world and 0 <= source < world, f"{label}: there is no rank {to} or {source}", seen)
+            expect.that(0 <= sends < world and 0 <= receives < world,
+                        f"{label}: there is no chunk {sends} or {receives}", seen)
+            expect.that(at[to][2] == rank, f"{label} sends to rank {to}, which expects rank {at[to][2]}", seen)
+            expect.that(at[to][3] == sends,
+                        f"{label} sends chunk {sends} to rank {to}, which expects chunk {at[to][3]}", seen)
+            expect.that((to - rank) % world in (1, world - 1), f"{label}: rank {to} is no neighbour", seen)
+
+
+@lab_test
+def schedule(lab):
+    """Task 2: at every step the sender and the receiver mean the same chunk, and chunk c ends complete on rank c."""
+    for world in WORLDS:
+        seen = lab.run("schedule", world=world)
+        for phase in ("reduce_scatter", "all_gather"):
+            follow(seen, world, phase)
+        holds = [[{r} for _ in range(world)] for r in range(world)]  # whose values are in rank r's chunk c
+        for step in range(world - 1):
+            rows = [seen["reduce_scatter"][4 * (step * world + r):][:4] for r in range(world)]
+            moved = [set(holds[source][receives]) for _, _, source, receives in rows]
+            for rank, row in enumerate(rows):
+                expect.that(not holds[rank][row[3]] & moved[rank],
+                            f"reduce_scatter, step {step}: rank {rank} adds what chunk {row[3]} already has", seen)
+                holds[rank][row[3]] |= moved[rank]
+        for rank in range(world):
+            expect.equal(f"after reduce_scatter the ranks in chunk {rank} on rank {rank}",
+                         sorted(holds[rank][rank]), list(range(world)), seen)
+
+
+@lab_test
+def two_ranks(lab):
+    """all_reduce of two ranks and ten elements."""
+    expect.each_once(lab.run("counted", world=2, count=10), world=2, count=10)
+
+
+@lab_test
+def three_ranks(lab):
+    """reduce_scatter, all_gather and all_reduce of three ranks and twelve elements."""
+    seen = lab.run("counted", collective="reduce_scatter", world=3, count=12)
+    for rank in range(3):
+        expect.counted(seen, f"out.{rank}", 3, 4 * rank, 4, [1] * 3)
+    seen = lab.run("counted", collective="all_gather", world=3, count=12)
+    for rank in range(3):
+        for owner in range(3):
+            expect.counted(seen, f"out.{rank}", 3, 4 * owner, 4, [int(r == owner) for r in range(3)])
+    expect.each_once(lab.run("counted", world=3, count=12), world=3, count=12)
+
+
+@lab_test
+def zero_buffers(lab):
+    """Nothing is buffered between ranks: a send ends when it is received."""
+    for world in (2, 3, 4):
+        expect.each_once(lab.run("counted", world=world, count=4 * world, capacity=0), world=world, count=4 * world)

@@ -1,0 +1,183 @@
+"""From a student's files to a driver: compile, look at what the object wants from outside, link.
+
+Everything lands in build/labs/cache/KEY, where KEY is the hash of all that went in. The same text is compiled once,
+and a mutant that was judged yesterday starts at once.
+"""
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import threading
+
+from labs.course import forbidden
+from labs.course.lab import BUILD, LABS, ROOT, select
+from labs.course.split import texts
+from labs.course.verdicts import AuthorError, Cheat, Crash
+
+CXX = os.environ.get("CXX", "g++")
+FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow", "-ffp-contract=off", "-D_GLIBCXX_ASSERTIONS",
+         "-fno-strict-aliasing", f"-I{ROOT}"]
+LIBRARIES = ["-pthread"]
+# CUDA code without a GPU: the emulator, compiled by the same compiler ([build] vgpu = true in lab.toml).
+VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
+        "flags": [f"-I{ROOT}/kernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
+        "link": ["-lboost_context", "-lfmt"]}
+_kit_lock = threading.Lock()
+
+
+class Broken(Crash):
+    """The student's file does not compile. The message is the compiler's."""
+    status = "does not compile"
+
+
+def _hash(*parts):
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part if isinstance(part, bytes) else str(part).encode())
+        digest.update(b"\0")
+    return digest.hexdigest()[:24]
+
+
+def _compiler():
+    try:
+        done = subprocess.run([CXX, "--version"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        raise AuthorError(f"no compiler: {CXX} does not run (Debian, Ubuntu: apt install g++)") from None
+    return done.stdout.splitlines()[0]
+
+
+def _sources(patterns):
+    return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
+
+
+def _in_place(folder, make):
+    """Makes a folder once: others see it complete or not at all."""
+    if folder.exists():
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = pathlib.Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))
+    try:
+        make(new)
+        new.rename(folder)
+    except OSError:
+        if not folder.exists():  # somebody else was faster otherwise
+            raise
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def library(name, patterns, flags=()):
+    """A static library of the kit (or of what a lab links), compiled once, two files at a time."""
+    sources = _sources([p for p in patterns if not p.endswith(("hpp", "cuh"))])
+    texts_in = [p.read_bytes() for p in _sources(patterns + ["labs/kit/*.hpp"])]
+    folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
+
+    def make(new):
+        def compile_one(path):
+            language = ["-x", "c++"] if path.suffix == ".cu" else []
+            return subprocess.Popen([CXX, *FLAGS, *flags, *language, "-c", str(path), "-o", str(new / (path.stem + ".o"))],
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        for i in range(0, len(sources), 2):
+            for job in [compile_one(path) for path in sources[i:i + 2]]:
+                output, _ = job.communicate()
+                if job.returncode:
+                    raise AuthorError(f"{name} does not compile:\n{output}")
+        objects = [str(new / (p.stem + ".o")) for p in sources]
+        subprocess.run(["ar", "rcs", str(new / f"lib{name}.a"), *objects], check=True)
+
+    with _kit_lock:
+        _in_place(folder, make)
+    return folder / f"lib{name}.a"
+
+
+def kit():
+    return library("kit", ["labs/kit/*.cpp"])
+
+
+def vgpu():
+    """The emulator as `make build` left it, if nothing is newer; else compiled here, once (a minute or two)."""
+    newest = max(p.stat().st_mtime for p in _sources(VGPU["patterns"]))
+    for built in sorted(ROOT.glob("build/*/libringsmith_vgpu.a")):
+        base = built.with_name("libringsmith_base.a")
+        if "release" in str(built) and built.stat().st_mtime > newest and base.exists():
+            return [built, base]
+    return [library("vgpu", VGPU["patterns"], VGPU["flags"])]
+
+
+def _swapped_in(lab):
+    """Files of earlier labs that this one uses: the student's own, or the reference's with LAB06=ref."""
+    found = []
+    for number in lab.build.get("uses", []):
+        earlier, = select(number)
+        reference = os.environ.get(f"LAB{number}") == "ref"
+        own = {f: earlier.work / f for f in earlier.files}
+        if not reference and not all(p.exists() for p in own.values()):
+            raise AuthorError(f"lab {lab.number} builds on your lab {number}, which is not in {earlier.work}: "
+                              f"make lab N={number}, or LAB{number}=ref for the course's")
+        chosen = texts(earlier, True) if reference else {f: p.read_text() for f, p in own.items()}
+        found.append((earlier, chosen))
+    return found
+
+
+def build(lab, files, swapped=None):
+    """Compiles {name: text} into a driver. Returns its path and the compiler's warnings."""
+    trouble = forbidden.look_at_text(lab, "\n".join(files.values()))
+    if trouble:
+        raise Cheat(trouble)
+    used = _swapped_in(lab) if swapped is None else swapped
+    kit_library = kit()
+    libraries = [kit_library]
+    if lab.build.get("vgpu"):
+        libraries += vgpu()
+    for name, patterns in lab.build.get("libraries", {}).items():
+        libraries.append(library(name, patterns, lab.build.get("flags", [])))
+    drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
+    parts = [(lab, files), *used]
+    key = _hash(_compiler(), FLAGS, lab.build, pathlib.Path(forbidden.__file__).read_bytes(), *libraries, *(d.read_bytes() for d in drivers),
+                *(f"{owner.slug}/{n}\n{t}" for owner, own in parts for n, t in own.items()))
+    folder = BUILD / "cache" / f"{lab.slug}-{key}"
+    _in_place(folder, lambda new: _build_into(new, lab, parts, drivers, libraries))
+    trouble = folder / "cheat.txt"
+    if trouble.exists():
+        raise Cheat(trouble.read_text())
+    output = (folder / "compiler.txt").read_text()
+    if not (folder / "driver").exists():
+        raise Broken("\n".join(output.splitlines()[:30]))
+    return folder / "driver", output
+
+
+def _build_into(new, lab, parts, drivers, libraries):
+    defines, shown = [], []
+    for owner, own in parts:
+        (new / owner.slug).mkdir()
+        for name, text in own.items():
+            (new / owner.slug / name).write_text(text)
+            defines.append(f'-D{owner.macro(name)}="{new / owner.slug / name}"')
+        shown.append((f"{new / owner.slug}/", f"work/{owner.slug}/"))
+    maps = [f"-ffile-prefix-map={a}={b}" for a, b in shown]
+    flags, link = list(lab.build.get("flags", [])), list(lab.build.get("link", []))
+    if lab.build.get("vgpu"):
+        flags, link = VGPU["flags"] + flags, VGPU["link"] + link
+    output, objects = "", []
+    for source in drivers:
+        language = ["-x", "c++"] if source.suffix == ".cu" else []
+        target = new / (source.stem + ".o")
+        done = subprocess.run([CXX, *FLAGS, *flags, *defines, *maps, *language, "-MD", "-MF",
+                               str(target) + ".d", "-c", str(source), "-o", str(target)], capture_output=True, text=True)
+        output += done.stderr
+        objects.append(target)
+        if done.returncode:
+            break
+        trouble = forbidden.look(lab, target, pathlib.Path(str(target) + ".d"), new, libraries)
+        if trouble:
+            (new / "cheat.txt").write_text(trouble)
+            break
+    else:
+        done = subprocess.run([CXX, *map(str, objects), *map(str, libraries), *LIBRARIES, *link,
+                               "-o", str(new / "driver")], capture_output=True, text=True)
+        output += done.stderr
+    for path, name in shown:  # the student's name for the file, not the cache's
+        output = output.replace(path, name)
+    (new / "compiler.txt").write_text(output)

@@ -1,0 +1,107 @@
+"""The commands of a student: lab, check, hint, grade, watch, reset, progress."""
+import json
+import pathlib
+import shutil
+import time
+
+from labs.course import terminal
+from labs.course.grading import grade, untouched
+from labs.course.lab import WORK, all_labs
+from labs.course.split import texts
+from labs.course.verdicts import AuthorError
+
+
+def submission(lab, folder=None):
+    """The student's files; complains by name about what is missing."""
+    where = pathlib.Path(folder) if folder else lab.work
+    missing = [f for f in lab.files if not (where / f).exists()]
+    if missing:
+        raise AuthorError(f"{where / missing[0]} is not there yet. Begin with: make lab N={lab.number}")
+    return {f: (where / f).read_text() for f in lab.files}
+
+
+def start(lab):
+    lab.work.mkdir(parents=True, exist_ok=True)
+    for name, text in texts(lab, solution=False).items():
+        target = lab.work / name
+        if target.exists():
+            print(f"{target} is there already and stays as it is (make reset N={lab.number} begins anew)")
+        else:
+            target.write_text(text)
+            print(f"{target} is yours now")
+    print(f"Read labs/{lab.slug}/README.md, edit, then: make check N={lab.number}")
+
+
+def check(lab, only=None, seed=None):
+    report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed)
+    terminal.show(report)
+    _remember(lab, report)
+    if untouched(report):
+        print(f"Nothing is written yet: that is the beginning. First step: {report.results[0].message}. "
+              f"Stuck? make hint N={lab.number}")
+    return all(r.status == "pass" for r in report.results)
+
+
+def watch(lab, seed=None):
+    """Checks again whenever a file is saved."""
+    seen = None
+    while True:
+        now = {f: (lab.work / f).stat().st_mtime_ns for f in lab.files if (lab.work / f).exists()}
+        if now != seen:
+            seen = now
+            print(f"\n--- {time.strftime('%H:%M:%S')} lab {lab.number}")
+            try:
+                check(lab, seed=seed)
+            except AuthorError as error:
+                print(error)
+        time.sleep(0.2)
+
+
+def _state(lab):
+    path = lab.work / ".progress.json"
+    try:
+        return path, json.loads(path.read_text())
+    except (OSError, ValueError):
+        return path, {}
+
+
+def _remember(lab, report):
+    path, state = _state(lab)
+    state["passing"] = sorted({r.name for r in report.results if r.status == "pass"})
+    state["tests"] = len(report.results)
+    path.write_text(json.dumps(state))
+
+
+def hint(lab):
+    """The next hint of lab.toml; what was shown is remembered in work/, so that each call tells more."""
+    lab.work.mkdir(parents=True, exist_ok=True)
+    path, state = _state(lab)
+    shown = min(state.get("hints", 0) + 1, len(lab.hints))
+    state["hints"] = shown
+    path.write_text(json.dumps(state))
+    print(f"hint {shown} of {len(lab.hints)}: {lab.hints[shown - 1]}")
+    if shown == len(lab.hints):
+        print("That was the last one. make check names the first element that is wrong; begin there.")
+
+
+def reset(lab):
+    """Puts the student's files aside, never away, and begins anew."""
+    if lab.work.exists():
+        aside = lab.work.with_name(f"{lab.slug}.{time.strftime('%Y%m%d-%H%M%S')}")
+        shutil.move(lab.work, aside)
+        print(f"What was there is in {aside}")
+    start(lab)
+
+
+def progress():
+    for lab in all_labs():
+        if not lab.work.exists():
+            print(f"  {lab.number} {lab.title:36} not begun")
+            continue
+        _, state = _state(lab)
+        tests = state.get("tests", 0)
+        done = len(state.get("passing", []))
+        text = f"{done} of {tests} public tests passed at the last check" if tests else "begun, not checked yet"
+        print(f"  {lab.number} {lab.title:36} {text}, {state.get('hints', 0)} of {len(lab.hints)} hints seen")
+    if not WORK.exists():
+        print("Begin with: make lab N=00")

@@ -1,0 +1,87 @@
+"""Comparisons that say what is wrong in one line. Equality before tolerance; NaN equals only an expected NaN."""
+import array
+import math
+
+from labs.course.verdicts import Wrong
+
+BLANK, MIXED = 1 << 40, 2 << 40  # labs/kit/counted.hpp
+WIDTH = 11
+
+
+def where(seen):
+    return f" ({seen['kit.case']})" if "kit.case" in seen else ""
+
+
+def that(truth, message, seen=None):
+    if not truth:
+        raise Wrong(message + where(seen or {}))
+
+
+def equal(name, got, want, seen=None):
+    that(got == want, f"{name} is {got}, must be {want}", seen)
+
+
+def at_most(name, got, limit, unit, seen=None):
+    that(got <= limit, f"{name}: {got:g} {unit}, allowed are {limit:g}", seen)
+
+
+def _counts(times, wanted, world):
+    trouble = []
+    for rank in range(world):
+        if times[rank] < wanted[rank]:
+            trouble.append(f"rank {rank} missing")
+        elif times[rank] > wanted[rank]:
+            trouble.append(f"rank {rank} counted " + {1: "but does not belong", 2: "twice"}.get(times[rank], f"{times[rank]} times"))
+    return ", ".join(trouble)
+
+
+def counted(seen, name, world, first, length, wanted, shift=0):
+    """Elements [first, first+length) of an output hold each rank `wanted[rank]` times, and come from their own place.
+
+    name: "out.3", what rank 3 has. shift: by how much the place of origin is ahead of the place in this buffer.
+    """
+    runs, end = seen[name], first + length
+    covered = first
+    label = "rank " + name.rsplit(".", 1)[-1]
+    for at in range(0, len(runs), WIDTH):
+        start, size, moved, *times = runs[at:at + WIDTH]
+        begin, stop = max(start, first), min(start + size, end)
+        if begin >= stop:
+            continue
+        if times[0] == 255:
+            raise Wrong(f"element {begin} on {label} was never written{where(seen)}")
+        trouble = _counts(times, wanted, world)
+        if trouble:
+            raise Wrong(f"element {begin} on {label}: {trouble}{where(seen)}")
+        if moved == MIXED:
+            raise Wrong(f"element {begin} on {label} adds elements of different places{where(seen)}")
+        if moved != shift and any(wanted):
+            raise Wrong(f"element {begin} on {label} is what belongs at element {begin + moved - shift}{where(seen)}")
+        covered = max(covered, stop)
+    that(covered >= end or length == 0, f"{label} has only {covered - first} of {length} elements right", seen)
+
+
+def each_once(seen, world, count):
+    """Every element, on every rank, holds every rank exactly once."""
+    for rank in range(world):
+        counted(seen, f"out.{rank}", world, 0, count, [1] * world)
+
+
+def same_bits(name, got, want, seen=None):
+    """Arrays that must agree in every bit; the first difference is named. Both are array('f') or array('d')."""
+    if got.tobytes() == want.tobytes():
+        return
+    that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
+    for i, (a, b) in enumerate(zip(got, want)):
+        if array.array(got.typecode, [a]).tobytes() != array.array(want.typecode, [b]).tobytes():
+            if math.isnan(a) and math.isnan(b):
+                continue  # a NaN has many bit patterns; all of them are right here
+            raise Wrong(f"element {i} of {name} is {a!r}, must be {b!r}{where(seen or {})}")
+
+
+def close(name, got, want, tolerance, seen=None):
+    """|got - want| <= tolerance, written so that NaN fails."""
+    that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
+    for i, (a, b) in enumerate(zip(got, want)):
+        if not abs(a - b) <= tolerance:
+            raise Wrong(f"element {i} of {name} is {a!r}, must be {b!r} within {tolerance:g}{where(seen or {})}")

@@ -1,0 +1,91 @@
+"""Runs a lab's tests on a set of files and adds up the points."""
+import concurrent.futures
+import dataclasses
+import os
+import re
+import time
+
+from labs.course.build import Broken, build
+from labs.course.testing import Bench
+from labs.course.verdicts import AuthorError, Cheat, NotAttempted, Verdict
+
+# A program that prints verdicts: only the judge's lines are verdicts.
+FORGED = re.compile(r"^\W*(PASS(ED)?|OK|all tests passed|score\W+\d+|100\s?%|verdict\b.*)\b", re.I | re.M)
+
+
+@dataclasses.dataclass
+class Result:
+    name: str
+    title: str
+    hidden: bool
+    points: float           # to be had
+    status: str = "pass"
+    message: str = ""
+    seconds: float = 0.0
+    runs: int = 0
+    seed: int = 0
+
+    @property
+    def score(self):
+        return self.points if self.status == "pass" else 0
+
+
+@dataclasses.dataclass
+class Report:
+    lab: object
+    results: list
+    warnings: str = ""
+    seconds: float = 0.0
+    cheat: str = ""         # what makes the whole submission score zero
+    swapped: list = dataclasses.field(default_factory=list)
+
+    @property
+    def total(self):
+        return 0 if self.cheat else sum(r.score for r in self.results)
+
+    @property
+    def available(self):
+        return sum(r.points for r in self.results)
+
+
+def _one(lab, driver, test, seed):
+    name, function, hidden = test
+    title = " ".join((function.__doc__ or name).split())
+    result = Result(name, title, hidden, lab.points.get(name, 0), seed=seed)
+    bench = Bench(lab, driver, name, seed)
+    begun = time.monotonic()
+    try:
+        function(bench)
+        if not bench.runs:
+            raise AuthorError(f"{lab.slug}: test {name} ran nothing")
+    except Verdict as verdict:
+        result.status, result.message = verdict.status, str(verdict)
+        if result.status in ("wrong", "not attempted", "crash") and FORGED.search(bench.printed + verdict.printed):
+            result.status = "cheat"
+            result.message = f"it prints a verdict of its own, and its answer is not right: {result.message}"
+    result.seconds, result.runs = time.monotonic() - begun, bench.runs
+    return result
+
+
+def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
+    """A Report for {file name: text}. only: names of tests; seed None: the course's own."""
+    begun = time.monotonic()
+    seed = lab.config.get("seed", 2026) if seed is None else seed
+    tests = [t for t in lab.tests() if (not only or t[0] in only) and not (public_only and t[2])]
+    if not tests:
+        raise AuthorError(f"{lab.slug}: no test to run" + (f" among {only}" if only else "") + ": that is no pass")
+    report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
+    try:
+        driver, report.warnings = build(lab, files, swapped)
+        with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
+            report.results = list(pool.map(lambda t: _one(lab, driver, t, seed), tests))
+    except (Broken, Cheat) as verdict:
+        report.results = [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status, str(verdict), seed=seed)
+                          for n, f, h in tests]
+    report.cheat = next((r.message for r in report.results if r.status == Cheat.status), "")
+    report.seconds = time.monotonic() - begun
+    return report
+
+
+def untouched(report):
+    return all(r.status == NotAttempted.status for r in report.results)

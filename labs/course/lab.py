@@ -1,0 +1,101 @@
+"""A lab as it stands on disk: labs/NN-slug/lab.toml and what lies beside it."""
+import importlib.util
+import os
+import pathlib
+import re
+import tomllib
+
+from labs.course.verdicts import AuthorError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LABS = ROOT / "labs"
+WORK = pathlib.Path(os.environ.get("LABS_WORK", ROOT / "work"))
+BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs"))
+NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
+
+
+def load_module(path):
+    """A test file as a module of its own. It sits in a folder whose name is no Python name: 06-ring."""
+    spec = importlib.util.spec_from_file_location(path.parent.name.replace("-", "_") + "_" + path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Lab:
+    def __init__(self, folder):
+        self.folder = folder
+        self.slug = folder.name
+        self.number = folder.name[:2]
+        with open(folder / "lab.toml", "rb") as file:
+            try:
+                self.config = tomllib.load(file)
+            except tomllib.TOMLDecodeError as error:
+                raise AuthorError(f"{folder.name}/lab.toml: {error}") from None
+        self.title = self.config["title"]
+        self.files = self.config["files"]
+        self.points = self.config["points"]
+        self.build = self.config.get("build", {})
+        self.limits = {"deadline": 10, "memory_mib": 2048, **self.config.get("limits", {})}
+        self.hints = self.config.get("hints", [])
+        self.signatures = self.config.get("signature", [])
+        self.work = WORK / self.slug
+
+    def macro(self, file):
+        """The driver includes the student's ring.hpp of lab 06 as LAB06_RING."""
+        return f"LAB{self.number}_" + re.sub(r"\W", "_", pathlib.Path(file).stem).upper()
+
+    @property
+    def has_solution(self):
+        return (self.folder / self.files[0]).exists()  # a handout has skeleton/ instead
+
+    def tests(self):
+        """Every test, public ones first, as (name, function, whether it is hidden)."""
+        found = []
+        for stem in ("public", "hidden"):
+            path = self.folder / f"{stem}.py"
+            if not path.exists():
+                continue
+            module = load_module(path)
+            for name, value in vars(module).items():
+                if getattr(value, "is_lab_test", False):
+                    found.append((name, value, stem == "hidden"))
+        return found
+
+    def problems(self):
+        """What a lab's author must mend: everything that can be said without running anything."""
+        found = []
+        tests = {name: hidden for name, _, hidden in self.tests()}
+        complete = (self.folder / "hidden.py").exists()
+        if sum(self.points.values()) != 100:
+            found.append(f"the points of lab.toml add up to {sum(self.points.values())}, not 100")
+        found += [f"test {name} has no points in lab.toml" for name in tests if name not in self.points]
+        if complete:
+            found += [f"lab.toml gives points to {name}, which is no test" for name in self.points if name not in tests]
+        if not self.hints:
+            found.append("lab.toml has no hints")
+        return [f"{self.slug}: {text}" for text in found]
+
+
+def all_labs():
+    return [Lab(p.parent) for p in sorted(LABS.glob("[0-9][0-9]-*/lab.toml"))]
+
+
+def select(wanted):
+    """N=06, N=6, N=06-ring or nothing for all."""
+    labs = all_labs()
+    if not wanted:
+        return labs
+    key = wanted.zfill(2) if wanted.isdigit() else wanted
+    chosen = [lab for lab in labs if key in (lab.number, lab.slug)]
+    if not chosen:
+        raise AuthorError(f"there is no lab {wanted}; there are: {', '.join(lab.slug for lab in labs)}")
+    return chosen
+
+
+def mutants(lab):
+    path = lab.folder / "mutants.toml"
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        return tomllib.load(file)["mutant"]

@@ -1,0 +1,28 @@
+# The course's targets: included by the Makefile of the repository and by that of a handout.
+COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
+LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST))
+.PHONY: lab check hint grade watch reset progress grade-the-grader
+
+lab: ## a lab's skeleton to work/, for instance make lab N=06 (never overwrites)
+	@$(COURSE) lab $(LAB_OPTIONS)
+
+check: ## build and run the public tests of a lab: make check N=06 [TEST=name SEED=7]
+	@$(COURSE) check $(LAB_OPTIONS)
+
+hint: ## the next hint of a lab; hints ask before they tell
+	@$(COURSE) hint $(LAB_OPTIONS)
+
+grade: ## all tests of a lab that are here, with points
+	@$(COURSE) grade $(LAB_OPTIONS)
+
+watch: ## check a lab again whenever you save
+	@$(COURSE) watch $(LAB_OPTIONS)
+
+reset: ## begin a lab anew; what you wrote is put aside
+	@$(COURSE) reset $(LAB_OPTIONS)
+
+progress: ## where you stand in all labs
+	@$(COURSE) progress
+
+grade-the-grader: ## every lab's skeleton, solution, mutants, unusual solutions and cheats, as a table (N=06: one lab)
+	@$(COURSE) grade-the-grader $(LAB_OPTIONS)

@@ -1,0 +1,126 @@
+"""Grading the grader: every lab's skeleton scores 0, its solution 100 %, each mutant is killed by its named test with
+the stated verdict, each unusual but correct solution passes, each cheat scores zero and is said to be one.
+"""
+import concurrent.futures
+import os
+import re
+import time
+import tomllib
+
+from labs.course.grading import grade
+from labs.course.lab import LABS, mutants
+from labs.course.split import split, texts
+from labs.course.verdicts import AuthorError
+
+
+def mutate(lab, mutant, solution):
+    """The solution's text with the mutant's replacements. Each `find` must occur exactly once."""
+    files = dict(solution)
+    for change in mutant["replace"]:
+        name = change.get("file", lab.files[0])
+        if files[name].count(change["find"]) != 1:
+            raise AuthorError(f"{lab.slug}: mutant {mutant['name']}: {change['find']!r} occurs "
+                              f"{files[name].count(change['find'])} times in {name}, not once")
+        files[name] = files[name].replace(change["find"], change["put"])
+    return files
+
+
+def unusual(lab, solution):
+    """{name: files}: unusual/NAME.hpp stands for the lab's first file, unusual/NAME/* for those named there."""
+    found = {}
+    for path in sorted((lab.folder / "unusual").glob("*")):
+        if path.is_dir():
+            own = {p.name: p.read_text() for p in path.iterdir()}
+        else:
+            own = {lab.files[0]: path.read_text()}
+        found[path.stem] = {**solution, **{n: split(t, True, str(path)) for n, t in own.items()}}
+    return found
+
+
+def cheats(lab):
+    with open(LABS / "course" / "cheats.toml", "rb") as file:
+        return tomllib.load(file)["cheat"]
+
+
+def cheating(lab, cheat, skeleton, solution):
+    base = dict(solution if cheat.get("on") == "solution" else skeleton)
+    base[lab.files[0]] += "\n" + cheat["code"].replace("{lab}", lab.slug).replace("{file}", lab.files[0])
+    return base
+
+
+def examine(lab, quick=False):
+    """Yields (kind, name, expectation, whether it held, what was seen, seconds)."""
+    skeleton, solution = texts(lab, False), texts(lab, True)
+    swapped = None
+    if lab.build.get("uses"):
+        from labs.course.lab import select
+        swapped = [(earlier, texts(earlier, True)) for n in lab.build["uses"] for earlier in select(n)]
+
+    def timed(kind, name, wanted, files, judge, **how):
+        begun = time.monotonic()
+        report = grade(lab, files, swapped=swapped, **how)
+        held, seen = judge(report)
+        return kind, name, wanted, held, seen, time.monotonic() - begun
+
+    def is_zero(report):
+        bad = sorted({r.status for r in report.results} - {"not attempted"})
+        return report.total == 0 and not bad, f"{report.total:g} %" + (f", {bad[0]}" if bad else "")
+
+    def is_full(report):
+        bad = next((f": {r.name}: {r.message.splitlines()[0]}" for r in report.results if r.status != "pass"), "")
+        warned = ": the compiler warns" if report.warnings else ""
+        return report.total == 100 and not report.warnings, f"{report.total:g} %{bad}{warned}"
+
+    def killed(mutant):
+        def judge(report):
+            r, = report.results
+            held = r.status == mutant["verdict"] and r.seconds < 10
+            if held and mutant["verdict"] == "hang" and not mutant.get("no_cycle"):
+                held = "wait-for cycle" in r.message
+            return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
+        return judge
+
+    def exposed(cheat):
+        def judge(report):
+            wanted = cheat.get("status", "cheat")
+            seen = {r.status for r in report.results}
+            message = next((r.message.splitlines()[0] for r in report.results if r.status == wanted), "")
+            return report.total == 0 and wanted in seen, f"{report.total:g} %, {wanted if wanted in seen else seen}: {message}"
+        return judge
+
+    for problem in lab.problems():
+        yield "lab", "lab.toml", "in order", False, problem, 0
+    yield timed("skeleton", "", "0 %, not attempted", skeleton, is_zero)
+    yield timed("solution", "", "100 %", solution, is_full)
+    for name, files in unusual(lab, solution).items():
+        yield timed("unusual", name, "100 %", files, is_full)
+    names = {t[0] for t in lab.tests()}
+    chosen = mutants(lab)
+    for mutant in chosen:
+        if mutant["killed_by"] not in names:
+            raise AuthorError(f"{lab.slug}: mutant {mutant['name']} is to be killed by {mutant['killed_by']}, which is no test")
+    jobs = [("mutant", m["name"], f"{m['verdict']} by {m['killed_by']}", mutate(lab, m, solution), killed(m),
+             {"only": [m["killed_by"]]}) for m in chosen]
+    jobs += [("cheat", c["name"], c.get("status", "cheat"), cheating(lab, c, skeleton, solution), exposed(c),
+              {"only": [lab.tests()[0][0]]}) for c in cheats(lab)
+             if not any(re.fullmatch(a, c.get("needs", "")) for a in lab.build.get("allow", []))]
+    if quick:
+        jobs = [j for j in jobs if j[0] == "mutant"][:2]
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
+        yield from pool.map(lambda j: timed(*j[:5], **j[5]), jobs)
+
+
+def grade_the_grader(labs, quick=False):
+    """Prints the table; True when every line held."""
+    all_held, rows, killed = True, 0, 0
+    begun = time.monotonic()
+    for lab in labs:
+        print(f"lab {lab.number}, {lab.title}")
+        for kind, name, wanted, held, seen, seconds in examine(lab, quick):
+            rows += 1
+            killed += kind == "mutant" and held
+            all_held = all_held and held
+            print(f"  {'ok' if held else 'NO':3}{kind:9}{name:34} {wanted:40} {seconds:5.1f} s  {seen[:150]}", flush=True)
+    print(f"{rows} lines, {killed} mutants killed, {'all as stated' if all_held else 'NOT ALL AS STATED'}"
+          f" ({time.monotonic() - begun:.0f} s{', quick: the rest is in make grade-the-grader' if quick else ''})")
+    return all_held and rows > 0

@@ -1,0 +1,64 @@
+"""Named values between the judge and a driver; the other half is labs/kit/record.hpp, which has the table."""
+import array
+import struct
+
+ARRAYS = {"I": "q", "D": "d", "F": "f"}
+
+
+class Torn(Exception):
+    """Bytes that are no record."""
+
+
+def floats(values):
+    return array.array("f", values)
+
+
+def _coded(name, value):
+    if isinstance(value, bool):
+        return "i", struct.pack("<q", value)
+    if isinstance(value, int):
+        return "i", struct.pack("<q", value)
+    if isinstance(value, float):
+        return "d", struct.pack("<d", value)
+    if isinstance(value, str):
+        return "s", value.encode()
+    if isinstance(value, bytes):
+        return "B", value
+    if isinstance(value, array.array):
+        code = {kind: code for code, kind in ARRAYS.items()}[value.typecode]
+        return code, value.tobytes()
+    if isinstance(value, (list, tuple)):  # integers, unless one of them is not
+        whole = all(isinstance(v, int) for v in value)
+        return _coded(name, array.array("q" if whole else "d", value))
+    raise TypeError(f"{name}: a {type(value).__name__} cannot be sent to a driver")
+
+
+def encode(values):
+    parts = []
+    for name, value in values.items():
+        code, raw = _coded(name, value)
+        parts.append(f"{name} {code} {len(raw)}\n".encode() + raw + b"\n")
+    return b"".join(parts)
+
+
+def decode(data):
+    values, at = {}, 0
+    while at < len(data):
+        line = data.find(b"\n", at)
+        try:
+            name, code, size = data[at:line].decode().split(" ")
+            raw = data[line + 1:line + 1 + int(size)]
+            if line < 0 or len(raw) != int(size):
+                raise ValueError
+        except ValueError:
+            raise Torn(f"torn at byte {at}") from None
+        if code in ARRAYS:
+            values[name] = array.array(ARRAYS[code], raw)
+        elif code == "i":
+            values[name], = struct.unpack("<q", raw)
+        elif code == "d":
+            values[name], = struct.unpack("<d", raw)
+        else:
+            values[name] = raw.decode(errors="replace") if code == "s" else raw
+        at = line + 2 + int(size)
+    return values

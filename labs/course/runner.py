@@ -1,0 +1,169 @@
+"""One run of a driver: a process in a session of its own, with a deadline, limits, an empty folder and fresh names.
+
+The request goes in by one pipe, the answer comes back by another, framed with a nonce that only this run has. Student
+code that prints, exits, or writes into that pipe does not make an answer; the last is said to be a cheat.
+"""
+import dataclasses
+import os
+import pathlib
+import resource
+import secrets
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+from labs.course import record
+from labs.course.verdicts import Cheat, Crash, Hang, NotAttempted, NotVerified, Verdict, Wrong
+
+MOST_OUTPUT = 1 << 16       # bytes kept of what a program prints
+MOST_ANSWER = 256 << 20     # bytes of one answer
+GRACE = 1.5                 # seconds between the driver's own deadline, with a report, and the judge's
+
+
+@dataclasses.dataclass
+class Reply:
+    values: dict | None     # the answer; None without one
+    junk: bytes             # what else stood on the channel
+    returncode: int | None  # None: killed at the deadline
+    printed: str
+    seconds: float
+
+
+def _frame(data, nonce):
+    """(values, what is not an answer)."""
+    head = f"LABS {nonce} ".encode()
+    at = data.find(head)
+    if at < 0:
+        return None, data
+    line = data.find(b"\n", at)
+    size = int(data[at + len(head):line] or b"0") if line > 0 else 0
+    body = data[line + 1:line + 1 + size]
+    if line < 0 or len(body) < size:
+        return None, data
+    try:
+        return record.decode(body), data[:at] + data[line + 1 + size:]
+    except record.Torn:
+        return None, data
+
+
+def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
+    """Feeds the request and collects everything, until the process has ended or the time is over."""
+    got = {"answer": bytearray(), "out": bytearray()}
+    with selectors.DefaultSelector() as selector:
+        pending = memoryview(request)
+        os.set_blocking(to_driver, False)
+        selector.register(to_driver, selectors.EVENT_WRITE, "request")
+        selector.register(from_driver, selectors.EVENT_READ, "answer")
+        selector.register(process.stdout, selectors.EVENT_READ, "out")
+        selector.register(pidfd, selectors.EVENT_READ, "end")
+        ended = False
+        while (left := deadline - time.monotonic()) > 0:
+            ready = selector.select(0 if ended else left)
+            if ended and not ready:
+                break
+            for key, _ in ready:
+                if key.data == "request":
+                    try:
+                        pending = pending[os.write(to_driver, pending[:1 << 16]):]
+                    except BrokenPipeError:
+                        pending = pending[:0]
+                    if not pending:
+                        selector.unregister(to_driver)
+                        os.close(to_driver)
+                elif key.data == "end":
+                    ended = True
+                    selector.unregister(pidfd)
+                    _kill(process.pid)  # children that outlive the driver would hold the pipes open
+                else:
+                    piece = os.read(key.fd, 1 << 18)
+                    if not piece:
+                        selector.unregister(key.fileobj)
+                    room = (MOST_ANSWER if key.data == "answer" else MOST_OUTPUT) - len(got[key.data])
+                    got[key.data] += piece[:max(room, 0)]
+        if to_driver in [key.fd for key in selector.get_map().values()]:
+            os.close(to_driver)
+    return got, ended
+
+
+def _kill(group):
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def run(driver, scenario, values, limits):
+    nonce = secrets.token_hex(16)
+    request = record.encode({**values, "scenario": scenario, "kit.nonce": nonce,
+                             "kit.deadline": float(limits["deadline"])})
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="lab-"))
+    in_read, in_write = os.pipe()
+    out_read, out_write = os.pipe()
+    begun = time.monotonic()
+    try:
+        process = subprocess.Popen(
+            [str(driver), str(in_read), str(out_write)], pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
+            env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder), "LAB_NAME": "lab-" + nonce[:12],
+                 **{k: v for k, v in os.environ.items() if k.startswith("VGPU_")}})
+        os.close(in_read)
+        os.close(out_write)
+        memory = int(limits["memory_mib"]) << 20
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
+        resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
+        pidfd = os.pidfd_open(process.pid)
+        got, ended = _exchange(process, pidfd, request, in_write, out_read, begun + limits["deadline"] + GRACE)
+        os.close(pidfd)
+        _kill(process.pid)  # before it is reaped: afterwards the number could be another's
+        process.wait()
+        process.stdout.close()
+    finally:
+        os.close(out_read)
+        shutil.rmtree(folder, ignore_errors=True)
+    answer, junk = _frame(bytes(got["answer"]), nonce)
+    return Reply(answer, junk, process.returncode if ended else None, got["out"].decode(errors="replace"),
+                 time.monotonic() - begun)
+
+
+def observe(driver, scenario, values, limits):
+    """The observations of one run, or the verdict that ends the test."""
+    reply = run(driver, scenario, values, limits)
+    try:
+        return _judge(reply)
+    except Verdict as verdict:
+        verdict.printed = reply.printed
+        raise
+
+
+def _judge(reply):
+    printed = "\n" + reply.printed.strip() if reply.printed.strip() else ""
+    if reply.junk.strip(b"\0"):
+        raise Cheat(f"{len(reply.junk)} bytes that are no answer stand on the judge's channel: {reply.junk[:40]!r}")
+    answer = reply.values
+    if answer is None:
+        if reply.returncode is None:
+            raise Hang(f"no answer after {reply.seconds:.1f} s, and no rank that says where it stands{printed}")
+        if reply.returncode < 0:
+            raise Crash(f"killed by {signal.Signals(-reply.returncode).name}{printed}")
+        if reply.returncode == 0:
+            raise Cheat("the program ended with status 0 without an answer to the judge")
+        raise Crash(f"the program ended with status {reply.returncode} without an answer{printed}")
+    status, message = answer.pop("kit.status"), answer.pop("kit.message")
+    if status == "hang":
+        raise Hang(message)
+    if status == "not attempted":
+        raise NotAttempted(message)
+    if status == "not verified":
+        raise NotVerified(message)
+    if status == "misuse":
+        raise Wrong(message)
+    if status == "threw":
+        raise Crash(message + printed)
+    if reply.returncode is None or reply.returncode != 0:
+        raise Crash(f"it answered, and then did not end well (status {reply.returncode}){printed}")
+    answer["kit.printed"] = reply.printed
+    return answer

@@ -1,0 +1,62 @@
+"""Reports for people: one line a test, and below each failure what was seen and how to see it again."""
+import re
+import sys
+
+COLOURS = {"pass": "32", "wrong": "31", "hang": "35", "crash": "31", "cheat": "41;97", "does not compile": "31",
+           "not attempted": "33", "not verified": "36"}
+
+
+def paint(status):
+    if not sys.stdout.isatty():
+        return status
+    return f"\033[{COLOURS.get(status, '0')}m{status}\033[0m"
+
+
+def hint_for(lab, message):
+    """The hint whose signature the failure bears, if any: lab.toml, [[signature]]."""
+    for entry in lab.signatures:
+        if re.search(entry["match"], message, re.S):
+            return entry["hint"]
+    return None
+
+
+def show(report, grading=False, command="check"):
+    lab = report.lab
+    for r in report.results:
+        where = "hidden" if r.hidden else "public"
+        points = f"{r.score:3g}/{r.points:<3g}" if grading else "      "
+        print(f"  {points} {paint(r.status):13} {r.name}: {r.title}" + (f" [{where}]" if grading else ""))
+    shown = set()
+    for r in report.results:
+        if r.status == "pass" or r.message in shown:
+            continue
+        shown.add(r.message)
+        print(f"\n{r.name}: {paint(r.status)}")
+        if r.status == "not attempted":
+            print(f"  {r.message}: your code goes there. The task is in labs/{lab.slug}/README.md, "
+                  f"the place is marked in {lab.work.parent.name}/{lab.slug}.")
+            continue
+        print("\n".join("  " + line for line in r.message.splitlines()[:40]))
+        hint = hint_for(lab, r.message)
+        if hint:
+            print(f"  hint: {hint}")
+        if r.status not in ("does not compile", "cheat"):
+            print(f"  again: make {command} N={lab.number} TEST={r.name} SEED={r.seed}")
+    if report.warnings and not any(r.status == "does not compile" for r in report.results):
+        print("\nwarnings of the compiler:\n" + "\n".join(report.warnings.splitlines()[:20]))
+    print()
+    if report.cheat:
+        print(f"CHEAT: {report.cheat}\nThe whole submission scores 0.")
+    passed = sum(r.status == "pass" for r in report.results)
+    line = f"lab {lab.number}, {lab.title}: {passed} of {len(report.results)} tests pass"
+    if grading:
+        line += f", {report.total:g} of {report.available:g} points"
+        missing = 100 - report.available
+        if missing > 0:
+            line += f" ({missing:g} points of 100 are given by tests that are not here or were not run)"
+    if report.swapped:
+        line += f"; swapped in from the course: lab {', '.join(report.swapped)}"
+    print(f"{line} ({report.seconds:.1f} s)")
+    unverified = [r.name for r in report.results if r.status == "not verified"]
+    if unverified:
+        print(f"not verified on this machine, and no pass: {', '.join(unverified)}")

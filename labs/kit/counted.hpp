@@ -1,0 +1,70 @@
+// An element that remembers what was added into it: how often each rank, and which place in the
+// buffer it began in. A sum of numbers can be right by accident, or wrong without saying why; a sum
+// of these says "element 517: rank 2 counted twice, rank 4 missing".
+//
+// It behaves like a number in a template: value-initialised it is zero, and += adds.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kit {
+
+struct Counted {
+  static constexpr int max_world = 8;
+  static constexpr std::uint32_t blank = 0xFFFFFFFF;  // of zero: it comes from no place
+  static constexpr std::uint32_t mixed = 0xFFFFFFFE;  // elements of different places were added
+
+  std::uint8_t times[max_world] = {};  // how often each rank is in the sum, up to 255
+  std::uint32_t home = blank;
+
+  static Counted of(int rank, std::size_t index) {
+    Counted one;
+    one.times[rank] = 1;
+    one.home = std::uint32_t(index);
+    return one;
+  }
+
+  Counted& operator+=(const Counted& other) {
+    for (int r = 0; r < max_world; ++r) {
+      const int sum = times[r] + other.times[r];
+      times[r] = std::uint8_t(sum < 255 ? sum : 255);
+    }
+    if (home == blank)
+      home = other.home;
+    else if (other.home != blank && other.home != home)
+      home = mixed;
+    return *this;
+  }
+  friend Counted operator+(Counted left, const Counted& right) { return left += right; }
+  friend bool operator==(const Counted&, const Counted&) = default;
+};
+
+// A buffer of these in few numbers, for the judge: runs of {first, length, shift, times[8]} of
+// equal counts, where shift = home - index (or the marks -1 blank, -2 mixed as shift = 1 << 40, 2
+// << 40).
+inline std::vector<std::int64_t> runs_of(std::span<const Counted> buffer) {
+  constexpr std::size_t width = 3 + Counted::max_world;
+  const auto shift_of = [&](std::size_t i) -> std::int64_t {
+    if (buffer[i].home == Counted::blank) return std::int64_t{1} << 40;
+    if (buffer[i].home == Counted::mixed) return std::int64_t{2} << 40;
+    return std::int64_t(buffer[i].home) - std::int64_t(i);
+  };
+  std::vector<std::int64_t> runs;
+  for (std::size_t i = 0; i < buffer.size(); ++i) {
+    bool same = i > 0 && runs[runs.size() - width + 2] == shift_of(i);
+    for (int r = 0; same && r < Counted::max_world; ++r)
+      same = buffer[i].times[r] == buffer[i - 1].times[r];
+    if (same) {
+      ++runs[runs.size() - width + 1];
+      continue;
+    }
+    if (runs.size() >= 200 * width) break;  // wrong everywhere: enough is known
+    runs.insert(runs.end(), {std::int64_t(i), 1, shift_of(i)});
+    runs.insert(runs.end(), buffer[i].times, buffer[i].times + Counted::max_world);
+  }
+  return runs;
+}
+
+}  // namespace kit

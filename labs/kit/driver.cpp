@@ -1,0 +1,110 @@
+// main() of every driver: one request in, one observation out, over two inherited pipes. Frames
+// carry the nonce of the request, so that what a student's code writes there by itself is not an
+// answer.
+#include "labs/kit/driver.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <stdexcept>
+#include <thread>
+#include <unistd.h>
+
+namespace kit {
+namespace channel {
+
+int answers = -1;
+std::string nonce;
+std::atomic<bool> answered = false;
+
+std::string read_all(int from) {
+  std::string all;
+  char piece[1 << 16];
+  for (ssize_t got; (got = read(from, piece, sizeof piece)) > 0;)
+    all.append(piece, std::size_t(got));
+  close(from);
+  return all;
+}
+
+// The one frame of this process. Both the scenario's end and the watchdog may try: the first wins.
+void answer(const std::string& status, const std::string& message, Observation& seen) {
+  if (answered.exchange(true)) return;
+  seen.put("kit.status", status);
+  seen.put("kit.message", message);
+  const std::string body = seen.encode();
+  const std::string frame = "LABS " + nonce + ' ' + std::to_string(body.size()) + '\n' + body;
+  for (std::size_t done = 0; done < frame.size();) {
+    const ssize_t wrote = write(answers, frame.data() + done, frame.size() - done);
+    if (wrote <= 0) _exit(4);  // the judge has gone
+    done += std::size_t(wrote);
+  }
+}
+
+}  // namespace channel
+
+namespace {
+
+std::map<std::string, Scenario>& scenarios() {
+  static std::map<std::string, Scenario> all;
+  return all;
+}
+
+std::atomic<Describe> describe_hang = nullptr;
+
+void watch(double seconds) {
+  std::thread([seconds] {
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+    char head[80];
+    std::snprintf(head, sizeof head, "not done after %.1f s\n", seconds);
+    std::string report = head;
+    if (const Describe describe = describe_hang) report += describe();
+    Observation none;
+    channel::answer("hang", report, none);
+    _exit(3);
+  }).detach();
+}
+
+void answer_to(const Request& in) {
+  Observation out;
+  const std::string name = in.text("scenario");
+  try {
+    const auto scenario = scenarios().find(name);
+    if (scenario == scenarios().end()) throw std::logic_error("no scenario named " + name);
+    scenario->second(in, out);
+    channel::answer("done", "", out);
+  } catch (const NotAttempted& skipped) {
+    channel::answer("not attempted", skipped.task, out);
+  } catch (const Hang& hang) {
+    channel::answer("hang", hang.report, out);
+  } catch (const Misuse& misuse) {
+    channel::answer("misuse", misuse.message, out);
+  } catch (const std::exception& error) {
+    channel::answer("threw", error.what(), out);
+  }
+}
+
+}  // namespace
+
+void describe_hangs_with(Describe describe) { describe_hang = describe; }
+Registered::Registered(const char* name, Scenario scenario) { scenarios()[name] = scenario; }
+
+}  // namespace kit
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::fprintf(stderr, "%s is run by the judge: make check N=...\n", argv[0]);
+    return 2;
+  }
+  using namespace kit;
+  channel::answers = std::atoi(argv[2]);
+  fcntl(channel::answers, F_SETFD, FD_CLOEXEC);
+  Request in = Request::decode(channel::read_all(std::atoi(argv[1])));
+  channel::nonce = in.text("kit.nonce");
+  in.remove("kit.nonce");
+  watch(in.number("kit.deadline"));
+  answer_to(in);
+  std::fflush(nullptr);
+  _exit(0);  // threads that still hang are no concern of a run that has answered
+}

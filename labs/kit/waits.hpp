@@ -1,0 +1,18 @@
+// Who waits for whom, as text: one line a rank, and the cycle, if there is one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace kit {
+
+struct Wait {
+  int rank = 0;
+  std::string what;        // "all_reduce #0, step 1: recv of 4 elements from rank 2"
+  std::vector<int> peers;  // for whom; empty: it runs, outside any call of the kit
+  bool done = false;       // it has returned
+};
+
+[[nodiscard]] std::string describe(const std::vector<Wait>& waits);
+
+}  // namespace kit
