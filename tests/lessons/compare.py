@@ -1,8 +1,9 @@
 """Does an output still look as the lesson says? The marks of a block say what may differ.
 
     (none)      nothing: a deterministic program
-    measured    numbers with a decimal point, `pid 4711`, dates, times of day, ports. Whole numbers (sizes,
-                counts, errors) and words must match; runs of blanks and of dashes count as one
+    stamps      `pid 4711`, dates, times of day, ports, seconds as in `0.2 s`
+    measured    stamps, and numbers with a decimal point. Whole numbers (sizes, counts, errors) and words
+                must match; runs of blanks and of dashes count as one
     numbers     any number
     unordered   the order of the lines
 A line `...` stands for any number of lines, also none. The host's name is always `node0`, the
@@ -11,16 +12,18 @@ folder of the run `/home/you/ringsmith`.
 import difflib
 import re
 
-MARKS = {"measured", "numbers", "unordered", "recorded"}
+MARKS = {"stamps", "measured", "numbers", "unordered", "recorded"}
 STAMP = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d(\.\d+)?)?)?")
 
 
 def mask(line, marks):
     line = line.rstrip()
-    if "measured" in marks or "numbers" in marks:
+    if {"stamps", "measured", "numbers"} & set(marks):
         line = STAMP.sub("<date>", line)
         line = re.sub(r"\bpid +\d+", "pid <n>", line)
         line = re.sub(r"(\d+\.\d+\.\d+\.\d+):\d+", r"\1:<port>", line)
+        line = re.sub(r"\b\d+\.\d+ s\b", "<seconds>", line)
+    if {"measured", "numbers"} & set(marks):
         line = re.sub(r"-?\b\d+\.\d+(e[-+]?\d+)?\b", "<d>", line)
         if "numbers" in marks:
             line = re.sub(r"-?\b\d[\d,]*\b", "<d>", line)

@@ -147,7 +147,8 @@ def check_compare():
             (["a", "...", "z"], ["a", "b"], [], False), (["...", "m", "..."], ["a", "b"], [], False),
             (["b", "a"], ["a", "b"], ["unordered"], True), (["b", "a"], ["a", "a"], ["unordered"], False),
             (["x 1.5"], ["x 2.25"], ["measured"], True), (["x 1.5"], ["x nan"], ["measured"], False),
-            (["n 15"], ["n 16"], ["measured"], False), (["n 15"], ["n 16"], ["numbers"], True),
+            (["n 15"], ["n 16"], ["measured"], False), (["pid 15 0.1 s"], ["pid 7 2.0 s"], ["stamps"], True),
+            (["x 1.5"], ["x 1.6"], ["stamps"], False), (["n 15"], ["n 16"], ["numbers"], True),
             (["a  b"], ["a b"], [], False), ([], ["a"], [], False)]:
         if (compare.difference(want, got, marks) is None) != same:
             bad.append(f"compare: {want} and {got} with {marks} should be {'equal' if same else 'different'}")
