@@ -38,10 +38,10 @@ doctor: configure ## what this machine lets a job do, and how two ranks on it ar
 test: deps-vm build ## every test that this machine can run
 	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error
 
-test-kills: configure ## kill -9 at 200 random moments over shm, and 200 over TCP (about 5 minutes)
-	@cmake --build $(DIR) --parallel $(JOBS) --target tests_fault
+test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
 	@for transport in shm tcp; do \
 	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport $(DIR)/bin/tests_fault "[kills]" || exit 1; done
+	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 $(DIR)/vm
 
 bench: build ## tables beside the peers: medians of alternating runs
 	@tests/bench/run.sh $(DIR)

@@ -1,6 +1,7 @@
 // kill -9 at random moments of a job: while its ranks meet, connect, and talk. Every survivor names
 // the dead rank within 5 s, and nothing stays behind. A few in `make test`; `make test-kills` does
 // as many as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills at the same moments.
+// RINGSMITH_TEST_SLOWNESS: how many times as long ranks need to meet, on an emulated processor.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -50,7 +51,9 @@ Plan random_plan(std::mt19937& random) {
   plan.victim = static_cast<int>(random() % static_cast<unsigned>(plan.world));
   plan.program = static_cast<int>(random() % kPrograms);
   // Meeting takes some 30 ms on a machine with nothing else to do.
-  plan.moment_us = static_cast<int>(random() % (random() % 4 == 0 ? 60'000 : 300'000));
+  static const long slowness = from_environment("RINGSMITH_TEST_SLOWNESS", 1);
+  const long most_us = slowness * (random() % 4 == 0 ? 60'000 : 300'000);
+  plan.moment_us = static_cast<int>(random() % static_cast<unsigned long>(most_us));
   return plan;
 }
 

@@ -4,6 +4,7 @@
 #   large    one message of more than 2 GiB
 #   train    one small training over rdma is the one over shm, byte for byte; by mpirun and ringrun
 #   kill     a rank is killed: the others name it
+#   kills    the same $RINGSMITH_TEST_KILLS times at random moments
 #   faults   wrong keys and addresses, queues at their limits (tests_rdma)
 #   link     a link that goes down for 3 s is waited for; one that stays down is reported
 # After each, the kernel holds as many queue pairs, completion queues and memory regions as before.
@@ -74,6 +75,7 @@ before=$(resources)
 case $what in
   train) train 2; train 3 ;;
   kill) kill_one 2; kill_one 3 ;;
+  kills) RINGSMITH_TEST_TRANSPORT=rdma RINGSMITH_TEST_SLOWNESS=5 "$bin/tests_fault" "[kills]" ;;
   faults) RINGSMITH_TEST_RDMA=$names "$bin/tests_rdma" ;;
   link) link ;;
   large) ranks 2 "$bin/tests_multi" "${over_rdma[@]}" "[.large]" ;;

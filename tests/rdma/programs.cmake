@@ -10,7 +10,7 @@ target_link_libraries(ringsmith_vm_kernels PRIVATE ringsmith_device)
 add_executable(tests_rdma EXCLUDE_FROM_ALL rdma/faults_test.cpp)
 target_link_libraries(tests_rdma PRIVATE catch_main ibverbs)
 
-foreach(PROGRAM tests_multi tests_rdma train_gpt all_reduce_perf ringrun)
+foreach(PROGRAM tests_multi tests_rdma tests_fault train_gpt all_reduce_perf ringrun)
   add_executable(vm_${PROGRAM} $<TARGET_OBJECTS:${PROGRAM}>)
   set_target_properties(vm_${PROGRAM} PROPERTIES OUTPUT_NAME ${PROGRAM} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/vm/bin)
   get_target_property(LIBRARIES ${PROGRAM} LINK_LIBRARIES)
