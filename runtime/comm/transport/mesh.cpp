@@ -180,7 +180,10 @@ class Reception {
     if (peer >= 0) {
       PeerLink& link = links_[static_cast<std::size_t>(peer)];
       link.socket = std::move(guests_[g]);
-      if (!send_greeting(link.socket.get(), rank_, memory_.get())) lost(peer);
+      if (!send_greeting(link.socket.get(), rank_, memory_.get())) {
+        const int blames = receive_greeting(link.socket.get()).blames;  // it may have said why
+        lost(blames >= 0 ? blames : peer);
+      }
       link.memory = std::move(greeting.memory);
     }
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));

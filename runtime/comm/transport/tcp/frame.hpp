@@ -10,7 +10,13 @@
 
 namespace ringsmith::comm::tcp {
 
-enum class FrameKind : std::uint32_t { bytes = 0x72736231, counter = 0x72736331 };
+enum class FrameKind : std::uint32_t {
+  bytes = 0x72736231,
+  counter = 0x72736331,
+  // The only message of a rank that gives up before all are connected: because of rank `offset`,
+  // so that the others name the same.
+  farewell = 0x72736631
+};
 
 struct FrameHeader {
   std::uint64_t offset = 0;  // in the mirror, bytes

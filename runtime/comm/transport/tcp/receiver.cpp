@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <string>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -46,6 +47,8 @@ std::string Receiver::consume() {
   while (end_ - begin_ >= sizeof header_) {
     std::memcpy(&header_, buffer_.data() + begin_, sizeof header_);
     begin_ += sizeof header_;
+    if (header_.kind == FrameKind::farewell)
+      return "it had lost rank " + std::to_string(header_.offset) + " before all were connected";
     const bool counter = header_.kind == FrameKind::counter;
     if ((!counter && header_.kind != FrameKind::bytes) || header_.offset > size_ ||
         header_.size > size_ - header_.offset ||

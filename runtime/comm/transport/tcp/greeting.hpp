@@ -1,0 +1,24 @@
+// What the caller says first on a new connection: "I am rank 3, and here is your word".
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "runtime/comm/transport/control.hpp"
+
+namespace ringsmith::comm::tcp {
+
+using Word = std::array<std::uint64_t, 2>;
+
+// The first bytes on a connection. What must be alike at both ends is compared.
+struct Greeting {
+  std::uint64_t format = kFormat;
+  Word word{};  // the listener's
+  std::int32_t rank = -1;
+  std::int32_t world = 0;
+  std::int32_t socket = 0;  // which of those between the two
+  static constexpr std::uint64_t kFormat =
+      0x52534d3100000000 | kLanes << 24 | kSlots << 16 | kWireSlotBytes >> 10;
+};
+
+}  // namespace ringsmith::comm::tcp

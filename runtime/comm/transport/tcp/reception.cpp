@@ -1,0 +1,168 @@
+#include "runtime/comm/transport/tcp/reception.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <sys/socket.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/tcp/frame.hpp"
+
+namespace ringsmith::comm::tcp {
+
+namespace {
+
+constexpr std::size_t kMostGuests = 256;
+// After the first connection was closed: for somebody who knows better whose fault it was.
+constexpr std::chrono::milliseconds kMoment{300};
+// Who gives up waits so long for ranks that have not called yet.
+constexpr std::chrono::milliseconds kLinger{1000};
+
+void bid_farewell(const Descriptor& socket, int to_blame) {
+  const FrameHeader last{static_cast<std::uint64_t>(to_blame), 0, FrameKind::farewell};
+  (void)send(socket.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace
+
+void Suspicion::add(int peer, const Descriptor& closed_socket) {
+  FrameHeader last;
+  const ssize_t n = recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
+  if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell)
+    set(static_cast<int>(last.offset), Ground::accused);
+  else  // who has been using the connection left after it had all of its own
+    set(peer, n > 0 ? Ground::left_later : Ground::silent);
+}
+
+void Suspicion::set(int who, Ground better) {
+  if (better <= ground) return;
+  rank = who;
+  ground = better;
+}
+
+bool Guest::read_on() {
+  const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
+                         sizeof greeting - got, MSG_DONTWAIT);
+  if (n > 0) got += static_cast<std::size_t>(n);
+  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+Reception::Reception(const Descriptor& listener, const Word& word, int rank, int sockets,
+                     std::vector<Link>& links, std::vector<bool> remote)
+    : listener_(listener),
+      word_(word),
+      rank_(rank),
+      sockets_(sockets),
+      links_(links),
+      remote_(std::move(remote)),
+      closed_(links.size(), false) {}
+
+bool Reception::has_come(std::size_t rank) const {
+  const auto& sockets = links_[rank].sockets;
+  return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.valid(); });
+}
+
+int Reception::missing() const {
+  int n = 0;
+  for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
+    if (remote_[r] && !has_come(r)) ++n;
+  return n;
+}
+
+// The listener, the guests, and those that are connected, who may leave.
+void Reception::look(std::vector<pollfd>& entries, int timeout_ms) {
+  entries = {{listener_.get(), POLLIN, 0}};
+  for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
+  for (std::size_t r = 0; r < links_.size(); ++r) {
+    const auto& sockets = links_[r].sockets;
+    const bool connected = !sockets.empty() && sockets.front().valid() && !closed_[r];
+    entries.push_back({connected ? sockets.front().get() : -1, POLLRDHUP, 0});
+  }
+  if (poll(entries.data(), entries.size(), timeout_ms) < 0)
+    for (pollfd& entry : entries) entry.revents = 0;
+}
+
+void Reception::let_in(Deadline deadline) {
+  std::vector<pollfd> entries;
+  while (missing() > 0) {
+    look(entries, deadline.poll_ms());
+    if (deadline.passed()) complain();
+    const std::size_t hosts = 1 + guests_.size();
+    for (std::size_t r = 0; r < links_.size(); ++r) {
+      if (entries[hosts + r].revents == 0) continue;
+      closed_[r] = true;
+      if (suspicion_.rank < 0) deadline = deadline.at_most(kMoment);
+      suspicion_.add(static_cast<int>(r), links_[r].sockets.front());
+    }
+    if (suspicion_.ground == Suspicion::Ground::accused) complain();
+    for (std::size_t g = guests_.size(); g-- > 0;)
+      if (entries[g + 1].revents != 0) hear(g);
+    if (entries[0].revents == 0) continue;
+    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) continue;
+    if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
+    guests_.push_back({std::move(socket), {}, 0});
+  }
+}
+
+void Reception::hear(std::size_t g) {
+  Guest& guest = guests_[g];
+  const bool stays = guest.read_on();
+  if (stays && guest.got < sizeof(Greeting)) return;
+  const Greeting& said = guest.greeting;
+  const auto world = static_cast<std::int32_t>(links_.size());
+  if (stays && said.format == Greeting::kFormat && said.word == word_ && said.world == world &&
+      said.rank > rank_ && said.rank < world && said.socket >= 0 && said.socket < sockets_) {
+    Link& link = links_[static_cast<std::size_t>(said.rank)];
+    Descriptor& socket = link.sockets[static_cast<std::size_t>(said.socket)];
+    if (!socket.valid()) {
+      store::tune(guest.socket);
+      socket = std::move(guest.socket);
+    }
+  }
+  guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+}
+
+void Reception::give_up(int to_blame) {
+  for (const Link& link : links_)
+    for (const Descriptor& socket : link.sockets)
+      if (socket.valid()) bid_farewell(socket, to_blame);
+  for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
+  const int absent = to_blame > rank_ ? 1 : 0;
+  const Deadline deadline = Deadline::in(kLinger);
+  for (int late = missing() - absent; late > 0 && !deadline.passed();) {
+    pollfd entry{listener_.get(), POLLIN, 0};
+    if (poll(&entry, 1, deadline.poll_ms()) <= 0) continue;
+    Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) continue;
+    bid_farewell(socket, to_blame);
+    guests_.push_back({std::move(socket), {}, 0});  // closed at the end, with what it then has sent
+    --late;
+  }
+}
+
+void Reception::complain() {
+  // Whoever came and then died would have been followed by those above it. Somebody who came and
+  // left, while another never came, has left because of that one.
+  const bool has_left = suspicion_.ground == Suspicion::Ground::left_later ||
+                        (suspicion_.ground == Suspicion::Ground::silent && suspicion_.rank > rank_);
+  if (suspicion_.rank >= 0 && !(has_left && missing() > 0)) {
+    const int who = suspicion_.rank;
+    give_up(who);
+    throw PeerLost("rank " + std::to_string(who) + " at " +
+                       links_[static_cast<std::size_t>(who)].address +
+                       " is gone since before the ranks were connected (tcp)",
+                   {.rank = rank_, .peer = who, .op = {}});
+  }
+  std::string who;
+  int last = -1;
+  for (auto r = static_cast<std::size_t>(rank_) + 1; r < remote_.size(); ++r)
+    if (remote_[r] && !has_come(r))
+      who += (who.empty() ? "" : ", ") + std::to_string(last = static_cast<int>(r));
+  give_up(last);
+  throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) + " at " +
+                         links_[static_cast<std::size_t>(rank_)].address + " (tcp)",
+                     {.rank = rank_, .op = {}});
+}
+
+}  // namespace ringsmith::comm::tcp
