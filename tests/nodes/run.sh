@@ -26,6 +26,8 @@ trap '"$cluster" down > /dev/null 2>&1; rm -rf "$work"' EXIT
 not_run() { echo "nodes: NOT RUN: $1" >&2; exit 77; }
 command -v ip > /dev/null && command -v bridge > /dev/null || not_run "no ip here (apt-get install iproute2)"
 unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root"
+unshare --net --mount --propagation private true 2> /dev/null ||
+  not_run "namespaces need a root folder that is a mount point; in a chroot: mount --bind ROOT ROOT before entering it"
 
 up() { "$cluster" up "${nodes:-2}" "$@" > "$work/up.log" 2>&1 || { cat "$work/up.log" >&2; exit 1; }; }
 die() { echo "nodes: $*" >&2; for log in "$work"/node?.log; do echo "---- $log"; tail -n 30 "$log"; done >&2; exit 1; }

@@ -17,15 +17,11 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
-#include "runtime/comm/transport/greeting.hpp"
+#include "runtime/comm/transport/reception.hpp"
 
 namespace ringsmith::comm {
 
 namespace {
-
-[[noreturn]] void fail(const std::string& what) {
-  throw CommError("connecting the ranks of this host: " + what + ": " + std::strerror(errno));
-}
 
 std::string first_word(const char* path) {
   std::string word;
@@ -50,14 +46,6 @@ std::string allowed_cpus() {
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) cpus += CPU_ISSET(cpu, &set) ? '1' : '0';
   while (cpus.size() > 1 && cpus.back() == '0') cpus.pop_back();
   return cpus;
-}
-
-// The abstract namespace: the address is a name that starts with a zero byte and has no file.
-socklen_t make_address(const std::string& name, sockaddr_un& address) {
-  address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, name.data(), name.size());
-  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
 }
 
 std::string random_name() {
@@ -117,101 +105,6 @@ void check_options(const std::vector<std::string>& records) {
   }
 }
 
-// The greetings of all ranks of this host, in whatever order they come.
-class Reception {
- public:
-  Reception(int rank, const Descriptor& memory, std::vector<PeerLink>& links, Deadline deadline)
-      : rank_(rank), memory_(memory), links_(links), deadline_(deadline) {}
-
-  // To a rank below this one.
-  void call_on(int peer, const std::string& name) {
-    PeerLink& link = links_[static_cast<std::size_t>(peer)];
-    sockaddr_un address{};
-    const socklen_t length = make_address(name, address);
-    link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    // Connecting does not wait for accept(): the listener's queue holds all ranks.
-    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-        !send_greeting(link.socket.get(), rank_, memory_.get()))
-      lost(peer);
-  }
-
-  void await_all(const Descriptor& listener) {
-    while (first_missing() >= 0) {
-      std::vector<pollfd> entries{{listener.get(), POLLIN, 0}};
-      for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});
-      const std::size_t hosts = entries.size();
-      for (const PeerLink& link : links_)  // -1 is passed over
-        entries.push_back({link.memory.valid() ? -1 : link.socket.get(), POLLIN, 0});
-      if (poll(entries.data(), entries.size(), deadline_.poll_ms()) < 0 && errno != EINTR)
-        fail("poll");
-      for (std::size_t r = 0; r < links_.size(); ++r)
-        if (entries[hosts + r].fd >= 0 && entries[hosts + r].revents != 0)
-          hear(static_cast<int>(r));
-      for (std::size_t g = guests_.size(); g-- > 0;)
-        if (entries[1 + g].revents != 0) let_in(g);
-      if (entries[0].revents != 0)
-        guests_.emplace_back(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (const int missing = first_missing(); missing >= 0 && deadline_.passed()) lost(missing);
-    }
-  }
-
- private:
-  [[nodiscard]] int first_missing() const {
-    for (std::size_t r = 0; r < links_.size(); ++r)
-      if (static_cast<int>(r) != rank_ && !links_[r].remote && !links_[r].memory.valid())
-        return static_cast<int>(r);
-    return -1;
-  }
-  // A rank below answers.
-  void hear(int peer) {
-    PeerLink& link = links_[static_cast<std::size_t>(peer)];
-    Greeting greeting = receive_greeting(link.socket.get());
-    if (greeting.rank != peer) lost(greeting.blames >= 0 ? greeting.blames : peer);
-    link.memory = std::move(greeting.memory);
-  }
-  // A rank above says who it is. One that has gone will be missing.
-  void let_in(std::size_t g) {
-    Greeting greeting = receive_greeting(guests_[g].get());
-    const int peer = greeting.rank;
-    if (greeting.blames >= 0) lost(greeting.blames);
-    if (peer >= 0 && (peer <= rank_ || peer >= static_cast<int>(links_.size())))
-      throw CommError("connecting the ranks of this host: a stranger called itself rank " +
-                      std::to_string(peer));
-    if (peer >= 0) {
-      PeerLink& link = links_[static_cast<std::size_t>(peer)];
-      link.socket = std::move(guests_[g]);
-      if (!send_greeting(link.socket.get(), rank_, memory_.get())) {
-        const int blames = receive_greeting(link.socket.get()).blames;  // it may have said why
-        lost(blames >= 0 ? blames : peer);
-      }
-      link.memory = std::move(greeting.memory);
-    }
-    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
-  }
-  // The others shall name the same rank, not this one.
-  [[noreturn]] void lost(int peer) const {
-    for (const PeerLink& link : links_)
-      if (link.socket.valid()) send_farewell(link.socket.get(), peer);
-    for (const Descriptor& guest : guests_) send_farewell(guest.get(), peer);
-    Where where;
-    where.rank = rank_;
-    const PeerLink& link = links_[static_cast<std::size_t>(peer)];
-    if (peer != rank_) where.peer = peer;
-    where.peer_host = link.host;
-    where.peer_pid = link.pid;
-    throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(link.pid) + " on " +
-                       link.host +
-                       ") is gone, or silent, since before the ranks of this host were connected",
-                   where);
-  }
-
-  int rank_;
-  const Descriptor& memory_;
-  std::vector<PeerLink>& links_;
-  Deadline deadline_;
-  std::vector<Descriptor> guests_;  // who they are is not known yet
-};
-
 }  // namespace
 
 std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
@@ -233,9 +126,10 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   sockaddr_un address{};
   const socklen_t length = make_address(mine.address, address);
   const Descriptor listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!listener.valid()) fail("socket");
-  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) fail("bind");
-  if (listen(listener.get(), world) != 0) fail("listen");
+  if (!listener.valid()) fail_to_connect("socket");
+  if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    fail_to_connect("bind");
+  if (listen(listener.get(), world) != 0) fail_to_connect("listen");
 
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   check_options(records);
@@ -259,11 +153,10 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
           "namespaces or --ranks-per-node; start all ranks on one host, or use "
           "--transport auto");
   }
-  Reception reception(rank, memory, links, deadline);
-  for (int r = 0; r < rank; ++r)
-    if (!links[static_cast<std::size_t>(r)].remote)
-      reception.call_on(r, Record::parse(records[static_cast<std::size_t>(r)]).address);
-  reception.await_all(listener);
+  std::vector<std::string> names(links.size());
+  for (std::size_t r = 0; r < links.size(); ++r)
+    if (!links[r].remote) names[r] = Record::parse(records[r]).address;
+  meet_on_host(rank, memory, listener, names, links, deadline);
   return links;
 }
 
