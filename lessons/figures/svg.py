@@ -3,8 +3,8 @@
     picture = Picture(600, 300, "what it shows, for those who cannot see it")
     picture.box(20, 20, 120, 40, "rank 0", "tone0");  picture.arrow(140, 40, 200, 40);  picture.save(path)
 
-Classes of colour: paper, box, tone0 to tone3 (filled), ink, quiet, line. Numbers are written with one decimal, so that
-the same picture is the same file.
+Classes of shapes: box, empty, tone0 to tone3 (filled), line, dash, curve1 to curve3; of text: title, strong, quiet,
+code. Numbers are written with one decimal, so that the same picture is the same file.
 """
 import html
 
@@ -18,6 +18,8 @@ STYLE = """
   .tone0 { fill: #cfe5f7; stroke: #3b93cf; } .tone1 { fill: #f7d3e6; stroke: #cf3b93; }
   .tone2 { fill: #dff0c8; stroke: #78a82a; } .tone3 { fill: #fbe3c6; stroke: #cf853b; }
   .line { fill: none; stroke: #6d7585; stroke-width: 1.5; } .dash { stroke-dasharray: 5 3; } .head { fill: #6d7585; }
+  .curve1, .curve2, .curve3 { fill: none; stroke-width: 2.5; }
+  .curve1 { stroke: #cf3b93; } .curve2 { stroke: #78a82a; } .curve3 { stroke: #3b93cf; }
   @media (prefers-color-scheme: dark) {
     text { fill: #e8ebf2; } text.quiet { fill: #99a2b3; }
     .paper { fill: #15181f; } .box { fill: #20252f; stroke: #343b49; } .empty { stroke: #99a2b3; }
