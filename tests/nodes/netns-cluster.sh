@@ -79,7 +79,7 @@ enter() {                               # NODE CMD...: replaces this process
     pid=$(holder "$node"); shift
     [ $# -gt 0 ] || die "no command"
     # shellcheck disable=SC2016
-    HOSTNAME=$node exec nsenter --target "$pid" --net --uts --ipc --mount -- \
+    HOSTNAME=$node exec nsenter --target "$pid" --net --uts --ipc --mount --root -- \
         sh -c 'cd "$0" && exec "$@"' "$PWD" "$@"
 }
 
