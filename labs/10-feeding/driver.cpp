@@ -1,0 +1,178 @@
+// Runs the student's sampler and loader and says what they gave. No verdicts here.
+#include LAB10_SAMPLER
+#include LAB10_LOADER
+
+#include "labs/kit/driver.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <stdexcept>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// A data set that a test can slow down: it knows which fetches have begun and ended, and lets a
+// batch wait for others.
+class Shelf {
+ public:
+  struct Batch {  // it can be moved, not copied
+    std::unique_ptr<std::vector<std::int64_t>> ids;
+  };
+  explicit Shelf(const kit::Request& in)
+      : order_(in.integers("order")),
+        batch_(in.integer("batch")),
+        late_(in.integer("late", -1)),
+        late_for_(in.integer("late_for", 0)),
+        together_(in.integer("together", 0)),
+        slow_us_(in.integer("slow_us", 0)),
+        seed_(std::uint64_t(in.integer("seed"))),
+        throws_(in.integers("throws")) {}
+
+  Batch fetch(std::span<const std::int64_t> ids) {
+    if (closed) ++after_the_end;
+    const std::int64_t number = number_of(ids);
+    const std::int64_t now = ++running;
+    for (std::int64_t seen = most_running; seen < now;)
+      if (most_running.compare_exchange_weak(seen, now)) break;
+    const std::int64_t ahead = ++begun - asked;
+    for (std::int64_t seen = most_ahead; seen < ahead;)
+      if (most_ahead.compare_exchange_weak(seen, ahead)) break;
+    if (number == late_) wait_for([&] { return ended >= late_for_; });
+    if (together_ > 0 && number < together_) wait_for([&] { return most_running >= together_; });
+    if (slow_us_ > 0) {
+      std::mt19937_64 random(seed_ + std::uint64_t(number));
+      std::this_thread::sleep_for(microseconds(random() % std::uint64_t(slow_us_)));
+    }
+    --running;
+    ++ended;
+    if (std::find(throws_.begin(), throws_.end(), number) != throws_.end())
+      throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
+    return {std::make_unique<std::vector<std::int64_t>>(ids.begin(), ids.end())};
+  }
+
+  template <class Condition>
+  void wait_for(Condition done) const {  // 4 s at the most: who fails is not to hang as well
+    for (const auto end = Clock::now() + milliseconds(4000); !done() && Clock::now() < end;)
+      std::this_thread::sleep_for(microseconds(200));
+  }
+
+  std::atomic<std::int64_t> begun = 0, ended = 0, asked = 0, running = 0, most_running = 0,
+                            most_ahead = 0, after_the_end = 0;
+  std::atomic<bool> closed = false;
+
+ private:
+  std::int64_t number_of(std::span<const std::int64_t> ids) const {
+    if (ids.empty()) throw kit::Misuse{"fetch was called with no samples at all"};
+    const auto at = std::find(order_.begin(), order_.end(), ids[0]);
+    return at == order_.end() ? -1 : (at - order_.begin()) / batch_;
+  }
+  std::vector<std::int64_t> order_;
+  std::int64_t batch_, late_, late_for_, together_, slow_us_;
+  std::uint64_t seed_;
+  std::vector<std::int64_t> throws_;
+};
+
+Shelf* watched = nullptr;  // for the report of a hang
+
+std::string where_it_stands() {
+  if (!watched) return "";
+  char text[160];
+  std::snprintf(
+      text, sizeof text, "  next() was called %d times; fetches: %d begun, %d ended, %d running\n",
+      int(watched->asked), int(watched->begun), int(watched->ended), int(watched->running));
+  return text;
+}
+
+lab10::SamplerOptions options_of(const kit::Request& in, int rank) {
+  return {int(in.integer("world")), rank, in.integer("shuffle") != 0,
+          std::uint64_t(in.integer("sampler_seed")), in.integer("drop_last") != 0};
+}
+
+}  // namespace
+
+KIT_SCENARIO(permutations) {
+  const std::vector<std::int64_t> sizes = in.integers("n"), seeds = in.integers("seeds");
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    out.put("order." + std::to_string(i), lab10::randperm(sizes[i], std::uint64_t(seeds[i])));
+}
+
+// For each rank, the indices of each epoch in turn, from one sampler object.
+KIT_SCENARIO(shares) {
+  const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
+  for (int rank = 0; rank < int(in.integer("world")); ++rank) {
+    lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, rank));
+    std::vector<std::int64_t> sizes;
+    for (std::size_t i = 0; i < epochs.size(); ++i) {
+      // Epoch -1: set_epoch is not called. Nothing used: it is called as in the usual loop.
+      if (epochs[i] >= 0 && used[i] == 0)
+        sampler.set_epoch(epochs[i]);
+      else if (epochs[i] >= 0)
+        sampler.set_epoch(epochs[i], used[i]);
+      const std::string name = "share." + std::to_string(i) + "." + std::to_string(rank);
+      sizes.push_back(sampler.size());
+      out.put(name, sampler.indices());
+    }
+    out.put("size." + std::to_string(rank), sizes);
+  }
+}
+
+KIT_SCENARIO(seeds) {
+  std::vector<std::int64_t> found;
+  for (const std::int64_t seed : in.integers("seeds"))
+    for (std::int64_t epoch = 0; epoch < in.integer("epochs"); ++epoch)
+      for (std::int64_t id = 0; id < in.integer("samples"); ++id)
+        found.push_back(std::int64_t(lab10::sample_seed(std::uint64_t(seed), epoch, id)));
+  out.put("seeds", found);
+}
+
+KIT_SCENARIO(load) {
+  static Shelf shelf(in);
+  watched = &shelf;
+  kit::describe_hangs_with(where_it_stands);
+  const lab10::LoaderOptions options{in.integer("batch"), int(in.integer("workers")),
+                                     int(in.integer("ahead")), in.integer("drop_last", 0) != 0};
+  const std::int64_t takes = in.integer("takes", -1);  // then the loader is destroyed
+  const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
+  std::vector<std::int64_t> ids, lengths;
+  std::string errors;
+  {
+    lab10::Loader<Shelf::Batch> loader(
+        in.integers("order"), options,
+        [](std::span<const std::int64_t> wanted) { return shelf.fetch(wanted); });
+    for (std::int64_t take = 0; takes < 0 || take < takes; ++take) {
+      if (take == rest_after) {  // the training step: time to fetch ahead, and then time to fetch
+                                 // too much
+        shelf.wait_for([&] { return shelf.begun >= rest; });
+        std::this_thread::sleep_for(milliseconds(20));
+        out.put("begun_at_rest", std::int64_t(shelf.begun));
+      }
+      ++shelf.asked;
+      try {
+        std::optional<Shelf::Batch> batch = loader.next();
+        if (!batch) break;
+        ids.insert(ids.end(), batch->ids->begin(), batch->ids->end());
+        lengths.push_back(std::int64_t(batch->ids->size()));
+      } catch (const std::runtime_error& error) {
+        errors += std::to_string(take) + ": " + error.what() + "\n";
+        lengths.push_back(-1);
+      }
+    }
+    if (takes < 0) out.put("again", loader.next().has_value());
+  }
+  shelf.closed = true;
+  const std::int64_t begun = shelf.begun;
+  std::this_thread::sleep_for(milliseconds(in.integer("linger_ms", 0)));
+  out.put("ids", ids);
+  out.put("lengths", lengths);
+  out.put("errors", errors);
+  out.put("begun", begun);
+  out.put("most_running", std::int64_t(shelf.most_running));
+  out.put("most_ahead", std::int64_t(shelf.most_ahead));
+  out.put("still_running", std::int64_t(shelf.running));
+  out.put("after_the_end", std::int64_t(shelf.after_the_end));
+}

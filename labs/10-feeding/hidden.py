@@ -1,0 +1,162 @@
+"""Hidden tests of lab 10: PyTorch's sampler index for index, worlds and lengths at the edge, resume, the loader's promises."""
+import json
+import random
+
+from labs.course.lab import ROOT
+from labs.course.testing import WORLDS, expect, lab_test
+from labs.course.verdicts import AuthorError
+
+
+def pytorch_randperm(n, seed):
+    """What torch.randperm draws. Python's generator is MT19937 as well; only its seeding differs, so it is done here."""
+    words = [seed & 0xFFFFFFFF]
+    for i in range(1, 624):
+        words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + i) & 0xFFFFFFFF)
+    engine = random.Random()
+    engine.setstate((3, (*words, 624), None))
+    order = list(range(n))
+    for i in range(n - 1):
+        j = i + engine.getrandbits(32) % (n - i)
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0):
+    """torch.utils.data.DistributedSampler, and its rest when `used` places of the order are done."""
+    order = pytorch_randperm(samples, seed + epoch) if shuffle else list(range(samples))
+    left = max(samples - used, 0)
+    size = left // world if drop_last else -(-left // world)
+    return [order[(used + rank + i * world) % samples] for i in range(size)]
+
+
+def vectors_of_pytorch():
+    """Rows that a real PyTorch wrote (tests/reference); where they are, the two functions above are held against them."""
+    folder = ROOT / "tests" / "reference" / "data"
+    if not (folder / "sampler.json").exists():
+        return []
+    rows = json.loads((folder / "sampler.json").read_text())
+    for row in json.loads((folder / "randperm.json").read_text()):
+        if "perm" in row and row["perm"] != pytorch_randperm(row["n"], row["seed"]):
+            raise AuthorError(f"the judge's randperm({row['n']}) of seed {row['seed']} is not PyTorch's")
+    for row in rows:
+        mine = [pytorch_share(row["n"], row["replicas"], rank, row["shuffle"], row["seed"], row["epoch"], row["drop_last"])
+                for rank in range(row["replicas"])]
+        if mine != row["indices"]:
+            raise AuthorError(f"the judge's sampler is not PyTorch's: {row}")
+    return rows
+
+
+def compare(lab, samples, world, shuffle, seed, drop_last, epochs, used=None):
+    used = used or [0] * len(epochs)
+    seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=seed, drop_last=drop_last, epochs=epochs, used=used)
+    for i, (epoch, done) in enumerate(zip(epochs, used)):
+        for rank in range(world):
+            want = pytorch_share(samples, world, rank, shuffle, seed, max(epoch, 0), drop_last, done)
+            got, case = list(seen[f"share.{i}.{rank}"]), f"rank {rank}, epoch {epoch}, {done} used"
+            expect.equal(f"the number of samples of {case}", len(got), len(want), seen)
+            expect.equal(f"size() of {case}", seen[f"size.{rank}"][i], len(want), seen)
+            wrong = next((p for p in range(len(want)) if got[p] != want[p]), None)
+            expect.that(wrong is None, f"{case}: index {wrong} is sample {got[wrong] if wrong is not None else 0}, "
+                                       f"PyTorch's is {want[wrong] if wrong is not None else 0}", seen)
+
+
+@lab_test
+def pytorch(lab):
+    """Index for index PyTorch's: real vectors, and random arguments; seeds beyond 32 bits."""
+    rows = vectors_of_pytorch()
+    for row in lab.random.sample(rows, min(12, len(rows))):
+        compare(lab, row["n"], row["replicas"], int(row["shuffle"]), row["seed"], int(row["drop_last"]), [row["epoch"]])
+    for _ in range(12):
+        compare(lab, lab.random.randrange(1, 400), lab.random.choice(WORLDS), 1, lab.random.randrange(1 << 40), lab.random.randrange(2),
+                [-1, *lab.random.sample(range(1000), 2)])
+
+
+@lab_test
+def padding(lab):
+    """Remainders: padded from the order's beginning, or cut with drop_last; strided either way."""
+    for world in WORLDS:
+        for samples in (world, world + 1, 2 * world - 1, 5 * world + world // 2):
+            for drop_last in (0, 1):
+                compare(lab, samples, world, 0, 0, drop_last, [0])
+        compare(lab, 3 * world + 1, world, 1, 11, 0, [0, 4])
+
+
+@lab_test
+def small(lab):
+    """Fewer samples than ranks, one sample, none: every rank still has as many as the others."""
+    for world in (2, 3, 5, 7, 8):
+        for samples in sorted({0, 1, 2, 3, world - 1}):
+            for drop_last in (0, 1):
+                compare(lab, samples, world, 1, 7, drop_last, [0, 3])
+
+
+@lab_test
+def resume(lab):
+    """A job that stops in mid-epoch and goes on, with the same world or another, uses the places that were left."""
+    for before, after, samples, drop_last in [(2, 2, 20, 0), (4, 4, 30, 0), (3, 3, 11, 1), (4, 2, 40, 0), (2, 3, 31, 0), (8, 5, 100, 1),
+                                             (4, 1, 9, 0), (1, 8, 30, 0)]:
+        size = samples // before if drop_last else -(-samples // before)
+        for steps in sorted({0, 1, size // 2, size}):
+            compare(lab, samples, after, 1, 9, drop_last, [6, 6, 7], [0, steps * before, 0])
+
+
+@lab_test
+def ahead(lab):
+    """The loader fetches ahead while the training step runs, with all workers at once, and never further than allowed."""
+    for workers, most, rest_after in [(1, 1, 0), (1, 4, 2), (2, 2, 3), (3, 5, 0), (4, 4, 1)]:
+        ids = lab.random.sample(range(1000), 60)
+        seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], together=workers, rest_after=rest_after,
+                       rest=rest_after + most)
+        expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
+        expect.equal(f"batches begun after {rest_after} were given, while the step runs", seen["begun_at_rest"], rest_after + most, seen)
+        expect.at_most("begun and not given", seen["most_ahead"], most, "batches", seen)
+        expect.equal("fetches at the same time", seen["most_running"], workers, seen)
+
+
+@lab_test
+def errors(lab):
+    """What fetch throws comes from the next() whose turn it is; the batches around it come as ever."""
+    for workers, failing in [(1, [0]), (2, [3]), (3, [2, 3, 4, 9]), (2, [9])]:
+        ids = lab.random.sample(range(1000), 20)
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing, slow_us=500)
+        left = [s for b in range(10) if b not in failing for s in ids[2 * b:2 * b + 2]]
+        want = "".join(f"{b}: sample {ids[2 * b]} cannot be read\n" for b in failing)
+        expect.equal("the errors that next() threw", seen["errors"], want, seen)
+        expect.equal("the samples that next() gave", list(seen["ids"]), left, seen)
+
+
+@lab_test
+def ends(lab):
+    """drop_last; a loader destroyed in mid-epoch stops its workers, and begins nothing more; ten slow epochs."""
+    for samples, batch in [(13, 4), (12, 4), (3, 4)]:
+        ids = lab.random.sample(range(1000), samples)
+        seen = lab.run("load", order=ids, batch=batch, workers=2, ahead=2, throws=[], drop_last=1)
+        expect.equal("the samples that next() gave with drop_last", list(seen["ids"]), ids[:samples - samples % batch], seen)
+    for workers, takes in [(1, 0), (2, 3), (4, 5), (3, 20)]:
+        ids = lab.random.sample(range(1000), 60)
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=[], takes=takes, slow_us=5000,
+                       linger_ms=20)
+        expect.equal("the samples that next() gave", list(seen["ids"]), ids[:2 * takes], seen)
+        expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
+        expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)
+        expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
+    for _ in range(4):
+        ids = lab.random.sample(range(1000), 50)
+        seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4, ahead=lab.random.choice((4, 9)), throws=[], slow_us=2000)
+        expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
+
+
+@lab_test
+def sample_seeds(lab):
+    """Task 4: no two of three seeds, five epochs and 400 samples share a seed; the same question has the same answer."""
+    seeds = [0, 1, lab.random.randrange(1 << 40)]
+    seen = lab.run("seeds", seeds=seeds + seeds, epochs=5, samples=400)
+    found = list(seen["seeds"])
+    half = len(found) // 2
+    expect.that(found[:half] == found[half:], "the same seed, epoch and sample have another seed the second time", seen)
+    first = {}
+    for at, value in enumerate(found[:half]):
+        if value in first:
+            a, b = ((seeds[i // 2000], i // 400 % 5, i % 400) for i in (first[value], at))
+            expect.that(False, f"(seed, epoch, sample) {a} and {b} have the same seed", seen)
+        first[value] = at
