@@ -71,7 +71,7 @@ lessons: build ## run and check all lessons (make lessons UPDATE=1 rewrites what
 figures: build ## draw the lessons' figures again (MEASURED=1: the measured ones too)
 	@python3 tests/lessons/check.py figures --update --build $(DIR) $(if $(MEASURED),--measured)
 
-slides: ## the decks as HTML and PDF in build/slides (npm, chromium; about 10 s a deck)
+slides: ## the decks as HTML and PDF in build/slides (npm, chromium; half a minute)
 	@.ci/slides-deps
 	@slides/build.sh $(BUILD)/slides $(ONLY)
 

@@ -7,17 +7,19 @@ shift
 [ -x slides/node_modules/.bin/marp ] || npm --prefix slides ci --no-audit --no-fund --loglevel=error
 mkdir -p "$out/figures"
 cp lessons/figures/*.svg "$out/figures/"
-browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+rm -f "$out"/*.md
 for deck in slides/[0-9][0-9]-*.md; do
   name=$(basename "$deck" .md)
   [ $# -eq 0 ] || [[ " $* " == *" ${name%%-*} "* ]] || continue
   sed 's@(\.\./lessons/figures/@(figures/@' "$deck" > "$out/$name.md"
-  slides/node_modules/.bin/marp --theme-set slides/theme.css --html=false --no-stdin --quiet -o "$out/$name.html" "$out/$name.md"
-  if [ -n "$browser" ]; then
-    CHROME_PATH=$browser CHROME_NO_SANDBOX=1 slides/node_modules/.bin/marp --theme-set slides/theme.css --no-stdin --quiet \
-      --allow-local-files --pdf --pdf-notes --browser-path "$browser" -o "$out/$name.pdf" "$out/$name.md"
-  else
-    echo "slides: $name.pdf NOT MADE: no chromium (apt install chromium)"
-  fi
-  rm "$out/$name.md"
 done
+# One call for all decks: starting the tool and the browser takes longer than a deck.
+marp=(slides/node_modules/.bin/marp --input-dir "$out" --output "$out" --theme-set slides/theme.css --no-stdin)
+"${marp[@]}" --quiet
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+if [ -n "$browser" ]; then
+  CHROME_NO_SANDBOX=1 "${marp[@]}" --quiet --pdf --pdf-notes --allow-local-files --browser-path "$browser"
+else
+  echo "slides: no PDF: no chromium (apt install chromium)"
+fi
+rm -f "$out"/*.md
