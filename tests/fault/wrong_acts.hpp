@@ -191,7 +191,7 @@ inline std::function<void(Rank&)> start_with(const std::vector<Given>& ranks) {
     setenv("MASTER_PORT", port.c_str(), 1);
     setenv("RINGSMITH_SECRET", given.secret.c_str(), 1);
     me.options.bootstrap = BootstrapKind::env;
-    me.options.timeout = 4 * deadline();  // processes that start take their time
+    me.options.timeout = kStartPatience * deadline();
     me.group = init_process_group(me.options);
   };
 }

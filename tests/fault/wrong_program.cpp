@@ -54,7 +54,8 @@ void confess(double allowed, Clock::time_point since, const std::exception& e) {
 void live(const WrongProgram& program, Rank& me) {
   const auto born = Clock::now();
   auto wrong_since = born;
-  double allowed = std::chrono::duration<double>(deadline()).count() + kGrace;
+  const int patience = program.start ? kStartPatience : 1;
+  double allowed = std::chrono::duration<double>(patience * deadline()).count() + kGrace;
   try {
     // As in a program whose group is a variable of main(): an exception destroys it on its way.
     const std::shared_ptr<Rank> leaving(&me, [](Rank* rank) { rank->group.reset(); });

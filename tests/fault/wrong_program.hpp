@@ -17,6 +17,8 @@ namespace ringsmith::test {
 // Of every wait in these programs: 500 ms; on a machine whose cores have long queues more, so that
 // no rank is late that should not be.
 [[nodiscard]] std::chrono::milliseconds deadline();
+// Of programs with a start of their own: times deadline(), since processes that start take time.
+constexpr int kStartPatience = 4;
 
 // One rank, as its part of the program sees it.
 class Rank {
