@@ -1,5 +1,5 @@
 """Public tests of lab 06: what a student runs at every save."""
-from labs.course.testing import WORLDS, expect, lab_test
+from labs.course.testing import WORLDS, expect, floats, lab_test
 
 
 @lab_test
@@ -74,3 +74,33 @@ def zero_buffers(lab):
     """Nothing is buffered between ranks: a send ends when it is received."""
     for world in (2, 3, 4):
         expect.each_once(lab.run("counted", world=world, count=4 * world, capacity=0), world=world, count=4 * world)
+
+
+@lab_test
+def mailbox(lab):
+    """Task 6: pieces come out of a mailbox as they went in, also when there are more of them than slots."""
+    for sizes in ([1], [4, 256, 8], [256] * 20, [n % 256 + 1 for n in range(200)]):
+        seen = lab.run("pieces", world=2, sizes=sizes, pauses=len(sizes) == 20)
+        for i in range(len(sizes)):
+            expect.equal(f"piece {i}, first and last byte", list(seen["got.1"][2 * i:2 * i + 2]), [i + 1] * 2, seen)
+
+
+@lab_test
+def two_processes(lab):
+    """Task 7: the ring of part 1 between two and three processes, with messages longer than all slots."""
+    for world in (2, 3):
+        for count in (10, 2000):
+            between_processes(lab, world, count)
+
+
+def between_processes(lab, world, count, calls=1, **how):
+    """all_reduce over mailboxes, compared with the serial sum, which is exact: small whole numbers."""
+    period = 61
+    table = floats(lab.random.randrange(-500, 500) for _ in range(world * period))
+    seen = lab.run("processes", world=world, count=count, calls=calls, period=period, table=table, **how)
+    sums = [sum(table[r * period + i] for r in range(world)) for i in range(period)]
+    want = floats(sums[(i + call) % period] for call in range(calls) for i in range(count))
+    for rank in range(world):
+        name = f"rank {rank}'s outputs of {calls} calls of {count} elements" if calls > 1 else f"rank {rank}'s output"
+        expect.same_bits(name, seen[f"out.{rank}"], want, seen)
+        expect.equal(f"guard elements overwritten by rank {rank}", seen[f"guards.{rank}"], 0, seen)

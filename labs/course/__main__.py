@@ -1,20 +1,28 @@
 """python3 -m labs.course COMMAND [--lab 06] ...: what the targets of the Makefile call.
 
-  lab N        copy the skeleton to work/ (never overwrites)       check N   the public tests
-  hint N       the next hint                                       grade N   all tests that are here, with points
-  watch N      check at every save                                 reset N   begin anew; the old files are put aside
-  progress     where you stand in all labs                         grade-the-grader   the table of mutants and cheats
+For students:
+  lab       copy the skeleton to work/ (never overwrites)      check     the public tests
+  hint      the next hint                                      grade     all tests that are here, with points
+  watch     check at every save                                reset     begin anew; the old files are put aside
+  progress  where you stand in all labs
+For instructors, in the repository:
+  grade-the-grader  the table of mutants and cheats            soak      the tests many times under load
+  handout           the students' archive                      instructor  the other one
 """
 import argparse
+import importlib
 import os
+import pathlib
 import sys
 
 sys.dont_write_bytecode = True
 
-from labs.course import commands, mutants, terminal  # noqa: E402
-from labs.course.grading import grade  # noqa: E402
+from labs.course import commands  # noqa: E402
 from labs.course.lab import select  # noqa: E402
 from labs.course.verdicts import AuthorError  # noqa: E402
+
+STUDENT = ["lab", "check", "hint", "grade", "watch", "reset", "progress"]
+INSTRUCTOR = ["grade-the-grader", "handout", "instructor", "soak"]
 
 
 def one(wanted):
@@ -24,21 +32,18 @@ def one(wanted):
     return lab
 
 
-def main():
-    parser = argparse.ArgumentParser(prog="python3 -m labs.course", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["lab", "check", "hint", "grade", "watch", "reset", "progress", "grade-the-grader"])
-    parser.add_argument("--lab", default="", help="number or name; without it, where that makes sense, all")
-    parser.add_argument("--seed", type=int, help="of the inputs and the delays; every failure prints its own")
-    parser.add_argument("--test", action="append", help="only this test (again for more)")
-    parser.add_argument("--submission", help="folder of the files to grade, instead of work/NN-slug")
-    parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
-    args = parser.parse_args()
-    ok = True
+def instructors(name):
+    try:
+        return importlib.import_module(f"labs.course.{name}")
+    except ModuleNotFoundError:
+        raise AuthorError("that is a command of the repository, for instructors; it is not in a handout") from None
+
+
+def run(args):
     if args.command == "lab":
         commands.start(one(args.lab))
     elif args.command == "check":
-        ok = commands.check(one(args.lab), args.test, args.seed)
+        return commands.check(one(args.lab), args.test, args.seed)
     elif args.command == "hint":
         commands.hint(one(args.lab))
     elif args.command == "watch":
@@ -48,20 +53,35 @@ def main():
     elif args.command == "progress":
         commands.progress()
     elif args.command == "grade":
-        lab = one(args.lab)
-        report = grade(lab, commands.submission(lab, args.submission), only=args.test, seed=args.seed)
-        terminal.show(report, grading=True, command="grade")
-        ok = all(r.status == "pass" for r in report.results)
+        return commands.full_grade(one(args.lab), args.submission, args.test, args.seed, args.reports)
+    elif args.command == "grade-the-grader":
+        return instructors("mutants").grade_the_grader(select(args.lab), args.quick)
+    elif args.command == "soak":
+        return instructors("soak").soak(select(args.lab), args.rounds, args.seed)
     else:
-        ok = mutants.grade_the_grader(select(args.lab), args.quick)
-    return 0 if ok else 1
+        instructors("handout").main(select(args.lab), args.command)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python3 -m labs.course", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=STUDENT + INSTRUCTOR, metavar="COMMAND")
+    parser.add_argument("--lab", default="", help="number or name; without it, where that makes sense, all")
+    parser.add_argument("--seed", type=int, help="of the inputs and the delays; every failure prints its own")
+    parser.add_argument("--test", action="append", help="only this test (again for more)")
+    parser.add_argument("--submission", type=pathlib.Path, help="grade: folder of the files, instead of work/NN-slug")
+    parser.add_argument("--reports", type=pathlib.Path, help="grade: folder for results.json (Gradescope) and junit.xml")
+    parser.add_argument("--rounds", type=int, default=200, help="soak: how often")
+    parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
+    return 0 if run(parser.parse_args()) else 1
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
     except AuthorError as error:
-        print(f"make: {error}", file=sys.stderr)
+        print(error, file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -139,45 +139,83 @@ def build(lab, files, swapped=None):
                 *(f"{owner.slug}/{n}\n{t}" for owner, own in parts for n, t in own.items()))
     folder = BUILD / "cache" / f"{lab.slug}-{key}"
     _in_place(folder, lambda new: _build_into(new, lab, parts, drivers, libraries))
-    trouble = folder / "cheat.txt"
-    if trouble.exists():
-        raise Cheat(trouble.read_text())
+    if (folder / "cheat.txt").exists():
+        raise Cheat((folder / "cheat.txt").read_text())
     output = (folder / "compiler.txt").read_text()
     if not (folder / "driver").exists():
         raise Broken("\n".join(output.splitlines()[:30]))
     return folder / "driver", output
 
 
+def _included(driver, parts):
+    """Which of the students' files a driver's text reaches: (owner, name, text), by macro, then by name."""
+    reached, texts_seen = [], [driver.read_text()]
+    for _ in range(3):
+        for owner, own in parts:
+            for name, text in own.items():
+                if (owner, name, text) not in reached and any(owner.macro(name) in t or f'"{name}"' in t for t in texts_seen):
+                    reached.append((owner, name, text))
+                    texts_seen.append(text)
+    return sorted(reached, key=lambda r: (r[0].slug, r[1]))
+
+
+class Unit:
+    """One translation unit: a driver with the students' files that it includes. Compiled once for the same text."""
+
+    def __init__(self, lab, source, parts, flags):
+        self.lab, self.source, self.flags = lab, source, flags
+        self.files = _included(source, parts)
+        headers = [p.read_bytes() for p in _sources(["labs/kit/*.hpp"])]
+        self.key = _hash(_compiler(), FLAGS, flags, source.read_bytes(), *headers,
+                         *(f"{owner.slug}/{name}\n{text}" for owner, name, text in self.files))
+        self.folder = BUILD / "cache" / f"unit-{self.key}"
+
+    def start(self):
+        """The compiler, running; None when there is nothing to do."""
+        if self.folder.exists():
+            return None
+        self.new = pathlib.Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=".new-"))
+        options = []
+        for owner, name, text in self.files:
+            (self.new / owner.slug).mkdir(exist_ok=True)
+            (self.new / owner.slug / name).write_text(text)
+            options.append(f'-D{owner.macro(name)}="{self.new / owner.slug / name}"')
+            options.append(f"-ffile-prefix-map={self.new}/=work/")
+        language = ["-x", "c++"] if self.source.suffix == ".cu" else []
+        return subprocess.Popen([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(self.new / "needs.d"),
+                                 "-c", str(self.source), "-o", str(self.new / "unit.o")],
+                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, job):
+        if job is not None:
+            output = job.communicate()[1]
+            (self.new / "compiler.txt").write_text(output.replace(f"{self.new}/", "work/"))
+            if (self.new / "needs.d").exists():  # the student's files are where the cache has them now
+                (self.new / "needs.d").write_text((self.new / "needs.d").read_text().replace(str(self.new), str(self.folder)))
+            try:
+                self.new.rename(self.folder)
+            except OSError:  # somebody else was faster
+                shutil.rmtree(self.new)
+        return (self.folder / "compiler.txt").read_text()
+
+    @property
+    def object(self):
+        return self.folder / "unit.o"
+
+
 def _build_into(new, lab, parts, drivers, libraries):
-    defines, shown = [], []
-    for owner, own in parts:
-        (new / owner.slug).mkdir()
-        for name, text in own.items():
-            (new / owner.slug / name).write_text(text)
-            defines.append(f'-D{owner.macro(name)}="{new / owner.slug / name}"')
-        shown.append((f"{new / owner.slug}/", f"work/{owner.slug}/"))
-    maps = [f"-ffile-prefix-map={a}={b}" for a, b in shown]
     flags, link = list(lab.build.get("flags", [])), list(lab.build.get("link", []))
     if lab.build.get("vgpu"):
         flags, link = VGPU["flags"] + flags, VGPU["link"] + link
-    output, objects = "", []
-    for source in drivers:
-        language = ["-x", "c++"] if source.suffix == ".cu" else []
-        target = new / (source.stem + ".o")
-        done = subprocess.run([CXX, *FLAGS, *flags, *defines, *maps, *language, "-MD", "-MF",
-                               str(target) + ".d", "-c", str(source), "-o", str(target)], capture_output=True, text=True)
-        output += done.stderr
-        objects.append(target)
-        if done.returncode:
-            break
-        trouble = forbidden.look(lab, target, pathlib.Path(str(target) + ".d"), new, libraries)
+    units = [Unit(lab, source, parts, flags) for source in drivers]
+    jobs = [unit.start() for unit in units]  # at the same time: a student waits
+    output = "".join(unit.finish(job) for unit, job in zip(units, jobs))
+    if all(unit.object.exists() for unit in units):
+        trouble = next(filter(None, (forbidden.look(lab, unit, libraries) for unit in units)), None)
         if trouble:
             (new / "cheat.txt").write_text(trouble)
-            break
-    else:
-        done = subprocess.run([CXX, *map(str, objects), *map(str, libraries), *LIBRARIES, *link,
-                               "-o", str(new / "driver")], capture_output=True, text=True)
-        output += done.stderr
-    for path, name in shown:  # the student's name for the file, not the cache's
-        output = output.replace(path, name)
+        else:
+            done = subprocess.run([CXX, *(str(unit.object) for unit in units), *map(str, libraries), *LIBRARIES, *link,
+                                   "-o", str(new / "driver")], capture_output=True, text=True)
+            output += done.stderr
     (new / "compiler.txt").write_text(output)

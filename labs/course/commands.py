@@ -4,7 +4,7 @@ import pathlib
 import shutil
 import time
 
-from labs.course import terminal
+from labs.course import manifest, reports, terminal
 from labs.course.grading import grade, untouched
 from labs.course.lab import WORK, all_labs
 from labs.course.split import texts
@@ -35,11 +35,24 @@ def start(lab):
 def check(lab, only=None, seed=None):
     report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed)
     terminal.show(report)
+    edited = manifest.require_whole()
+    if edited:
+        print(f"Beware: {edited}. With that, make grade gives 0.")
     _remember(lab, report)
     if untouched(report):
         print(f"Nothing is written yet: that is the beginning. First step: {report.results[0].message}. "
               f"Stuck? make hint N={lab.number}")
     return all(r.status == "pass" for r in report.results)
+
+
+def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None):
+    """Every test that is here. A handout whose tests were edited scores zero; so does anything that is a cheat."""
+    report = grade(lab, submission(lab, submission_folder), only=only, seed=seed)
+    report.cheat = report.cheat or manifest.require_whole() or ""
+    terminal.show(report, grading=True, command="grade")
+    if reports_folder:
+        print("written: " + ", ".join(map(str, reports.write(report, reports_folder))))
+    return not report.cheat and all(r.status == "pass" for r in report.results)
 
 
 def watch(lab, seed=None):

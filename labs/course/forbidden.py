@@ -77,13 +77,13 @@ def look_at_text(lab, text):
     return None
 
 
-def look(lab, target, dependencies, folder, libraries):
+def look(lab, unit, libraries):
     """None, or what the compiled submission reaches for, as a message."""
-    outside = _outside(lab, dependencies, folder)
+    outside = _outside(lab, unit.folder / "needs.d", unit.folder)
     if outside:
         return f"includes {outside}, which is not part of this lab's kit"
     allowed = re.compile("|".join(lab.build.get("allow", [])) or r"(?!)")
-    wanted, defined = symbols(target)
+    wanted, defined = symbols(unit.object)
     for symbol in sorted(wanted):
         plain = symbol.split("@")[0]
         if allowed.fullmatch(plain):

@@ -48,8 +48,15 @@ class Report:
         return sum(r.points for r in self.results)
 
 
+def _seed(lab, test, given):
+    """Given on the command line; else that of hidden.py, for its tests; else the lab's."""
+    own = getattr(test[1], "seed", None)
+    return given if given is not None else own if own is not None else lab.config.get("seed", 2026)
+
+
 def _one(lab, driver, test, seed):
     name, function, hidden = test
+    seed = _seed(lab, test, seed)
     title = " ".join((function.__doc__ or name).split())
     result = Result(name, title, hidden, lab.points.get(name, 0), seed=seed)
     bench = Bench(lab, driver, name, seed)
@@ -70,7 +77,6 @@ def _one(lab, driver, test, seed):
 def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
     """A Report for {file name: text}. only: names of tests; seed None: the course's own."""
     begun = time.monotonic()
-    seed = lab.config.get("seed", 2026) if seed is None else seed
     tests = [t for t in lab.tests() if (not only or t[0] in only) and not (public_only and t[2])]
     if not tests:
         raise AuthorError(f"{lab.slug}: no test to run" + (f" among {only}" if only else "") + ": that is no pass")
@@ -80,7 +86,8 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
             report.results = list(pool.map(lambda t: _one(lab, driver, t, seed), tests))
     except (Broken, Cheat) as verdict:
-        report.results = [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status, str(verdict), seed=seed)
+        report.results = [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status, str(verdict),
+                                 seed=_seed(lab, (n, f, h), seed))
                           for n, f, h in tests]
     report.cheat = next((r.message for r in report.results if r.status == Cheat.status), "")
     report.seconds = time.monotonic() - begun

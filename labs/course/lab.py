@@ -22,6 +22,11 @@ def load_module(path):
     return module
 
 
+def load_sibling(file, stem):
+    """For hidden.py, which may use what public.py has: load_sibling(__file__, "public")."""
+    return load_module(pathlib.Path(file).with_name(stem + ".py"))
+
+
 class Lab:
     def __init__(self, folder):
         self.folder = folder
@@ -59,6 +64,7 @@ class Lab:
             module = load_module(path)
             for name, value in vars(module).items():
                 if getattr(value, "is_lab_test", False):
+                    value.seed = getattr(module, "HIDDEN_SEED", None)
                     found.append((name, value, stem == "hidden"))
         return found
 

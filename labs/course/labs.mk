@@ -1,7 +1,7 @@
 # The course's targets: included by the Makefile of the repository and by that of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST))
-.PHONY: lab check hint grade watch reset progress grade-the-grader
+.PHONY: lab check hint grade watch reset progress handout instructor soak grade-the-grader
 
 lab: ## a lab's skeleton to work/, for instance make lab N=06 (never overwrites)
 	@$(COURSE) lab $(LAB_OPTIONS)
@@ -12,8 +12,8 @@ check: ## build and run the public tests of a lab: make check N=06 [TEST=name SE
 hint: ## the next hint of a lab; hints ask before they tell
 	@$(COURSE) hint $(LAB_OPTIONS)
 
-grade: ## all tests of a lab that are here, with points
-	@$(COURSE) grade $(LAB_OPTIONS)
+grade: ## all tests of a lab that are here, with points; REPORTS=folder: results.json and junit.xml too
+	@$(COURSE) grade $(LAB_OPTIONS) $(if $(SUBMISSION),--submission $(SUBMISSION)) $(if $(REPORTS),--reports $(REPORTS))
 
 watch: ## check a lab again whenever you save
 	@$(COURSE) watch $(LAB_OPTIONS)
@@ -24,5 +24,15 @@ reset: ## begin a lab anew; what you wrote is put aside
 progress: ## where you stand in all labs
 	@$(COURSE) progress
 
-grade-the-grader: ## every lab's skeleton, solution, mutants, unusual solutions and cheats, as a table (N=06: one lab)
+# For instructors: not in a handout.
+handout: ## the students' archive: scanned for leaks, built from scratch, shown to score zero
+	@$(COURSE) handout $(LAB_OPTIONS)
+
+instructor: ## the instructors' archive: solutions, hidden tests, mutants
+	@$(COURSE) instructor $(LAB_OPTIONS)
+
+grade-the-grader: ## each lab's skeleton, solution, mutants, cheats, as a table (N=06: one lab)
 	@$(COURSE) grade-the-grader $(LAB_OPTIONS)
+
+soak: ## a lab's tests on its solution, 200 times under load (N=06 ROUNDS=200)
+	@$(COURSE) soak $(LAB_OPTIONS) --rounds $(or $(ROUNDS),200)

@@ -8,7 +8,7 @@ import time
 import tomllib
 
 from labs.course.grading import grade
-from labs.course.lab import LABS, mutants
+from labs.course.lab import LABS, mutants, select
 from labs.course.split import split, texts
 from labs.course.verdicts import AuthorError
 
@@ -48,13 +48,15 @@ def cheating(lab, cheat, skeleton, solution):
     return base
 
 
+def references(lab):
+    """The course's solutions of the earlier labs that this one builds on."""
+    return [(earlier, texts(earlier, True)) for number in lab.build.get("uses", []) for earlier in select(number)]
+
+
 def examine(lab, quick=False):
     """Yields (kind, name, expectation, whether it held, what was seen, seconds)."""
     skeleton, solution = texts(lab, False), texts(lab, True)
-    swapped = None
-    if lab.build.get("uses"):
-        from labs.course.lab import select
-        swapped = [(earlier, texts(earlier, True)) for n in lab.build["uses"] for earlier in select(n)]
+    swapped = references(lab)
 
     def timed(kind, name, wanted, files, judge, **how):
         begun = time.monotonic()
@@ -69,6 +71,7 @@ def examine(lab, quick=False):
     def is_full(report):
         bad = next((f": {r.name}: {r.message.splitlines()[0]}" for r in report.results if r.status != "pass"), "")
         warned = ": the compiler warns" if report.warnings else ""
+        bad = ": does not compile" * any(r.status == "does not compile" for r in report.results) + bad
         return report.total == 100 and not report.warnings, f"{report.total:g} %{bad}{warned}"
 
     def killed(mutant):
@@ -91,7 +94,10 @@ def examine(lab, quick=False):
     for problem in lab.problems():
         yield "lab", "lab.toml", "in order", False, problem, 0
     yield timed("skeleton", "", "0 %, not attempted", skeleton, is_zero)
-    yield timed("solution", "", "100 %", solution, is_full)
+    full = timed("solution", "", "100 %", solution, is_full)
+    yield full
+    if "does not compile" in full[4]:
+        return  # nothing more would be learnt
     for name, files in unusual(lab, solution).items():
         yield timed("unusual", name, "100 %", files, is_full)
     names = {t[0] for t in lab.tests()}

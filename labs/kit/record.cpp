@@ -78,6 +78,10 @@ void Record::put(std::string_view name, std::span<const std::byte> bytes) {
   set(name, 'B', bytes.data(), bytes.size());
 }
 
+void Record::merge(const Record& other, std::string_view suffix) {
+  for (const auto& [name, value] : other.values_) values_[name + std::string(suffix)] = value;
+}
+
 std::string Record::encode() const {
   std::string encoded;
   for (const auto& [name, value] : values_) {

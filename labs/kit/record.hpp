@@ -59,6 +59,7 @@ class Record {
   }
 
   void remove(std::string_view name);
+  void merge(const Record& other, std::string_view suffix);  // its values, as NAME + suffix
   [[nodiscard]] std::string encode() const;
   static Record decode(std::string_view encoded);
 

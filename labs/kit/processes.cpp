@@ -1,0 +1,189 @@
+#include "labs/kit/processes.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <new>
+#include <poll.h>
+#include <signal.h>
+#include <stdexcept>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "labs/kit/board.hpp"
+#include "labs/kit/channel.hpp"
+#include "labs/kit/driver.hpp"
+
+namespace kit {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const Board* watched_boards = nullptr;  // for the watchdog
+int watched_world = 0;
+
+void* shared(std::size_t bytes) {
+  void* at =
+      mmap(nullptr, bytes ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) throw std::bad_alloc();
+  return at;
+}
+
+struct Child {
+  pid_t pid = -1;
+  int answers = -1;  // pipe
+  std::string answer;
+  bool open = true;
+};
+
+// In the child: what became of body, as a record on its pipe.
+[[noreturn]] void be(Member member, int answers, Board& board,
+                     const std::function<void(Member&, Observation&)>& body) {
+  Observation seen;
+  std::string status = "done", message;
+  try {
+    body(member, seen);
+  } catch (const NotAttempted& skipped) {
+    status = "not attempted", message = skipped.task;
+  } catch (const Misuse& misuse) {
+    status = "misuse", message = misuse.message;
+  } catch (const std::exception& error) {
+    status = "threw", message = error.what();
+  }
+  board.done = true;
+  seen.put("kit.status", status);
+  seen.put("kit.message", message);
+  channel::write_all(answers, seen.encode());
+  std::fflush(nullptr);
+  _exit(0);
+}
+
+class Family {
+ public:
+  Family(const ProcessOptions& options, Board* boards) : options_(options), boards_(boards) {}
+  ~Family() {
+    for (Child& child : children_) {
+      if (child.pid > 0) kill(child.pid, SIGKILL);
+      if (child.pid > 0) waitpid(child.pid, nullptr, 0);
+      if (child.answers >= 0) close(child.answers);
+    }
+  }
+
+  void start(const std::function<void(Member&, Observation&)>& body,
+             const std::function<Member(int)>& member) {
+    children_.resize(std::size_t(options_.world));
+    for (int r = 0; r < options_.world; ++r) {
+      int ends[2];
+      if (pipe(ends) != 0) throw std::runtime_error("no pipe");
+      Child& child = children_[std::size_t(r)];
+      child.pid = fork();
+      if (child.pid < 0) throw std::runtime_error("fork failed");
+      if (child.pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        channel::forget();
+        close(ends[0]);
+        for (const Child& other : children_)
+          if (other.answers >= 0) close(other.answers);
+        self() = {&boards_[r], options_.pauses, options_.seed * 1000003 + std::uint64_t(r) + 1};
+        be(member(r), ends[1], boards_[r], body);
+      }
+      close(ends[1]);
+      child.answers = ends[0];
+    }
+  }
+
+  // Until all pipes are closed. Looks at the boards in between.
+  void collect() {
+    std::uint64_t moves = 0;
+    auto moved = Clock::now();
+    while (listen()) {
+      std::uint64_t now = 0;
+      for (int r = 0; r < options_.world; ++r) now += boards_[r].moves + boards_[r].waits;
+      if (now != moves) moves = now, moved = Clock::now();
+      const double still = std::chrono::duration<double>(Clock::now() - moved).count();
+      if (all_stuck(boards_, options_.world))
+        throw Hang{"no rank can go on\n" + describe(waits_of(boards_, options_.world))};
+      if (still > options_.patience)
+        throw Hang{"nothing has moved for " + std::to_string(int(still)) + " s\n" +
+                   describe(waits_of(boards_, options_.world))};
+    }
+  }
+
+  void merge(Observation& out) {
+    for (int r = 0; r < options_.world; ++r) {
+      Record seen = Record::decode(children_[std::size_t(r)].answer);
+      seen.remove("kit.status");
+      seen.remove("kit.message");
+      out.merge(seen, "." + std::to_string(r));
+    }
+  }
+
+ private:
+  // Waits a little for answers; false when there are none to come. A child that ends without one,
+  // or with an error, ends the run: the others may be waiting for it for ever.
+  bool listen() {
+    std::vector<pollfd> polled;
+    std::vector<int> ranks;
+    for (int r = 0; r < options_.world; ++r)
+      if (children_[std::size_t(r)].open) {
+        polled.push_back({children_[std::size_t(r)].answers, POLLIN, 0});
+        ranks.push_back(r);
+      }
+    if (polled.empty()) return false;
+    poll(polled.data(), polled.size(), 10);
+    for (std::size_t i = 0; i < polled.size(); ++i)
+      if (polled[i].revents != 0) hear(ranks[i]);
+    return true;
+  }
+
+  void hear(int rank) {
+    Child& child = children_[std::size_t(rank)];
+    char piece[1 << 16];
+    const ssize_t got = read(child.answers, piece, sizeof piece);
+    if (got > 0) {
+      child.answer.append(piece, std::size_t(got));
+      return;
+    }
+    child.open = false;
+    int status = 0;
+    waitpid(child.pid, &status, 0);
+    child.pid = -1;
+    const std::string who = "rank " + std::to_string(rank);
+    if (WIFSIGNALED(status))
+      throw std::runtime_error(who + " was killed by " + strsignal(WTERMSIG(status)));
+    if (child.answer.empty())
+      throw std::runtime_error(who + " left with status " + std::to_string(WEXITSTATUS(status)) +
+                               " before its work was done");
+    const Record seen = Record::decode(child.answer);
+    const std::string how = seen.text("kit.status"), message = seen.text("kit.message");
+    if (how == "not attempted") throw NotAttempted{message};
+    if (how == "misuse") throw Misuse{who + ": " + message};
+    if (how != "done") throw std::runtime_error(who + " threw: " + message);
+  }
+
+  ProcessOptions options_;
+  Board* boards_;
+  std::vector<Child> children_;
+};
+
+std::string describe_processes() { return describe(waits_of(watched_boards, watched_world)); }
+
+}  // namespace
+
+void Processes::run(const std::function<void(Member&, Observation&)>& body, Observation& out) {
+  auto* memory = static_cast<std::byte*>(shared(options_.bytes));
+  auto* boards = static_cast<Board*>(shared(sizeof(Board) * std::size_t(options_.world)));
+  for (int r = 0; r < options_.world; ++r) boards[r].sequence = -1;
+  watched_boards = boards;
+  watched_world = options_.world;
+  describe_hangs_with(describe_processes);
+  Family family(options_, boards);
+  const std::span<std::byte> bytes(memory, options_.bytes);
+  family.start(body, [&](int rank) { return Member(rank, options_.world, bytes); });
+  family.collect();
+  family.merge(out);
+}
+
+}  // namespace kit
