@@ -1,0 +1,162 @@
+// Builds the graph that the judge describes from the student's operations, runs backward, and says
+// what happened when. No verdicts here.
+#include LAB03_TAPE
+
+#include "labs/kit/driver.hpp"
+
+#include <exception>
+#include <malloc.h>
+
+using lab03::Values;
+using lab03::Var;
+
+namespace {
+
+// leaves: lengths[i] of the values each; operations: rows of (operation, a, b), numbered on.
+std::vector<Var> leaves_of(const kit::Request& in) {
+  const std::vector<double> values = in.numbers("values");
+  const std::vector<std::int64_t> lengths = in.integers("lengths"), needs = in.integers("needs");
+  std::vector<Var> vars;
+  auto next = values.begin();
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    vars.push_back(lab03::leaf(Values(next, next + lengths[i]), needs[i] != 0));
+    next += lengths[i];
+  }
+  return vars;
+}
+
+void compute(const kit::Request& in, std::vector<Var>& vars) {
+  const std::vector<std::int64_t> rows = in.integers("operations");
+  for (std::size_t at = 0; at + 2 < rows.size(); at += 3) {
+    const Var a = vars.at(std::size_t(rows[at + 1])), b = vars.at(std::size_t(rows[at + 2]));
+    switch (rows[at]) {
+      case 0:
+        vars.push_back(lab03::add(a, b));
+        break;
+      case 1:
+        vars.push_back(lab03::mul(a, b));
+        break;
+      case 2:
+        vars.push_back(lab03::sum(a));
+        break;
+      default:
+        vars.push_back(lab03::relu(a));
+        break;
+    }
+  }
+}
+
+// Which leaves have a gradient, and all gradients one after the other.
+void put_grads(kit::Observation& out, const std::string& suffix, const std::vector<Var>& vars,
+               std::size_t leaves) {
+  std::vector<std::int64_t> lengths;  // -1: none
+  std::vector<double> flat;
+  for (std::size_t i = 0; i < leaves; ++i) {
+    const Values* grad = lab03::grad(vars[i]);
+    lengths.push_back(grad == nullptr ? -1 : std::int64_t(grad->size()));
+    if (grad != nullptr) flat.insert(flat.end(), grad->begin(), grad->end());
+  }
+  out.put("grad_lengths." + suffix, lengths);
+  out.put("grads." + suffix, flat);
+}
+
+}  // namespace
+
+// Values, then one or more backwards, with a log of the hooks.
+KIT_SCENARIO(program) {
+  std::vector<Var> vars = leaves_of(in);
+  const std::size_t leaves = vars.size();
+  try {
+    compute(in, vars);
+  } catch (const std::exception& error) {
+    out.put("refused", error.what());
+    return;
+  }
+  std::vector<double> flat;
+  std::vector<std::int64_t> lengths, needs;
+  for (const Var& v : vars) {
+    lengths.push_back(std::int64_t(lab03::value(v).size()));
+    needs.push_back(lab03::needs_grad(v));
+    flat.insert(flat.end(), lab03::value(v).begin(), lab03::value(v).end());
+  }
+  out.put("values", flat);
+  out.put("lengths", lengths);
+  out.put("needs", needs);
+
+  std::vector<std::int64_t> log;  // rows of (backward, hook, leaf, whether it is the same handle)
+  const std::vector<std::int64_t> hooked = in.integers("hooked"), roots = in.integers("roots");
+  const std::vector<std::int64_t> retain = in.integers("retain");
+  std::size_t running = 0;
+  for (std::size_t h = 0; h < hooked.size(); ++h) {
+    const auto i = std::size_t(hooked[h]);
+    lab03::on_grad(vars[i], [&, h, i](const Var& leaf) {
+      put_grads(out, "hook" + std::to_string(log.size() / 4), vars, leaves);
+      log.insert(log.end(), {std::int64_t(running), std::int64_t(h), std::int64_t(i),
+                             std::int64_t(leaf == vars[i])});
+    });
+  }
+  for (; running < roots.size(); ++running) {
+    const std::string k = std::to_string(running);
+    if (roots[running] < 0) {  // not a backward: all gradients back to none
+      for (std::size_t i = 0; i < leaves; ++i) lab03::zero_grad(vars[i]);
+    } else {
+      const char* kind = "";
+      try {
+        lab03::backward(vars.at(std::size_t(roots[running])), retain[running] != 0);
+      } catch (const std::invalid_argument&) {
+        kind = "invalid_argument";
+      } catch (const std::logic_error&) {
+        kind = "logic_error";
+      } catch (const std::exception&) {
+        kind = "another exception";
+      }
+      out.put("error." + k, kind);
+    }
+    put_grads(out, k, vars, leaves);
+  }
+  out.put("log", log);
+}
+
+// Task 2 alone: for each variable, what it receives in a backward from root.
+KIT_SCENARIO(counts) {
+  std::vector<Var> vars = leaves_of(in);
+  compute(in, vars);
+  std::vector<std::int64_t> counts;
+  const Var root = vars.at(std::size_t(in.integer("root")));
+  for (const Var& v : vars) counts.push_back(lab03::contributions(root, v));
+  out.put("counts", counts);
+}
+
+// A chain: h = h + w, n times. w receives n contributions.
+KIT_SCENARIO(chain) {
+  const Var w = lab03::leaf({1.0});
+  Var h = lab03::leaf({0.0});
+  int fired = 0;
+  lab03::on_grad(w, [&](const Var&) { ++fired; });
+  for (std::int64_t i = in.integer("length"); i > 0; --i) h = lab03::add(h, w);
+  out.put("value", lab03::value(h).at(0));
+  lab03::backward(h);
+  const Values* grad = lab03::grad(w);
+  out.put("grad", grad == nullptr || grad->size() != 1 ? -1.0 : grad->front());
+  out.put("fired", fired);
+}
+
+// Steps of a small training loop with large values: what remains allocated after each.
+KIT_SCENARIO(memory) {
+  const auto size = std::size_t(in.integer("size"));
+  const Var w = lab03::leaf(Values(size, 1.0)), unused = lab03::leaf(Values(size, 1.0));
+  std::vector<double> allocated;
+  for (std::int64_t step = in.integer("steps"); step > 0; --step) {
+    {
+      Var h = lab03::leaf(Values(size, 2.0), false);
+      for (int layer = 0; layer < 4; ++layer) h = lab03::relu(lab03::mul(h, lab03::add(w, unused)));
+      const Var loss = lab03::sum(h);
+      if (step % 2 == 0) lab03::backward(loss);
+      lab03::zero_grad(w);
+      lab03::zero_grad(unused);
+    }
+    const auto now = mallinfo2();
+    allocated.push_back(double(now.uordblks) + double(now.hblkhd));
+  }
+  out.put("allocated", allocated);
+}

@@ -1,0 +1,205 @@
+"""Public tests of lab 03: what a student runs at every save."""
+from labs.course.testing import expect, lab_test
+
+ADD, MUL, SUM, RELU = range(4)
+
+
+class Program:
+    """A graph as the driver builds it, and its derivatives in another way: forward, one direction at a time."""
+
+    def __init__(self):
+        self.leaves, self.needs, self.operations, self.names = [], [], [], []
+
+    def leaf(self, values, needs=True, name=None):
+        assert not self.operations, "leaves first"
+        self.leaves.append([float(v) for v in values])
+        self.needs.append(int(needs))
+        self.names.append(name or f"leaf {len(self.leaves) - 1}")
+        return len(self.leaves) - 1
+
+    def op(self, kind, a, b=0):
+        self.operations += [kind, a, b]
+        return len(self.leaves) + len(self.operations) // 3 - 1
+
+    def add(self, a, b):
+        return self.op(ADD, a, b)
+
+    def mul(self, a, b):
+        return self.op(MUL, a, b)
+
+    def sum(self, a):
+        return self.op(SUM, a)
+
+    def relu(self, a):
+        return self.op(RELU, a)
+
+    def rows(self):
+        return [self.operations[i:i + 3] for i in range(0, len(self.operations), 3)]
+
+    def forward(self, leaf=None, element=0):
+        """All values, and their derivatives in the direction of one element of one leaf."""
+        values = [list(v) for v in self.leaves]
+        slopes = [[float(i == leaf and j == element) for j in range(len(v))] for i, v in enumerate(self.leaves)]
+        for kind, a, b in self.rows():
+            x, y, dx, dy = values[a], values[b], slopes[a], slopes[b]
+            if kind == ADD:
+                values.append([p + q for p, q in zip(x, y)])
+                slopes.append([p + q for p, q in zip(dx, dy)])
+            elif kind == MUL:
+                values.append([p * q for p, q in zip(x, y)])
+                slopes.append([dp * q + p * dq for p, dp, q, dq in zip(x, dx, y, dy)])
+            elif kind == SUM:
+                values.append([sum(x)])
+                slopes.append([sum(dx)])
+            else:
+                values.append([max(p, 0.0) for p in x])
+                slopes.append([dp if p > 0 else 0.0 for p, dp in zip(x, dx)])
+        return values, slopes
+
+    def reaches(self, root):
+        """The leaves that need a gradient and that root was computed from."""
+        needs = [bool(n) for n in self.needs]
+        for kind, a, b in self.rows():
+            needs.append(needs[a] or (kind in (ADD, MUL) and needs[b]))
+        todo, seen = [root], set()
+        while todo:
+            at = todo.pop()
+            if at in seen or not needs[at]:
+                continue
+            seen.add(at)
+            if at >= len(self.leaves):
+                kind, a, b = self.rows()[at - len(self.leaves)]
+                todo += [a, b] if kind in (ADD, MUL) else [a]
+        return sorted(i for i in seen if i < len(self.leaves))
+
+    def gradients(self, root):
+        """{leaf: gradient} of a backward from root."""
+        return {leaf: [self.forward(leaf, e)[1][root][0] for e in range(len(self.leaves[leaf]))]
+                for leaf in self.reaches(root)}
+
+    def request(self, roots=(), retain=None, hooked=()):
+        return {"values": [v for leaf in self.leaves for v in leaf] or [0.0], "lengths": list(map(len, self.leaves)),
+                "needs": self.needs, "operations": self.operations, "roots": list(roots),
+                "retain": list(retain or [0] * len(roots)), "hooked": list(hooked)}
+
+
+def grads_of(seen, suffix):
+    """What the leaves' gradients were: a list each, or None."""
+    flat, at, found = list(seen[f"grads.{suffix}"]), 0, []
+    for length in seen[f"grad_lengths.{suffix}"]:
+        found.append(None if length < 0 else flat[at:at + length])
+        at += max(length, 0)
+    return found
+
+
+def check_grads(program, seen, suffix, wanted, when):
+    """wanted: {leaf: gradient}; all others must have none."""
+    for leaf, got in enumerate(grads_of(seen, suffix)):
+        want = wanted.get(leaf)
+        name = program.names[leaf]
+        if want is None:
+            expect.that(got is None, f"{when}, {name} has the gradient {got}, must have none", seen)
+        else:
+            expect.that(got is not None, f"{when}, {name} has no gradient, must have {want}", seen)
+            expect.that(got == want, f"{when}, the gradient of {name} is {got}, must be {want}", seen)
+
+
+def run(lab, program, root, **how):
+    """One backward from root, checked: values, gradients, no error."""
+    seen = lab.run("program", **program.request([root], **how))
+    expect.that("refused" not in seen, f"an operation threw: {seen.get('refused')}", seen)
+    values = [v for one in program.forward()[0] for v in one]
+    expect.equal("the values of all variables, one after the other", list(seen["values"]), values, seen)
+    expect.that(seen["error.0"] == "", f"backward threw {seen['error.0']}", seen)
+    check_grads(program, seen, 0, program.gradients(root), "after backward")
+    return seen
+
+
+@lab_test
+def rules(lab):
+    """Task 1: each operation alone: its value, and the gradient of each input."""
+    for kind, name in ((ADD, "add"), (MUL, "mul"), (SUM, "sum"), (RELU, "relu")):
+        p = Program()
+        a, b = p.leaf([3, -2, 0, 5], name=f"the first input of {name}"), p.leaf([7, 11, -1, 0], name=f"the second input of {name}")
+        weights = p.leaf([1, 10, 100, 1000], needs=False)
+        y = p.op(kind, a, b)
+        if kind != SUM:  # other weights for each element: a gradient that is 1 everywhere hides much
+            y = p.sum(p.mul(y, weights))
+        run(lab, p, y)
+    for length in (0, 1):
+        p = Program()
+        a, b = p.leaf([4] * length), p.leaf([6] * length)
+        run(lab, p, p.sum(p.relu(p.mul(a, p.add(a, b)))))
+    for kind in (ADD, MUL):
+        p = Program()
+        p.op(kind, p.leaf([1, 2]), p.leaf([1, 2, 3]))
+        expect.that("refused" in lab.run("program", **p.request()), "2 and 3 elements must be refused, and were accepted")
+
+
+@lab_test
+def contributions(lab):
+    """Task 2: how many gradients each variable will receive from a given result."""
+    p = Program()
+    x, w, frozen = p.leaf([2], name="x"), p.leaf([3], name="w"), p.leaf([5], needs=False, name="frozen")
+    square = p.mul(x, x)
+    h = p.add(square, w)
+    loss = p.mul(h, p.mul(h, p.mul(w, frozen)))
+    other = p.add(h, x)          # a result that is not asked
+    q = p.mul(frozen, frozen)    # nothing below needs a gradient
+    both = p.add(loss, q)
+    names = {x: "x", w: "w", square: "x * x", h: "h", loss: "loss"}
+    for root, wanted in ((loss, {x: 2, w: 2, square: 1, h: 2}), (both, {x: 2, w: 2, square: 1, h: 2, loss: 1}),
+                         (other, {x: 3, w: 1, square: 1, h: 1}), (square, {x: 2, w: 0, h: 0})):
+        request = p.request()
+        seen = lab.run("counts", root=root, **{k: request[k] for k in ("values", "lengths", "needs", "operations")})
+        for var, count in wanted.items():
+            expect.equal(f"the number of contributions to {names[var]}", seen["counts"][var], count, seen)
+        expect.equal("the number of contributions to a frozen leaf", seen["counts"][frozen], 0, seen)
+
+
+@lab_test
+def diamond(lab):
+    """Task 3: a value that is used twice receives the sum, and hands it on once."""
+    p = Program()
+    x = p.leaf([3, -1], name="x")
+    h = p.mul(x, x)
+    run(lab, p, p.sum(p.add(p.mul(h, h), p.relu(h))))
+    for depth in (3, 60):  # a ladder of diamonds: 2^60 paths, and 60 nodes
+        p = Program()
+        h = p.leaf([1], name="x")
+        for _ in range(depth):
+            h = p.add(h, h)
+        seen = lab.run("program", deadline=4, **p.request([h]))
+        check_grads(p, seen, 0, {0: [2.0 ** depth]}, f"after backward through {depth} times h = h + h")
+
+
+@lab_test
+def tied(lab):
+    """Tasks 3 and 4: one weight in two layers: one gradient, the sum; one call of its hook."""
+    p = Program()
+    x, w = p.leaf([2, 5, -3], needs=False, name="x"), p.leaf([1, -2, 4], name="the tied weight")
+    loss = p.sum(p.mul(p.relu(p.mul(x, w)), w))
+    seen = run(lab, p, loss, hooked=[w])
+    expect.equal("the number of calls of its hook", len(seen["log"]) // 4, 1, seen)
+    check_grads(p, seen, "hook0", p.gradients(loss), "when its hook ran")
+
+
+@lab_test
+def hooks(lab):
+    """Task 4: each hook once in each backward, after all contributions, in the order of registration."""
+    p = Program()
+    x, w, v = p.leaf([2], name="x"), p.leaf([3], name="w"), p.leaf([-4], name="v")
+    h = p.mul(x, w)
+    loss = p.add(p.mul(h, w), p.add(p.mul(v, h), p.mul(w, w)))
+    wanted = p.gradients(loss)
+    seen = run(lab, p, loss, hooked=[w, x, w, v])
+    log = [seen["log"][i:i + 4] for i in range(0, len(seen["log"]), 4)]
+    for hook, leaf in enumerate([w, x, w, v]):
+        calls = [n for n, row in enumerate(log) if row[1] == hook]
+        expect.equal(f"the number of calls of hook {hook}, on {p.names[leaf]}", len(calls), 1, seen)
+        got = grads_of(seen, f"hook{calls[0]}")[leaf]
+        expect.that(got == wanted[leaf], f"when hook {hook} ran, the gradient of {p.names[leaf]} was {got}, "
+                    f"must be {wanted[leaf]}: it ran before all contributions had come", seen)
+        expect.that(log[calls[0]][3], f"hook {hook} was not given the leaf that it was registered on", seen)
+    order = [row[1] for row in log if row[2] == w]
+    expect.equal("the order of the two hooks on w", order, [0, 2], seen)

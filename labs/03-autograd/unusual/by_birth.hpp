@@ -1,0 +1,163 @@
+// Unusual and correct: no inbox counts in backward. Nodes are numbered at birth, and a node is
+// younger than all that it was computed from: walking from the youngest to the oldest, everything
+// is complete when its turn comes. A leaf's turn is moved to right behind its oldest user.
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+namespace lab03 {
+
+using Values = std::vector<double>;
+
+class Variable {
+ public:
+  Values value, grad, partial;  // partial: the sum within one backward
+  bool learns = false, has_grad = false, spent = false;
+  long birth = 0;
+  std::vector<std::shared_ptr<Variable>> from;
+  std::vector<Values> slopes;  // for each input, the local derivative, element by element
+  bool is_sum = false;
+  std::vector<std::function<void(const std::shared_ptr<Variable>&)>> hooks;
+  Variable() : birth(next()++) {}
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() {
+    // Whoever is destroyed first collects what the others let go.
+    static thread_local std::vector<std::shared_ptr<Variable>>* bin = nullptr;
+    std::vector<std::shared_ptr<Variable>> own;
+    const bool outermost = bin == nullptr;
+    if (outermost) bin = &own;
+    for (auto& input : from) bin->push_back(std::move(input));
+    from.clear();
+    while (outermost && !own.empty()) {
+      const auto last = std::move(own.back());
+      own.pop_back();
+    }
+    if (outermost) bin = nullptr;
+  }
+
+ private:
+  static long& next() {
+    static thread_local long counter = 0;
+    return counter;
+  }
+};
+using Var = std::shared_ptr<Variable>;
+
+inline Var leaf(Values value, bool needs_grad = true) {
+  auto v = std::make_shared<Variable>();
+  v->value = std::move(value);
+  v->learns = needs_grad;
+  return v;
+}
+inline const Values& value(const Var& v) { return v->value; }
+inline bool needs_grad(const Var& v) { return v->learns; }
+inline const Values* grad(const Var& v) { return v->has_grad ? &v->grad : nullptr; }
+inline void zero_grad(const Var& v) { v->has_grad = false; }
+inline void on_grad(const Var& v, std::function<void(const Var&)> hook) {
+  v->hooks.push_back(std::move(hook));
+}
+
+inline Var result(Values value, const std::vector<Var>& from, std::vector<Values> slopes) {
+  Var v = leaf(std::move(value), false);
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    if (!from[i]->learns) continue;  // a frozen input is not an input
+    v->learns = true;
+    v->from.push_back(from[i]);
+    v->slopes.push_back(std::move(slopes[i]));
+  }
+  return v;
+}
+
+inline void fit(const Var& a, const Var& b) {
+  if (a->value.size() != b->value.size()) throw std::invalid_argument("lengths differ");
+}
+inline Var add(const Var& a, const Var& b) {
+  fit(a, b);
+  Values y(a->value.size());
+  std::transform(a->value.begin(), a->value.end(), b->value.begin(), y.begin(), std::plus<>());
+  return result(y, {a, b}, {Values(y.size(), 1), Values(y.size(), 1)});
+}
+inline Var mul(const Var& a, const Var& b) {
+  fit(a, b);
+  Values y(a->value.size());
+  std::transform(a->value.begin(), a->value.end(), b->value.begin(), y.begin(),
+                 std::multiplies<>());
+  return result(y, {a, b}, {b->value, a->value});
+}
+inline Var relu(const Var& a) {
+  Values y, slope;
+  for (const double x : a->value) y.push_back(x > 0 ? x : 0), slope.push_back(x > 0);
+  return result(y, {a}, {slope});
+}
+inline Var sum(const Var& a) {
+  double total = 0;
+  for (const double x : a->value) total += x;
+  Var v = result({total}, {a}, {Values(a->value.size(), 1)});
+  v->is_sum = true;
+  return v;
+}
+
+// The results that root depends on, the youngest first; leaves are not among them.
+inline std::vector<Var> results_below(const Var& root) {
+  std::set<Variable*> seen{root.get()};
+  std::vector<Var> found{root};
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const std::vector<Var> inputs = found[i]->from;
+    for (const Var& input : inputs)
+      if (!input->from.empty() && seen.insert(input.get()).second) found.push_back(input);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Var& a, const Var& b) { return a->birth > b->birth; });
+  return found;
+}
+
+inline int contributions(const Var& root, const Var& of) {
+  int n = 0;
+  for (const Var& v : results_below(root)) n += int(std::count(v->from.begin(), v->from.end(), of));
+  return n;
+}
+
+inline void complete(const Var& v) {
+  if (!v->has_grad) v->grad.assign(v->value.size(), 0);
+  v->has_grad = true;
+  for (std::size_t i = 0; i < v->grad.size(); ++i) v->grad[i] += v->partial[i];
+  for (const auto& hook : v->hooks) hook(v);
+}
+
+inline void backward(const Var& root, bool retain = false) {
+  if (!root->learns || root->value.size() != 1)
+    throw std::invalid_argument("not a result to begin from");
+  root->partial = {1};
+  if (root->from.empty()) return complete(root);
+  const std::vector<Var> order = results_below(root);
+  std::map<Variable*, std::size_t> oldest_user;
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    if (order[k]->spent) throw std::logic_error("this graph is spent");
+    for (const Var& input : order[k]->from) oldest_user[input.get()] = k;
+  }
+  for (const auto& [v, k] : oldest_user) v->partial.assign(v->value.size(), 0);
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    const Var& v = order[k];
+    for (std::size_t j = 0; j < v->from.size(); ++j) {
+      Values& into = v->from[j]->partial;
+      for (std::size_t i = 0; i < into.size(); ++i)
+        into[i] += v->slopes[j][i] * v->partial[v->is_sum ? 0 : i];
+    }
+    for (std::size_t j = 0; j < v->from.size(); ++j) {
+      const Var input = v->from[j];
+      const bool again =
+          std::find(v->from.begin(), v->from.begin() + long(j), input) != v->from.begin() + long(j);
+      if (input->from.empty() && oldest_user[input.get()] == k && !again) complete(input);
+    }
+    v->spent = !retain;
+  }
+}
+
+}  // namespace lab03
