@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""costs.py OUT: flat, tree and ring over the size, for 8 ranks, as lesson05_costs computes them. Both axes by powers of ten."""
+"""costs.py OUT: flat, tree and ring over the size, for 8 ranks, from lesson05_costs. Both axes by powers."""
 import math
 import subprocess
 import sys
@@ -20,8 +20,10 @@ def main():
     command = ["lesson05_costs", "8", "5", "1e-4", "5e-5", *map(str, SIZES)]
     rows = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[1:]
     table = [[float(n) for n in row.split()[:4]] for row in rows]
-    picture = Picture(760, 450, "Time of an all-reduce on 8 ranks over the size: tree below 74 KiB, ring above, flat never")
-    picture.text(20, 30, "an all-reduce on 8 ranks, by the model: alpha 5 us, 10 GB/s, adding 20 GB/s", "title", "start")
+    shown = "Time of an all-reduce on 8 ranks over the size: tree below 74 KiB, ring above, flat never"
+    picture = Picture(760, 450, shown)
+    title = "an all-reduce on 8 ranks, by the model: alpha 5 us, 10 GB/s, adding 20 GB/s"
+    picture.text(20, 30, title, "title", "start")
     for power in range(1, 6):
         y = place(SIZES[0], 10 ** power)[1]
         picture.line([(LEFT, y), (LEFT + WIDTH, y)], "line dash")

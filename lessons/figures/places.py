@@ -28,8 +28,10 @@ def main():
             picture.box(left, 50, 290, 190)
             picture.text(left + 12, 74, f"node {node}: a launcher (ringrun)", "strong", "start")
         x = left + 15 + 135 * local
-        picture.box(x, 90, 125, 80, f"rank {rank} of {world}\nlocal rank {local}\nnext: rank {following}", f"tone{rank}")
-        picture.line([(x + 62, 170), (x + 62, 205), (165 if node == 0 else 330, 205), (165 if node == 0 else 330, 262)], "line dash")
+        words = f"rank {rank} of {world}\nlocal rank {local}\nnext: rank {following}"
+        picture.box(x, 90, 125, 80, words, f"tone{rank}")
+        door = 165 if node == 0 else 330
+        picture.line([(x + 62, 170), (x + 62, 205), (door, 205), (door, 262)], "line dash")
     picture.box(60, 264, 400, 44, "the store: rank r writes its record, all read the list", "box")
     picture.text(475, 292, "in the launcher of node 0", "quiet", "start")
     picture.save(sys.argv[1])

@@ -14,7 +14,8 @@ STYLE = """
   text.title { font-size: 17px; font-weight: 600; }
   text.quiet { fill: #6d7585; font-size: 12px; }
   text.strong { font-weight: 600; }
-  .paper { fill: #ffffff; } .box { fill: #f1f3f7; stroke: #d5d9e2; } .empty { fill: none; stroke: #6d7585; stroke-dasharray: 4 3; }
+  .paper { fill: #ffffff; } .box { fill: #f1f3f7; stroke: #d5d9e2; } \
+.empty { fill: none; stroke: #6d7585; stroke-dasharray: 4 3; }
   .tone0 { fill: #cfe5f7; stroke: #3b93cf; } .tone1 { fill: #f7d3e6; stroke: #cf3b93; }
   .tone2 { fill: #dff0c8; stroke: #78a82a; } .tone3 { fill: #fbe3c6; stroke: #cf853b; }
   .line { fill: none; stroke: #6d7585; stroke-width: 1.5; } .dash { stroke-dasharray: 5 3; } .head { fill: #6d7585; }
@@ -56,7 +57,9 @@ class Picture:
         width, height = self.size
         with open(path, "w", encoding="utf-8") as file:
             file.write(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-                       f'height="{height}" role="img">\n<title>{html.escape(self.title)}</title>\n<style>{STYLE}</style>\n'
+                       f'height="{height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
+                       f'<style>{STYLE}</style>\n'
                        '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" '
-                       'markerUnits="userSpaceOnUse" orient="auto"><path class="head" d="M0 0.8 L8 4 L0 7.2 z"/></marker></defs>\n'
+                       'markerUnits="userSpaceOnUse" orient="auto">'
+                       '<path class="head" d="M0 0.8 L8 4 L0 7.2 z"/></marker></defs>\n'
                        '<rect class="paper" width="100%" height="100%"/>\n' + "\n".join(self.parts) + "\n</svg>\n")

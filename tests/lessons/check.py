@@ -51,11 +51,13 @@ def check_text(args, report):
         faults, count = links.check(page)
         report(faults)
         linked += count
-    all_decks = [Lesson(p) for p in sorted((ROOT / "slides").glob("[0-9][0-9]-*.md")) if not args.only or p.stem[:2] == args.only]
+    all_decks = [Lesson(p) for p in sorted((ROOT / "slides").glob("[0-9][0-9]-*.md"))
+                 if not args.only or p.stem[:2] == args.only]
     for deck in all_decks:
         report(decks.check(deck))
         report(links.check(deck)[0])
-    print(f"text      {len(chosen)} lessons, {len(all_decks)} decks: {quoted} quotations, {linked} links, {len(found)} terms")
+    print(f"text      {len(chosen)} lessons, {len(all_decks)} decks: {quoted} quotations, {linked} links, "
+          f"{len(found)} terms")
 
 
 def check_spelling(args, report):

@@ -125,8 +125,9 @@ def check(lesson, build, update=False):
             unknown = [m for m in fence.marks if m not in compare.MARKS and not re.fullmatch(r"exit=\d+", m)]
             commands = split(fence)
             if unknown or not commands:
-                faults.append(f"{where}: " + (f"unknown mark '{unknown[0]}'; known: exit=N {' '.join(sorted(compare.MARKS))}"
-                                              if unknown else "a console block begins with '$ COMMAND'"))
+                known = f"exit=N {' '.join(sorted(compare.MARKS))}"
+                faults.append(f"{where}: " + (f"unknown mark '{unknown[0]}'; known: {known}" if unknown else
+                                              "a console block begins with '$ COMMAND'"))
                 continue
             if "recorded" in fence.marks:
                 if not recorded_line(lesson, fence):
@@ -159,7 +160,8 @@ def check(lesson, build, update=False):
                     faults.append(f"{lesson.where(line)}: the claim `{claim}` cannot be checked: {error}")
                     continue
                 if not holds:
-                    faults.append(f"{lesson.where(line)}: the claim `{claim}` does not hold:\n" + "\n".join(everything[-15:]))
+                    shown = "\n".join(everything[-15:])
+                    faults.append(f"{lesson.where(line)}: the claim `{claim}` does not hold:\n{shown}")
             if update and body is not None and body != fence.body:
                 changed.append((fence, body))
     for fence, body in reversed(changed):

@@ -41,7 +41,8 @@ def check(build, lessons, update=False, measured=False, root=ROOT):
             continue
         with commands.scratch(build) as folder:
             out = folder.parent / "figure.svg"
-            code, lines = commands.run(figure["command"].replace("OUT", str(out)), folder, commands.environment(folder, build))
+            env = commands.environment(folder, build)
+            code, lines = commands.run(figure["command"].replace("OUT", str(out)), folder, env)
             new = out.read_bytes() if out.exists() else b""
         drawn += 1
         if code != 0 or not new.startswith(b"<"):
@@ -55,5 +56,6 @@ def check(build, lessons, update=False, measured=False, root=ROOT):
         path = folder_of / figure["file"]
         text = path.read_text(encoding="utf-8") if path.exists() else ""
         if text and "prefers-color-scheme" not in text and "fill=\"#fff" not in text and "<rect" not in text:
-            faults.append(f"lessons/figures/{figure['file']}: neither a background nor colours for the dark: unreadable there")
+            faults.append(f"lessons/figures/{figure['file']}: neither a background nor colours for the dark: "
+                          "unreadable there")
     return faults, drawn

@@ -76,13 +76,15 @@ def find(lines, symbol):
 
 
 def find_python(lines, symbol):
-    start = next((n for n, line in enumerate(lines) if re.match(rf"\s*(def|class)\s+{symbol}\b|{symbol}\s*=", line)), None)
+    begins = re.compile(rf"\s*(def|class)\s+{symbol}\b|{symbol}\s*=")
+    start = next((n for n, line in enumerate(lines) if begins.match(line)), None)
     if start is None:
         raise Fault(f"'{symbol}' is not there any more")
     indent = len(lines[start]) - len(lines[start].lstrip())
     end = start
     for n in range(start + 1, len(lines)):
-        if lines[n].strip() and len(lines[n]) - len(lines[n].lstrip()) <= indent and not lines[n].startswith((")", "]", "}")):
+        outside = len(lines[n]) - len(lines[n].lstrip()) <= indent and not lines[n].startswith((")", "]", "}"))
+        if lines[n].strip() and outside:
             break
         if lines[n].strip():
             end = n
@@ -129,8 +131,8 @@ def check(lesson, update=False, root=ROOT):
         directive = lesson.directive(fence, "quote")
         if directive is None:
             if "sketch" not in fence.marks:
-                faults.append(f"{where}: code needs <!-- quote: FILE SYMBOL --> above it, or the mark 'sketch' where it is "
-                              "nobody's code")
+                faults.append(f"{where}: code needs <!-- quote: FILE SYMBOL --> above it, or the mark 'sketch' where "
+                              "it is nobody's code")
             continue
         count += 1
         try:

@@ -10,6 +10,7 @@ import tempfile
 import commands
 import compare
 import decks
+import figures
 import links
 import quotes
 import shape
@@ -102,9 +103,9 @@ def plant(folder, text):
 def check_lessons(folder):
     bad = []
     plant(folder, GOOD)
+    small = ("a lesson has", "no section", "no picture", "three questions", "there is no slides", "have a section")
     for fault in faults_of(folder):
-        if not any(words in fault for words in ("a lesson has", "no section", "no picture", "three questions", "there is no slides",
-                                                "have a section")):
+        if not any(words in fault for words in small):
             bad.append(f"a right lesson: {fault}")
     for name, old, new, words in CASES:
         if old not in GOOD:
@@ -135,7 +136,8 @@ def check_order(folder):
     later = Lesson(folder / "lessons" / "06-test" / "README.md")
     place = folder / "lessons" / "05-before"
     place.mkdir()
-    (place / "README.md").write_text("# 05 Before\n\nIt has wheels. But [the wheel](../06-test/README.md) may be linked.\n")
+    text = "# 05 Before\n\nIt has wheels. But [the wheel](../06-test/README.md) may be linked.\n"
+    (place / "README.md").write_text(text)
     found = terms.check([Lesson(place / "README.md"), later])[0]
     return [] if len(found) == 1 and "lesson 06 introduces it" in found[0] else [f"terms across lessons: {found}"]
 
@@ -162,9 +164,10 @@ def check_decks(folder):
     good = front + "\n---\n".join(["# x\n<!-- Ask: y? -->\n![a](../lessons/figures/a.svg)\n```console\n$ echo\n```\n"
                                     .replace("$ echo", "one 1.5\ntwo")] * 12)
     bad = []
-    for words, text in [(None, good), ("a deck has", front + "# one"), ("front matter", good.replace("theme: ringsmith\n", "")),
-                        ("stand in no block", good.replace("two", "three")), ("pictures come from", good.replace("figures/", "")),
-                        ("what to ask", good.replace("Ask:", "ask"))]:
+    for words, text in [(None, good), ("a deck has", front + "# one"), ("what to ask", good.replace("Ask:", "ask")),
+                        ("front matter", good.replace("theme: ringsmith\n", "")),
+                        ("stand in no block", good.replace("two", "three")),
+                        ("pictures come from", good.replace("figures/", ""))]:
         path = folder / "slides" / "06-test.md"
         path.write_text(text)
         found = decks.check(Lesson(path), root=folder)
@@ -173,9 +176,39 @@ def check_decks(folder):
     return bad
 
 
+def check_figures(folder):
+    plant(folder, GOOD)
+    place = folder / "lessons" / "figures"
+    place.mkdir()
+    svg = "<svg>prefers-color-scheme</svg>"
+    listed = '[[figure]]\nfile = "a.svg"\ncommand = "printf %s \'<svg>prefers-color-scheme</svg>\' > OUT"\n'
+    shown = GOOD.replace("## Words", "![a](../figures/a.svg)\n\n## Words")
+    caption = shown.replace("a.svg)", "a.svg)\n\n*On another machine, 2026-02-02.*")
+    stamp = 'measured = "another machine, 2026-02-02"\n'
+    bad = []
+    for words, plan, files, text in [
+            (None, listed, {"a.svg": svg}, GOOD), ("draws now", listed, {"a.svg": svg + " "}, GOOD),
+            ("draws now", listed, {}, GOOD), ("how it is made", listed, {"a.svg": svg, "b.svg": svg}, GOOD),
+            ("failed", listed.replace("printf", "false"), {"a.svg": svg}, GOOD),
+            ("unreadable there", listed.replace("prefers", ""), {"a.svg": svg.replace("prefers", "")}, GOOD),
+            (None, listed + stamp, {"a.svg": svg + " "}, caption),
+            ("caption must say", listed + stamp, {"a.svg": svg}, shown), ("is missing", listed + stamp, {}, GOOD),
+            ("MACHINE", listed + 'measured = "yesterday"\n', {"a.svg": svg}, GOOD)]:
+        for old in place.glob("*"):
+            old.unlink()
+        (place / "figures.toml").write_text(plan)
+        for name, content in files.items():
+            (place / name).write_text(content)
+        plant(folder, text)
+        found = figures.check(folder / "build", [Lesson(folder / "lessons" / "06-test" / "README.md")], root=folder)[0]
+        if (words is None) != (not found) or (words and not any(words in f for f in found)):
+            bad.append(f"figures, {words or 'right ones'}: found {found}")
+    return bad
+
+
 def main():
     bad = check_compare()
-    for check in (check_lessons, check_update, check_order, check_decks):
+    for check in (check_lessons, check_update, check_order, check_decks, check_figures):
         with tempfile.TemporaryDirectory(prefix="selftest.") as name:
             bad += check(pathlib.Path(name))
     print("\n".join(bad) if bad else f"lessons: {len(CASES)} planted faults found")

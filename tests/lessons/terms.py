@@ -154,4 +154,5 @@ def check_glossary(terms, update=False, root=ROOT):
     if sorted(have) == sorted(lines):
         return []
     differ = sorted(set(lines) ^ set(have))
-    return [f"lessons/GLOSSARY.md is not what the lessons say (--update makes it): {differ[0][:90] if differ else 'a line twice'}"]
+    what = differ[0][:90] if differ else "a line twice"
+    return [f"lessons/GLOSSARY.md is not what the lessons say (--update makes it): {what}"]
