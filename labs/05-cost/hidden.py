@@ -1,0 +1,138 @@
+"""Hidden tests of lab 05: every world, awkward counts, and the predictions beside a network that plays the messages."""
+import math
+
+from labs.course.testing import WORLDS, counts_for, expect, lab_test
+
+
+def near(name, got, want, seen, tolerance=1e-9):
+    expect.that(got == want or abs(got - want) <= tolerance * abs(want), f"{name} is {got:.10g}, must be {want:.10g}", seen)
+
+
+def rounds_of(world):
+    return (world - 1).bit_length()
+
+
+def costs(world, count, element, alpha, beta, gamma):
+    size, part = count * element, -(-count // world) * element
+    level = rounds_of(world)
+    return (2 * (world - 1) * (alpha + size * beta) + (world - 1) * size * gamma,
+            2 * level * (alpha + size * beta) + level * size * gamma,
+            2 * (world - 1) * (alpha + part * beta) + (world - 1) * part * gamma)
+
+
+def machine(lab):
+    return {"alpha": lab.random.uniform(1e-6, 5e-5), "beta": lab.random.uniform(1e-11, 1e-9), "gamma": lab.random.uniform(1e-11, 1e-10)}
+
+
+def calls_of(name, world, count):
+    """The messages of an algorithm as (rank, to, out, from, in): lengths only, no data and no sums."""
+    found = []
+    if name == "flat":
+        for r in range(1, world):
+            found += [(r, 0, count, -1, 0), (0, -1, 0, r, count)]
+        for r in range(1, world):
+            found += [(0, r, count, -1, 0), (r, -1, 0, 0, count)]
+    elif name == "tree":
+        pairs = [(r, r - (1 << k)) for k in range(rounds_of(world)) for r in range(world) if r & -r == 1 << k]
+        for child, parent in pairs:
+            found += [(child, parent, count, -1, 0), (parent, -1, 0, child, count)]
+        for child, parent in reversed(pairs):
+            found += [(parent, child, count, -1, 0), (child, -1, 0, parent, count)]
+    else:
+        part = [count // world + (c < count % world) for c in range(world)]
+        for step in range(2 * (world - 1)):
+            for r in range(world):
+                found.append((r, (r + 1) % world, part[(r - 1 - step) % world], (r - 1) % world, part[(r - 2 - step) % world]))
+    return [number for call in found for number in call]
+
+
+@lab_test
+def worlds(lab):
+    """The three times for every world and awkward counts; nothing to send costs nothing on one rank, and alpha on more."""
+    m = machine(lab)
+    cases = [(world, count) for world in (*WORLDS, 6, 64, 1000) for count in counts_for(world)]
+    for name, at in (("flat", 0), ("tree", 1), ("ring", 2)):
+        for element in (2, 4):
+            seen = lab.run("formulas", only=name, worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=element, **m)
+            for (world, count), got in zip(cases, seen[name]):
+                near(f"the time of {name} on {world} ranks, {count} elements of {element} bytes", got,
+                     costs(world, count, element, **m)[at], seen)
+
+
+@lab_test
+def predicts(lab):
+    """The prediction beside a network that plays every message on a clock of its own."""
+    for world in (1, 2, 3, 4, 5, 7, 8):
+        for count in (0, 1, world + 1, 24 * world, 24 * world + 5):
+            alpha, beta = lab.random.uniform(1, 9), lab.random.uniform(0.01, 1)
+            said = lab.run("formulas", worlds=[world], counts=[count], element=4, alpha=alpha, beta=beta, only=(only := lab.random.choice(
+                ("flat", "tree", "ring"))))
+            seen = lab.run("play", world=world, calls=calls_of(only, world, count), alpha=alpha, beta=beta)
+            took = max(seen["finish"])
+            near(f"the prediction of {only} on {world} ranks, {count} elements of 4 bytes, alpha {alpha:.3f}, beta {beta:.3f}", said[only][0],
+                 took, said)
+
+
+@lab_test
+def cheapest(lab):
+    """Task 5: which one is cheapest, over eight powers of ten."""
+    for _ in range(3):
+        m = machine(lab)
+        cases = [(world, 10 ** k) for world in (2, 3, 4, 8, 64, 1000) for k in range(9)]
+        seen = lab.run("formulas", only="cheapest", worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=4, **m)
+        for (world, count), got in zip(cases, seen["cheapest"]):
+            times = costs(world, count, 4, **m)
+            expect.that(0 <= got <= 2 and times[got] <= min(times) * (1 + 1e-9),
+                        f"on {world} ranks with {count} elements the cheapest is said to be {('flat', 'tree', 'ring')[got]}: "
+                        f"flat {times[0]:.4g} s, tree {times[1]:.4g} s, ring {times[2]:.4g} s", seen)
+
+
+@lab_test
+def crossover(lab):
+    """Task 6: where tree and ring cost the same; 0 on up to three ranks, infinity where a byte costs nothing."""
+    cases = [1, 2, 3, 4, 5, 6, 7, 8, 64, 1000]
+    for change in ({}, {"gamma": 0.0}, {"beta": 0.0}, {"beta": 0.0, "gamma": 0.0}, {"alpha": 0.0}):
+        m = {**machine(lab), **change}
+        seen = lab.run("formulas", only="crossover", worlds=cases, counts=[1] * len(cases), element=4, **m)
+        for world, got in zip(cases, seen["crossover"]):
+            level = rounds_of(world)
+            dearer = m["alpha"] * (2 * (world - 1) - 2 * level)
+            cheaper = m["beta"] * (2 * level - 2 * (world - 1) / world) + m["gamma"] * (level - (world - 1) / world)
+            want = 0.0 if dearer <= 0 else dearer / cheaper if cheaper > 0 else math.inf
+            near(f"the crossover of {world} ranks", got, want, seen)
+
+
+@lab_test
+def least(lab):
+    """Task 7: the bound; no prediction lies below it."""
+    m = machine(lab)
+    cases = [(world, count) for world in WORLDS for count in (0, 1, 1000, 10 ** 8)]
+    seen = lab.run("formulas", worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=4, **m)
+    for i, (world, count) in enumerate(cases):
+        want = 2 * (world - 1) / world * 4 * count * m["beta"]
+        near(f"the bound for {world} ranks and {count} elements", seen["least"][i], want, seen)
+        for name in ("flat", "tree", "ring"):
+            expect.that(seen[name][i] >= want * (1 - 1e-9), f"{name} on {world} ranks is faster than any algorithm can be", seen)
+
+
+@lab_test
+def fits(lab):
+    """Task 8: alpha and beta from messages that were measured on the fabric, exactly; and from noisy ones, with relative errors."""
+    alpha, beta = lab.random.uniform(2, 9), lab.random.uniform(0.01, 0.5)
+    sizes, times = [], []
+    for count in (0, 1, 10, 100, 1000):
+        seen = lab.run("play", world=2, calls=[0, 1, count, -1, 0, 1, -1, 0, 0, count], alpha=alpha, beta=beta)
+        sizes.append(4.0 * count)
+        times.append(max(seen["finish"]))
+    seen = lab.run("fits", bytes=sizes, seconds=times)
+    near("alpha from five messages", seen["alpha"], alpha, seen, 1e-6)
+    near("beta from five messages", seen["beta"], beta, seen, 1e-6)
+    alpha, beta = 5e-6, 1e-10
+    sizes = [float(1 << k) for k in range(6, 27, 2)]
+    times = [(alpha + beta * s) * lab.random.uniform(0.9, 1.1) for s in sizes]
+    xs, ys = [1 / t for t in times], [s / t for s, t in zip(sizes, times)]
+    xx, xy, yy = (sum(a * b for a, b in zip(p, q)) for p, q in ((xs, xs), (xs, ys), (ys, ys)))
+    wanted = (sum(xs) * yy - sum(ys) * xy) / (xx * yy - xy * xy), (xx * sum(ys) - xy * sum(xs)) / (xx * yy - xy * xy)
+    seen = lab.run("fits", bytes=sizes, seconds=times)
+    near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
+    near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
