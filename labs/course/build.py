@@ -12,17 +12,17 @@ import tempfile
 import threading
 
 from labs.course import forbidden
-from labs.course.lab import BUILD, LABS, ROOT, select
+from labs.course.lab import BUILD, ROOT, select
 from labs.course.split import texts
 from labs.course.verdicts import AuthorError, Cheat, Crash
 
 CXX = os.environ.get("CXX", "g++")
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow", "-ffp-contract=off", "-D_GLIBCXX_ASSERTIONS",
-         "-fno-strict-aliasing", f"-I{ROOT}"]
+         "-fno-strict-aliasing", "-I."]  # relative, as the compiler runs in ROOT: the cache serves every copy of the course
 LIBRARIES = ["-pthread"]
 # CUDA code without a GPU: the emulator, compiled by the same compiler ([build] vgpu = true in lab.toml).
 VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
-        "flags": [f"-I{ROOT}/kernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
+        "flags": ["-Ikernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
         "link": ["-lboost_context", "-lfmt"]}
 _kit_lock = threading.Lock()
 
@@ -78,7 +78,7 @@ def library(name, patterns, flags=()):
         def compile_one(path):
             language = ["-x", "c++"] if path.suffix == ".cu" else []
             return subprocess.Popen([CXX, *FLAGS, *flags, *language, "-c", str(path), "-o", str(new / (path.stem + ".o"))],
-                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                                    cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for i in range(0, len(sources), 2):
             for job in [compile_one(path) for path in sources[i:i + 2]]:
                 output, _ = job.communicate()
@@ -106,7 +106,7 @@ def vgpu():
     return [library("vgpu", VGPU["patterns"], VGPU["flags"])]
 
 
-def _swapped_in(lab):
+def swapped_in(lab):
     """Files of earlier labs that this one uses: the student's own, or the reference's with LAB06=ref."""
     found = []
     for number in lab.build.get("uses", []):
@@ -126,7 +126,7 @@ def build(lab, files, swapped=None):
     trouble = forbidden.look_at_text(lab, "\n".join(files.values()))
     if trouble:
         raise Cheat(trouble)
-    used = _swapped_in(lab) if swapped is None else swapped
+    used = swapped_in(lab) if swapped is None else swapped
     kit_library = kit()
     libraries = [kit_library]
     if lab.build.get("vgpu"):
@@ -183,8 +183,8 @@ class Unit:
             options.append(f"-ffile-prefix-map={self.new}/=work/")
         language = ["-x", "c++"] if self.source.suffix == ".cu" else []
         return subprocess.Popen([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(self.new / "needs.d"),
-                                 "-c", str(self.source), "-o", str(self.new / "unit.o")],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                 "-c", str(self.source.relative_to(ROOT)), "-o", str(self.new / "unit.o")],
+                                cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
     def finish(self, job):
         if job is not None:

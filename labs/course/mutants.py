@@ -53,67 +53,77 @@ def references(lab):
     return [(earlier, texts(earlier, True)) for number in lab.build.get("uses", []) for earlier in select(number)]
 
 
-def examine(lab, quick=False):
-    """Yields (kind, name, expectation, whether it held, what was seen, seconds)."""
+def is_zero(report):
+    other = sorted({r.status for r in report.results} - {"not attempted"})
+    return report.total == 0 and not other, f"{report.total:g} %" + (f", {other[0]}" if other else "")
+
+
+def is_full(report):
+    bad = next((f": {r.name}: {r.status}: {r.message.splitlines()[0]}" for r in report.results if r.status != "pass"), "")
+    warned = ": the compiler warns" if report.warnings else ""
+    return report.total == 100 and not report.warnings, f"{report.total:g} %{bad}{warned}"
+
+
+def is_killed(mutant):
+    def judge(report):
+        r, = report.results
+        held = r.status == mutant["verdict"]
+        if held and r.status == "hang":  # found soon, and said who waits for whom
+            held = r.seconds < 10 and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
+        return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
+    return judge
+
+
+def is_exposed(cheat):
+    def judge(report):
+        wanted = cheat.get("status", "cheat")
+        seen = {r.status for r in report.results}
+        message = next((r.message.splitlines()[0] for r in report.results if r.status == wanted), "")
+        return report.total == 0 and wanted in seen, f"{report.total:g} %, {wanted if wanted in seen else seen}: {message}"
+    return judge
+
+
+def jobs_of(lab, quick):
+    """(kind, name, expectation, files, judge, which tests) of everything that is to be graded; the solution first."""
     skeleton, solution = texts(lab, False), texts(lab, True)
-    swapped = references(lab)
-
-    def timed(kind, name, wanted, files, judge, **how):
-        begun = time.monotonic()
-        report = grade(lab, files, swapped=swapped, **how)
-        held, seen = judge(report)
-        return kind, name, wanted, held, seen, time.monotonic() - begun
-
-    def is_zero(report):
-        bad = sorted({r.status for r in report.results} - {"not attempted"})
-        return report.total == 0 and not bad, f"{report.total:g} %" + (f", {bad[0]}" if bad else "")
-
-    def is_full(report):
-        bad = next((f": {r.name}: {r.message.splitlines()[0]}" for r in report.results if r.status != "pass"), "")
-        warned = ": the compiler warns" if report.warnings else ""
-        bad = ": does not compile" * any(r.status == "does not compile" for r in report.results) + bad
-        return report.total == 100 and not report.warnings, f"{report.total:g} %{bad}{warned}"
-
-    def killed(mutant):
-        def judge(report):
-            r, = report.results
-            held = r.status == mutant["verdict"] and r.seconds < 10
-            if held and mutant["verdict"] == "hang" and not mutant.get("no_cycle"):
-                held = "wait-for cycle" in r.message
-            return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
-        return judge
-
-    def exposed(cheat):
-        def judge(report):
-            wanted = cheat.get("status", "cheat")
-            seen = {r.status for r in report.results}
-            message = next((r.message.splitlines()[0] for r in report.results if r.status == wanted), "")
-            return report.total == 0 and wanted in seen, f"{report.total:g} %, {wanted if wanted in seen else seen}: {message}"
-        return judge
-
-    for problem in lab.problems():
-        yield "lab", "lab.toml", "in order", False, problem, 0
-    yield timed("skeleton", "", "0 %, not attempted", skeleton, is_zero)
-    full = timed("solution", "", "100 %", solution, is_full)
-    yield full
-    if "does not compile" in full[4]:
-        return  # nothing more would be learnt
-    for name, files in unusual(lab, solution).items():
-        yield timed("unusual", name, "100 %", files, is_full)
     names = {t[0] for t in lab.tests()}
-    chosen = mutants(lab)
-    for mutant in chosen:
+    strange = unusual(lab, solution)
+    found = [("solution", "", "100 %", solution, is_full, None), ("skeleton", "", "0 %, not attempted", skeleton, is_zero, None)]
+    found += [("unusual", name, "100 %", files, is_full, None) for name, files in strange.items()]
+    for mutant in mutants(lab):
         if mutant["killed_by"] not in names:
             raise AuthorError(f"{lab.slug}: mutant {mutant['name']} is to be killed by {mutant['killed_by']}, which is no test")
-    jobs = [("mutant", m["name"], f"{m['verdict']} by {m['killed_by']}", mutate(lab, m, solution), killed(m),
-             {"only": [m["killed_by"]]}) for m in chosen]
-    jobs += [("cheat", c["name"], c.get("status", "cheat"), cheating(lab, c, skeleton, solution), exposed(c),
-              {"only": [lab.tests()[0][0]]}) for c in cheats(lab)
-             if not any(re.fullmatch(a, c.get("needs", "")) for a in lab.build.get("allow", []))]
-    if quick:
-        jobs = [j for j in jobs if j[0] == "mutant"][:2]
+        found.append(("mutant", mutant["name"], f"{mutant['verdict']} by {mutant['killed_by']}",
+                      mutate(lab, mutant, solution), is_killed(mutant), [mutant["killed_by"]]))
+    if quick:  # one of each kind
+        return [j for i, j in enumerate(found) if j[0] not in {k[0] for k in found[:i]}]
+    for cheat in cheats(lab):
+        if not any(re.fullmatch(a, cheat.get("needs", "")) for a in lab.build.get("allow", [])):
+            found.append(("cheat", cheat["name"], cheat.get("status", "cheat"), cheating(lab, cheat, skeleton, solution),
+                          is_exposed(cheat), [lab.tests()[0][0]]))
+    return found
+
+
+def examine(lab, quick=False):
+    """Yields (kind, name, expectation, whether it held, what was seen, seconds)."""
+    swapped = references(lab)
+    for problem in lab.problems():
+        yield "lab", "lab.toml", "in order", False, problem, 0
+    if len(unusual(lab, {})) < 2:
+        yield "lab", "unusual", "two of them", False, "fewer than two unusual but correct solutions", 0
+
+    def graded(job):
+        kind, name, wanted, files, judge, only = job
+        begun = time.monotonic()
+        return kind, name, wanted, *judge(grade(lab, files, swapped=swapped, only=only)), time.monotonic() - begun
+
+    jobs = jobs_of(lab, quick)
+    first = graded(jobs[0])
+    yield first
+    if "does not compile" in first[4]:
+        return  # nothing more would be learnt
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
-        yield from pool.map(lambda j: timed(*j[:5], **j[5]), jobs)
+        yield from pool.map(graded, jobs[1:])
 
 
 def grade_the_grader(labs, quick=False):
