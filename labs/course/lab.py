@@ -41,7 +41,8 @@ class Lab:
         self.files = self.config["files"]
         self.points = self.config["points"]
         self.build = self.config.get("build", {})
-        self.limits = {"deadline": 10, "memory_mib": 2048, **self.config.get("limits", {})}
+        self.limits = {"deadline": 10, "memory_mib": 2048, "vgpu": self.build.get("vgpu", False),
+                       **self.config.get("limits", {})}
         self.hints = self.config.get("hints", [])
         self.signatures = self.config.get("signature", [])
         self.work = WORK / self.slug

@@ -111,9 +111,12 @@ def run(driver, scenario, values, limits):
                  **{k: v for k, v in os.environ.items() if k.startswith("VGPU_")}})
         os.close(in_read)
         os.close(out_write)
-        memory = int(limits["memory_mib"]) << 20
+        memory, file_size = int(limits["memory_mib"]) << 20, 64 << 20
+        if limits.get("vgpu"):  # it reserves a tebibyte for each device, as addresses and as a file: count what is used
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
+            memory, file_size = 16 << 40, 1 << 40
         resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (64 << 20, 64 << 20))
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_size, file_size))
         resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
         pidfd = os.pidfd_open(process.pid)
         got, ended = _exchange(process, pidfd, request, in_write, out_read, begun + limits["deadline"] + GRACE)

@@ -1,0 +1,81 @@
+// Launches the student's kernels with the judge's inputs, grids and alignments, and says what came
+// out. No verdicts here.
+#include LAB02_KERNELS
+
+#include "labs/kit/driver.hpp"
+
+#include <cstdlib>
+
+using kit::DeviceArray;
+using kit::Stream;
+
+namespace {
+
+// The order of threads and blocks, and the delays, come from the run's seed. One small device.
+void seed_emulator(const kit::Request& in) {
+  setenv("VGPU_DEVICES", "1", 1);
+  setenv("VGPU_SEED", std::to_string(in.integer("seed")).c_str(), 1);
+}
+
+// The device is asked for n-fold the threads that the kernel needs, or for a fraction of them.
+dim3 blocks(const kit::Request& in) { return {unsigned(in.integer("blocks"))}; }
+dim3 threads(const kit::Request& in) { return {unsigned(in.integer("threads"))}; }
+
+}  // namespace
+
+KIT_SCENARIO(axpy) {
+  seed_emulator(in);
+  const Stream stream;
+  const DeviceArray<float> x(stream, in.floats("x"), std::size_t(in.integer("offset", 0)));
+  const DeviceArray<float> y(stream, in.floats("y"));
+  kit::launch(lab02::axpy, blocks(in), threads(in), 0, stream.get(), std::int64_t(x.size()),
+              float(in.number("a")), x.data(), y.data());
+  out.put("y", y.host());
+}
+
+KIT_SCENARIO(rows) {
+  seed_emulator(in);
+  const Stream stream;
+  const DeviceArray<float> x(stream, in.floats("x"));
+  const auto rows = in.integer("rows"), cols = in.integer("cols");
+  const DeviceArray<float> largest(stream, std::size_t(rows)), sum(stream, std::size_t(rows));
+  kit::launch(lab02::row_reduce, blocks(in), threads(in), 0, stream.get(), rows, cols, x.data(),
+              largest.data(), sum.data());
+  out.put("largest", largest.host());
+  out.put("sum", sum.host());
+}
+
+KIT_SCENARIO(matmul) {
+  seed_emulator(in);
+  const Stream stream;
+  const auto m = in.integer("m"), n = in.integer("n"), k = in.integer("k");
+  const DeviceArray<float> a(stream, in.floats("a")), b(stream, in.floats("b"));
+  const DeviceArray<float> c(stream, std::size_t(m * n));
+  const DeviceArray<unsigned long long> loads(stream, std::vector<unsigned long long>{0, 0});
+  const dim3 grid = lab02::matmul_grid(m, n);
+  out.put("grid", std::vector<std::int64_t>{grid.x, grid.y, grid.z});
+  kit::launch(lab02::matmul, grid, dim3(lab02::kTile, lab02::kTile), 0, stream.get(), m, n, k,
+              kit::Loads<float>(a.data(), loads.data()),
+              kit::Loads<float>(b.data(), loads.data() + 1), c.data());
+  out.put("c", c.host());
+  const auto counted = loads.host();
+  out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
+}
+
+KIT_SCENARIO(sgd) {
+  seed_emulator(in);
+  const Stream stream;
+  const auto array = [&](const char* name) {
+    const std::string offset = std::string("offset_") + name;
+    return DeviceArray<float>(stream, in.floats(name), std::size_t(in.integer(offset, 0)));
+  };
+  const DeviceArray<float> g = array("g"), p = array("p"), v = array("v");
+  const lab02::Sgd s{float(in.number("lr")), float(in.number("momentum")),
+                     float(in.number("decay"))};
+  const int width = lab02::sgd_width(g.data(), p.data(), v.data());
+  kit::launch(width == 4 ? lab02::sgd<4> : lab02::sgd<1>, blocks(in), threads(in), 0, stream.get(),
+              std::int64_t(g.size()), s, static_cast<const float*>(g.data()), p.data(), v.data());
+  out.put("width", width);
+  out.put("p", p.host());
+  out.put("v", v.host());
+}

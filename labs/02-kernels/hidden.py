@@ -1,0 +1,69 @@
+"""Hidden tests of lab 02: grids of any size, awkward shapes, NaN, loads counted, crooked addresses."""
+import math
+import pathlib
+
+from labs.course.lab import load_module
+from labs.course.testing import expect, lab_test
+
+friendly = load_module(pathlib.Path(__file__).with_name("public.py"))
+
+
+@lab_test
+def axpy_grids(lab):
+    """Any n with any grid: fewer threads than elements, more, and none of a last block's; misaligned."""
+    for n, blocks, threads in [(0, 1, 32), (1, 1, 32), (1000, 1, 32), (1000, 3, 1), (257, 5, 64), (7, 9, 128),
+                               (4099, 2, 1024)]:
+        friendly.axpy(lab, n, blocks, threads, offset=lab.random.randrange(4))
+
+
+@lab_test
+def rows_shapes(lab):
+    """Any shape: more rows than blocks, short rows, long rows, none at all; all numbers negative."""
+    def negative(x):
+        for i, value in enumerate(x):
+            x[i] = -1 - abs(value)
+    for count, cols, blocks, threads in [(1, 1, 1, 1), (9, 100, 2, 64), (5, 3, 8, 32), (3, 0, 1, 32), (7, 257, 3, 256),
+                                         (40, 33, 1, 16), (0, 5, 1, 32)]:
+        friendly.rows(lab, count, cols, blocks, threads)
+        friendly.rows(lab, count, cols, blocks, threads, negative)
+
+
+@lab_test
+def nan_wins(lab):
+    """A NaN anywhere in a row makes its results NaN, and no other row's; infinities are numbers."""
+    for _ in range(3):
+        for where in (0, 31, 32, 99):
+            def spoil(x, where=where):
+                x[2 * 100 + where] = math.nan
+                x[4 * 100 + where] = math.inf
+                x[5 * 100 + where] = -math.inf
+            friendly.rows(lab, 6, 100, 2, 32, spoil)
+
+
+@lab_test
+def matmul_odd(lab):
+    """Sizes that no tile divides, single rows and columns, nothing to add."""
+    for m, n, k in [(1, 1, 1), (17, 15, 16), (16, 16, 17), (33, 5, 47), (1, 40, 3), (40, 1, 31), (3, 3, 0), (48, 31, 1)]:
+        friendly.matmul(lab, m, n, k)
+
+
+@lab_test
+def matmul_loads(lab):
+    """Each element that a block loads serves 16 threads: a and b are read once for each tile, not once for each product."""
+    for m, n, k in [(32, 32, 32), (40, 24, 20)]:
+        seen = friendly.matmul(lab, m, n, k)
+        down, across = -(-m // 16), -(-n // 16)
+        for name, got, least in [("a", seen["loads"][0], m * k * across), ("b", seen["loads"][1], k * n * down)]:
+            expect.at_most(f"elements of {name} loaded from memory", got, least, "loads", seen)
+
+
+@lab_test
+def sgd_misaligned(lab):
+    """Arrays that begin anywhere, n that is no multiple of four, grids of any size."""
+    for _ in range(2):
+        for offsets in [(0, 0, 0), (1, 0, 0), (0, 2, 0), (0, 0, 3), (1, 1, 1)]:
+            n = lab.random.choice((0, 1, 3, 4, 5, 127, 255, 258))
+            given = dict(zip(("offset_g", "offset_p", "offset_v"), offsets))
+            seen = friendly.sgd(lab, n, blocks=lab.random.choice((1, 2, 9)), threads=lab.random.choice((1, 32, 64)), **given)
+            expect.equal(f"sgd_width at {offsets} elements behind multiples of 16 bytes", seen["width"],
+                         1 if any(offsets) else 4, seen)

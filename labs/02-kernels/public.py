@@ -1,0 +1,78 @@
+"""Public tests of lab 02: one friendly case for each kernel. Inputs are small whole numbers, so that no sum rounds
+and every order of adding, and every fused multiply-add, gives the same bits.
+"""
+import math
+
+from labs.course.testing import expect, floats, lab_test
+
+
+def numbers(lab, count):
+    return floats(lab.random.randrange(-8, 9) for _ in range(count))
+
+
+def axpy(lab, n, blocks, threads, **how):
+    a, x, y = float(lab.random.randrange(-4, 5)), numbers(lab, n), numbers(lab, n)
+    want = floats(a * xi + yi for xi, yi in zip(x, y))
+    seen = lab.run("axpy", n=n, a=a, x=x, y=y, blocks=blocks, threads=threads, **how)
+    expect.same_bits("y", seen["y"], want, seen)
+
+
+def largest_of(row):
+    return math.nan if any(math.isnan(v) for v in row) else max(row, default=-math.inf)
+
+
+def rows(lab, count, cols, blocks, threads, change=lambda x: None):
+    x = numbers(lab, count * cols)
+    change(x)
+    split = [x[r * cols:(r + 1) * cols] for r in range(count)]
+    seen = lab.run("rows", rows=count, cols=cols, x=x, blocks=blocks, threads=threads)
+    expect.same_bits("largest", seen["largest"], floats(map(largest_of, split)), seen)
+    expect.same_bits("sum", seen["sum"], floats(map(sum, split)), seen)
+
+
+def matmul(lab, m, n, k):
+    a, b = numbers(lab, m * k), numbers(lab, k * n)
+    columns = [b[j::n] if k else [] for j in range(n)]
+    want = floats(sum(map(float.__mul__, a[i * k:(i + 1) * k], column)) for i in range(m) for column in columns)
+    seen = lab.run("matmul", m=m, n=n, k=k, a=a, b=b)
+    expect.same_bits("c", seen["c"], want, seen)
+    return seen
+
+
+def sgd(lab, n, blocks=2, threads=32, **offsets):
+    """Rates that are powers of two: exact, like the numbers."""
+    lr, momentum, decay = 0.5, 0.5, 0.25
+    g, p, v = numbers(lab, n), numbers(lab, n), numbers(lab, n)
+    want_v = floats(momentum * vi + (gi + decay * pi) for gi, pi, vi in zip(g, p, v))
+    want_p = floats(pi - lr * vi for pi, vi in zip(p, want_v))
+    seen = lab.run("sgd", n=n, lr=lr, momentum=momentum, decay=decay, g=g, p=p, v=v, blocks=blocks, threads=threads,
+                   **offsets)
+    expect.same_bits("v", seen["v"], want_v, seen)
+    expect.same_bits("p", seen["p"], want_p, seen)
+    return seen
+
+
+@lab_test
+def axpy_first(lab):
+    """Task 1: axpy of 256 elements, by a grid of 4 blocks of 64 threads."""
+    axpy(lab, 256, blocks=4, threads=64)
+
+
+@lab_test
+def rows_first(lab):
+    """Task 2: four rows of 128, a block each: the results of 64 threads come together."""
+    rows(lab, 4, 128, blocks=4, threads=64)
+
+
+@lab_test
+def matmul_first(lab):
+    """Task 3: a product of 32 x 48 and 48 x 32: tiles of 16 fit, in every order of the threads."""
+    for _ in range(3):
+        matmul(lab, 32, 32, 48)
+
+
+@lab_test
+def sgd_first(lab):
+    """Task 4: one step on 256 aligned elements, four at a time."""
+    seen = sgd(lab, 256)
+    expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
