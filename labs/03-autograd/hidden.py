@@ -1,12 +1,9 @@
 """Hidden tests of lab 03: graphs by chance, frozen and unused leaves, the second backward, depth, memory."""
-import importlib.util
-import pathlib
-
+from labs.course.lab import load_sibling
 from labs.course.testing import expect, lab_test
 
-_spec = importlib.util.spec_from_file_location("lab03_public", pathlib.Path(__file__).with_name("public.py"))
-_public = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_public)
+HIDDEN_SEED = 40417853
+_public = load_sibling(__file__, "public")
 Program, check_grads, grads_of, run = _public.Program, _public.check_grads, _public.grads_of, _public.run
 ADD, MUL, SUM, RELU = range(4)
 EXACT = 2.0 ** 50  # below it every integer is a double: sums are equal in any order
