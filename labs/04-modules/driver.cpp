@@ -1,0 +1,170 @@
+// Runs the student's layers, loss, optimizers and training step on what the judge sends. No
+// verdicts.
+#include LAB04_LAYERS
+#include LAB04_LOSS
+#include LAB04_OPTIM
+#include LAB04_TRAIN
+
+#include "labs/kit/driver.hpp"
+
+#include <algorithm>
+#include <exception>
+
+using lab04::Matrix;
+using lab04::Parameter;
+
+namespace {
+
+Matrix matrix(const kit::Request& in, const char* name, std::size_t rows, std::size_t cols) {
+  Matrix m(rows, cols);
+  const std::vector<float> data = in.floats(name);
+  std::copy_n(data.begin(), rows * cols, m.data.begin());  // an empty matrix travels as one number
+  return m;
+}
+
+std::size_t size(const kit::Request& in, const char* name) { return std::size_t(in.integer(name)); }
+
+std::vector<float> values_of(const std::vector<Parameter*>& parameters, bool grads = false) {
+  std::vector<float> all;
+  for (const Parameter* p : parameters) {
+    const std::vector<float>& one = grads ? p->grad : p->value;
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  return all;
+}
+
+void set_values(const std::vector<Parameter*>& parameters, const std::vector<float>& all) {
+  std::size_t at = 0;
+  for (Parameter* p : parameters)
+    for (float& v : p->value) v = all.at(at++);
+}
+
+lab04::SgdOptions sgd_options(const kit::Request& in) {
+  return {in.number("lr"), in.number("momentum", 0), in.number("dampening", 0),
+          in.number("weight_decay", 0)};
+}
+
+lab04::AdamWOptions adamw_options(const kit::Request& in) {
+  return {in.number("lr"), in.number("beta1", 0.9), in.number("beta2", 0.999),
+          in.number("eps", 1e-8), in.number("weight_decay", 0.01)};
+}
+
+// use(optimizer) with the one that the judge names.
+template <class Use>
+void with_optimizer(const kit::Request& in, const std::vector<Parameter*>& parameters, Use use) {
+  if (in.text("optimizer") == "sgd") {
+    lab04::Sgd optimizer(parameters, sgd_options(in));
+    use(optimizer);
+  } else {
+    lab04::AdamW optimizer(parameters, adamw_options(in));
+    use(optimizer);
+  }
+}
+
+std::vector<std::size_t> widths(const kit::Request& in) {
+  const std::vector<std::int64_t> given = in.integers("widths");
+  return {given.begin(), given.end()};
+}
+
+}  // namespace
+
+KIT_SCENARIO(linear) {
+  const std::size_t rows = size(in, "rows"), ins = size(in, "in"), outs = size(in, "out");
+  lab04::Linear layer(ins, outs);
+  layer.weight.value = in.floats("weight");
+  layer.bias.value = in.floats("bias");
+  const Matrix x = matrix(in, "x", rows, ins), dy = matrix(in, "dy", rows, outs);
+  Matrix y, dx;
+  for (std::int64_t i = in.integer("repeats"); i > 0; --i) {
+    y = layer.forward(x);
+    dx = layer.backward(dy);
+  }
+  out.put("y", y.data);
+  out.put("dx", dx.data);
+  out.put("shapes", std::vector<std::int64_t>{std::int64_t(y.rows), std::int64_t(y.cols),
+                                              std::int64_t(dx.rows), std::int64_t(dx.cols)});
+  out.put("dweight", layer.weight.grad);
+  out.put("dbias", layer.bias.grad);
+}
+
+KIT_SCENARIO(relu) {
+  const std::vector<float> x = in.floats("x");
+  lab04::ReLU layer;
+  const Matrix y = layer.forward(matrix(in, "x", 1, x.size()));
+  out.put("y", y.data);
+  out.put("dx", layer.backward(matrix(in, "dy", 1, x.size())).data);
+}
+
+KIT_SCENARIO(mlp) {
+  lab04::MLP model(widths(in));
+  const std::vector<Parameter*> parameters = model.parameters();
+  std::vector<std::int64_t> lengths;
+  for (const Parameter* p : parameters) lengths.push_back(std::int64_t(p->value.size()));
+  out.put("lengths", lengths);
+  set_values(parameters, in.floats("values"));
+  const std::size_t rows = size(in, "rows");
+  out.put("y", model.forward(matrix(in, "x", rows, widths(in).front())).data);
+  model.backward(matrix(in, "dy", rows, widths(in).back()));
+  out.put("grads", values_of(parameters, true));
+}
+
+KIT_SCENARIO(cross_entropy) {
+  try {
+    const lab04::Loss loss = lab04::cross_entropy(
+        matrix(in, "logits", size(in, "rows"), size(in, "classes")), in.integers("targets"));
+    out.put("loss", double(loss.value));
+    out.put("grad", loss.grad.data);
+  } catch (const std::invalid_argument& error) {
+    out.put("refused", error.what());
+  }
+}
+
+// Steps with given gradients; all values after each step.
+KIT_SCENARIO(optimize) {
+  std::vector<Parameter> owned;
+  for (const std::int64_t length : in.integers("lengths")) owned.emplace_back(std::size_t(length));
+  std::vector<Parameter*> parameters;
+  for (Parameter& p : owned) parameters.push_back(&p);
+  set_values(parameters, in.floats("values"));
+  const std::vector<float> grads = in.floats("grads");
+  const std::vector<double> lrs = in.numbers("lrs");
+  std::vector<float> trajectory;
+  with_optimizer(in, parameters, [&](auto& optimizer) {
+    auto next = grads.begin();
+    for (const double lr : lrs) {
+      for (Parameter& p : owned)
+        for (float& g : p.grad) g = *next++;
+      optimizer.set_lr(lr);
+      optimizer.step();
+      const std::vector<float> now = values_of(parameters);
+      trajectory.insert(trajectory.end(), now.begin(), now.end());
+    }
+  });
+  out.put("trajectory", trajectory);
+}
+
+// A training run over batches of the given sizes.
+KIT_SCENARIO(train) {
+  lab04::MLP model(widths(in));
+  const std::vector<Parameter*> parameters = model.parameters();
+  set_values(parameters, in.floats("values"));
+  const std::vector<float> x = in.floats("x");
+  const std::vector<std::int64_t> targets = in.integers("targets");
+  const std::size_t width = widths(in).front();
+  std::vector<double> losses;
+  with_optimizer(in, parameters, [&](auto& optimizer) {
+    std::size_t first = 0;
+    for (const std::int64_t batch : in.integers("batches")) {
+      const auto rows = std::size_t(batch);
+      if (first + rows > targets.size()) first = 0;  // the next epoch
+      Matrix part(rows, width);
+      std::copy_n(x.begin() + std::ptrdiff_t(first * width), rows * width, part.data.begin());
+      const auto begin = targets.begin() + std::ptrdiff_t(first);
+      losses.push_back(lab04::train_step(
+          model, optimizer, part, std::vector<std::int64_t>(begin, begin + std::ptrdiff_t(rows))));
+      first += rows;
+    }
+  });
+  out.put("losses", losses);
+  out.put("values", values_of(parameters));
+}

@@ -1,0 +1,91 @@
+"""Hidden tests of lab 04: extreme logits, PyTorch's trajectories over 20 steps, decoupled decay, training."""
+import json
+import math
+import pathlib
+
+from labs.course.lab import load_sibling
+from labs.course.testing import expect, floats, lab_test
+
+HIDDEN_SEED = 55190467
+_public = load_sibling(__file__, "public")
+Network, softmax_loss, follow, close = _public.Network, _public.softmax_loss, _public.follow, _public.close
+REFERENCES, some, shaped, flat = _public.REFERENCES, _public.some, _public.shaped, _public.flat
+
+
+@lab_test
+def large_logits(lab):
+    """Task 3: logits of 1000 and -1000 give finite losses; a NaN gives a NaN; impossible targets are refused."""
+    rows = [[1000.0, 0.0, -1000.0], [-1000.0, 1000.0, 999.0], [5000.0, 5000.0, 5000.0], [-90.0, 10.0, 0.0]]
+    for targets in ([0, 1, 2, 1], [2, 0, 0, 0]):
+        seen = lab.run("cross_entropy", rows=4, classes=3, logits=floats(flat(rows)), targets=targets)
+        loss, grad = softmax_loss(rows, targets)
+        close("the loss", [seen["loss"]], [loss], seen)
+        close("the gradient of the logits", seen["grad"], flat(grad), seen, 1e-6)
+    for place in range(4):
+        logits = [1.0, 2.0, 3.0, 0.0]
+        logits[place] = math.nan
+        seen = lab.run("cross_entropy", rows=2, classes=2, logits=floats(logits), targets=[0, 1])
+        expect.that(math.isnan(seen["loss"]), f"logit {place} is NaN, and the loss is {seen['loss']}, must be NaN", seen)
+    for targets, what in (([0, 3], "target 3 of 3 classes"), ([-1, 0], "target -1"), ([0], "one target for two rows")):
+        seen = lab.run("cross_entropy", rows=2, classes=3, logits=floats([1, 2, 3, 4, 5, 6]), targets=targets)
+        expect.that("refused" in seen, f"{what}: must be refused with std::invalid_argument, and was accepted", seen)
+    seen = lab.run("cross_entropy", rows=0, classes=3, logits=floats([0]), targets=[])
+    expect.that("refused" in seen, "a batch without rows: must be refused with std::invalid_argument, and was accepted", seen)
+
+
+def torch_runs(lab, kind, names):
+    """Twenty steps as torch 1.13 took them (torch.json: the runtime's own reference, tests/reference/data/optim)."""
+    with open(pathlib.Path(__file__).with_name("torch.json"), encoding="ascii") as file:
+        runs = json.load(file)["runs"]
+    for name in names:
+        run = runs[name]
+        expect.that(len(run["grads"]) == 20, f"torch.json: {name} has {len(run['grads'])} steps, not 20")
+        follow(lab, kind, run["options"], run["values"], run["lengths"], run["grads"], [run["options"]["lr"]] * 20,
+               run["trajectory"])
+
+
+@lab_test
+def torch_sgd(lab):
+    """Task 4: PyTorch's own values over 20 steps of SGD: plain, decay, momentum, dampening."""
+    torch_runs(lab, "sgd", ("sgd", "sgd_wd", "momentum", "momentum_dampening_wd"))
+
+
+@lab_test
+def torch_adamw(lab):
+    """Task 5: PyTorch's own values over 20 steps of AdamW."""
+    torch_runs(lab, "adamw", ("adamw", "adamw_wd"))
+
+
+@lab_test
+def decay(lab):
+    """Task 5: the decay is decoupled: it does not pass through m and v, and happens before the update."""
+    zeros = [[0.0] * 5] * 4
+    follow(lab, "adamw", {"lr": 0.5, "weight_decay": 0.5}, some(lab.random, 5), (5,), zeros, [0.5] * 4)
+    follow(lab, "adamw", {"lr": 0.5, "weight_decay": 0.5}, some(lab.random, 5), (2, 3),
+           [some(lab.random, 5) for _ in range(4)], [0.5, 0.25, 0.25, 0.125])
+    follow(lab, "sgd", {"lr": 0.0, "momentum": 0.9, "weight_decay": 0.5}, some(lab.random, 5), (5,),
+           [some(lab.random, 5) for _ in range(3)], [0.0] * 3)
+
+
+@lab_test
+def training(lab):
+    """Task 6: 20 steps over batches of 6, 6 and 4: every loss, and the parameters at the end, against double precision."""
+    widths, samples, batches = [5, 7, 3], 16, ([6, 6, 4] * 7)[:20]
+    for kind, options in (("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}),
+                          ("adamw", {"lr": 0.02, "eps": 1e-2, "weight_decay": 0.1})):
+        values = some(lab.random, Network.count(widths), 0.5)
+        targets = [lab.random.randrange(3) for _ in range(samples)]
+        x = [list(floats(lab.random.gauss(j == t, 0.5) for j in range(5))) for t in targets]
+        seen = lab.run("train", optimizer=kind, widths=widths, values=floats(values), x=floats(flat(x)), targets=targets,
+                       batches=batches, **{k: float(v) for k, v in options.items()})
+        optimizer, now, first = REFERENCES[kind](**options), list(values), 0
+        for step, rows in enumerate(batches):
+            first = 0 if first + rows > samples else first
+            network = Network(widths, now)
+            loss, grad = softmax_loss(network.forward(x[first:first + rows]), targets[first:first + rows])
+            close(f"the loss of step {step + 1}", [seen["losses"][step]], [loss], seen, 1e-4)
+            now = optimizer.step(now, network.backward(grad), options["lr"])
+            first += rows
+        close("the parameters after 20 steps", seen["values"], now, seen, 2e-4)
+        losses = list(seen["losses"])
+        expect.that(losses[-1] < losses[0] / 2, f"the loss went from {losses[0]:.3f} to {losses[-1]:.3f}: nothing was learned", seen)

@@ -1,0 +1,120 @@
+// Lab 04, part 3: optimizers. What to do with a gradient, and PyTorch's answers to the letter.
+//
+//     SGD      d = g + weight_decay p
+//              buffer = momentum buffer + (1 - dampening) d       but at a parameter's first step:
+//              d p = p - lr buffer                                  without momentum: p - lr d
+//
+//     AdamW    p = p - lr weight_decay p                          decoupled: not a part of g
+//              m = beta1 m + (1 - beta1) g
+//              v = beta2 v + (1 - beta2) g g                      at step t = 1, 2, 3, ...
+//              p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+//
+// The learning rate may change between steps, by set_lr(). Each parameter has a state of its own.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "layers.hpp"
+
+namespace lab04 {
+
+struct SgdOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+};
+
+// Task 4.
+class Sgd {
+ public:
+  Sgd(std::vector<Parameter*> parameters, SgdOptions options)
+      : parameters_(std::move(parameters)), options_(options) {}
+  void set_lr(double lr) { options_.lr = lr; }
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return parameters_; }
+
+  void step() {
+#ifdef SOLUTION
+    const bool first = buffers_.empty();
+    if (first) buffers_.resize(parameters_.size());
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      std::vector<float>& value = parameters_[k]->value;
+      buffers_[k].resize(value.size());
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        const double d = parameters_[k]->grad[i] + options_.weight_decay * value[i];
+        float& buffer = buffers_[k][i];
+        buffer = float(first ? d : options_.momentum * buffer + (1 - options_.dampening) * d);
+        value[i] = float(value[i] - options_.lr * (options_.momentum != 0 ? buffer : d));
+      }
+    }
+#else
+    kit::todo("task 4, Sgd::step");
+#endif
+  }
+
+ private:
+  std::vector<Parameter*> parameters_;
+  SgdOptions options_;
+#ifdef SOLUTION
+  std::vector<std::vector<float>> buffers_;
+#endif
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+};
+
+// Task 5.
+class AdamW {
+ public:
+  AdamW(std::vector<Parameter*> parameters, AdamWOptions options)
+      : parameters_(std::move(parameters)), options_(options) {}
+  void set_lr(double lr) { options_.lr = lr; }
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return parameters_; }
+
+  void step() {
+#ifdef SOLUTION
+    const AdamWOptions& o = options_;
+    states_.resize(parameters_.size());
+    ++steps_;
+    const double correct1 = 1 - std::pow(o.beta1, steps_);
+    const double correct2 = 1 - std::pow(o.beta2, steps_);
+    for (std::size_t k = 0; k < parameters_.size(); ++k) {
+      State& state = states_[k];
+      std::vector<float>& value = parameters_[k]->value;
+      state.m.resize(value.size());
+      state.v.resize(value.size());
+      for (std::size_t i = 0; i < value.size(); ++i) {
+        const double g = parameters_[k]->grad[i];
+        state.m[i] = float(o.beta1 * state.m[i] + (1 - o.beta1) * g);
+        state.v[i] = float(o.beta2 * state.v[i] + (1 - o.beta2) * g * g);
+        const double update = state.m[i] / correct1 / (std::sqrt(state.v[i] / correct2) + o.eps);
+        const double decayed = value[i] * (1 - o.lr * o.weight_decay);
+        value[i] = float(decayed - o.lr * update);
+      }
+    }
+#else
+    kit::todo("task 5, AdamW::step");
+#endif
+  }
+
+ private:
+  std::vector<Parameter*> parameters_;
+  AdamWOptions options_;
+#ifdef SOLUTION
+  struct State {
+    std::vector<float> m, v;
+  };
+  std::vector<State> states_;
+  int steps_ = 0;
+#endif
+};
+
+}  // namespace lab04

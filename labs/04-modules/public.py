@@ -1,0 +1,204 @@
+"""Public tests of lab 04: what a student runs at every save."""
+import math
+
+from labs.course.testing import expect, floats, lab_test
+
+
+def close(name, got, want, seen, relative=4e-6):
+    """Within rounding of floats: the difference allowed is relative to the value, or to 1 if that is larger."""
+    got, want = list(got), list(want)
+    expect.that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
+    for i, (a, b) in enumerate(zip(got, want)):
+        expect.that(abs(a - b) <= relative * max(1.0, abs(b)), f"element {i} of {name} is {a!r}, must be {b!r}", seen)
+
+
+# ---- the same things once more, in double and as slowly as can be ----
+def linear_forward(x, weight, bias):
+    return [[sum(a * b for a, b in zip(row, w)) + c for w, c in zip(weight, bias)] for row in x]
+
+
+def columns(matrix):
+    return [list(column) for column in zip(*matrix)]
+
+
+def flat(matrix):
+    return [v for row in matrix for v in row]
+
+
+def shaped(values, rows, cols):
+    return [list(values[r * cols:(r + 1) * cols]) for r in range(rows)]
+
+
+class Network:
+    """Linear layers with relu between: PyTorch's order of parameters, W of shape (out, in)."""
+
+    def __init__(self, widths, values):
+        self.widths, self.weights, self.biases, at = widths, [], [], 0
+        for ins, outs in zip(widths, widths[1:]):
+            self.weights.append(shaped(values[at:at + ins * outs], outs, ins))
+            self.biases.append(list(values[at + ins * outs:at + ins * outs + outs]))
+            at += ins * outs + outs
+
+    @staticmethod
+    def count(widths):
+        return sum(outs * (ins + 1) for ins, outs in zip(widths, widths[1:]))
+
+    def values(self):
+        return [v for w, b in zip(self.weights, self.biases) for v in flat(w) + b]
+
+    def forward(self, x):
+        self.inputs = []
+        for k, (w, b) in enumerate(zip(self.weights, self.biases)):
+            if k:
+                x = [[v if v > 0 else 0.0 for v in row] for row in x]
+            self.inputs.append(x)
+            x = linear_forward(x, w, b)
+        return x
+
+    def backward(self, d):
+        found = []
+        for k in range(len(self.weights) - 1, -1, -1):
+            dw = [[sum(p * q for p, q in zip(dc, xc)) for xc in columns(self.inputs[k])] for dc in columns(d)]
+            found.insert(0, flat(dw) + [sum(dc) for dc in columns(d)])
+            d = [[sum(g * w for g, w in zip(row, wc)) for wc in columns(self.weights[k])] for row in d]
+            if k:
+                d = [[g if v > 0 else 0.0 for g, v in zip(row, xs)] for row, xs in zip(d, self.inputs[k])]
+        return [v for one in found for v in one]
+
+
+def softmax_loss(logits, targets):
+    """The mean loss and its gradient."""
+    total, grad = 0.0, []
+    for row, target in zip(logits, targets):
+        top = max(row)
+        log_sum = math.log(math.fsum(math.exp(z - top) for z in row))
+        total += log_sum - (row[target] - top)
+        grad.append([(math.exp(z - top - log_sum) - (j == target)) / len(targets) for j, z in enumerate(row)])
+    return total / len(targets), grad
+
+
+class Sgd:
+    def __init__(self, lr, momentum=0.0, dampening=0.0, weight_decay=0.0):
+        self.momentum, self.dampening, self.weight_decay, self.buffers = momentum, dampening, weight_decay, None
+
+    def step(self, values, grads, lr):
+        d = [g + self.weight_decay * p for p, g in zip(values, grads)]
+        self.buffers = d if self.buffers is None else [self.momentum * b + (1 - self.dampening) * e
+                                                       for b, e in zip(self.buffers, d)]
+        return [p - lr * e for p, e in zip(values, self.buffers if self.momentum else d)]
+
+
+class AdamW:
+    def __init__(self, lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
+        self.beta1, self.beta2, self.eps, self.weight_decay = beta1, beta2, eps, weight_decay
+        self.m = self.v = None
+        self.t = 0
+
+    def step(self, values, grads, lr):
+        zeros = [0.0] * len(values)
+        self.t += 1
+        self.m = [self.beta1 * m + (1 - self.beta1) * g for m, g in zip(self.m or zeros, grads)]
+        self.v = [self.beta2 * v + (1 - self.beta2) * g * g for v, g in zip(self.v or zeros, grads)]
+        c1, c2 = 1 - self.beta1 ** self.t, 1 - self.beta2 ** self.t
+        return [p * (1 - lr * self.weight_decay) - lr * (m / c1) / (math.sqrt(v / c2) + self.eps)
+                for p, m, v in zip(values, self.m, self.v)]
+
+
+REFERENCES = {"sgd": Sgd, "adamw": AdamW}
+
+
+def follow(lab, kind, options, values, lengths, grads, lrs, wanted=None):
+    """The optimizer's values after every step, against the formulas (or against `wanted`, step by step)."""
+    reference, now = REFERENCES[kind](**options), list(values)
+    seen = lab.run("optimize", optimizer=kind, values=floats(values), lengths=list(lengths), grads=floats(flat(grads)),
+                   lrs=[float(lr) for lr in lrs], **{k: float(v) for k, v in options.items()})
+    count = len(values)
+    for step, (grad, lr) in enumerate(zip(grads, lrs)):
+        now = reference.step(now, grad, lr)
+        close(f"the parameters after step {step + 1}", seen["trajectory"][step * count:(step + 1) * count],
+              now if wanted is None else wanted[step], seen)
+
+
+def some(random, count, scale=1.0):
+    """Floats that are exactly what is sent."""
+    return list(floats(random.gauss(0, scale) for _ in range(count)))
+
+
+def integers(random, count, low=-4, high=4):
+    return [float(random.randint(low, high)) for _ in range(count)]
+
+
+# ---- the tests ----
+@lab_test
+def linear(lab):
+    """Task 1: Linear forward and backward, on small integers, exactly; a second backward adds."""
+    for rows, ins, outs, repeats in ((1, 1, 1, 1), (1, 3, 2, 1), (4, 2, 3, 1), (5, 7, 4, 2), (0, 3, 2, 1)):
+        weight, bias = integers(lab.random, ins * outs), integers(lab.random, outs)
+        x, dy = integers(lab.random, rows * ins), integers(lab.random, rows * outs)
+        seen = lab.run("linear", rows=rows, out=outs, repeats=repeats, weight=floats(weight), bias=floats(bias),
+                       x=floats(x or [0]), dy=floats(dy or [0]), **{"in": ins})
+        expect.equal("the shapes of y and dx", list(seen["shapes"]), [rows, outs, rows, ins], seen)
+        w, xs, ds = shaped(weight, outs, ins), shaped(x, rows, ins), shaped(dy, rows, outs)
+        expect.equal("y", list(seen["y"]), flat(linear_forward(xs, w, bias)), seen)
+        expect.equal("the gradient of x", list(seen["dx"]), [sum(row[o] * w[o][i] for o in range(outs))
+                                                             for row in ds for i in range(ins)], seen)
+        twice = f", after {repeats} backwards" if repeats > 1 else ""
+        expect.equal("the gradient of the bias" + twice, list(seen["dbias"]),
+                     [repeats * sum(row[o] for row in ds) for o in range(outs)], seen)
+        expect.equal("the gradient of the weight" + twice, list(seen["dweight"]),
+                     [repeats * sum(d[o] * row[i] for d, row in zip(ds, xs)) for o in range(outs) for i in range(ins)], seen)
+
+
+@lab_test
+def relu(lab):
+    """Task 2: ReLU forward and backward: negative, zero, infinite; a NaN stays a NaN."""
+    x = [3.0, -2.0, 0.0, math.inf, -math.inf, 1e-30]
+    seen = lab.run("relu", x=floats(x), dy=floats([1, 2, 4, 8, 16, 32]))
+    expect.equal("y", list(seen["y"]), [3.0, 0.0, 0.0, math.inf, 0.0, list(floats([1e-30]))[0]], seen)
+    expect.equal("the gradient of x", list(seen["dx"]), [1.0, 0.0, 0.0, 8.0, 0.0, 32.0], seen)
+    seen = lab.run("relu", x=floats([math.nan, -1.0]), dy=floats([1, 1]))
+    expect.that(math.isnan(seen["y"][0]), f"relu(NaN) is {seen['y'][0]}, must be NaN: nobody would notice that training has failed", seen)
+
+
+@lab_test
+def mlp(lab):
+    """Task 2: the parameters of an MLP, its output, and all gradients, exactly."""
+    for widths, rows in (([3, 2], 2), ([2, 5, 3], 4), ([4, 3, 5, 2], 3)):
+        values = integers(lab.random, Network.count(widths), -2, 2)
+        x, dy = integers(lab.random, rows * widths[0]), integers(lab.random, rows * widths[-1])
+        seen = lab.run("mlp", widths=widths, rows=rows, values=floats(values), x=floats(x), dy=floats(dy))
+        expect.equal("the lengths of the parameters", list(seen["lengths"]),
+                     [n for ins, outs in zip(widths, widths[1:]) for n in (ins * outs, outs)], seen)
+        network = Network(widths, values)
+        expect.equal("the output", list(seen["y"]), flat(network.forward(shaped(x, rows, widths[0]))), seen)
+        expect.equal("all gradients, one parameter after the other", list(seen["grads"]),
+                     network.backward(shaped(dy, rows, widths[-1])), seen)
+
+
+@lab_test
+def cross_entropy(lab):
+    """Task 3: the mean loss of a batch, and its gradient."""
+    for rows, classes in ((1, 2), (3, 4), (8, 10), (5, 1)):
+        logits = some(lab.random, rows * classes, 2.0)
+        targets = [lab.random.randrange(classes) for _ in range(rows)]
+        seen = lab.run("cross_entropy", rows=rows, classes=classes, logits=floats(logits), targets=targets)
+        loss, grad = softmax_loss(shaped(logits, rows, classes), targets)
+        close("the loss", [seen["loss"]], [loss], seen)
+        close("the gradient of the logits", seen["grad"], flat(grad), seen, 1e-6)
+
+
+@lab_test
+def sgd(lab):
+    """Task 4: SGD: plain, with momentum, dampening, decay; the learning rate changes on the way."""
+    for options in ({"lr": 0.5}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "weight_decay": 0.25},
+                    {"lr": 0.1, "momentum": 0.8, "dampening": 0.5, "weight_decay": 0.1}):
+        values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
+        follow(lab, "sgd", options, values, (4, 0, 3), grads, [options["lr"]] * 3 + [options["lr"] / 10] * 3)
+
+
+@lab_test
+def adamw(lab):
+    """Task 5: AdamW: the first steps, a large eps, a changing learning rate."""
+    for options in ({"lr": 0.1, "weight_decay": 0.0}, {"lr": 0.1}, {"lr": 0.1, "eps": 0.1, "beta1": 0.5, "beta2": 0.75}):
+        values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
+        follow(lab, "adamw", options, values, (4, 0, 3), grads, [0.1] * 3 + [0.01] * 3)

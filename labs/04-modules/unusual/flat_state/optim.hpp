@@ -1,0 +1,85 @@
+// Unusual and correct: the states of all parameters lie in one array each; SGD keeps what it has
+// done so far instead of asking whether it is the first step; AdamW is written as a moving average
+// and with the two corrections in one factor, as in the last lines of section 2 of the paper.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "layers.hpp"
+
+namespace lab04 {
+
+class FlatState {
+ public:
+  explicit FlatState(std::vector<Parameter*> parameters) : parameters_(std::move(parameters)) {
+    for (const Parameter* p : parameters_) count_ += p->value.size();
+  }
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return parameters_; }
+
+ protected:
+  template <class Update>
+  void each(Update update) {
+    std::size_t at = 0;
+    for (Parameter* p : parameters_)
+      for (std::size_t i = 0; i < p->value.size(); ++i) update(at++, p->value[i], p->grad[i]);
+  }
+  std::vector<Parameter*> parameters_;
+  std::size_t count_ = 0;
+};
+
+struct SgdOptions {
+  double lr = 1e-3, momentum = 0, dampening = 0, weight_decay = 0;
+};
+
+class Sgd : public FlatState {
+ public:
+  Sgd(std::vector<Parameter*> parameters, SgdOptions options)
+      : FlatState(std::move(parameters)), o_(options), velocity_(count_) {}
+  void set_lr(double lr) { o_.lr = lr; }
+  void step() {
+    const float taken = steps_++ == 0 ? 1.0F : float(1 - o_.dampening);
+    each([&](std::size_t at, float& p, float g) {
+      const float d = g + float(o_.weight_decay) * p;
+      velocity_[at] = float(o_.momentum) * velocity_[at] + (o_.momentum == 0 ? d : taken * d);
+      p -= float(o_.lr) * velocity_[at];
+    });
+  }
+
+ private:
+  SgdOptions o_;
+  std::vector<float> velocity_;
+  long steps_ = 0;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 1e-2;
+};
+
+class AdamW : public FlatState {
+ public:
+  AdamW(std::vector<Parameter*> parameters, AdamWOptions options)
+      : FlatState(std::move(parameters)), o_(options), m_(count_), v_(count_) {}
+  void set_lr(double lr) { o_.lr = lr; }
+  void step() {
+    power1_ *= o_.beta1;
+    power2_ *= o_.beta2;
+    const double root = std::sqrt(1 - power2_);
+    const double factor = o_.lr * root / (1 - power1_);
+    each([&](std::size_t at, float& p, float g) {
+      m_[at] += (1 - o_.beta1) * (g - m_[at]);
+      v_[at] += (1 - o_.beta2) * (double(g) * g - v_[at]);
+      p -= float(o_.lr * o_.weight_decay) * p;
+      p -= float(factor * m_[at] / (std::sqrt(v_[at]) + o_.eps * root));
+    });
+  }
+
+ private:
+  AdamWOptions o_;
+  std::vector<double> m_, v_;
+  double power1_ = 1, power2_ = 1;
+};
+
+}  // namespace lab04
