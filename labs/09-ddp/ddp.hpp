@@ -1,0 +1,200 @@
+// Lab 09: DistributedDataParallel.
+//
+// Each rank has the model, and its own part of the batch. Backward computes the gradients from the
+// last layer to the first; you average them over the ranks while it is still at it:
+//
+//   backward      g5 g4 g3 | g2 g1 | g0 |
+//   bucket 0      [======] --- all-reduce --->
+//   bucket 1               [===] ----- all-reduce ----->
+//   bucket 2                     [==]        --- all-reduce -->|
+//
+// The all-reduce itself is given: labs/kit/cluster.hpp. The model, with its hooks, too:
+// labs/kit/toy_model.hpp.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "labs/kit/cluster.hpp"
+#include "labs/kit/todo.hpp"
+#include "labs/kit/toy_model.hpp"
+
+namespace lab09 {
+
+// Task 1. Which gradients travel together. bytes[i] is the size of gradient i, in the order in
+// which gradients are laid out. Append one after the other to the open bucket; close it as soon as
+// it holds `limit` bytes or more. The one that crosses the limit stays in: no gradient is ever
+// split. Returns the buckets, each the list of its i. (400 800 400 200, limit 400) -> [0] [1] [2]
+// [3]
+inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>& bytes,
+                                                  std::size_t limit) {
+#ifdef SOLUTION
+  std::vector<std::vector<int>> buckets;
+  std::size_t filled = 0;
+  bool open = false;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    if (!open) buckets.emplace_back();
+    buckets.back().push_back(int(i));
+    filled = (open ? filled : 0) + bytes[i];
+    open = filled < limit;
+  }
+  return buckets;
+#else
+  (void)bytes, (void)limit;
+  kit::todo("task 1, plan_buckets");
+#endif
+}
+
+class DistributedDataParallel {
+ public:
+  // Task 2. Every rank begins with rank 0's values, of all parameters. Then plan the buckets, of the
+  // parameters that will get a gradient: each once (a tied one where it stands first), in the
+  // reverse of that order, for that is about the order in which gradients come. Register hooks that
+  // call gradient_is_complete and backward_is_over. model and group outlive this object;
+  // bucket_bytes is the limit of task 1.
+  DistributedDataParallel(kit::ToyModel& model, kit::Group& group, std::size_t bucket_bytes)
+      : group_(group) {
+#ifdef SOLUTION
+    std::vector<kit::Tensor> seen;
+    for (const kit::Tensor& parameter : model.parameters()) {
+      if (std::find(seen.begin(), seen.end(), parameter) != seen.end()) continue;  // tied
+      seen.push_back(parameter);
+      group.broadcast(parameter->value, 0);
+      if (parameter->requires_grad) slots_.push_back({parameter, 0, 0, false});
+    }
+    std::reverse(slots_.begin(), slots_.end());
+    std::vector<std::size_t> bytes;
+    for (const Slot& slot : slots_) bytes.push_back(slot.parameter->value.size() * sizeof(float));
+    for (const std::vector<int>& members : plan_buckets(bytes, bucket_bytes)) {
+      Bucket bucket;
+      std::size_t length = 0;
+      for (const int i : members) {
+        Slot& slot = slots_[std::size_t(i)];
+        slot.bucket = buckets_.size();
+        slot.offset = length;
+        length += slot.parameter->value.size();
+      }
+      bucket.data.resize(length);
+      bucket.members = bucket.missing = members.size();
+      buckets_.push_back(bucket);
+    }
+    for (std::size_t i = 0; i < slots_.size(); ++i)
+      model.on_gradient(slots_[i].parameter, [this, i] { gradient_is_complete(i); });
+    model.on_backward_end([this] { backward_is_over(); });
+#else
+    (void)model, (void)group, (void)bucket_bytes;
+    kit::todo("task 2, the constructor");
+#endif
+  }
+  // The hooks hold `this`.
+  DistributedDataParallel(const DistributedDataParallel&) = delete;
+  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
+
+  // Task 5. Runs body(), in which gradients stay local: no backward inside communicates.
+  // Afterwards, however body ends, everything is as it was before the call. May be nested.
+  template <class Body>
+  void no_sync(Body&& body) {
+#ifdef SOLUTION
+    struct Restore {
+      bool& flag;
+      bool before;
+      ~Restore() { flag = before; }
+    };
+    const Restore restore{synchronising_, synchronising_};
+    synchronising_ = false;
+    body();
+#else
+    (void)body;
+    kit::todo("task 5, no_sync");
+#endif
+  }
+
+ private:
+  // A parameter that gets gradients, and its place in a bucket.
+  struct Slot {
+    kit::Tensor parameter;
+    std::size_t bucket = 0;
+    std::size_t offset = 0;
+    bool ready = false;  // in this backward
+  };
+  struct Bucket {
+    std::vector<float> data;
+    std::size_t members = 0;
+    std::size_t missing = 0;  // gradients still to come in this backward
+    std::optional<kit::Work> work;
+  };
+
+  // Task 3. Called by the hook of a parameter: put its gradient into its bucket, and start the
+  // all-reduce of every bucket that may start. All ranks must start them in the same order, and
+  // their gradients come in different ones.
+  void gradient_is_complete(std::size_t slot) {
+#ifdef SOLUTION
+    if (!synchronising_) return;
+    fill(slots_[slot]);
+    start_full_buckets();
+#else
+    (void)slot;
+    kit::todo("task 3, gradient_is_complete");
+#endif
+  }
+
+  // Task 4. Called when backward has no more gradients. A parameter without one in this backward
+  // counts with what is in its .grad, or with zeros if that is empty: no rank may wait for it. When
+  // this returns, .grad is the average over the ranks, the same bits on all. A parameter whose
+  // .grad was empty on every rank keeps it empty; to know that, one more all-reduce is allowed.
+  void backward_is_over() {
+#ifdef SOLUTION
+    if (!synchronising_) return;
+    std::vector<float> used;
+    for (Slot& slot : slots_) {
+      used.push_back(slot.parameter->grad.empty() ? 0.0F : 1.0F);
+      if (!slot.ready) fill(slot);
+    }
+    start_full_buckets();
+    kit::Work last = group_.all_reduce(used);
+    for (Bucket& bucket : buckets_) {
+      bucket.work->wait();
+      bucket.missing = bucket.members;
+    }
+    last.wait();
+    next_ = 0;
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      Slot& slot = slots_[i];
+      slot.ready = false;
+      if (used[i] == 0.0F) continue;
+      const auto first = buckets_[slot.bucket].data.begin() + std::ptrdiff_t(slot.offset);
+      slot.parameter->grad.assign(first, first + std::ptrdiff_t(slot.parameter->value.size()));
+    }
+#else
+    kit::todo("task 4, backward_is_over");
+#endif
+  }
+#ifdef SOLUTION
+
+  // Divided before the sum, so that a sum of large gradients does not overflow.
+  void fill(Slot& slot) {
+    Bucket& bucket = buckets_[slot.bucket];
+    const std::vector<float>& grad = slot.parameter->grad;
+    for (std::size_t i = 0; i < slot.parameter->value.size(); ++i)
+      bucket.data[slot.offset + i] = grad.empty() ? 0.0F : grad[i] / float(group_.world());
+    slot.ready = true;
+    --bucket.missing;
+  }
+
+  // In the order of the buckets, whatever the order of the gradients on this rank.
+  void start_full_buckets() {
+    for (; next_ < buckets_.size() && buckets_[next_].missing == 0; ++next_)
+      buckets_[next_].work = group_.all_reduce(buckets_[next_].data);
+  }
+#endif
+
+  kit::Group& group_;
+  std::vector<Slot> slots_;      // in the order of task 2
+  std::vector<Bucket> buckets_;  // in the order in which they start
+  std::size_t next_ = 0;         // the first bucket that has not been started
+  bool synchronising_ = true;
+};
+
+}  // namespace lab09

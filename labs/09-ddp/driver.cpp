@@ -1,0 +1,173 @@
+// Runs the student's DDP on the kit's cluster and says what came out. No verdicts here.
+//
+// The judge describes the model (sizes, frozen, tied), when its gradients arrive on each rank, and
+// a script, one letter a deed:
+//
+//   z  gradients to none          s  backward, synchronising        n  backward under no_sync
+//   m  no_sync, with another one inside, and a backward after it    t  as n, and the body throws
+//   o  momentum step              c  count collectives and time from here on
+#include LAB09_DDP
+
+#include "labs/kit/driver.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+
+namespace {
+
+using kit::Tensor;
+
+std::string of_rank(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
+
+// A whole number, so that sums are exact; public.py has the same formula.
+float made_up(std::int64_t step, std::int64_t rank, std::size_t p, std::size_t i,
+              std::int64_t base) {
+  return float((std::int64_t(i) * 7 + std::int64_t(p) * 13 + rank * 29 + step * 31 + base) % 41 -
+               20);
+}
+
+class Replica {
+ public:
+  Replica(const kit::Request& in, kit::Cluster& cluster, int rank)
+      : in_(in), cluster_(cluster), rank_(rank), seconds_(in.numbers("seconds")) {
+    const std::vector<std::int64_t> sizes = in.integers("sizes"), frozen = in.integers("frozen");
+    for (std::size_t p = 0; p < sizes.size(); ++p) {
+      auto parameter = std::make_shared<kit::Parameter>();
+      parameter->name = "layer" + std::to_string(p) + ".weight";
+      parameter->requires_grad = frozen[p] == 0;
+      for (std::size_t i = 0; i < std::size_t(sizes[p]); ++i)
+        parameter->value.push_back(made_up(77, rank, p, i, base()));
+      parameters_.push_back(parameter);
+      velocity_.emplace_back(parameter->value.size());
+      model_.list(parameter);
+    }
+    for (const std::int64_t p : in.integers("tied")) model_.list(parameters_[std::size_t(p)]);
+  }
+  kit::ToyModel& model() { return model_; }
+
+  void backward() {
+    const std::string own = of_rank("order", rank_) + "." + std::to_string(step_);
+    std::vector<std::int64_t> left = in_.integers(in_.has(own) ? own : of_rank("order", rank_));
+    for (std::size_t at = 0; at < left.size(); ++at) {
+      const auto p = std::size_t(left[at]);
+      const auto part = std::count(left.begin(), left.begin() + std::ptrdiff_t(at), left[at]);
+      const bool last = std::count(left.begin() + std::ptrdiff_t(at), left.end(), left[at]) == 1;
+      const std::vector<double> speed = in_.numbers("speed");
+      cluster_.compute(rank_, seconds_[p] * speed[std::size_t(rank_)]);
+      std::vector<float> gradient;
+      const std::vector<float>& value = parameters_[p]->value;
+      for (std::size_t i = 0; i < value.size(); ++i)
+        gradient.push_back(made_up(step_, rank_, p, i, base()) + float(part) +
+                           coupling() * value[i]);
+      if (in_.integer("poisoned_rank", -1) == rank_ && !gradient.empty())
+        gradient.back() = std::numeric_limits<float>::quiet_NaN();
+      model_.arrive(parameters_[p], gradient, last);
+    }
+    model_.end_backward();
+    ++step_;
+  }
+
+  void zero_grad() {
+    for (const Tensor& parameter : parameters_) parameter->grad.clear();
+  }
+  void momentum_step() {
+    for (std::size_t p = 0; p < parameters_.size(); ++p)
+      for (std::size_t i = 0; i < parameters_[p]->grad.size(); ++i) {
+        velocity_[p][i] = 0.5F * velocity_[p][i] + parameters_[p]->grad[i];
+        parameters_[p]->value[i] -= 0.25F * velocity_[p][i];
+      }
+  }
+  void observe(kit::Observation& out) const {
+    std::vector<float> values, grads;
+    std::vector<std::int64_t> has;
+    for (const Tensor& parameter : parameters_) {
+      values.insert(values.end(), parameter->value.begin(), parameter->value.end());
+      grads.insert(grads.end(), parameter->grad.begin(), parameter->grad.end());
+      has.push_back(parameter->grad.empty() ? 0 : std::int64_t(parameter->grad.size()));
+    }
+    out.put(of_rank("values", rank_), values);
+    out.put(of_rank("grads", rank_), grads);
+    out.put(of_rank("has", rank_), has);
+  }
+
+ private:
+  [[nodiscard]] std::int64_t base() const { return in_.integer("base", 0); }
+  [[nodiscard]] float coupling() const { return float(in_.number("coupling", 0)); }
+  const kit::Request& in_;
+  kit::Cluster& cluster_;
+  int rank_;
+  std::vector<double> seconds_;
+  std::vector<Tensor> parameters_;
+  std::vector<std::vector<float>> velocity_;
+  kit::ToyModel model_;
+  std::int64_t step_ = 0;
+};
+
+struct BatchIsBroken : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace
+
+KIT_SCENARIO(train) {
+  const auto limit = std::size_t(in.integer("bucket_bytes"));
+  const std::string script = in.text("script");
+  kit::Cluster cluster(kit::cluster_options(in));
+  cluster.run([&](kit::Group& group) {
+    const int rank = group.rank();
+    Replica replica(in, cluster, rank);
+    lab09::DistributedDataParallel ddp(replica.model(), group, limit);
+    cluster.end_of_step(rank);
+    for (const char deed : script) {
+      const auto local = [&] { replica.backward(); };
+      if (deed == 'z') replica.zero_grad();
+      if (deed == 'c') cluster.count_from_here(rank);
+      if (deed == 's') local();
+      if (deed == 'n') ddp.no_sync(local);
+      if (deed == 'm')
+        ddp.no_sync([&] {
+          ddp.no_sync(local);
+          local();
+        });
+      if (deed == 't') try {
+          ddp.no_sync([&] {
+            local();
+            throw BatchIsBroken("a broken batch");
+          });
+        } catch (const BatchIsBroken&) {
+          replica.zero_grad();
+        }
+      if (deed == 'o') replica.momentum_step();
+      cluster.end_of_step(rank);
+    }
+    replica.observe(out);
+  });
+  cluster.observe(out);
+}
+
+KIT_SCENARIO(plan) {
+  std::vector<std::size_t> bytes;
+  for (const std::int64_t b : in.integers("bytes")) bytes.push_back(std::size_t(b));
+  std::vector<std::int64_t> flat;
+  for (const std::vector<int>& bucket :
+       lab09::plan_buckets(bytes, std::size_t(in.integer("limit")))) {
+    flat.insert(flat.end(), bucket.begin(), bucket.end());
+    flat.push_back(-1);  // the end of a bucket
+  }
+  out.put("buckets", flat);
+}
+
+// The other end of the overlap meter's scale: everything is sent after the computation. None of it
+// is the student's.
+KIT_SCENARIO(serial) {
+  kit::Cluster cluster(kit::cluster_options(in));
+  cluster.run([&](kit::Group& group) {
+    for (const double seconds : in.numbers("seconds")) cluster.compute(group.rank(), seconds);
+    for (const std::int64_t size : in.integers("sizes")) {
+      std::vector<float> data(static_cast<std::size_t>(size));
+      group.all_reduce(data).wait();
+    }
+  });
+  cluster.observe(out);
+}
