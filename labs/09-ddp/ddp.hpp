@@ -49,8 +49,8 @@ inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>
 
 class DistributedDataParallel {
  public:
-  // Task 2. Every rank begins with rank 0's values, of all parameters. Then plan the buckets, of the
-  // parameters that will get a gradient: each once (a tied one where it stands first), in the
+  // Task 2. Every rank begins with rank 0's values, of all parameters. Then plan the buckets, of
+  // the parameters that will get a gradient: each once (a tied one where it stands first), in the
   // reverse of that order, for that is about the order in which gradients come. Register hooks that
   // call gradient_is_complete and backward_is_over. model and group outlive this object;
   // bucket_bytes is the limit of task 1.

@@ -1,0 +1,155 @@
+// claims: what tutorials say of DistributedDataParallel, tried on the runtime. One section for each
+// argument: buckets, accumulation, unused, batches.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lessons/09-ddp/ranks.hpp"
+#include "runtime/autograd/engine.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/nn/layers.hpp"
+#include "runtime/parallel/ddp.hpp"
+#include "runtime/tensor/factory.hpp"
+
+using namespace ringsmith;
+
+namespace {
+
+NamedTensors two_weights() {
+  NamedTensors model;
+  for (const char* name : {"used", "branch"}) {
+    Tensor w = full({4}, 1.0);
+    w.requires_grad_();
+    model.emplace_back(name, w);
+  }
+  return model;
+}
+
+std::string sizes(const BucketPlan& plan) {
+  std::string text;
+  for (const BucketLayout& bucket : plan.buckets) {
+    text += text.empty() ? "" : ",  ";
+    text += std::to_string(bucket.size().value / 1024) + " KiB:";
+    for (const BucketSlot& slot : bucket.slots) text += " w" + std::to_string(slot.parameter);
+  }
+  return text;
+}
+
+// Eight layers of 256 KiB, one after the other: bucket caps of 256 and 512 KiB.
+void buckets() {
+  on_ranks(2, [](const Group& group) {
+    NamedTensors model;
+    for (int p = 0; p < 8; ++p) {
+      Tensor w = full({256, 256}, 0.01);
+      w.requires_grad_();
+      model.emplace_back("w" + std::to_string(p), w);
+    }
+    DistributedDataParallel ddp(model, {}, group, {.bucket_cap_mb = 0.5, .first_bucket_mb = 0.25});
+    std::string text;
+    for (int step = 1; step <= 2; ++step) {
+      ddp.forward([&] {
+           Tensor x = full({1, 256}, 1.0);
+           for (const auto& named : model) x = matmul(x, named.second);
+           return sum(x);
+         })
+          .backward();
+      text +=
+          (step == 1 ? "backward 1: " : "\n          backward 2: ") + sizes(ddp.reducer().plan());
+    }
+    return group->rank() == 0 ? text : "the same";
+  });
+}
+
+// Four micro-batches, averaged after each, or after the last only.
+void accumulation() {
+  on_ranks(2, [](const Group& group) {
+    std::vector<float> gradient[2];
+    std::uint64_t passes[2] = {};
+    for (const bool wait : {false, true}) {
+      NamedTensors model = two_weights();
+      DistributedDataParallel ddp(model, {}, group);
+      for (int micro = 0; micro < 4; ++micro) {
+        const auto backward_once = [&] {
+          const Tensor x = full({4}, 0.1 * (group->rank() + 1) + micro);
+          ddp.forward([&] { return sum(mul(add(model[0].second, model[1].second), x)); })
+              .backward();
+        };
+        if (wait && micro < 3) {
+          const auto guard = ddp.no_sync();
+          backward_once();
+        } else {
+          backward_once();
+        }
+      }
+      gradient[wait] = model[0].second.grad().to_vector<float>();
+      passes[wait] = ddp.reducer().statistics().step;
+    }
+    float apart = 0;
+    for (std::size_t i = 0; i < gradient[0].size(); ++i)
+      apart = std::max(apart, std::abs(gradient[0][i] - gradient[1][i]) / std::abs(gradient[1][i]));
+    char text[120];
+    std::snprintf(
+        text, sizeof text, "reductions: %d each time, %d with no_sync; gradients %.0e apart",
+        static_cast<int>(passes[0]), static_cast<int>(passes[1]), static_cast<double>(apart));
+    return std::string(text);
+  });
+}
+
+// Rank 1 takes another path through the model and never uses 'branch'.
+void unused() {
+  for (const bool find : {false, true}) {
+    std::printf("find_unused_parameters = %s\n", find ? "true" : "false");
+    on_ranks(2, [find](const Group& group) {
+      NamedTensors model = two_weights();
+      DistributedDataParallel ddp(model, {}, group, {.find_unused_parameters = find});
+      ddp.forward([&] {
+           Tensor loss = sum(mul(model[0].second, 2.0));
+           if (group->rank() == 0) loss = add(loss, sum(mul(model[1].second, 6.0)));
+           return loss;
+         })
+          .backward();
+      return "used  " + numbers(model[0].second.grad()) + "   branch  " +
+             numbers(model[1].second.grad());
+    });
+  }
+}
+
+// Six samples on two ranks, split 3 + 3 and 4 + 2; the loss is a mean. Alone: their mean, 3.5.
+void batches() {
+  for (const int first : {3, 4}) {
+    std::printf("%d + %d samples\n", first, 6 - first);
+    on_ranks(2, [first](const Group& group) {
+      std::string text;
+      for (const bool weighted : {false, true}) {
+        NamedTensors model = {{"w", full({1}, 1.0).requires_grad_()}};
+        DistributedDataParallel ddp(model, {}, group);
+        std::vector<float> mine;
+        for (int i = 0; i < 6; ++i)
+          if ((i < first) == (group->rank() == 0)) mine.push_back(static_cast<float>(i + 1));
+        ddp.forward([&] {
+             Tensor loss = mean(mul(model[0].second, from_vector(mine)));
+             // n_r W / (sum of n): the share of this rank, times the division by W that follows.
+             if (weighted) loss = mul(loss, static_cast<double>(mine.size()) * group->size() / 6);
+             return loss;
+           })
+            .backward();
+        text += (weighted ? "   weighted  " : "mean of means  ") + numbers(model[0].second.grad());
+      }
+      return text;
+    });
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::pair<const char*, void (*)()> sections[] = {{"buckets", buckets},
+                                                         {"accumulation", accumulation},
+                                                         {"unused", unused},
+                                                         {"batches", batches}};
+  for (const auto& [name, run] : sections)
+    if (argc == 2 && std::strcmp(argv[1], name) == 0) return run(), 0;
+  std::fprintf(stderr, "claims buckets | accumulation | unused | batches\n");
+  return 2;
+}

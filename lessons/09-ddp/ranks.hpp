@@ -1,0 +1,48 @@
+// Ranks as threads of one program: each runs body with a group of its own, and prints in turn.
+#pragma once
+
+#include <cstdio>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+using Group = std::shared_ptr<ringsmith::comm::ProcessGroup>;
+
+// What the ranks return is printed in their order; what one throws is printed as its message.
+inline void on_ranks(int world, const std::function<std::string(const Group&)>& body) {
+  namespace comm = ringsmith::comm;
+  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
+  std::vector<std::string> said(static_cast<std::size_t>(world));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < world; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        comm::GroupOptions options;
+        options.algorithm = comm::Algorithm::ring;
+        said[static_cast<std::size_t>(rank)] = body(comm::init_process_group(
+            std::make_shared<comm::ThreadBootstrap>(rendezvous, rank), options));
+      } catch (const std::exception& error) {
+        said[static_cast<std::size_t>(rank)] = std::string("error: ") + error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int rank = 0; rank < world; ++rank)
+    std::printf("  rank %d  %s\n", rank, said[static_cast<std::size_t>(rank)].c_str());
+}
+
+inline std::string numbers(const ringsmith::Tensor& t) {
+  if (!t.defined()) return "none";
+  std::string text;
+  for (const float value : t.to_vector<float>()) {
+    char one[32];
+    std::snprintf(one, sizeof one, "%s%g", text.empty() ? "" : " ", static_cast<double>(value));
+    text += one;
+  }
+  return text;
+}
