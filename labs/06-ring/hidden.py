@@ -62,8 +62,9 @@ def budget(lab):
             longest = element * -(-count // world)
             hub = max(seen["received_bytes"])
             if world > 2 and hub >= (world - 1) * size and min(seen["received_bytes"]) < hub:
-                raise Cheat(f"rank {list(seen['received_bytes']).index(hub)} receives the whole buffer of every other rank "
-                            f"({hub} bytes): gather-to-root in disguise{expect.where(seen)}")
+                root = list(seen["received_bytes"]).index(hub)
+                raise Cheat(f"rank {root} receives the whole buffer of every other rank ({hub} bytes): "
+                            f"gather-to-root in disguise{expect.where(seen)}")
             for rank in range(world):
                 expect.at_most(f"rank {rank} sends", seen["sent_bytes"][rank], 2 * (world - 1) * longest, "bytes", seen)
                 expect.at_most(f"rank {rank} sends", seen["messages"][rank], 2 * (world - 1), "messages", seen)

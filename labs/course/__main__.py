@@ -71,7 +71,8 @@ def main():
     parser.add_argument("--seed", type=int, help="of the inputs and the delays; every failure prints its own")
     parser.add_argument("--test", action="append", help="only this test (again for more)")
     parser.add_argument("--submission", type=pathlib.Path, help="grade: folder of the files, instead of work/NN-slug")
-    parser.add_argument("--reports", type=pathlib.Path, help="grade: folder for results.json (Gradescope) and junit.xml")
+    parser.add_argument("--reports", type=pathlib.Path,
+                        help="grade: folder for results.json (Gradescope) and junit.xml")
     parser.add_argument("--rounds", type=int, default=200, help="soak: how often")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     return 0 if run(parser.parse_args()) else 1

@@ -18,7 +18,7 @@ from labs.course.verdicts import AuthorError, Cheat, Crash
 
 CXX = os.environ.get("CXX", "g++")
 FLAGS = ["-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Wshadow", "-ffp-contract=off", "-D_GLIBCXX_ASSERTIONS",
-         "-fno-strict-aliasing", "-I."]  # relative, as the compiler runs in ROOT: the cache serves every copy of the course
+         "-fno-strict-aliasing", "-I."]  # relative, in ROOT: so the cache serves every copy of the course
 LIBRARIES = ["-pthread"]
 # CUDA code without a GPU: the emulator, compiled by the same compiler ([build] vgpu = true in lab.toml).
 VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
@@ -77,8 +77,9 @@ def library(name, patterns, flags=()):
     def make(new):
         def compile_one(path):
             language = ["-x", "c++"] if path.suffix == ".cu" else []
-            return subprocess.Popen([CXX, *FLAGS, *flags, *language, "-c", str(path), "-o", str(new / (path.stem + ".o"))],
-                                    cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            return subprocess.Popen([CXX, *FLAGS, *flags, *language, "-c", str(path), "-o",
+                                     str(new / (path.stem + ".o"))], cwd=ROOT, stdout=subprocess.PIPE,
+                                    stderr=subprocess.STDOUT, text=True)
         for i in range(0, len(sources), 2):
             for job in [compile_one(path) for path in sources[i:i + 2]]:
                 output, _ = job.communicate()
@@ -135,7 +136,8 @@ def build(lab, files, swapped=None):
         libraries.append(library(name, patterns, lab.build.get("flags", [])))
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
-    key = _hash(_compiler(), FLAGS, lab.build, pathlib.Path(forbidden.__file__).read_bytes(), *libraries, *(d.read_bytes() for d in drivers),
+    key = _hash(_compiler(), FLAGS, lab.build, pathlib.Path(forbidden.__file__).read_bytes(), *libraries,
+                *(d.read_bytes() for d in drivers),
                 *(f"{owner.slug}/{n}\n{t}" for owner, own in parts for n, t in own.items()))
     folder = BUILD / "cache" / f"{lab.slug}-{key}"
     _in_place(folder, lambda new: _build_into(new, lab, parts, drivers, libraries))
@@ -153,7 +155,8 @@ def _included(driver, parts):
     for _ in range(3):
         for owner, own in parts:
             for name, text in own.items():
-                if (owner, name, text) not in reached and any(owner.macro(name) in t or f'"{name}"' in t for t in texts_seen):
+                named = any(owner.macro(name) in t or f'"{name}"' in t for t in texts_seen)
+                if named and (owner, name, text) not in reached:
                     reached.append((owner, name, text))
                     texts_seen.append(text)
     return sorted(reached, key=lambda r: (r[0].slug, r[1]))
@@ -190,8 +193,9 @@ class Unit:
         if job is not None:
             output = job.communicate()[1]
             (self.new / "compiler.txt").write_text(output.replace(f"{self.new}/", "work/"))
-            if (self.new / "needs.d").exists():  # the student's files are where the cache has them now
-                (self.new / "needs.d").write_text((self.new / "needs.d").read_text().replace(str(self.new), str(self.folder)))
+            needs = self.new / "needs.d"
+            if needs.exists():  # the student's files are where the cache has them now
+                needs.write_text(needs.read_text().replace(str(self.new), str(self.folder)))
             try:
                 self.new.rename(self.folder)
             except OSError:  # somebody else was faster

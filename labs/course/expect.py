@@ -31,7 +31,8 @@ def _counts(times, wanted, world):
         if times[rank] < wanted[rank]:
             trouble.append(f"rank {rank} missing")
         elif times[rank] > wanted[rank]:
-            trouble.append(f"rank {rank} counted " + {1: "but does not belong", 2: "twice"}.get(times[rank], f"{times[rank]} times"))
+            often = {1: "but does not belong", 2: "twice"}.get(times[rank], f"{times[rank]} times")
+            trouble.append(f"rank {rank} counted {often}")
     return ", ".join(trouble)
 
 

@@ -86,8 +86,8 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
         with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
             report.results = list(pool.map(lambda t: _one(lab, driver, t, seed), tests))
     except (Broken, Cheat) as verdict:
-        report.results = [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status, str(verdict),
-                                 seed=_seed(lab, (n, f, h), seed))
+        report.results = [Result(n, " ".join((f.__doc__ or n).split()), h, lab.points.get(n, 0), verdict.status,
+                                 str(verdict), seed=_seed(lab, (n, f, h), seed))
                           for n, f, h in tests]
     report.cheat = next((r.message for r in report.results if r.status == Cheat.status), "")
     report.seconds = time.monotonic() - begun

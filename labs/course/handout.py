@@ -1,7 +1,7 @@
 """make handout: the archive that students get. make instructor: the one that they do not get.
 
-A handout is made of named files only, never of "everything but". Then it is scanned for what must not be in it, unpacked
-into an empty folder, built there from scratch without the repository, and shown to score zero.
+A handout is made of named files only, never of "everything but". Then it is scanned for what must not be in it,
+unpacked into an empty folder, built there from scratch without the repository, and shown to score zero.
 """
 import os
 import pathlib
@@ -22,7 +22,8 @@ COURSE = ["__init__", "__main__", "build", "commands", "expect", "forbidden", "g
 MAKEFILE = """# The labs of the course. `make` prints the commands.
 .DEFAULT_GOAL := help
 help: ## this list
-\t@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \\1|\\2/' | awk -F'|' '{printf "%-17s %s\\n", $$1, $$2}'
+\t@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \\1|\\2/' | \\
+\t  awk -F'|' '{printf "%-17s %s\\n", $$1, $$2}'
 include labs/course/labs.mk
 """
 README = """# The labs
@@ -145,10 +146,12 @@ def prove(archive, labs):
             for number in lab.build.get("uses", []):
                 subprocess.run(["make", "-s", "lab", f"N={number}"], cwd=root, env=env, check=True, capture_output=True)
             subprocess.run(["make", "-s", "lab", f"N={lab.number}"], cwd=root, env=env, check=True, capture_output=True)
-            done = subprocess.run(["make", "-s", "grade", f"N={lab.number}"], cwd=root, env=env, capture_output=True, text=True)
+            done = subprocess.run(["make", "-s", "grade", f"N={lab.number}"], cwd=root, env=env, capture_output=True,
+                                  text=True)
             zero = re.search(rf"lab {lab.number}, .*: 0 of (\d+) tests pass, 0 of", done.stdout)
             if not zero or "not attempted" not in done.stdout or int(zero.group(1)) == 0:
-                raise AuthorError(f"lab {lab.number} of the handout does not build, or does not score zero:\n{done.stdout}{done.stderr}")
+                raise AuthorError(f"lab {lab.number} of the handout does not build, or does not score zero:\n"
+                                  + done.stdout + done.stderr)
             print(f"  lab {lab.number}: builds from scratch, 0 of {zero.group(1)} tests pass, not attempted")
 
 
@@ -183,7 +186,8 @@ def instructor(labs, target):
         lay_out(labs, folder)
         (folder / manifest.NAME).unlink()
         for lab in labs:
-            shutil.copytree(lab.folder, folder / "labs" / lab.slug, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(lab.folder, folder / "labs" / lab.slug, dirs_exist_ok=True,
+                            ignore=shutil.ignore_patterns("__pycache__"))
             shutil.rmtree(folder / "labs" / lab.slug / "skeleton")
             for name, text in texts(lab, solution=True).items():
                 (folder / "solutions" / lab.slug).mkdir(parents=True, exist_ok=True)

@@ -59,9 +59,9 @@ def is_zero(report):
 
 
 def is_full(report):
-    bad = next((f": {r.name}: {r.status}: {r.message.splitlines()[0]}" for r in report.results if r.status != "pass"), "")
-    warned = ": the compiler warns" if report.warnings else ""
-    return report.total == 100 and not report.warnings, f"{report.total:g} %{bad}{warned}"
+    bad = [f": {r.name}: {r.status}: {r.message.splitlines()[0]}" for r in report.results if r.status != "pass"]
+    bad += [": the compiler warns"] if report.warnings else []
+    return report.total == 100 and not bad, f"{report.total:g} %" + "".join(bad[:1])
 
 
 def is_killed(mutant):
@@ -79,7 +79,8 @@ def is_exposed(cheat):
         wanted = cheat.get("status", "cheat")
         seen = {r.status for r in report.results}
         message = next((r.message.splitlines()[0] for r in report.results if r.status == wanted), "")
-        return report.total == 0 and wanted in seen, f"{report.total:g} %, {wanted if wanted in seen else seen}: {message}"
+        shown = wanted if wanted in seen else seen
+        return report.total == 0 and wanted in seen, f"{report.total:g} %, {shown}: {message}"
     return judge
 
 
@@ -88,19 +89,21 @@ def jobs_of(lab, quick):
     skeleton, solution = texts(lab, False), texts(lab, True)
     names = {t[0] for t in lab.tests()}
     strange = unusual(lab, solution)
-    found = [("solution", "", "100 %", solution, is_full, None), ("skeleton", "", "0 %, not attempted", skeleton, is_zero, None)]
+    found = [("solution", "", "100 %", solution, is_full, None),
+             ("skeleton", "", "0 %, not attempted", skeleton, is_zero, None)]
     found += [("unusual", name, "100 %", files, is_full, None) for name, files in strange.items()]
     for mutant in mutants(lab):
         if mutant["killed_by"] not in names:
-            raise AuthorError(f"{lab.slug}: mutant {mutant['name']} is to be killed by {mutant['killed_by']}, which is no test")
+            raise AuthorError(f"{lab.slug}: mutant {mutant['name']} is to be killed by {mutant['killed_by']}, "
+                              "which is no test")
         found.append(("mutant", mutant["name"], f"{mutant['verdict']} by {mutant['killed_by']}",
                       mutate(lab, mutant, solution), is_killed(mutant), [mutant["killed_by"]]))
     if quick:  # one of each kind
         return [j for i, j in enumerate(found) if j[0] not in {k[0] for k in found[:i]}]
     for cheat in cheats(lab):
         if not any(re.fullmatch(a, cheat.get("needs", "")) for a in lab.build.get("allow", [])):
-            found.append(("cheat", cheat["name"], cheat.get("status", "cheat"), cheating(lab, cheat, skeleton, solution),
-                          is_exposed(cheat), [lab.tests()[0][0]]))
+            found.append(("cheat", cheat["name"], cheat.get("status", "cheat"),
+                          cheating(lab, cheat, skeleton, solution), is_exposed(cheat), [lab.tests()[0][0]]))
     return found
 
 
@@ -136,7 +139,8 @@ def grade_the_grader(labs, quick=False):
             rows += 1
             killed += kind == "mutant" and held
             all_held = all_held and held
-            print(f"  {'ok' if held else 'NO':3}{kind:9}{name:34} {wanted:40} {seconds:5.1f} s  {seen[:150]}", flush=True)
+            print(f"  {'ok' if held else 'NO':3}{kind:9}{name:38} {wanted:34} {seconds:5.1f} s  {seen[:150]}",
+                  flush=True)
     print(f"{rows} lines, {killed} mutants killed, {'all as stated' if all_held else 'NOT ALL AS STATED'}"
           f" ({time.monotonic() - begun:.0f} s{', quick: the rest is in make grade-the-grader' if quick else ''})")
     return all_held and rows > 0

@@ -55,7 +55,8 @@ def _message(lab, result):
 def gradescope(report):
     lab = report.lab
     tests = [{"score": 0 if report.cheat else r.score, "max_score": r.points, "name": f"{r.name}: {r.title}",
-              "number": f"{lab.number}.{n}", "status": "passed" if r.status == "pass" and not report.cheat else "failed",
+              "number": f"{lab.number}.{n}",
+              "status": "passed" if r.status == "pass" and not report.cheat else "failed",
               "output": _message(lab, r), "tags": [r.status, "hidden" if r.hidden else "public"],
               "visibility": "after_due_date" if r.hidden else "visible"}
              for n, r in enumerate(report.results, 1)]

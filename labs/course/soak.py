@@ -1,5 +1,5 @@
-"""make soak: the tests of a lab, on its solution, over and over while both cores are busy. A test that fails once in 200
-runs fails students who did nothing wrong. Prints a certificate with the count.
+"""make soak: the tests of a lab, on its solution, over and over while both cores are busy. A test that fails once in
+200 runs fails students who did nothing wrong. Prints a certificate with the count.
 """
 import datetime
 import os
@@ -34,9 +34,10 @@ def soak(labs, rounds, seed=None):
                         print(f"  {failures[-1]}", flush=True)
             clean = clean and not failures and tests > 0
             now = datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-            print(f"certificate: lab {lab.number}, {rounds} rounds of {tests // max(rounds, 1)} tests ({tests} tests, {runs} runs of the "
-                  f"driver), {len(failures)} failures; {os.cpu_count()} cores kept busy by as many other programs; slowest test "
-                  f"{slowest:.1f} s; {time.monotonic() - begun:.0f} s; {platform.machine()}, {now}", flush=True)
+            print(f"certificate: lab {lab.number}, {rounds} rounds of {tests // max(rounds, 1)} tests ({tests} tests, "
+                  f"{runs} runs of the driver), {len(failures)} failures; {os.cpu_count()} cores kept busy by as many "
+                  f"other programs; slowest test {slowest:.1f} s; {time.monotonic() - begun:.0f} s in all; "
+                  f"{platform.machine()}, {now}", flush=True)
     finally:
         for burner in burners:
             burner.kill()

@@ -1,39 +1,24 @@
 #!/usr/bin/env python3
-"""Tests of the labs' machinery itself, lab by lab independent; python3 tests/labs/machinery.py [-v] [TestName].
+"""Tests of what all labs share: python3 tests/labs/machinery.py [-v] [TestName]. Handouts are in handouts.py.
 
-What needs a compiler uses lab 06 and the cache of LABS_BUILD. `make handout` and `make grade-the-grader` go further.
+What needs a compiler uses lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all labs.
 """
 import json
 import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
-import tempfile
 import time
 import unittest
 import xml.etree.ElementTree as xml
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-sys.dont_write_bytecode = True
-PLACE = pathlib.Path(tempfile.mkdtemp(prefix="labs-test-"))
-os.environ["LABS_WORK"] = str(PLACE / "work")
-os.environ.setdefault("LABS_BUILD", str(ROOT / "build" / "labs"))
+from common import PLACE, RING, make
 
-from labs.course import grading, handout, manifest, mutants, record, reports, runner  # noqa: E402
-from labs.course.build import build, swapped_in  # noqa: E402
-from labs.course.lab import all_labs, select  # noqa: E402
-from labs.course.split import split, texts  # noqa: E402
-from labs.course.verdicts import AuthorError, Cheat, Crash, Hang, NotAttempted, Wrong  # noqa: E402
-
-RING, = select("06")
-
-
-def make(*words, root=ROOT, env=None):
-    done = subprocess.run(["make", "-s", *words], cwd=root, capture_output=True, text=True, env={**os.environ, **(env or {})})
-    return done.returncode, done.stdout + done.stderr
+from labs.course import grading, mutants, record, reports, runner
+from labs.course.build import build, swapped_in
+from labs.course.lab import all_labs
+from labs.course.split import split, texts
+from labs.course.verdicts import AuthorError, Cheat, Crash, Hang, NotAttempted, Wrong
 
 
 class Splitting(unittest.TestCase):
@@ -52,7 +37,8 @@ class Splitting(unittest.TestCase):
 
 class Records(unittest.TestCase):
     def test_there_and_back(self):
-        values = {"i": -5, "d": 0.1, "s": "a\nb é", "B": b"\0\n1", "I": [1, -2], "D": [0.5], "F": record.floats([1.5, 2]), "e": []}
+        values = {"i": -5, "d": 0.1, "s": "a\nb é", "B": b"\0\n1", "I": [1, -2], "D": [0.5],
+                  "F": record.floats([1.5, 2]), "e": []}
         back = record.decode(record.encode(values))
         self.assertEqual([back["i"], back["d"], back["s"], back["B"]], [-5, 0.1, "a\nb é", b"\0\n1"])
         self.assertEqual([list(back[k]) for k in "IDFe"], [[1, -2], [0.5], [1.5, 2.0], []])
@@ -83,13 +69,15 @@ class Student(unittest.TestCase):
         file.write_text(file.read_text() + "// mine\n")
         self.assertIn("stays as it is", make("lab", "N=6")[1])
         self.assertIn("// mine", file.read_text())
-        wrong = mutants.mutate(RING, next(m for m in mutants.mutants(RING) if m["name"] == "drops the remainder"), texts(RING, True))
+        dropping = next(m for m in mutants.mutants(RING) if m["name"] == "drops the remainder")
+        wrong = mutants.mutate(RING, dropping, texts(RING, True))
         for name, text in wrong.items():
             (file.parent / name).write_text(text)
         code, said = make("check", "N=06", "TEST=counts")
         self.assertRegex(said, r"element \d+ on rank \d+: rank \d+ missing")
         again = re.search(r"again: make check (N=06 TEST=counts SEED=\d+)", said)
-        self.assertEqual(re.findall(r"element .*", make("check", *again.group(1).split())[1]), re.findall(r"element .*", said))
+        repeated = make("check", *again.group(1).split())[1]
+        self.assertEqual(re.findall(r"element .*", repeated), re.findall(r"element .*", said))
         for name, text in texts(RING, True).items():
             (file.parent / name).write_text(text)
         begun = time.monotonic()
@@ -104,7 +92,8 @@ class Student(unittest.TestCase):
         self.assertIn("kit::todo", file.read_text())
 
     def test_bad_words(self):
-        for words, said in (("check", "which lab"), ("check N=77", "there is no lab 77"), ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp is not there")):
+        for words, said in (("check", "which lab"), ("check N=77", "there is no lab 77"),
+                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp is not there")):
             code, text = make(*words.split())
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
@@ -128,14 +117,17 @@ class Reports(unittest.TestCase):
     def test_the_schema_refuses(self):
         good = reports.gradescope(self.report(a="pass"))
         self.assertEqual(reports.schema_problems(good), [])
-        for change in ({"score": "50"}, {"score": float("nan")}, {"scores": 1}, {"visibility": "secret"}, {"score": True},
-                       {"tests": [{"name": "x", "status": "pass"}]}, {"tests": [{"status": "passed", "score": 2, "max_score": 1}]}):
+        for change in ({"score": "50"}, {"score": float("nan")}, {"scores": 1}, {"visibility": "secret"},
+                       {"score": True}, {"tests": [{"name": "x", "status": "pass"}]},
+                       {"tests": [{"status": "passed", "score": 2, "max_score": 1}]}):
             self.assertTrue(reports.schema_problems({**good, **change}), change)
 
     def test_junit(self):
-        suite = xml.fromstring(reports.junit(self.report(a="pass", b="hang", c="crash", d="not verified", e="not attempted")))
+        report = self.report(a="pass", b="hang", c="crash", d="not verified", e="not attempted")
+        suite = xml.fromstring(reports.junit(report))
         self.assertEqual([suite.get(k) for k in ("tests", "failures", "errors", "skipped")], ["5", "1", "2", "1"])
-        self.assertEqual([[child.tag for child in case] for case in suite], [[], ["failure"], ["error"], ["skipped"], ["error"]])
+        self.assertEqual([[child.tag for child in case] for case in suite],
+                         [[], ["failure"], ["error"], ["skipped"], ["error"]])
 
 
 class Runner(unittest.TestCase):
@@ -147,17 +139,21 @@ class Runner(unittest.TestCase):
         program.chmod(0o755)
         return runner.observe(program, "x", {}, {"deadline": deadline, "memory_mib": 512})
 
-    ANSWER = 'n=$(head -c 4096 <&$1 | grep -a -A1 kit.nonce | tail -1); b=$(printf "kit.status s 4\\ndone\\nkit.message s 0\\n\\n"; echo x); ' \
-             'b=${b%x}; printf "LABS %s %d\\n%s" "$n" "${#b}" "$b" >&$2; '
+    ANSWER = 'n=$(head -c 4096 <&$1 | grep -a -A1 kit.nonce | tail -1); ' \
+             'b=$(printf "kit.status s 4\\ndone\\nkit.message s 0\\n\\n"; echo x); b=${b%x}; ' \
+             'printf "LABS %s %d\\n%s" "$n" "${#b}" "$b" >&$2; '
 
     def test_an_answer(self):
         self.assertEqual(self.end(self.ANSWER)["kit.printed"], "")
         self.assertEqual(self.end("echo hello; " + self.ANSWER)["kit.printed"], "hello\n")
 
     def test_no_answer(self):
-        for script, verdict, said in (("exit 0", Cheat, "status 0"), ("exit 3", Crash, "status 3"), ("kill -SEGV $$", Crash, "SIGSEGV"),
-                                      ("echo PASS >&$2", Cheat, "channel"), ("echo LABS 00 5 >&$2; echo hello >&$2", Cheat, "channel"),
-                                      (self.ANSWER + "echo more >&$2", Cheat, "channel"), (self.ANSWER + "exit 1", Crash, "not end well")):
+        for script, verdict, said in (("exit 0", Cheat, "status 0"), ("exit 3", Crash, "status 3"),
+                                      ("kill -SEGV $$", Crash, "SIGSEGV"),
+                                      ("echo PASS >&$2", Cheat, "channel"),
+                                      ("echo LABS 00 5 >&$2; echo hello >&$2", Cheat, "channel"),
+                                      (self.ANSWER + "echo more >&$2", Cheat, "channel"),
+                                      (self.ANSWER + "exit 1", Crash, "not end well")):
             with self.assertRaises(verdict) as caught:
                 self.end(script)
             self.assertIn(said, str(caught.exception))
@@ -174,93 +170,6 @@ class Runner(unittest.TestCase):
                 return
             time.sleep(0.05)
         self.fail(f"process {child} is still there")
-
-
-class Handout(unittest.TestCase):
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(dir=PLACE)) / "course"
-        self.labs = [lab for lab in all_labs()]
-        handout.lay_out(self.labs, self.folder)
-
-    def test_clean(self):
-        self.assertEqual(handout.scan(self.folder, self.labs), [])
-
-    def test_every_planted_leak_is_found(self):
-        line = max(handout.solution_lines([RING]), key=len)
-        for path, what, said in (("labs/kit/link.hpp", f"\n{line}\n", "a line of the solution"),
-                                 ("labs/06-ring/hidden.py", "pass\n", "hidden test"),
-                                 ("labs/06-ring/public.py", "\nseed = 77206112\n", "hidden seed"),
-                                 ("labs/06-ring/unusual/x.hpp", "int x;\n", "hidden test"),
-                                 ("labs/06-ring/ring.hpp", "#ifdef SOLUTION\n#endif\n", "not split"),
-                                 ("labs/kit/fabric.o", "x", "an object file"), ("labs/kit/driver", "\x7fELF", "an object file"),
-                                 (".git/HEAD", "ref", "history"), ("labs/course/__pycache__/lab.pyc", "x", "was built")):
-            target = self.folder / path
-            before = target.read_bytes() if target.exists() else None
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with open(target, "a") as file:
-                file.write(what)
-            found = handout.scan(self.folder, self.labs)
-            self.assertTrue(any(said in f and path.split("/")[0] in f for f in found), f"{path}: {found}")
-            if before is None:
-                top = self.folder / ".git" if path.startswith(".git") else target
-                shutil.rmtree(top) if top.is_dir() else top.unlink()
-                for folder in (target.parent, ):
-                    if folder.exists() and not any(folder.iterdir()):
-                        folder.rmdir()
-            else:
-                target.write_bytes(before)
-        self.assertEqual(handout.scan(self.folder, self.labs), [])
-
-    def test_the_seal(self):
-        self.assertEqual(manifest.broken(self.folder), [])
-        tests = self.folder / "labs/06-ring/public.py"
-        tests.write_text(tests.read_text().replace("expect.each_once", "(lambda *a, **k: None)"))
-        self.assertEqual(manifest.broken(self.folder), ["labs/06-ring/public.py was changed"])
-
-    def test_a_student_with_a_handout(self):
-        """The skeleton scores zero; edited tests are said to be a cheat; the workflow's commands run as written."""
-        env = {"LABS_WORK": str(self.folder / "work")}
-        self.assertEqual(make("lab", "N=06", root=self.folder, env=env)[0], 0)
-        code, said = make("grade", "N=06", root=self.folder, env=env)
-        self.assertNotEqual(code, 0)
-        self.assertRegex(said, r"0 of \d+ tests pass, 0 of \d+ points \(\d+ points of 100 are given by tests that are not here")
-        self.assertIn("not attempted", said)
-        self.assertIn("not in a handout", make("soak", root=self.folder, env=env)[1] + self.run_course("soak"))
-        for name, text in texts(RING, True).items():
-            (self.folder / "work/06-ring" / name).write_text(text)
-        for command in workflow():
-            done = subprocess.run(["bash", "-e", "-c", command], cwd=self.folder, env={**os.environ, **env}, capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        self.assertEqual(reports.schema_problems(json.loads((self.folder / "build/reports/06/results.json").read_text())), [])
-        tests = self.folder / "labs/06-ring/public.py"
-        tests.write_text(tests.read_text() + "\n# edited\n")
-        code, said = make("grade", "N=06", root=self.folder, env=env)
-        self.assertIn("CHEAT: the tests or the kit were edited: labs/06-ring/public.py was changed", said)
-        self.assertIn(", 0 of", said)
-        self.assertNotEqual(code, 0)
-
-    def run_course(self, word):
-        done = subprocess.run([sys.executable, "-B", "-m", "labs.course", word], cwd=self.folder, capture_output=True, text=True)
-        return done.stderr
-
-
-def workflow():
-    """The commands of classroom.yml, as they are written there."""
-    lines = (ROOT / "labs/course/classroom.yml").read_text().splitlines()
-    found = []
-    for number, line in enumerate(lines):
-        head = re.match(r"( +)run: (.*)", line)
-        if head and head.group(2) != "|":
-            found.append(head.group(2))
-        elif head:
-            block = []
-            for inner in lines[number + 1:]:
-                if inner.strip() and len(inner) - len(inner.lstrip()) <= len(head.group(1)):
-                    break
-                block.append(inner[len(head.group(1)) + 2:])
-            found.append("\n".join(block))
-    assert len(found) == 2, found
-    return found
 
 
 class SwapIn(unittest.TestCase):
@@ -323,7 +232,4 @@ class Judge(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        unittest.main()
-    finally:
-        shutil.rmtree(PLACE, ignore_errors=True)
+    unittest.main()
