@@ -70,7 +70,7 @@ def _in_place(folder, make):
 
 def library(name, patterns, flags=()):
     """A static library of the kit (or of what a lab links), compiled once, two files at a time."""
-    sources = _sources([p for p in patterns if not p.endswith(("hpp", "cuh"))])
+    sources = _sources([p for p in patterns if not p.endswith(("hpp", "cuh", ".h"))])
     texts_in = [p.read_bytes() for p in _sources(patterns + ["labs/kit/*.hpp"])]
     folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
 
@@ -122,6 +122,11 @@ def swapped_in(lab):
     return found
 
 
+def _flags(lab):
+    """Flags of lab.toml; {root} stands for this folder's place."""
+    return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
+
+
 def build(lab, files, swapped=None):
     """Compiles {name: text} into a driver. Returns its path and the compiler's warnings."""
     trouble = forbidden.look_at_text(lab, "\n".join(files.values()))
@@ -133,7 +138,7 @@ def build(lab, files, swapped=None):
     if lab.build.get("vgpu"):
         libraries += vgpu()
     for name, patterns in lab.build.get("libraries", {}).items():
-        libraries.append(library(name, patterns, lab.build.get("flags", [])))
+        libraries.append(library(name, patterns, _flags(lab)))
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
     key = _hash(_compiler(), FLAGS, lab.build, pathlib.Path(forbidden.__file__).read_bytes(), *libraries,
@@ -208,7 +213,7 @@ class Unit:
 
 
 def _build_into(new, lab, parts, drivers, libraries):
-    flags, link = list(lab.build.get("flags", [])), list(lab.build.get("link", []))
+    flags, link = _flags(lab), list(lab.build.get("link", []))
     if lab.build.get("vgpu"):
         flags, link = VGPU["flags"] + flags, VGPU["link"] + link
     units = [Unit(lab, source, parts, flags) for source in drivers]
@@ -219,7 +224,7 @@ def _build_into(new, lab, parts, drivers, libraries):
         if trouble:
             (new / "cheat.txt").write_text(trouble)
         else:
-            done = subprocess.run([CXX, *(str(unit.object) for unit in units), *map(str, libraries), *LIBRARIES, *link,
-                                   "-o", str(new / "driver")], capture_output=True, text=True)
+            done = subprocess.run([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group", *map(str, libraries),
+                                   "-Wl,--end-group", *LIBRARIES, *link, "-o", str(new / "driver")], capture_output=True, text=True)
             output += done.stderr
     (new / "compiler.txt").write_text(output)

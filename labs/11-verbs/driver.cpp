@@ -1,0 +1,178 @@
+// Runs two of the student's endpoints on the kit's device and says what they saw. No verdicts here.
+#include LAB11_ENDPOINT
+
+#include "labs/kit/driver.hpp"
+
+#include <functional>
+#include <vector>
+
+#include "labs/kit/verbs/device.hpp"
+
+namespace {
+
+using lab11::Address;
+using lab11::Endpoint;
+
+std::byte pattern(int rank, std::size_t message, std::size_t i) {
+  return std::byte(1 + (std::size_t(rank) * 101 + message * 31 + i * 7) % 255);
+}
+
+// Two ranks, their memory, and the other road by which they tell each other their addresses.
+struct Pair {
+  explicit Pair(const kit::Request& in)
+      : puts(std::size_t(in.integer("puts", 1))),
+        bytes(std::size_t(in.integer("bytes", 64))),
+        limits{int(in.integer("sends", 16)), int(in.integer("receives", 16)), 1},
+        seed(std::uint64_t(in.integer("seed"))) {
+    for (int rank = 0; rank < 2; ++rank) {
+      inbox[rank].assign(puts * bytes + 64, std::byte{0});
+      outbox[rank].assign(puts * bytes + 64, std::byte{0xEE});
+      for (std::size_t m = 0; m < puts; ++m)
+        for (std::size_t i = 0; i < bytes; ++i) outbox[rank][m * bytes + i] = pattern(rank, m, i);
+    }
+  }
+  // The part of the memory that an endpoint gets: what lies behind it is somebody else's.
+  std::span<std::byte> part(std::vector<std::byte>& all) const {
+    return std::span(all).first(puts * bytes);
+  }
+  // Waits for the other, which may have gone.
+  void meet(int rank, const std::function<bool()>& there) const {
+    while (!there() && !gone[1 - rank]) kit::verbs::stand_still(1);
+  }
+  void run(const std::function<void(int, Endpoint&)>& body,
+           const std::function<void(int, Address&)>& tamper = {}) {
+    kit::verbs::run(2, seed, [&](int rank) {
+      struct Leave {
+        bool& flag;
+        ~Leave() { flag = true; }
+      } leave{gone[rank]};
+      try {
+        Endpoint end("sim0", part(inbox[rank]), part(outbox[rank]), limits);
+        addresses[rank] = end.address();
+        meet(rank, [&] { return addresses[1 - rank].has_value(); });
+        if (!addresses[1 - rank]) return;
+        Address theirs = *addresses[1 - rank];
+        if (tamper) tamper(rank, theirs);
+        end.connect(theirs);
+        connected[rank] = true;
+        meet(rank, [&] { return connected[1 - rank]; });
+        body(rank, end);
+        finished[rank] = true;
+        if (stays_to_the_end) meet(rank, [&] { return finished[1 - rank]; });
+      } catch (const std::exception& error) {
+        const std::string why = kit::verbs::last_trouble();
+        throw std::runtime_error("rank " + std::to_string(rank) + " threw: " + error.what() +
+                                 (why.empty() ? "" : " (the device: " + why + ")"));
+      }
+    });
+  }
+
+  std::size_t puts, bytes;
+  lab11::Limits limits;
+  std::uint64_t seed;
+  std::vector<std::byte> inbox[2], outbox[2];
+  std::optional<Address> addresses[2];
+  bool connected[2] = {}, finished[2] = {}, gone[2] = {}, stays_to_the_end = true;
+};
+
+// Everything that rank 1 - rank puts, in order, each looked at when its value comes.
+void take_all(Pair& pair, int rank, Endpoint& end, std::vector<std::int64_t>& values,
+              std::int64_t& wrong) {
+  while (values.size() < pair.puts) {
+    const std::optional<std::uint32_t> value = end.poll();
+    if (!value) continue;
+    const std::size_t message = values.size();
+    values.push_back(*value);
+    for (std::size_t i = 0; i < pair.bytes; ++i)
+      wrong += pair.inbox[rank][message * pair.bytes + i] != pattern(1 - rank, message, i);
+  }
+}
+
+}  // namespace
+
+// Puts from rank 0 to rank 1, or both ways; rank 1 is busy elsewhere for `pause` turns first.
+KIT_SCENARIO(talk) {
+  Pair pair(in);
+  const bool both = in.integer("both", 0) != 0;
+  const auto base = std::uint32_t(in.integer("base", 0x01020304));
+  std::vector<std::int64_t> values[2];
+  std::int64_t wrong[2] = {}, missing_after_flush = 0, beyond = 0, early = 0;
+  pair.run([&](int rank, Endpoint& end) {
+    if (rank == 0 && !both && end.poll().has_value()) ++early;  // nobody puts anything there
+    if (rank == 1 && in.integer("pause", 0) > 0) kit::verbs::stand_still(int(in.integer("pause")));
+    if (rank == 0 || both) {
+      for (std::size_t m = 0; m < pair.puts; ++m)
+        end.put(m * pair.bytes, m * pair.bytes, pair.bytes, base + std::uint32_t(m));
+      end.flush();
+      for (std::size_t i = 0; i < pair.puts * pair.bytes; ++i)
+        missing_after_flush += pair.inbox[1 - rank][i] != pair.outbox[rank][i];
+      end.flush();
+    }
+    if (rank == 1 || both) take_all(pair, rank, end, values[rank], wrong[rank]);
+  });
+  for (const int rank : {0, 1})
+    for (std::size_t i = pair.puts * pair.bytes; i < pair.inbox[rank].size(); ++i)
+      beyond += pair.inbox[rank][i] != std::byte{0};
+  for (const int rank : {0, 1}) {
+    out.put("values." + std::to_string(rank), values[rank]);
+    out.put("wrong." + std::to_string(rank), wrong[rank]);
+  }
+  out.put("missing_after_flush", missing_after_flush);
+  out.put("beyond", beyond + (both ? 0 : early));
+  kit::verbs::observe(out);
+}
+
+// A key, an address or a peer that is not right. Rank 0 puts until it is told.
+KIT_SCENARIO(faulty) {
+  Pair pair(in);
+  const std::string fault = in.text("fault");
+  std::string first, second;
+  pair.stays_to_the_end = fault != "gone";
+  pair.run(
+      [&](int rank, Endpoint& end) {
+        if (rank == 1) {
+          if (fault != "gone") kit::verbs::stand_still(600);
+          return;
+        }
+        if (fault == "gone") kit::verbs::stand_still(50);
+        for (std::string* error : {&first, &second}) try {
+            for (std::size_t m = 0; m < pair.puts; ++m)
+              end.put(m * pair.bytes, m * pair.bytes, pair.bytes, std::uint32_t(m));
+            end.flush();
+          } catch (const std::runtime_error& told) {
+            *error = told.what();
+          }
+      },
+      [&](int rank, Address& theirs) {
+        if (rank != 0) return;
+        if (fault == "key") theirs.inbox_key ^= 0x10;
+        if (fault == "address") theirs.inbox += 1 << 20;
+        if (fault == "packet") theirs.first_packet ^= 1, theirs.queue_pair += 1000;
+      });
+  out.put("first", first);
+  out.put("second", second);
+  kit::verbs::observe(out);
+}
+
+// Endpoints that are made and given back, and one for a device that is not there.
+KIT_SCENARIO(objects) {
+  std::string error;
+  kit::verbs::run(1, std::uint64_t(in.integer("seed")), [&](int) {
+    std::vector<std::byte> inbox(4096), outbox(4096);
+    for (int i = 0; i < int(in.integer("times")); ++i) {
+      Endpoint end("sim0", inbox, outbox, {8, 8, 1});
+      const Address mine = end.address();
+      out.put("inbox_bytes", std::int64_t(mine.inbox_bytes));
+      out.put("inbox_right", mine.inbox == reinterpret_cast<std::uint64_t>(inbox.data()));
+      out.put("first_packet", std::int64_t(mine.first_packet));
+      out.put("gid", std::int64_t(mine.gid.raw[15]));
+    }
+    try {
+      Endpoint end("nosuch7", inbox, outbox);
+    } catch (const std::runtime_error& told) {
+      error = told.what();
+    }
+  });
+  out.put("error", error);
+  kit::verbs::observe(out);
+}

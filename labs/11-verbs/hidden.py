@@ -1,0 +1,81 @@
+"""Hidden tests of lab 11: full queues, receivers that are late, both ways at once, faults, leaks."""
+import socket
+
+from labs.course.testing import expect, lab_test
+
+
+def clean(seen):
+    expect.that(not seen["trouble"], f"the device: {seen['trouble'].splitlines()[0] if seen['trouble'] else ''}", seen)
+    expect.that(not seen["live"], f"not given back: {seen['live']}", seen)
+
+
+def talk(lab, puts, both=0, **how):
+    base = lab.random.randrange(1 << 31)
+    seen = lab.run("talk", puts=puts, both=both, base=base, **how)
+    want = [base + m for m in range(puts)]
+    for rank in ((0, 1) if both else (1,)):
+        got = list(seen[f"values.{rank}"])
+        wrong = next((m for m in range(puts) if got[m] != want[m]), None)
+        expect.that(wrong is None, f"value {wrong} that rank {rank} polled is not the {wrong}th that was put", seen)
+        expect.equal(f"bytes on rank {rank} that were not there when their value was", seen[f"wrong.{rank}"], 0, seen)
+    expect.equal("bytes that were not there after flush()", seen["missing_after_flush"], 0, seen)
+    expect.equal("bytes behind the inbox that were written, or values that nobody had put", seen["beyond"], 0, seen)
+    clean(seen)
+    return seen
+
+
+@lab_test
+def full_queue(lab):
+    """Many more puts than the send queue has places; few completions are asked for."""
+    for sends, receives, puts in [(2, 4, 7), (4, 16, 100), (16, 4, 100), (16, 16, 257), (5, 3, 61)]:
+        seen = talk(lab, puts, sends=sends, receives=receives, bytes=16)
+        allowed = puts // (sends // 2) + 2
+        expect.at_most("completions of sends", seen["send_completions"], allowed, "completions", seen)
+        expect.at_most("requests at a time", seen["most_outstanding"], sends, "requests", seen)
+        expect.that(seen["most_outstanding"] >= min(2, puts), "never more than one request under way: every put waits for the one before", seen)
+
+
+@lab_test
+def not_ready(lab):
+    """A receiver that is busy elsewhere for long is waited for."""
+    for receives, pause in [(2, 300), (1, 900), (8, 2000)]:
+        talk(lab, 40, receives=receives, sends=8, bytes=8, pause=pause)
+
+
+@lab_test
+def duplex(lab):
+    """Both ends put at the same time, more than their queues hold, and look for arrivals only afterwards."""
+    for sends, receives, puts in [(4, 4, 40), (16, 2, 100), (2, 1, 30), (8, 16, 200)]:
+        talk(lab, puts, both=1, sends=sends, receives=receives, bytes=8)
+
+
+@lab_test
+def order(lab):
+    """The value is in network byte order on the wire; a put of no bytes announces itself too."""
+    seen = talk(lab, 3, bytes=8)
+    first = seen["values.1"][0]
+    want = [socket.htonl(first + m) for m in range(3)]
+    expect.equal("the immediate values on the wire", [v & 0xFFFFFFFF for v in seen["immediates"]], want, seen)
+    talk(lab, 5, bytes=0)
+
+
+@lab_test
+def faults(lab):
+    """A wrong key, a wrong address, a peer that has gone, one that never answers: an error that says which, every time."""
+    for fault, words in [("key", "remote access error"), ("address", "remote access error"), ("gone", "retry counter exceeded"),
+                         ("packet", "retry counter exceeded")]:
+        for puts in (1, 3, 40):
+            seen = lab.run("faulty", fault=fault, puts=puts, sends=8, receives=8, bytes=8)
+            for which in ("first", "second"):
+                expect.that(seen[which], f"{'put and flush' if which == 'first' else 'the same once more'}: no exception, although nothing arrived", seen)
+            expect.that(words in seen["first"], f"the exception says {seen['first']!r}; the first failed completion's status is {words!r}", seen)
+            expect.equal("completions of failed requests that were left in the queue", seen["unread"], 0, seen)
+            clean(seen)
+
+
+@lab_test
+def leaks(lab):
+    """Whatever happens, all is given back, in an order that the device accepts."""
+    clean(lab.run("objects", times=5))
+    for fault in ("key", "gone"):
+        clean(lab.run("faulty", fault=fault, puts=20, sends=4, receives=4, bytes=8))

@@ -1,0 +1,86 @@
+// Inside of the simulated device: its objects, and who runs.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <infiniband/verbs.h>
+#include <map>
+#include <memory>
+#include <random>
+#include <semaphore>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kit::verbs {
+
+struct Context : ibv_context {
+  int rank = 0, users = 0;
+};
+struct Domain : ibv_pd {
+  int users = 0;
+};
+struct Region : ibv_mr {
+  int access = 0;
+};
+struct Completions : ibv_cq {
+  std::deque<ibv_wc> waiting;
+  int users = 0;
+  bool overrun = false;
+};
+struct SendRequest {
+  ibv_send_wr work{};
+  std::vector<ibv_sge> pieces;
+  std::vector<std::byte> inlined;
+  bool is_inline = false;
+};
+struct Pair : ibv_qp {
+  int rank = 0;
+  ibv_qp_cap cap{};
+  bool signal_all = false;
+  ibv_qp_attr attributes{};
+  std::deque<SendRequest> sends;  // posted, not yet carried out
+  // Places of the send queue that are in use: they become free when a completion of this or a later
+  // request is polled, in order. Unsignalled ones free themselves together with the next signalled.
+  std::uint64_t posted = 0, freed = 0;
+  std::map<std::uint64_t, std::uint64_t> place_of;  // wr serial of a completion -> places before it
+  std::deque<ibv_recv_wr> receives;
+  int naks = 0;
+  std::uint64_t not_before = 0;  // in turns: after a receiver that was not ready
+};
+
+struct Rank {
+  std::thread thread;
+  std::binary_semaphore wake{0};
+  bool done = false, polls = false;
+  std::exception_ptr failure;
+};
+
+// The one device of the process. Ranks run one at a time, so nothing here needs a lock.
+struct Hub {
+  std::mt19937_64 random;
+  std::deque<Rank> ranks;
+  int current = 0, idle = 0;
+  std::uint64_t turn = 0;
+  std::uint32_t next_number = 17, next_key = 0x1000;
+  std::binary_semaphore conductor{0};
+  std::string hang;
+  std::map<std::uint32_t, Pair*> pairs;
+  std::map<std::uint32_t, Region*> regions;
+  std::map<std::string, int> live;
+  std::int64_t unread = 0, send_completions = 0, most_outstanding = 0;
+  std::vector<std::int64_t> immediates, rights;
+  std::string trouble;
+
+  int refuse(int error, const std::string& why);
+  void complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place = 0);
+  void fail(Pair& pair, ibv_wc_status status);
+  void flush(Pair& pair);
+  bool carry_out(Pair& pair);
+  bool progress();
+  void yield();
+};
+Hub& hub();
+
+}  // namespace kit::verbs

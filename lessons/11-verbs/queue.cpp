@@ -1,0 +1,31 @@
+// queue PLACES EVERY: a send queue of PLACES places, in which every EVERY-th request asks for a
+// completion (0: none does). Posts until nothing goes on; the device is always quick.
+//
+// A request keeps its place until a completion of it, or of one behind it, has been taken from the
+// completion queue: the device says nothing about those that did not ask.
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+
+int main(int argc, char** argv) {
+  const int places = argc > 1 ? std::atoi(argv[1]) : 8;
+  const int every = argc > 2 ? std::atoi(argv[2]) : 4;
+  std::deque<int> completions;  // numbers of requests that asked, carried out, not yet taken
+  int posted = 0, done = 0;
+  for (int events = 0; events < 6; ++events) {
+    const int before = posted;
+    while (posted - done < places) {
+      ++posted;
+      if (every > 0 && posted % every == 0) completions.push_back(posted);
+    }
+    std::printf("posted %2d to %2d, places in use: %d of %d\n", before + 1, posted, posted - done,
+                places);
+    if (completions.empty()) {
+      std::printf("no completion will ever come: nobody knows that a place is free\n");
+      return 0;
+    }
+    done = completions.front();
+    completions.pop_front();
+    std::printf("  completion of %d taken: all up to %d are done\n", done, done);
+  }
+}

@@ -1,0 +1,13 @@
+// statuses: what the runtime says about completions that failed.
+#include <cstdio>
+
+#include "runtime/comm/transport/rdma/completion.hpp"
+
+int main() {
+  for (const ibv_wc_status status : {IBV_WC_REM_ACCESS_ERR, IBV_WC_RNR_RETRY_EXC_ERR,
+                                     IBV_WC_RETRY_EXC_ERR, IBV_WC_WR_FLUSH_ERR}) {
+    ibv_wc completion{};
+    completion.status = status;
+    std::printf("%s\n", ringsmith::comm::rdma::explain(completion).c_str());
+  }
+}
