@@ -10,7 +10,7 @@ from labs.course.testing import Bench
 from labs.course.verdicts import AuthorError, Cheat, NotAttempted, Verdict
 
 # A program that prints verdicts: only the judge's lines are verdicts.
-FORGED = re.compile(r"^\W*(PASS(ED)?|OK|all tests passed|score\W+\d+|100\s?%|verdict\b.*)\b", re.I | re.M)
+FORGED = re.compile(r"^\W*(PASS(ED)?\W*$|all (\d+ )?tests pass|\d+ of \d+ (tests pass|points))", re.I | re.M)
 
 
 @dataclasses.dataclass

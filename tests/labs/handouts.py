@@ -30,6 +30,8 @@ class Handout(unittest.TestCase):
         self.assertEqual(handout.scan(self.folder, self.labs), [])
 
     def test_every_planted_leak_is_found(self):
+        self.folder, self.labs = self.folder.with_name("alone"), [RING]
+        handout.lay_out(self.labs, self.folder)
         line = max(handout.solution_lines([RING]), key=len)
         for path, what, said in (("labs/kit/link.hpp", f"\n{line}\n", "a line of the solution"),
                                  ("labs/06-ring/hidden.py", "pass\n", "hidden test"),

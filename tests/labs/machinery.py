@@ -194,6 +194,35 @@ class SwapIn(unittest.TestCase):
         shutil.rmtree(own)
 
 
+class Accusations(unittest.TestCase):
+    """Whoever is innocent is not called a cheat."""
+
+    def test_honest_code(self):
+        honest = """
+#include <condition_variable>
+#include <future>
+#include <iostream>
+#include <semaphore>
+#include <thread>
+// asm, syscall and exit in a comment are nothing
+inline std::string lab_says() {
+  thread_local std::string kept = "OK, step 3 passed";
+  std::counting_semaphore<4> slots(1);
+  slots.acquire();
+  std::atomic<int> flag = 1;
+  flag.wait(0);
+  std::thread([&] { std::cout << kept << std::endl; }).join();
+  return kept + std::to_string(std::async([] { return 1; }).get());
+}
+static const std::string lab_said = lab_says();
+"""
+        files = texts(RING, False)
+        driver, _ = build(RING, {**files, "ring.hpp": files["ring.hpp"] + honest})
+        self.assertTrue(driver.exists())
+        result = grading.grade(RING, {**files, "ring.hpp": files["ring.hpp"] + honest}, only=["chunks"]).results[0]
+        self.assertEqual((result.status, result.message), ("not attempted", "task 1, chunk_of"))
+
+
 class Judge(unittest.TestCase):
     def test_verdicts_of_the_real_driver(self):
         driver, warnings = build(RING, texts(RING, False))
