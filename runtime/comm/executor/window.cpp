@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "runtime/comm/executor/arithmetic.hpp"
 
@@ -84,9 +83,10 @@ class Block {
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return host_.window(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
+  // Not memcpy, here and below: an empty buffer may have no address.
   void stage_part(int part) {
-    std::memcpy(staged(host_.rank(), part),
-                t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_);
+    std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
+                staged(host_.rank(), part));
   }
   void expose(int part, int to) { host_.expose(to, staged(host_.rank(), part), bytes_); }
   void stage_for_all() {
@@ -100,8 +100,8 @@ class Block {
     }
   }
   void copy(int from, int from_part, int to_part) {
-    std::memcpy(t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_,
-                staged(from, from_part), bytes_);
+    std::copy_n(staged(from, from_part), bytes_,
+                t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
   void reduce_into(int from_part, int to_part) {
     const Arithmetic arithmetic(t_.call.reduction, host_.size());
