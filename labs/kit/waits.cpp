@@ -12,9 +12,9 @@ std::vector<int> cycle_of(const std::vector<Wait>& waits) {
     while (!waits[std::size_t(path.back())].peers.empty()) {
       const int next = waits[std::size_t(path.back())].peers.front();
       if (next < 0 || std::size_t(next) >= waits.size()) break;
-      const auto seen = std::find(path.begin(), path.end(), next);
+      const bool closes = std::find(path.begin(), path.end(), next) != path.end();
       path.push_back(next);
-      if (seen != path.end()) return {std::find(path.begin(), path.end(), next), path.end()};
+      if (closes) return {std::find(path.begin(), path.end(), next), path.end()};
     }
   }
   return {};

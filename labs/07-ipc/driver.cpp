@@ -1,0 +1,273 @@
+// Runs the student's ring on emulated devices, its ranks as threads or as processes, and says what
+// came out, what was waited for, and what was called. No verdicts here.
+#include "labs/07-ipc/hostile.hpp"
+// The student's file, between the two.
+#include LAB07_RING
+#if !defined(atomic_ref) || !defined(cudaDeviceSynchronize) || !defined(cudaMemcpyAsync)
+#error "ring.cu takes away names that the grader counts by"
+#endif
+#undef cudaIpcOpenMemHandle
+#undef cudaIpcCloseMemHandle
+#undef cudaDeviceSynchronize
+#undef cudaStreamSynchronize
+#undef cudaStreamQuery
+#undef cudaEventSynchronize
+#undef cudaEventQuery
+#undef cudaMemcpyAsync
+#undef __threadfence_system
+#undef atomic_thread_fence
+#undef atomic_ref
+
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+
+#include "labs/kit/counted.hpp"
+#include "labs/kit/driver.hpp"
+#include "labs/kit/processes.hpp"
+#include "labs/kit/waits.hpp"
+
+using kit::Counted;
+
+namespace {
+
+// Where ranks meet: zeroed memory that all of them see, threads or processes.
+struct Meeting {
+  std::atomic<int> arrived;
+  lab07::Offer offers[hostile::kMostRanks];
+  // All ranks have come here `turn` times, from 1.
+  void wait(int world, int turn) {
+    ++arrived;
+    while (arrived < world * turn) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+};
+
+struct Plan {
+  int world = 1;
+  std::int64_t count = 0, calls = 1, slots = 2, slot_elements = 8;
+  bool in_place = false;
+  explicit Plan(const kit::Request& in)
+      : world(int(in.integer("world"))),
+        count(in.integer("count")),
+        calls(in.integer("calls", 1)),
+        slots(in.integer("slots", 2)),
+        slot_elements(in.integer("slot_elements", 8)),
+        in_place(in.integer("in_place", 0) != 0) {
+    setenv("VGPU_SEED", std::to_string(in.integer("seed")).c_str(), 1);
+    setenv("VGPU_DEVICES", "8", 1);
+    hostile::seed = std::uint64_t(in.integer("seed"));
+    hostile::slow = int(in.integer("slow", -1));
+  }
+};
+
+void start_device(int rank, int world, bool one_process) {
+  kit::host_tag = rank;
+  kit::check(cudaSetDevice(rank), "cudaSetDevice");
+  for (int r = 0; one_process && r < world; ++r)
+    if (r != rank) kit::check(cudaDeviceEnablePeerAccess(r, 0), "cudaDeviceEnablePeerAccess");
+}
+
+const std::byte* stations[hostile::kMostRanks];  // of the ranks of this process, for the report
+
+// One rank: meets the others, runs all calls one behind the other, and waits once, at the end. The
+// elements of all calls are numbered through, so that what belongs to another call is seen.
+std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process) {
+  start_device(rank, plan.world, one_process);
+  const kit::Stream stream;
+  const auto all = std::size_t(plan.count * plan.calls);
+  const auto station_bytes =
+      sizeof(lab07::Station) + std::size_t(plan.slots * plan.slot_elements) * sizeof(Counted);
+  const kit::DeviceArray<std::byte> station(stream, std::vector<std::byte>(station_bytes));
+  stations[rank] = station.data();
+  const int process = one_process ? 1 : rank + 1;
+  meeting.offers[rank] = lab07::make_offer(station.data(), process);
+  meeting.wait(plan.world, 1);
+  const auto neighbour = [&](int by) {
+    return lab07::open_offer(meeting.offers[(rank + by + plan.world) % plan.world], process);
+  };
+  lab07::Mapped previous = neighbour(-1), next = neighbour(+1);
+  const auto as_station = [](void* p) { return static_cast<lab07::Station*>(p); };
+  const lab07::Ring ring{rank,
+                         plan.world,
+                         as_station(station.data()),
+                         as_station(previous.pointer),
+                         as_station(next.pointer),
+                         int(plan.slots),
+                         plan.slot_elements};
+  std::vector<Counted> values(all);
+  for (std::size_t i = 0; i < all; ++i) values[i] = Counted::of(rank, i);
+  const kit::DeviceArray<Counted> input(stream, values), apart(stream, all);
+  Counted* const output = plan.in_place ? input.data() : apart.data();
+  for (std::int64_t call = 0; call < plan.calls; ++call) {
+    hostile::in_call = true;
+    lab07::all_reduce<Counted>(ring, stream.get(), input.data() + call * plan.count,
+                               output + call * plan.count, plan.count);
+    hostile::in_call = false;
+  }
+  const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
+  hostile::ranks[rank].done = true;
+  meeting.wait(plan.world, 2);
+  lab07::close_mapped(previous);
+  lab07::close_mapped(next);
+  meeting.wait(plan.world, 3);  // whose memory it is frees it after all have let go
+  return runs_of(got);
+}
+
+void put_counts(kit::Observation& out) {
+  out.put("opened", hostile::opened.load());
+  out.put("closed", hostile::closed.load());
+  out.put("syncs", hostile::syncs.load());
+  out.put("staged", hostile::staged.load());
+  out.put("narrow", hostile::narrow.load());
+  std::int64_t bare_stores = 0, bare_loads = 0;
+  for (const hostile::Rank& rank : hostile::ranks) {
+    if (rank.fences > 0) continue;  // relaxed flags and fences beside them: fine
+    bare_stores += rank.weak_stores;
+    if (rank.strong_loads == 0) bare_loads += rank.weak_loads;
+  }
+  out.put("bare_stores", bare_stores);
+  out.put("bare_loads", bare_loads);
+}
+
+int world_of_report = 0;
+
+// Which flag each rank looks at, and so for whom it waits.
+std::string describe_ring() {
+  std::vector<kit::Wait> waits;
+  const int world = world_of_report;
+  for (int r = 0; r < world; ++r) {
+    hostile::Rank& rank = hostile::ranks[r];
+    kit::Wait wait{r, "in no wait of a kernel", {}, rank.done};
+    const auto* const flag = static_cast<const std::byte*>(rank.polls.load());
+    const std::string sees = " (it is " + std::to_string(rank.sees(flag)) + ")";
+    if (stations[r] != nullptr && flag == stations[r] + offsetof(lab07::Station, tail)) {
+      wait.peers = {(r + world - 1) % world};
+      wait.what =
+          "all_reduce: waits for tail, a message of rank " + std::to_string(wait.peers[0]) + sees;
+    } else if (stations[r] != nullptr && flag == stations[r] + offsetof(lab07::Station, head)) {
+      wait.peers = {(r + 1) % world};
+      wait.what =
+          "all_reduce: waits for head, a free slot of rank " + std::to_string(wait.peers[0]) + sees;
+    }
+    waits.push_back(wait);
+  }
+  return kit::describe(waits);
+}
+
+}  // namespace
+
+// The ranks are threads of this process: neighbours' memory is reached by its pointer.
+KIT_SCENARIO(threads) {
+  struct Shared {
+    Plan plan;
+    Meeting meeting{};
+    std::mutex mutex;
+    std::exception_ptr failed;
+    std::vector<std::int64_t> runs[hostile::kMostRanks];
+    std::atomic<int> ended = 0;
+  };
+  auto* const shared = new Shared{.plan = Plan(in),
+                                  .mutex = {},
+                                  .failed = {},
+                                  .runs = {}};  // ranks that hang outlive this call
+  world_of_report = shared->plan.world;
+  kit::describe_hangs_with(describe_ring);
+  for (int r = 0; r < shared->plan.world; ++r)
+    std::thread([shared, r] {
+      try {
+        shared->runs[r] = be_rank(shared->plan, shared->meeting, r, true);
+      } catch (...) {
+        const std::lock_guard lock(shared->mutex);
+        if (!shared->failed) shared->failed = std::current_exception();
+      }
+      ++shared->ended;
+    }).detach();
+  std::int64_t seen = -1;
+  constexpr int kStill_ms = 4000;
+  for (int still = 0; shared->ended < shared->plan.world; still += 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const std::lock_guard lock(shared->mutex);
+    if (shared->failed) break;
+    const std::int64_t now = hostile::progress + shared->ended + shared->meeting.arrived;
+    if (now != seen) seen = now, still = 0;
+    if (still > kStill_ms) throw kit::Hang{"no flag has moved for 4 s\n" + describe_ring()};
+  }
+  const std::lock_guard lock(shared->mutex);
+  if (shared->failed) std::rethrow_exception(shared->failed);
+  for (int r = 0; r < shared->plan.world; ++r) out.put("out." + std::to_string(r), shared->runs[r]);
+  put_counts(out);
+}
+
+// The ranks are processes: neighbours' memory is reached by handles.
+KIT_SCENARIO(processes) {
+  const Plan plan(in);
+  kit::ProcessOptions options;
+  options.world = plan.world;
+  options.bytes = sizeof(Meeting);
+  options.patience = 6;
+  kit::Processes(options).run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());
+        seen.put("out", be_rank(plan, meeting, self.rank(), false));
+        put_counts(seen);
+      },
+      out);
+}
+
+namespace {
+__global__ void fill(int* x, std::int64_t n, int value) {
+  for (std::int64_t i = threadIdx.x; i < n; i += blockDim.x) x[i] = value;
+}
+}  // namespace
+
+// Rank 0 offers pieces of its memory, rank 1 opens them and writes: piece i gets 100 + i. "same":
+// rank 0 also opens its own offer.
+KIT_SCENARIO(offers) {
+  const Plan plan(in);
+  const std::vector<std::int64_t> sizes = in.integers("sizes");
+  kit::ProcessOptions options;
+  options.world = 2;
+  options.bytes = sizeof(Meeting);
+  options.patience = 6;
+  kit::Processes(options).run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());
+        start_device(self.rank(), 2, false);
+        const kit::Stream stream;
+        if (self.rank() == 0) {
+          std::vector<std::unique_ptr<kit::DeviceArray<int>>> pieces;
+          std::vector<std::int64_t> offsets;
+          for (std::size_t i = 0; i < sizes.size(); ++i) {
+            pieces.push_back(std::make_unique<kit::DeviceArray<int>>(
+                stream, std::vector<int>(std::size_t(sizes[i]), -1)));
+            meeting.offers[i] = lab07::make_offer(pieces[i]->data(), 1);
+          }
+          meeting.wait(2, 1);
+          meeting.wait(2, 2);
+          std::vector<std::int64_t> least, most;
+          for (const auto& piece : pieces) {
+            const std::vector<int> got = piece->host();
+            least.push_back(*std::min_element(got.begin(), got.end()));
+            most.push_back(*std::max_element(got.begin(), got.end()));
+          }
+          lab07::Mapped own = lab07::open_offer(meeting.offers[0], 1);
+          seen.put("same", own.pointer == pieces[0]->data());
+          lab07::close_mapped(own);
+          seen.put("least", least);
+          seen.put("most", most);
+        } else {
+          meeting.wait(2, 1);
+          std::vector<lab07::Mapped> mapped;
+          for (std::size_t i = 0; i < sizes.size(); ++i) {
+            mapped.push_back(lab07::open_offer(meeting.offers[i], 2));
+            kit::launch(fill, 1, 32, 0, stream.get(), static_cast<int*>(mapped[i].pointer),
+                        sizes[i], int(100 + i));
+          }
+          stream.synchronize();
+          for (lab07::Mapped& each : mapped) lab07::close_mapped(each);
+          meeting.wait(2, 2);
+        }
+        put_counts(seen);
+      },
+      out);
+}

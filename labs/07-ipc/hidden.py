@@ -1,0 +1,60 @@
+"""Hidden tests of lab 07: worlds, counts, slow ranks, many calls, processes, and what was called on the way."""
+import pathlib
+
+from labs.course.lab import load_module
+from labs.course.testing import WORLDS, expect, lab_test
+
+ring = load_module(pathlib.Path(__file__).with_name("public.py")).ring
+
+
+@lab_test
+def worlds(lab):
+    """Every world from 1 to 8."""
+    for world in WORLDS:
+        ring(lab, world, 5 * world + 3, slots=2, slot_elements=4, calls=2)
+
+
+@lab_test
+def counts(lab):
+    """Counts that do not divide, or are smaller than the world; in place."""
+    for world, count in [(2, 1), (3, 0), (3, 2), (3, 97), (4, 3), (4, 5), (5, 31)]:
+        ring(lab, world, count, slot_elements=lab.random.choice((1, 3, 64)), in_place=lab.random.randrange(2), calls=2)
+
+
+@lab_test
+def slow_reader(lab):
+    """One rank is late at every flag: it must not be overrun, and what it stores late must be waited for."""
+    for slow in (0, 1, 2):
+        ring(lab, 4, 64, slots=2, slot_elements=4, slow=slow, calls=3)
+
+
+@lab_test
+def calls_200(lab):
+    """200 calls one behind the other, with no wait and no barrier in between, one rank slow."""
+    ring(lab, 3, 7, slots=2, slot_elements=3, slow=1, calls=200, deadline=25)
+
+
+@lab_test
+def between_processes(lab):
+    """The same ring between three processes: memory by handles, which are closed at the end."""
+    for world in (2, 3):
+        seen = ring(lab, world, 50, how="processes", slots=2, slot_elements=8, calls=5, deadline=15)
+        for rank in range(world):
+            expect.equal(f"rank {rank}'s handles left open", seen[f"opened.{rank}"] - seen[f"closed.{rank}"], 0, seen)
+
+
+@lab_test
+def nothing_hidden(lab):
+    """all_reduce enqueues and returns: no wait for a stream or a device in it, no copy through the host."""
+    seen = ring(lab, 2, 32, slots=2, slot_elements=8, calls=4)
+    expect.equal("waits for a device, stream or event inside all_reduce", seen["syncs"], 0, seen)
+    expect.equal("bytes copied from or to the host's memory", seen["staged"], 0, seen)
+
+
+@lab_test
+def flags_in_order(lab):
+    """Flags reach across devices and bring their data: system scope, release and acquire (or fences)."""
+    seen = ring(lab, 2, 32, slots=2, slot_elements=8)
+    expect.equal("accesses to flags whose scope ends at the device's edge", seen["narrow"], 0, seen)
+    expect.equal("flags stored relaxed, with no fence anywhere", seen["bare_stores"], 0, seen)
+    expect.equal("flags loaded relaxed only, with no fence anywhere", seen["bare_loads"], 0, seen)
