@@ -82,7 +82,7 @@ class Linear {
   Parameter weight, bias;
 
  private:
-  std::size_t in_, out_;
+  [[maybe_unused]] std::size_t in_, out_;
   Matrix x_;  // of the last forward()
 };
 
