@@ -224,7 +224,8 @@ def _build_into(new, lab, parts, drivers, libraries):
         if trouble:
             (new / "cheat.txt").write_text(trouble)
         else:
-            done = subprocess.run([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group", *map(str, libraries),
-                                   "-Wl,--end-group", *LIBRARIES, *link, "-o", str(new / "driver")], capture_output=True, text=True)
+            done = subprocess.run([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group",
+                                   *map(str, libraries), "-Wl,--end-group", *LIBRARIES, *link, "-o",
+                                   str(new / "driver")], capture_output=True, text=True)
             output += done.stderr
     (new / "compiler.txt").write_text(output)

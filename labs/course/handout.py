@@ -56,6 +56,16 @@ def student_files(lab):
     return found
 
 
+def without_dead_links(name, text, names):
+    """A link to what is not in the archive becomes its words: lessons quote the runtime, and stay in the repository."""
+    def link(found):
+        words, target = found.groups()
+        there = os.path.normpath(os.path.join(os.path.dirname(name), target.split("#")[0]))
+        known = there in names or any(n.startswith(there + "/") for n in names)
+        return found.group() if known or "://" in target or target.startswith("#") else words
+    return re.sub(r"\[([^\]\n]+)\]\(([^)\s]+)\)", link, text)
+
+
 def contents(labs):
     found = {}
     for lab in labs:
@@ -66,10 +76,13 @@ def contents(labs):
         found[f"labs/course/{stem}.py"] = (ROOT / f"labs/course/{stem}.py").read_text()
     found["labs/course/labs.mk"] = (ROOT / "labs/course/labs.mk").read_text().split("# For instructors")[0]
     found["Makefile"] = MAKEFILE
-    found["LICENSE"] = (ROOT / "LICENSE").read_text()
+    for name in ("LICENSE", "lessons/AI_POLICY.md", "lessons/CHANGELOG.md"):
+        if (ROOT / name).exists():
+            found[pathlib.Path(name).name] = (ROOT / name).read_text()
     listed = "\n".join(f"- {lab.number} [{lab.title}](labs/{lab.slug}/README.md)" for lab in labs)
     found["README.md"] = README.format(first=labs[0].number, labs=listed)
-    return found
+    pages = {name: without_dead_links(name, text, found) for name, text in found.items() if name.endswith(".md")}
+    return found | pages
 
 
 def solution_lines(labs):

@@ -29,6 +29,11 @@ class Handout(unittest.TestCase):
     def test_clean(self):
         self.assertEqual(handout.scan(self.folder, self.labs), [])
 
+    def test_no_dead_link(self):
+        for page in self.folder.rglob("*.md"):
+            for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text()):
+                self.assertTrue("://" in target or (page.parent / target).exists(), f"{page}: {target}")
+
     def test_every_planted_leak_is_found(self):
         self.folder, self.labs = self.folder.with_name("alone"), [RING]
         handout.lay_out(self.labs, self.folder)
