@@ -25,7 +25,7 @@ def main():
             if when != turn:
                 continue
             x = left + CELL * element
-            picture.arrow(x + CELL / 2, y, x + CELL / 2, 92 if turn == 0 else y - 26)
+            picture.arrow(x + CELL / 2, y, x + CELL / 2, 92)
             picture.box(x + 3, y, CELL - 6, 44, f"block {block}\nthread {thread}", f"tone{block}", "quiet")
     picture.text(20, 282, "element = block index times block size + thread index; the next turn is grid size times block size on",
                  "quiet", "start")
