@@ -1,0 +1,191 @@
+// Lab 08: DataParallel. One process, N devices. Device 0, the root, has the parameters; the others
+// get copies of them for one forward and its backward, and give back gradients.
+//
+//              root                       device i
+//   forward    deal out the rows  ----->  its rows
+//              copy the parameters ---->  a replica's parameters, in every forward
+//              forward of its part   ||   forward of its part, a thread each
+//              gather the outputs <-----
+//   backward   deal out the gradient ->   gradient of its rows
+//              backward              ||   backward, a thread each
+//              add the gradients  <-----  gradients, in the order of the replicas
+//
+// Devices and their memory: labs/kit/devices.hpp.
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "labs/kit/devices.hpp"
+#include "labs/kit/todo.hpp"
+
+namespace lab08 {
+
+// Rows [first, first + count) of a batch.
+struct Part {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+// Task 1. Which rows go to which device: ceil(rows / devices) to each, in order, until there are no
+// more; the last part may be shorter. There are as many parts as devices that have work: 5 rows on
+// 4 devices make 2 + 2 + 1. No rows make one empty part.
+inline std::vector<Part> split_rows(std::size_t rows, int devices) {
+#ifdef SOLUTION
+  const std::size_t n = std::size_t(devices), each = (rows + n - 1) / n;
+  std::vector<Part> parts;
+  for (std::size_t first = 0; first < rows; first += each)
+    parts.push_back({first, first + each < rows ? each : rows - first});
+  if (parts.empty()) parts.push_back({});
+  return parts;
+#else
+  (void)rows, (void)devices;
+  kit::todo("task 1, split_rows");
+#endif
+}
+
+// Task 2. Part i of batch, which lies on the root, in the memory of device i.
+inline std::vector<kit::Buffer> scatter(kit::Devices& devices, const kit::Buffer& batch,
+                                        const std::vector<Part>& parts) {
+#ifdef SOLUTION
+  std::vector<kit::Buffer> out;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    out.push_back(devices.copy_rows(batch, parts[i].first, parts[i].count, int(i)));
+  return out;
+#else
+  (void)devices, (void)batch, (void)parts;
+  kit::todo("task 2, scatter");
+#endif
+}
+
+// Task 3. body(i) for each replica i of 0 .. replicas - 1, all at the same time, a thread each.
+// Returns when all have ended, also when some have thrown. Then it throws a std::runtime_error for
+// the lowest of those: "replica 2: " and what that replica's exception said.
+template <class Body>
+void parallel_apply(int replicas, Body&& body) {
+#ifdef SOLUTION
+  std::vector<std::string> errors(static_cast<std::size_t>(replicas));
+  std::vector<char> failed(static_cast<std::size_t>(replicas));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < replicas; ++i)
+    threads.emplace_back([&, i] {
+      try {
+        body(i);
+      } catch (const std::exception& error) {
+        failed[std::size_t(i)] = 1;
+        errors[std::size_t(i)] = error.what();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (int i = 0; i < replicas; ++i)
+    if (failed[std::size_t(i)])
+      throw std::runtime_error("replica " + std::to_string(i) + ": " + errors[std::size_t(i)]);
+#else
+  (void)replicas, (void)body;
+  kit::todo("task 3, parallel_apply");
+#endif
+}
+
+// Task 4. The parts one below the other, on the root. Part i lies on device i.
+inline kit::Buffer gather(kit::Devices& devices, const std::vector<kit::Buffer>& parts) {
+#ifdef SOLUTION
+  std::size_t rows = 0, at = 0;
+  for (const kit::Buffer& part : parts) rows += part.rows();
+  kit::Buffer whole = devices.make(0, rows, parts[0].width());
+  for (const kit::Buffer& part : parts) {
+    const kit::Buffer here = devices.copy(part, 0);
+    for (const float number : here.numbers()) whole.numbers()[at++] = number;
+  }
+  return whole;
+#else
+  (void)devices, (void)parts;
+  kit::todo("task 4, gather");
+#endif
+}
+
+class DataParallel {
+ public:
+  // parameters lie on the root; the optimizer writes to them between a backward and the next
+  // forward. All three outlive this object.
+  DataParallel(kit::Devices& devices, kit::DeviceModel& model,
+               const std::vector<kit::Buffer>& parameters)
+      : devices_(devices), model_(model), parameters_(parameters) {}
+
+  // Task 5. The model's output for the whole batch, on the root; batch lies there, too. Replica 0
+  // uses the root's own parameters. What backward needs is kept.
+  kit::Buffer forward(const kit::Buffer& batch) {
+#ifdef SOLUTION
+    forget();
+    parts_ = split_rows(batch.rows(), devices_.count());
+    inputs_ = scatter(devices_, batch, parts_);
+    const int replicas = int(parts_.size());
+    copies_.resize(parts_.size());
+    for (int i = 1; i < replicas; ++i)
+      for (const kit::Buffer& parameter : parameters_)
+        copies_[std::size_t(i)].push_back(devices_.copy(parameter, i));
+    std::vector<kit::Buffer> outputs(parts_.size());
+    parallel_apply(replicas, [&](int i) {
+      outputs[std::size_t(i)] = model_.forward(i, parameters_of(i), inputs_[std::size_t(i)]);
+    });
+    return gather(devices_, outputs);
+#else
+    (void)batch, (void)devices_, (void)model_, (void)parameters_;
+    kit::todo("task 5, forward");
+#endif
+  }
+
+  // Task 6. The gradient of each parameter, on the root, for the loss's gradient of the last
+  // forward's output: that of one device with the whole batch, so the replicas' are added, the
+  // lowest replica first. The replicas' memory is given back. Never hold all their gradients on the
+  // root at once.
+  std::vector<kit::Buffer> backward(const kit::Buffer& output_gradient) {
+#ifdef SOLUTION
+    const std::vector<kit::Buffer> gradients = scatter(devices_, output_gradient, parts_);
+    std::vector<std::vector<kit::Buffer>> found(parts_.size());
+    parallel_apply(int(parts_.size()), [&](int i) {
+      const auto at = std::size_t(i);
+      found[at] = model_.backward(i, parameters_of(i), inputs_[at], gradients[at]);
+    });
+    std::vector<kit::Buffer> sum = std::move(found[0]);
+    for (std::size_t i = 1; i < found.size(); ++i)
+      for (std::size_t p = 0; p < sum.size(); ++p) {
+        const kit::Buffer arrived = devices_.copy(found[i][p], 0);
+        for (std::size_t k = 0; k < arrived.numbers().size(); ++k)
+          sum[p].numbers()[k] += arrived.numbers()[k];
+      }
+    forget();
+    return sum;
+#else
+    (void)output_gradient;
+    kit::todo("task 6, backward");
+#endif
+  }
+
+ private:
+#ifdef SOLUTION
+  [[nodiscard]] kit::DeviceModel::Parameters parameters_of(int replica) const {
+    kit::DeviceModel::Parameters out;
+    for (const kit::Buffer& p : replica == 0 ? parameters_ : copies_[std::size_t(replica)])
+      out.push_back(&p);
+    return out;
+  }
+  void forget() {
+    inputs_.clear();
+    copies_.clear();
+  }
+
+#endif
+  kit::Devices& devices_;
+  kit::DeviceModel& model_;
+  const std::vector<kit::Buffer>& parameters_;
+  std::vector<Part> parts_;                       // of the last forward
+  std::vector<kit::Buffer> inputs_;               // by replica
+  std::vector<std::vector<kit::Buffer>> copies_;  // by replica, by parameter; [0] is empty
+};
+
+}  // namespace lab08

@@ -1,0 +1,68 @@
+"""Hidden tests of lab 08: several steps, failing replicas, what the root's links carry and what it holds."""
+import pathlib
+
+from labs.course.lab import load_module
+from labs.course.testing import expect, lab_test
+
+public = load_module(pathlib.Path(__file__).with_name("public.py"))
+train, parts_of = public.train, public.parts_of
+
+
+@lab_test
+def steps(lab):
+    """The optimizer writes to the root's parameters: every forward begins with new copies."""
+    for devices, rows in ((2, 4), (3, 7), (4, 3)):
+        train(lab, devices, rows, inputs=1, outputs=1, steps=2)
+
+
+@lab_test
+def failures(lab):
+    """A replica that throws is named; all are waited for; the next step works."""
+    for when in "fb":
+        for devices, failing in ((2, [1]), (4, [2]), (4, [3, 1]), (3, [0, 1, 2]), (8, [7])):
+            seen = train(lab, devices, 2 * devices, steps=2, fail=when, failing=failing)
+            first = min(failing)
+            expect.equal("what the caller is told", seen["said"], f"replica {first}: out of memory on device {first}", seen)
+            for device in range(1, devices):
+                expect.equal(f"bytes held on device {device} after the second step", seen["held"][device], 0, seen)
+
+
+def wires(seen, devices):
+    table = [list(seen["wires"][devices * i:devices * (i + 1)]) for i in range(devices)]
+    return table, [row[0] for row in table]
+
+
+@lab_test
+def traffic(lab):
+    """A step's bytes: (N-1) P from the root and (N-1) P back, and each row once in each direction it needs."""
+    inputs, outputs = 5, 7
+    size = 4 * outputs * (inputs + 1)
+    for devices in (1, 2, 3, 4, 8):
+        for rows in (devices, 2 * devices + 1, 1):
+            parts = parts_of(rows, devices)
+            seen = train(lab, devices, rows, inputs, outputs)
+            out, back = wires(seen, devices)
+            for i in range(1, devices):
+                count = parts[i][1] if i < len(parts) else 0
+                used = int(i < len(parts))
+                expect.equal(f"bytes from the root to device {i}", out[0][i], used * size + 4 * count * (inputs + outputs), seen)
+                expect.equal(f"bytes from device {i} to the root", back[i], used * size + 4 * count * outputs, seen)
+                expect.equal(f"bytes from device {i} to other devices", sum(out[i][1:]), 0, seen)
+            rows_bytes = 4 * sum(count for _, count in parts[1:]) * (inputs + 2 * outputs)
+            expect.equal("bytes over the root's links", sum(out[0]) + sum(back),
+                         2 * (len(parts) - 1) * size + rows_bytes, seen)
+
+
+@lab_test
+def memory(lab):
+    """The root holds parameters, their gradient, one that arrives, and rows: not all replicas' gradients."""
+    inputs, outputs = 64, 32
+    size = 4 * outputs * (inputs + 1)
+    for devices in (2, 4, 8):
+        rows = devices
+        seen = train(lab, devices, rows, inputs, outputs)
+        data = 4 * rows * (2 * inputs + 4 * outputs)
+        expect.at_most("the root holds at most", seen["most"][0], 3 * size + data, "bytes", seen)
+        for device in range(1, devices):
+            expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)
+            expect.equal(f"bytes held on device {device} after the step", seen["held"][device], 0, seen)
