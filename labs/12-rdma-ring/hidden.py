@@ -1,0 +1,80 @@
+"""Hidden tests of lab 12: credits, pieces, every world, a rank that dies, what crosses between machines."""
+from labs.course.testing import WORLDS, counts_for, expect, lab_test
+
+ELEMENT = 12
+
+
+def whole(lab, world, count, **how):
+    seen = lab.run("ring", world=world, count=count, **how)
+    expect.each_once(seen, world, count)
+    expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
+    return seen
+
+
+@lab_test
+def credits(lab):
+    """A receiver that is slow: no slot is written before it is free, and all slots are used."""
+    for slots, size in [(1, 16), (2, 64), (4, 64), (3, 5)]:
+        lengths = [lab.random.randrange(1, size + 1) for _ in range(30)]
+        seen = lab.run("messages", world=2, slot_bytes=size, slots=slots, lengths=lengths, pause=150)
+        expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
+        expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
+        # One more than there are slots: the receiver counts a message when try_receive has returned.
+        expect.at_most("messages sent and not yet taken", seen["most"], slots + 1, "messages", seen)
+        expect.that(seen["most"] >= slots, f"never more than {seen['most']} of {slots} slots in use", seen)
+        expect.that(seen["refused"] > 0, "try_send never said that no slot is free: it waits, or it overwrites", seen)
+
+
+@lab_test
+def worlds(lab):
+    """Every world, two channels to the same rank among them; counts that do not divide."""
+    for world in WORLDS[1:]:
+        for count in lab.random.sample(counts_for(world), 3):
+            whole(lab, world, count, slot_bytes=8 * ELEMENT, slots=2)
+    whole(lab, 2, 9, slot_bytes=64, slots=1)
+
+
+@lab_test
+def pieces(lab):
+    """Chunks longer than a slot, slots that are no multiple of an element, one slot only."""
+    for world, count, size, slots in [(2, 40, ELEMENT, 1), (3, 50, ELEMENT + 5, 2), (3, 100, 3 * ELEMENT + 1, 4),
+                                      (5, 77, 2 * ELEMENT + 11, 1), (4, 64, 100, 3)]:
+        seen = whole(lab, world, count, slot_bytes=size, slots=slots)
+        longest = -(-count // world) * ELEMENT
+        for rank in range(world):
+            expect.at_most(f"rank {rank} sends", seen["bytes"][rank], 2 * (world - 1) * longest, "bytes", seen)
+
+
+@lab_test
+def calls(lab):
+    """Many calls in a row on the same channels: nobody begins anew."""
+    for world in (2, 3, 5):
+        whole(lab, world, 23, slot_bytes=2 * ELEMENT, slots=3, calls=12)
+
+
+@lab_test
+def dies(lab):
+    """A rank leaves in mid-step: all others end with an exception, instead of waiting for ever."""
+    for world in (2, 3, 4):
+        for dead in (0, world - 1):
+            seen = lab.run("ring", world=world, count=400, slot_bytes=2 * ELEMENT, slots=2, calls=2, dies=dead)
+            for rank in range(world):
+                told = seen[f"error.{rank}"]
+                expect.that(rank == dead or "gone" in told or "retry" in told or "Flushed" in told,
+                            f"rank {rank} says {told!r}, and rank {dead} is gone", seen)
+
+
+@lab_test
+def hierarchy(lab):
+    """Task 4: machines and ranks of all numbers; only the array's own part crosses between machines."""
+    for nodes, local in [(1, 4), (4, 1), (2, 3), (3, 2), (2, 4), (1, 1)]:
+        world = nodes * local
+        for count in (0, 1, world, 24 * world, 24 * world + 5):
+            seen = lab.run("hierarchy", world=world, nodes=nodes, local=local, count=count)
+            expect.each_once(seen, world, count)
+            part = -(-count // local)
+            for rank in range(world):
+                expect.at_most(f"rank {rank} sends to other machines", seen["across"][rank],
+                               2 * (nodes - 1) * -(-part // nodes), "elements", seen)
+                expect.at_most(f"rank {rank} sends inside its machine", seen["inside"][rank], 2 * (local - 1) * part,
+                               "elements", seen)

@@ -1,0 +1,23 @@
+// window SLOTS SLOT_BYTES: 64 MiB through slots with credits, over a link of 10 GB/s on which a
+// message, and a credit, is under way for 5 us. Played message by message.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+int main(int argc, char** argv) {
+  const auto slots = static_cast<std::size_t>(argc > 1 ? std::atol(argv[1]) : 4);
+  const double bytes = argc > 2 ? std::atof(argv[2]) : 65536;
+  const double delay = 5, per_byte = 1e-4;  // microseconds
+  const auto messages = static_cast<std::size_t>((64 << 20) / bytes);
+  std::vector<double> credit(slots, 0);  // when the slot may be written again, at the sender
+  double link = 0, waited = 0;
+  for (std::size_t m = 0; m < messages; ++m) {
+    const double start = std::max(link, credit[m % slots]);
+    waited += start - link;
+    link = start + bytes * per_byte;
+    credit[m % slots] = link + delay + delay;  // there, and the credit back
+  }
+  std::printf("%3zu slots of %7.0f bytes: %5.2f GB/s, the link is idle %2.0f %% of the time\n",
+              slots, bytes, (64 << 20) / (link + delay) * 1e-3, 100 * waited / link);
+}
