@@ -47,9 +47,10 @@ class Network:
         return [v for w, b in zip(self.weights, self.biases) for v in flat(w) + b]
 
     def forward(self, x):
-        self.inputs = []
+        self.inputs, self.closest = [], math.inf  # closest: how near a relu's input came to 0
         for k, (w, b) in enumerate(zip(self.weights, self.biases)):
             if k:
+                self.closest = min([self.closest] + [abs(v) for row in x for v in row])
                 x = [[v if v > 0 else 0.0 for v in row] for row in x]
             self.inputs.append(x)
             x = linear_forward(x, w, b)
