@@ -48,10 +48,11 @@ void parallel_apply(int replicas, Body&& body) {
       errors[std::size_t(i)] = std::current_exception();
     }
   };
-  std::vector<std::thread> others;
-  for (int i = replicas - 1; i > 0; --i) others.emplace_back(guarded, i);
-  guarded(0);
-  for (std::thread& other : others) other.join();
+  {
+    std::vector<std::jthread> others;
+    for (int i = replicas - 1; i > 0; --i) others.emplace_back(guarded, i);
+    guarded(0);
+  }  // all have ended
   for (std::size_t i = 0; i < errors.size(); ++i) try {
       if (errors[i]) std::rethrow_exception(errors[i]);
     } catch (const std::exception& error) {
