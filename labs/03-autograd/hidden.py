@@ -95,17 +95,18 @@ def second_backward(lab):
     seen = lab.run("program", **p.request([loss, loss, late, later, -1, loss], hooked=[w, v]))
     check_grads(p, seen, 0, wanted, "after the first backward")
     shares = "a backward from a result that shares a node with it"
-    for k, what in ((1, "a second backward through the same graph"), (2, shares), (3, shares), (5, "another one, after zero_grad")):
+    for k, what in ((1, "a second backward through the same graph"), (2, shares), (3, shares),
+                    (5, "another one, after zero_grad")):
         error = seen[f"error.{k}"]
-        expect.that(error == "logic_error", f"{what}, without retain, must throw std::logic_error, and threw {error or 'nothing'}",
-                    seen)
+        expect.that(error == "logic_error",
+                    f"{what}, without retain, must throw std::logic_error, and threw {error or 'nothing'}", seen)
         check_grads(p, seen, k, {} if k == 5 else wanted, f"after {what}, which was refused")
     expect.equal("the number of calls of all hooks", len(seen["log"]) // 4, 1, seen)
 
     seen = lab.run("program", **p.request([loss, loss, loss, loss], retain=[1, 1, 0, 0], hooked=[w]))
     for k in range(3):
-        expect.that(seen[f"error.{k}"] == "", f"after a backward with retain another one must do, and threw {seen[f'error.{k}']}",
-                    seen)
+        error = seen[f"error.{k}"]
+        expect.that(error == "", f"after a backward with retain another one must do, and threw {error}", seen)
         check_grads(p, seen, k, times(k + 1), f"after {k + 1} backwards, the first two with retain")
     expect.equal("the error of a backward after one without retain", seen["error.3"], "logic_error", seen)
     expect.equal("in which backwards the hook ran", list(seen["log"][0::4]), [0, 1, 2], seen)
@@ -131,8 +132,8 @@ def in_time(lab):
         for n, leaf in enumerate(seen["log"][2::4]):
             for below in weights[:weights.index(leaf)]:
                 expect.that(grads_of(seen, f"hook{n}")[below] is None,
-                            f"when the hook of {p.names[leaf]} ran, {p.names[below]} had its gradient already: too late to "
-                            "overlap anything", seen)
+                            f"when the hook of {p.names[leaf]} ran, {p.names[below]} had its gradient already: "
+                            "too late to overlap anything", seen)
 
 
 @lab_test

@@ -120,7 +120,8 @@ def rules(lab):
     """Task 1: each operation alone: its value, and the gradient of each input."""
     for kind, name in ((ADD, "add"), (MUL, "mul"), (SUM, "sum"), (RELU, "relu")):
         p = Program()
-        a, b = p.leaf([3, -2, 0, 5], name=f"the first input of {name}"), p.leaf([7, 11, -1, 0], name=f"the second input of {name}")
+        a = p.leaf([3, -2, 0, 5], name=f"the first input of {name}")
+        b = p.leaf([7, 11, -1, 0], name=f"the second input of {name}")
         weights = p.leaf([1, 10, 100, 1000], needs=False)
         y = p.op(kind, a, b)
         if kind != SUM:  # other weights for each element: a gradient that is 1 everywhere hides much
@@ -133,7 +134,8 @@ def rules(lab):
     for kind in (ADD, MUL):
         p = Program()
         p.op(kind, p.leaf([1, 2]), p.leaf([1, 2, 3]))
-        expect.that("refused" in lab.run("program", **p.request()), "2 and 3 elements must be refused, and were accepted")
+        seen = lab.run("program", **p.request())
+        expect.that("refused" in seen, "2 and 3 elements must be refused, and were accepted", seen)
 
 
 @lab_test

@@ -25,12 +25,13 @@ def large_logits(lab):
         logits = [1.0, 2.0, 3.0, 0.0]
         logits[place] = math.nan
         seen = lab.run("cross_entropy", rows=2, classes=2, logits=floats(logits), targets=[0, 1])
-        expect.that(math.isnan(seen["loss"]), f"logit {place} is NaN, and the loss is {seen['loss']}, must be NaN", seen)
+        loss = seen["loss"]
+        expect.that(math.isnan(loss), f"logit {place} is NaN, and the loss is {loss}, must be NaN", seen)
     for targets, what in (([0, 3], "target 3 of 3 classes"), ([-1, 0], "target -1"), ([0], "one target for two rows")):
         seen = lab.run("cross_entropy", rows=2, classes=3, logits=floats([1, 2, 3, 4, 5, 6]), targets=targets)
         expect.that("refused" in seen, f"{what}: must be refused with std::invalid_argument, and was accepted", seen)
     seen = lab.run("cross_entropy", rows=0, classes=3, logits=floats([0]), targets=[])
-    expect.that("refused" in seen, "a batch without rows: must be refused with std::invalid_argument, and was accepted", seen)
+    expect.that("refused" in seen, "no rows: must be refused with std::invalid_argument, and was accepted", seen)
 
 
 def torch_runs(lab, kind, names):
@@ -83,7 +84,7 @@ def reference_run(kind, options, widths, values, x, targets, batches):
 
 @lab_test
 def training(lab):
-    """Task 6: 20 steps over batches of 6, 6 and 4: every loss, and the parameters at the end, against double precision."""
+    """Task 6: 20 steps over batches of 6, 6 and 4: every loss, and the last parameters, against double precision."""
     widths, samples, batches = [5, 7, 3], 16, ([6, 6, 4] * 7)[:20]
     for kind, options in (("sgd", {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}),
                           ("adamw", {"lr": 0.02, "eps": 1e-2, "weight_decay": 0.1})):
@@ -93,8 +94,8 @@ def training(lab):
             targets = [lab.random.randrange(3) for _ in range(samples)]
             x = [list(floats(lab.random.gauss(j == t, 0.5) for j in range(5))) for t in targets]
             losses, now, closest = reference_run(kind, options, widths, values, x, targets, batches)
-        seen = lab.run("train", optimizer=kind, widths=widths, values=floats(values), x=floats(flat(x)), targets=targets,
-                       batches=batches, **{k: float(v) for k, v in options.items()})
+        seen = lab.run("train", optimizer=kind, widths=widths, values=floats(values), x=floats(flat(x)),
+                       targets=targets, batches=batches, **{k: float(v) for k, v in options.items()})
         for step, loss in enumerate(losses):
             close(f"the loss of step {step + 1}", [seen["losses"][step]], [loss], seen, 1e-4)
         close("the parameters after 20 steps", seen["values"], now, seen, 2e-4)

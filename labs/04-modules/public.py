@@ -147,7 +147,8 @@ def linear(lab):
         expect.equal("the gradient of the bias" + twice, list(seen["dbias"]),
                      [repeats * sum(row[o] for row in ds) for o in range(outs)], seen)
         expect.equal("the gradient of the weight" + twice, list(seen["dweight"]),
-                     [repeats * sum(d[o] * row[i] for d, row in zip(ds, xs)) for o in range(outs) for i in range(ins)], seen)
+                     [repeats * sum(d[o] * row[i] for d, row in zip(ds, xs))
+                      for o in range(outs) for i in range(ins)], seen)
 
 
 @lab_test
@@ -158,7 +159,8 @@ def relu(lab):
     expect.equal("y", list(seen["y"]), [3.0, 0.0, 0.0, math.inf, 0.0, list(floats([1e-30]))[0]], seen)
     expect.equal("the gradient of x", list(seen["dx"]), [1.0, 0.0, 0.0, 8.0, 0.0, 32.0], seen)
     seen = lab.run("relu", x=floats([math.nan, -1.0]), dy=floats([1, 1]))
-    expect.that(math.isnan(seen["y"][0]), f"relu(NaN) is {seen['y'][0]}, must be NaN: nobody would notice that training has failed", seen)
+    expect.that(math.isnan(seen["y"][0]),
+                f"relu(NaN) is {seen['y'][0]}, must be NaN: nobody would notice that training has failed", seen)
 
 
 @lab_test
@@ -200,6 +202,7 @@ def sgd(lab):
 @lab_test
 def adamw(lab):
     """Task 5: AdamW: the first steps, a large eps, a changing learning rate."""
-    for options in ({"lr": 0.1, "weight_decay": 0.0}, {"lr": 0.1}, {"lr": 0.1, "eps": 0.1, "beta1": 0.5, "beta2": 0.75}):
+    for options in ({"lr": 0.1, "weight_decay": 0.0}, {"lr": 0.1},
+                    {"lr": 0.1, "eps": 0.1, "beta1": 0.5, "beta2": 0.75}):
         values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
         follow(lab, "adamw", options, values, (4, 0, 3), grads, [0.1] * 3 + [0.01] * 3)
