@@ -17,8 +17,8 @@ from labs.course.lab import ROOT, all_labs
 from labs.course.split import MARK, texts
 from labs.course.verdicts import AuthorError
 
-COURSE = ["__init__", "__main__", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest", "record",
-          "reports", "runner", "split", "terminal", "testing", "verdicts"]
+COURSE = ["__init__", "__main__", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest", "overlap",
+          "record", "reports", "runner", "split", "terminal", "testing", "verdicts"]
 MAKEFILE = """# The labs of the course. `make` prints the commands.
 .DEFAULT_GOAL := help
 help: ## this list
@@ -156,9 +156,11 @@ def prove(archive, labs):
             raise AuthorError("the handout leaks:\n  " + "\n  ".join(leaks))
         env = {"PATH": os.environ["PATH"], "HOME": place, "CXX": os.environ.get("CXX", "g++")}
         for lab in labs:
-            for number in lab.build.get("uses", []):
-                subprocess.run(["make", "-s", "lab", f"N={number}"], cwd=root, env=env, check=True, capture_output=True)
-            subprocess.run(["make", "-s", "lab", f"N={lab.number}"], cwd=root, env=env, check=True, capture_output=True)
+            for number in [*lab.build.get("uses", []), lab.number]:
+                done = subprocess.run(["make", "-s", "lab", f"N={number}"], cwd=root, env=env, capture_output=True,
+                                      text=True)
+                if done.returncode:
+                    raise AuthorError(f"make lab N={number} fails in the handout:\n{done.stdout}{done.stderr}")
             done = subprocess.run(["make", "-s", "grade", f"N={lab.number}"], cwd=root, env=env, capture_output=True,
                                   text=True)
             zero = re.search(rf"lab {lab.number}, .*: 0 of (\d+) tests pass, 0 of", done.stdout)
@@ -214,6 +216,8 @@ def instructor(labs, target):
 def main(labs, what):
     if not all_labs() or not all(lab.has_solution for lab in labs):
         raise AuthorError("this is a handout: only the repository can make another")
-    target = ROOT / "build" / ("ringsmith-labs.tar.gz" if what == "handout" else "ringsmith-labs-instructor.tar.gz")
+    name = "ringsmith-labs" + ("-instructor" if what == "instructor" else "")
+    name += "" if len(labs) == len(all_labs()) else "-" + "-".join(lab.number for lab in labs)
+    target = ROOT / "build" / f"{name}.tar.gz"
     {"handout": handout, "instructor": instructor}[what](labs, target)
     sys.stdout.flush()

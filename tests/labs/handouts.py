@@ -29,6 +29,16 @@ class Handout(unittest.TestCase):
     def test_clean(self):
         self.assertEqual(handout.scan(self.folder, self.labs), [])
 
+    def test_what_the_public_tests_import_is_there(self):
+        load = "from labs.course.lab import all_labs; print(sum(len(lab.tests()) > 0 for lab in all_labs()))"
+        done = subprocess.run([sys.executable, "-B", "-c", load], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual((done.stdout, done.stderr), (f"{len(self.labs)}\n", ""))
+
+    def test_what_the_drivers_include_is_there(self):
+        for source in self.folder.rglob("*.[ch]*"):
+            for name in re.findall(r'^\s*#\s*include\s+"((?:labs|kernels|runtime)/[^"]+)"', source.read_text(), re.M):
+                self.assertTrue((self.folder / name).exists(), f"{source}: {name}")
+
     def test_no_dead_link(self):
         for page in self.folder.rglob("*.md"):
             for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text()):
