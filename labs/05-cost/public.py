@@ -27,7 +27,8 @@ def by_hand(lab):
 @lab_test
 def rounds(lab):
     """Task 3: the rounds of a tree, for every number of ranks."""
-    seen = lab.run("formulas", only="tree", worlds=[1, 2, 3, 4, 5, 7, 8], counts=[1] * 7, alpha=1.0, beta=1.0, element=4)
+    seen = lab.run("formulas", only="tree", worlds=[1, 2, 3, 4, 5, 7, 8], counts=[1] * 7, alpha=1.0, beta=1.0,
+                   element=4)
     for world, got, want in zip((1, 2, 3, 4, 5, 7, 8), seen["rounds"], (0, 1, 2, 2, 3, 3, 3)):
         expect.equal(f"tree_rounds({world})", got, want, seen)
 

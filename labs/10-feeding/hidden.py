@@ -1,4 +1,4 @@
-"""Hidden tests of lab 10: PyTorch's sampler index for index, worlds and lengths at the edge, resume, the loader's promises."""
+"""Hidden tests of lab 10: PyTorch's sampler index for index, edges, resume, the loader's promises."""
 import json
 import random
 
@@ -6,9 +6,11 @@ from labs.course.lab import ROOT
 from labs.course.testing import WORLDS, expect, lab_test
 from labs.course.verdicts import AuthorError
 
+HIDDEN_SEED = 31907254
+
 
 def pytorch_randperm(n, seed):
-    """What torch.randperm draws. Python's generator is MT19937 as well; only its seeding differs, so it is done here."""
+    """What torch.randperm draws. Python's generator is MT19937 too; only its seeding differs."""
     words = [seed & 0xFFFFFFFF]
     for i in range(1, 624):
         words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + i) & 0xFFFFFFFF)
@@ -30,7 +32,7 @@ def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0)
 
 
 def vectors_of_pytorch():
-    """Rows that a real PyTorch wrote (tests/reference); where they are, the two functions above are held against them."""
+    """Rows that PyTorch wrote (tests/reference), against which the two functions above are held."""
     folder = ROOT / "tests" / "reference" / "data"
     if not (folder / "sampler.json").exists():
         return []
@@ -39,7 +41,8 @@ def vectors_of_pytorch():
         if "perm" in row and row["perm"] != pytorch_randperm(row["n"], row["seed"]):
             raise AuthorError(f"the judge's randperm({row['n']}) of seed {row['seed']} is not PyTorch's")
     for row in rows:
-        mine = [pytorch_share(row["n"], row["replicas"], rank, row["shuffle"], row["seed"], row["epoch"], row["drop_last"])
+        mine = [pytorch_share(row["n"], row["replicas"], rank, row["shuffle"], row["seed"], row["epoch"],
+                              row["drop_last"])
                 for rank in range(row["replicas"])]
         if mine != row["indices"]:
             raise AuthorError(f"the judge's sampler is not PyTorch's: {row}")
@@ -48,7 +51,8 @@ def vectors_of_pytorch():
 
 def compare(lab, samples, world, shuffle, seed, drop_last, epochs, used=None):
     used = used or [0] * len(epochs)
-    seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=seed, drop_last=drop_last, epochs=epochs, used=used)
+    seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=seed, drop_last=drop_last,
+                   epochs=epochs, used=used)
     for i, (epoch, done) in enumerate(zip(epochs, used)):
         for rank in range(world):
             want = pytorch_share(samples, world, rank, shuffle, seed, max(epoch, 0), drop_last, done)
@@ -67,7 +71,8 @@ def pytorch(lab):
     for row in lab.random.sample(rows, min(12, len(rows))):
         compare(lab, row["n"], row["replicas"], int(row["shuffle"]), row["seed"], int(row["drop_last"]), [row["epoch"]])
     for _ in range(12):
-        compare(lab, lab.random.randrange(1, 400), lab.random.choice(WORLDS), 1, lab.random.randrange(1 << 40), lab.random.randrange(2),
+        compare(lab, lab.random.randrange(1, 400), lab.random.choice(WORLDS), 1, lab.random.randrange(1 << 40),
+                lab.random.randrange(2),
                 [-1, *lab.random.sample(range(1000), 2)])
 
 
@@ -93,7 +98,8 @@ def small(lab):
 @lab_test
 def resume(lab):
     """A job that stops in mid-epoch and goes on, with the same world or another, uses the places that were left."""
-    for before, after, samples, drop_last in [(2, 2, 20, 0), (4, 4, 30, 0), (3, 3, 11, 1), (4, 2, 40, 0), (2, 3, 31, 0), (8, 5, 100, 1),
+    for before, after, samples, drop_last in [(2, 2, 20, 0), (4, 4, 30, 0), (3, 3, 11, 1), (4, 2, 40, 0),
+                                              (2, 3, 31, 0), (8, 5, 100, 1),
                                              (4, 1, 9, 0), (1, 8, 30, 0)]:
         size = samples // before if drop_last else -(-samples // before)
         for steps in sorted({0, 1, size // 2, size}):
@@ -102,13 +108,15 @@ def resume(lab):
 
 @lab_test
 def ahead(lab):
-    """The loader fetches ahead while the training step runs, with all workers at once, and never further than allowed."""
+    """The loader fetches ahead while the step runs, with all workers at once, never further than allowed."""
     for workers, most, rest_after in [(1, 1, 0), (1, 4, 2), (2, 2, 3), (3, 5, 0), (4, 4, 1)]:
         ids = lab.random.sample(range(1000), 60)
-        seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], together=workers, rest_after=rest_after,
+        seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], together=workers,
+                       rest_after=rest_after,
                        rest=rest_after + most)
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
-        expect.equal(f"batches begun after {rest_after} were given, while the step runs", seen["begun_at_rest"], rest_after + most, seen)
+        expect.equal(f"batches begun after {rest_after} were given, while the step runs", seen["begun_at_rest"],
+                     rest_after + most, seen)
         expect.at_most("begun and not given", seen["most_ahead"], most, "batches", seen)
         expect.equal("fetches at the same time", seen["most_running"], workers, seen)
 
@@ -118,7 +126,8 @@ def errors(lab):
     """What fetch throws comes from the next() whose turn it is; the batches around it come as ever."""
     for workers, failing in [(1, [0]), (2, [3]), (3, [2, 3, 4, 9]), (2, [9])]:
         ids = lab.random.sample(range(1000), 20)
-        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing, slow_us=500)
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
+                       slow_us=500)
         left = [s for b in range(10) if b not in failing for s in ids[2 * b:2 * b + 2]]
         want = "".join(f"{b}: sample {ids[2 * b]} cannot be read\n" for b in failing)
         expect.equal("the errors that next() threw", seen["errors"], want, seen)
@@ -131,10 +140,12 @@ def ends(lab):
     for samples, batch in [(13, 4), (12, 4), (3, 4)]:
         ids = lab.random.sample(range(1000), samples)
         seen = lab.run("load", order=ids, batch=batch, workers=2, ahead=2, throws=[], drop_last=1)
-        expect.equal("the samples that next() gave with drop_last", list(seen["ids"]), ids[:samples - samples % batch], seen)
+        expect.equal("the samples that next() gave with drop_last", list(seen["ids"]), ids[:samples - samples % batch],
+                     seen)
     for workers, takes in [(1, 0), (2, 3), (4, 5), (3, 20)]:
         ids = lab.random.sample(range(1000), 60)
-        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=[], takes=takes, slow_us=5000,
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=[],
+                       takes=takes, slow_us=5000,
                        linger_ms=20)
         expect.equal("the samples that next() gave", list(seen["ids"]), ids[:2 * takes], seen)
         expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
@@ -142,13 +153,14 @@ def ends(lab):
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
     for _ in range(4):
         ids = lab.random.sample(range(1000), 50)
-        seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4, ahead=lab.random.choice((4, 9)), throws=[], slow_us=2000)
+        seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4,
+                       ahead=lab.random.choice((4, 9)), throws=[], slow_us=2000)
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
 
 
 @lab_test
 def sample_seeds(lab):
-    """Task 4: no two of three seeds, five epochs and 400 samples share a seed; the same question has the same answer."""
+    """Task 4: no two of three seeds, five epochs, 400 samples share a seed; the same question, the same answer."""
     seeds = [0, 1, lab.random.randrange(1 << 40)]
     seen = lab.run("seeds", seeds=seeds + seeds, epochs=5, samples=400)
     found = list(seen["seeds"])

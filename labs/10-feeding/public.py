@@ -1,8 +1,8 @@
 """Public tests of lab 10: what a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
-# torch.randperm(n), CPU, after torch.manual_seed(seed); PyTorch 1.13. (For fewer than 214 million samples later versions
-# draw the same.)
+# torch.randperm(n), CPU, after torch.manual_seed(seed); PyTorch 1.13. (Later versions draw the same for fewer than
+# 214 million samples.)
 PYTORCH = {
     (10, 0): [4, 1, 7, 5, 3, 9, 0, 8, 6, 2],
     (10, 1): [5, 6, 1, 2, 0, 8, 9, 3, 7, 4],
@@ -26,7 +26,8 @@ def permutations(lab):
 def shares(lab):
     """Task 2: together the ranks get every sample exactly once, by sample id; those that pad twice."""
     for samples, world, shuffle in [(9, 3, 0), (10, 3, 0), (10, 3, 1), (64, 4, 1), (65, 4, 1), (7, 1, 1), (101, 8, 1)]:
-        seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=5, drop_last=0, epochs=[-1], used=[0])
+        seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=5, drop_last=0,
+                       epochs=[-1], used=[0])
         size = -(-samples // world)
         times = [0] * samples
         for rank in range(world):
@@ -38,13 +39,15 @@ def shares(lab):
                 times[sample] += 1
         missing = [s for s, n in enumerate(times) if n == 0]
         expect.that(not missing, f"{len(missing)} samples are on no rank: {missing[:5]}", seen)
-        expect.equal("the number of samples that come twice, to pad", sum(n - 1 for n in times), size * world - samples, seen)
+        expect.equal("the number of samples that come twice, to pad", sum(n - 1 for n in times),
+                     size * world - samples, seen)
 
 
 @lab_test
 def epochs(lab):
     """Task 3: set_epoch changes the order, on all ranks alike; the same epoch has the same order again."""
-    seen = lab.run("shares", samples=40, world=4, shuffle=1, sampler_seed=3, drop_last=0, epochs=[-1, 0, 1, 2, 1], used=[0] * 5)
+    seen = lab.run("shares", samples=40, world=4, shuffle=1, sampler_seed=3, drop_last=0, epochs=[-1, 0, 1, 2, 1],
+                   used=[0] * 5)
 
     def order(i):
         return [seen[f"share.{i}.{place % 4}"][place // 4] for place in range(40)]

@@ -1,6 +1,8 @@
 """Hidden tests of lab 12: credits, pieces, every world, a rank that dies, what crosses between machines."""
 from labs.course.testing import WORLDS, counts_for, expect, lab_test
 
+HIDDEN_SEED = 17446902
+
 ELEMENT = 12
 
 

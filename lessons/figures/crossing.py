@@ -11,7 +11,8 @@ TITLES = ["1. sum inside", "2. ring between", "", "3. gather inside"]
 
 
 def main():
-    table = subprocess.run(["schedule_player", "-a", "hierarchical", "--world", "4", "--ranks-per-node", "2", "--count", "4",
+    table = subprocess.run(["schedule_player", "-a", "hierarchical", "--world", "4", "--ranks-per-node", "2",
+                            "--count", "4",
                             "--width", "100"], capture_output=True, text=True, timeout=30).stdout
     steps = [re.findall(r"^(\d)\s+\S+ -> (\d)", part, re.M) for part in re.split(r"step \d+\n", table)[1:]]
     if [len(step) for step in steps] != [4, 4, 4, 4]:

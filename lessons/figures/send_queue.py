@@ -24,8 +24,9 @@ def main():
         done = int(re.search(r"completion of (\d+)", taken).group(1))
         picture.text(20 + CELL * 8 + 12, y + 14, f"{last - first + 1} posted, 8 of 8 in use", "", "start")
         picture.text(20 + CELL * 8 + 12, y + 32, f"completion of {done}: all up to {done} are done", "quiet", "start")
-    picture.text(20, 290, "blue: asks for a completion; green: posted just now; a place is free again when a blue one behind it has been polled",
-                 "quiet", "start")
+    picture.text(20, 290,
+                 "blue: asks for a completion; green: posted just now; a place is free again when a blue one behind "
+                 "it has been polled", "quiet", "start")
     picture.save(sys.argv[1])
 
 

@@ -12,7 +12,8 @@ def main():
     out = subprocess.run(["lesson10_deal", "10", "3"], capture_output=True, text=True, timeout=30).stdout.splitlines()
     order = out[0].split("order of epoch 0")[1].replace("|", " ").split()
     shares = [line.split(":")[1].split("(")[0].split() for line in out[1:]]
-    picture = Picture(LEFT + CELL * len(order) + 40, 290, "An epoch's order of ten samples, padded to twelve places, dealt to three ranks")
+    picture = Picture(LEFT + CELL * len(order) + 40, 290,
+                      "An epoch's order of ten samples, padded to twelve places, dealt to three ranks")
     picture.text(20, 30, "one order, drawn by every rank for itself", "title", "start")
     picture.text(20, 76, "order of epoch 0", "strong", "start")
     for place, sample in enumerate(order):
@@ -26,7 +27,8 @@ def main():
     for rank in range(3):
         picture.text(20, 141 + 48 * rank, f"rank {rank} takes", "", "start")
     picture.text(LEFT + CELL * 10, 46, "padding", "quiet", "start")
-    picture.text(LEFT, 278, "step t of all ranks together is the t-th stretch of three places, for any number of ranks alike", "quiet", "start")
+    picture.text(LEFT, 278, "step t of all ranks together is the t-th stretch of three places, "
+                 "for any number of ranks alike", "quiet", "start")
     picture.save(sys.argv[1])
 
 
