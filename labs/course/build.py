@@ -68,6 +68,11 @@ def _in_place(folder, make):
         shutil.rmtree(new, ignore_errors=True)
 
 
+def _object(path):
+    """Two folders may have an error.cpp each."""
+    return "-".join(path.relative_to(ROOT).with_suffix(".o").parts)
+
+
 def library(name, patterns, flags=()):
     """A static library of the kit (or of what a lab links), compiled once, two files at a time."""
     sources = _sources([p for p in patterns if not p.endswith(("hpp", "cuh", ".h"))])
@@ -78,14 +83,14 @@ def library(name, patterns, flags=()):
         def compile_one(path):
             language = ["-x", "c++"] if path.suffix == ".cu" else []
             return subprocess.Popen([CXX, *FLAGS, *flags, *language, "-c", str(path), "-o",
-                                     str(new / (path.stem + ".o"))], cwd=ROOT, stdout=subprocess.PIPE,
+                                     str(new / _object(path))], cwd=ROOT, stdout=subprocess.PIPE,
                                     stderr=subprocess.STDOUT, text=True)
         for i in range(0, len(sources), 2):
             for job in [compile_one(path) for path in sources[i:i + 2]]:
                 output, _ = job.communicate()
                 if job.returncode:
                     raise AuthorError(f"{name} does not compile:\n{output}")
-        objects = [str(new / (p.stem + ".o")) for p in sources]
+        objects = [str(new / _object(p)) for p in sources]
         subprocess.run(["ar", "rcs", str(new / f"lib{name}.a"), *objects], check=True)
 
     with _kit_lock:
