@@ -75,7 +75,7 @@ def _object(path):
 
 def library(name, patterns, flags=()):
     """A static library of the kit (or of what a lab links), compiled once, two files at a time."""
-    sources = _sources([p for p in patterns if not p.endswith(("hpp", "cuh", ".h"))])
+    sources = [p for p in _sources(patterns) if p.suffix in (".cpp", ".cu", ".c")]
     texts_in = [p.read_bytes() for p in _sources(patterns + ["labs/kit/*.hpp"])]
     folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
 
