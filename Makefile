@@ -52,7 +52,7 @@ nvcc-check: configure ## compile all .cu files with nvcc for 75, 80 and 90, with
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
 	@ctest --test-dir $(DIR) -C rdma --output-on-failure --no-tests=error -L rdma
 
-test-nodes: build ## TCP between network namespaces (as root): all collectives on four, long cuts, about 10 minutes
+test-nodes: build ## TCP between network namespaces (as root): all collectives on four, long cuts
 	@ctest --test-dir $(DIR) -C nodes --output-on-failure --no-tests=error -L nodes
 
 test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
