@@ -4,6 +4,7 @@
 #include <exception>
 #include <functional>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/comm/bootstrap/threads.hpp"
@@ -19,6 +20,7 @@ std::vector<Result> run_threads(
     int world, const std::function<Result(comm::ProcessGroup&)>& body,
     comm::GroupOptions options = {},
     const std::function<void(comm::GroupOptions&, int rank)>& adapt = [](auto&, int) {}) {
+  static_assert(!std::is_same_v<Result, bool>, "the bits of a vector<bool> share a word: a race");
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<Result> results(static_cast<std::size_t>(world));
   std::vector<std::exception_ptr> errors(results.size());
