@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "tests/fault/forked_ranks.hpp"
+#include "tests/fault/started_by_hand.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/support/transport.hpp"
@@ -78,14 +79,9 @@ void talk_for_ever(ProcessGroup& g, int program) {
   }
 }
 
-// The ranks meet as those of a job that was started by hand: at a store that rank 0 holds.
 ForkedRanks start(const Plan& plan, const std::string& port) {
   return {plan.world, [&](const std::shared_ptr<Bootstrap>& place, ForkedRanks&) {
-            setenv("RANK", std::to_string(place->rank()).c_str(), 1);
-            setenv("WORLD_SIZE", std::to_string(plan.world).c_str(), 1);
-            setenv("MASTER_ADDR", "127.0.0.1", 1);
-            setenv("MASTER_PORT", port.c_str(), 1);
-            setenv("RINGSMITH_SECRET", "sixteen letters!", 1);
+            look_started_by_hand(place->rank(), plan.world, port);
             GroupOptions options;
             options.bootstrap = BootstrapKind::env;
             options.timeout = kTimeout;

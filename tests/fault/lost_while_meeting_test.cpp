@@ -1,9 +1,9 @@
 // A rank that dies while the ranks are being connected, after each of the exchanges through which
 // they meet: every survivor names it, and not one of those that gave up because of it.
 #include <csignal>
-#include <cstdlib>
 
 #include "tests/fault/forked_ranks.hpp"
+#include "tests/fault/started_by_hand.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/support/transport.hpp"
@@ -34,15 +34,10 @@ class DiesAfter : public Bootstrap {
 
 constexpr int kWorld = 4;
 
-// The ranks meet as those of a job that was started by hand: at a store that rank 0 holds.
 std::vector<Ending> start(int victim, int exchanges) {
   const std::string port = testing::free_port();
   ForkedRanks ranks(kWorld, [&](std::shared_ptr<Bootstrap> place, ForkedRanks&) {
-    setenv("RANK", std::to_string(place->rank()).c_str(), 1);
-    setenv("WORLD_SIZE", std::to_string(kWorld).c_str(), 1);
-    setenv("MASTER_ADDR", "127.0.0.1", 1);
-    setenv("MASTER_PORT", port.c_str(), 1);
-    setenv("RINGSMITH_SECRET", "sixteen letters!", 1);
+    look_started_by_hand(place->rank(), kWorld, port);
     GroupOptions options;
     options.timeout = std::chrono::milliseconds(3000);
     options.transport = test_transport();
