@@ -178,7 +178,8 @@ class Unit:
     def __init__(self, lab, source, parts, flags):
         self.lab, self.source, self.flags = lab, source, flags
         self.files = _included(source, parts)
-        headers = [p.read_bytes() for p in _sources(["labs/kit/*.hpp"])]
+        linked = [p for group in lab.build.get("libraries", {}).values() for p in group]
+        headers = [p.read_bytes() for p in _sources(["labs/kit/*.hpp", *linked]) if p.suffix in (".hpp", ".h")]
         self.key = _hash(_compiler(), FLAGS, flags, source.read_bytes(), *headers,
                          *(f"{owner.slug}/{name}\n{text}" for owner, name, text in self.files))
         self.folder = BUILD / "cache" / f"unit-{self.key}"

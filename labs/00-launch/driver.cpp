@@ -1,0 +1,177 @@
+// Runs the student's launcher and meetings with real processes, and says what they did. No verdicts
+// here.
+#include LAB00_LAUNCH
+#include LAB00_MEETING
+#include LAB00_PLACE
+
+#include "labs/kit/driver.hpp"
+
+#include <csignal>
+#include <iterator>
+#include <sstream>
+#include <thread>
+#include <unistd.h>
+
+#include "labs/kit/nodes/whereabouts.hpp"
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point begun) {
+  return std::chrono::duration<double>(Clock::now() - begun).count();
+}
+
+void pause(std::int64_t ms) { std::this_thread::sleep_for(milliseconds(ms)); }
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  return {std::istream_iterator<std::string>(stream), std::istream_iterator<std::string>()};
+}
+
+// "nodes" are the names that there are, "where" and "counts" the slots.
+std::vector<kit::Slots> slots_of(const kit::Request& in) {
+  std::vector<kit::Slots> slots;
+  for (const std::string& name : words_of(in.text("where")))
+    slots.push_back({name, int(in.integers("counts")[slots.size()])});
+  return slots;
+}
+
+// values[rank] of a list that may be absent or too short.
+std::int64_t of_rank(const kit::Request& in, const char* name, int rank) {
+  const std::vector<std::int64_t> values =
+      in.has(name) ? in.integers(name) : std::vector<std::int64_t>{};
+  return std::size_t(rank) < values.size() ? values[std::size_t(rank)] : 0;
+}
+
+void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
+  out.put("failed", outcome.failed);
+  out.put("outcome", outcome.code);
+}
+
+// What a process tells the others in these tests, and what it got: one card a line.
+void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
+                   kit::Observation& seen) {
+  const std::string card = kit::host_name() + " " + std::to_string(getpid());
+  const auto begun = Clock::now();
+  const int requests = kit::whereabouts().requests;
+  std::string cards, error;
+  try {
+    for (const std::string& one : lab00::meet(folder, seat, card, milliseconds(patience)))
+      cards += one + "\n";
+  } catch (const std::runtime_error& failed) {
+    error = failed.what();
+  }
+  seen.put("card", card);
+  seen.put("cards", cards);
+  seen.put("error", error);
+  seen.put("seconds", since(begun));
+  seen.put("requests", kit::whereabouts().requests - requests);
+}
+
+}  // namespace
+
+// Part 1 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
+// codes[r].
+KIT_SCENARIO(launch) {
+  kit::Nodes nodes(words_of(in.text("nodes")), kit::Folder("meeting"),
+                   [&](const kit::Seat& seat, kit::Observation& seen) {
+                     seen.put("told_host", kit::host_name());
+                     pause(of_rank(in, "after", seat.rank));
+                     const int signal = int(of_rank(in, "signals", seat.rank));
+                     if (signal != 0) std::signal(signal, SIG_DFL), std::raise(signal);
+                     return int(of_rank(in, "codes", seat.rank));
+                   });
+  std::string error;
+  const auto begun = Clock::now();
+  try {
+    put_outcome(out, lab00::launch(nodes, slots_of(in)));
+  } catch (const std::runtime_error& failed) {
+    error = failed.what();
+  }
+  out.put("seconds", since(begun));
+  out.put("error", error);
+  std::string files;
+  for (const std::string& name : nodes.folder().list()) files += name + " ";
+  out.put("files", files);
+  nodes.observe(out, true);
+}
+
+// Part 2 alone. Process i is told rank ranks[i] of `world`, and comes late[i] ms late; a rank that
+// is not in the list never comes.
+KIT_SCENARIO(meet) {
+  kit::Folder folder("meeting");
+  const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
+  int index = 0;
+  kit::Nodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
+    pause(late[std::size_t(index)]);
+    meet_and_tell(folder, seat, in.integer("patience"), seen);
+    return 0;
+  });
+  for (; index < int(ranks.size()); ++index)
+    nodes.start(index % 2 ? "b" : "a",
+                {in.text("job", "job."), int(ranks[std::size_t(index)]), int(in.integer("world"))});
+  for (int i = 0; i < index; ++i) nodes.wait();
+  nodes.observe(out);
+}
+
+// Part 3 alone: rank, world, local_rank, local_world, node, nodes of each rank.
+KIT_SCENARIO(place) {
+  const std::vector<std::string> hosts = words_of(in.text("hosts"));
+  std::vector<std::int64_t> places;
+  for (int rank = 0; rank < int(hosts.size()); ++rank) {
+    const lab00::Place place = lab00::place_of(hosts, rank);
+    places.insert(places.end(), {place.rank, place.world, place.local_rank, place.local_world,
+                                 place.node, place.nodes});
+  }
+  out.put("places", places);
+}
+
+// Everything together: `jobs` launchers, one process each, `stagger` ms apart, in the same folder.
+// Rank r comes late[r] ms late, and stays for `stay` ms. With stale = 1, the same job was there
+// before: its last rank never came, and it was killed while the others waited.
+KIT_SCENARIO(jobs) {
+  kit::Folder folder("meeting");
+  const std::vector<std::string> names = words_of(in.text("nodes"));
+  bool earlier = in.integer("stale", 0) != 0;
+  int world = 0;
+  for (const kit::Slots& slots : slots_of(in)) world += slots.count;
+  const auto rank = [&](const kit::Seat& seat, kit::Observation& seen) {
+    if (earlier && seat.rank == world - 1) pause(60'000);
+    if (!earlier) pause(of_rank(in, "late", seat.rank));
+    meet_and_tell(folder, seat, in.integer("patience"), seen);
+    if (!seen.text("error").empty()) return 1;
+    std::vector<std::string> hosts;
+    std::istringstream cards(seen.text("cards"));
+    for (std::string host, process; cards >> host >> process;) hosts.push_back(host);
+    if (int(hosts.size()) != seat.world) return 2;
+    const lab00::Place place = lab00::place_of(hosts, seat.rank);
+    seen.put("place", std::vector<std::int64_t>{place.rank, place.world, place.local_rank,
+                                                place.local_world, place.node, place.nodes});
+    pause(in.integer("stay", 0));
+    return 0;
+  };
+  const auto launcher = [&](const kit::Seat&, kit::Observation& seen) {
+    kit::Folder slow = folder;
+    slow.answers_late_by(milliseconds(in.integer("hesitate", 0)));
+    kit::Nodes nodes(names, slow, rank);
+    put_outcome(seen, lab00::launch(nodes, slots_of(in)));
+    nodes.observe(seen, true);
+    return 0;
+  };
+  kit::Nodes desks({"login"}, folder, launcher);  // where the launchers run
+  if (earlier) {
+    const int killed = desks.start("login", {"launcher.", -1, 1});
+    kit::wait_until_quiet(world - 1);
+    desks.end(killed);
+    desks.wait();
+    earlier = false;
+  }
+  for (int job = 0; job < in.integer("jobs", 1); ++job) {
+    desks.start("login", {"launcher.", job, 1});
+    pause(in.integer("stagger", 0));
+  }
+  for (int job = 0; job < in.integer("jobs", 1); ++job) desks.wait();
+  desks.observe(out);
+}

@@ -1,0 +1,61 @@
+"""Hidden tests of lab 00: what was left behind, who comes too late, and crowds."""
+from labs.course.lab import load_sibling
+from labs.course.testing import WORLDS, expect, lab_test
+
+HIDDEN_SEED = 77206112
+public = load_sibling(__file__, "public")
+
+
+@lab_test
+def stale(lab):
+    """Task 1: an earlier job was killed, and its files are still there. The next one meets its own ranks only."""
+    for counts in ([2, 1], [4]):
+        public.whole(lab, counts, stale=1, late=[300])  # rank 0's old card is there before its new one
+
+
+@lab_test
+def too_late(lab):
+    """Task 3: a rank that comes when the others have given up goes on with nobody; all have the same error or none."""
+    seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 0, 1200], patience=500, deadline=5)
+    for rank in range(3):
+        error = seen[f"error.{rank}"]
+        expect.that("rank 2 never came" in error, f"rank 2 came 0.7 s after the others had given up, and rank {rank} "
+                    f"was told {error or 'that all are there'!r}, not that rank 2 never came", seen)
+    for late in (290, 300, 305, 310):  # just when the others lose patience: either is right, for all of them
+        seen = lab.run("meet", world=4, ranks=[0, 1, 2, 3], late=[0, 5, 10, late], patience=300, deadline=5)
+        errors = [bool(seen[f"error.{rank}"]) for rank in range(4)]
+        expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} go on, and ranks "
+                    f"{[r for r in range(4) if errors[r]]} have given up", seen)
+
+
+@lab_test
+def given_twice(lab):
+    """Task 3: two processes were told the same rank. One of them is refused, and told why."""
+    for ranks, late in (([0, 1, 1, 2], [0, 0, 60, 120]), ([0, 1, 2, 0], [0, 0, 0, 300])):
+        seen = lab.run("meet", world=3, ranks=ranks, late=late, patience=900, deadline=5)
+        twice = max(ranks, key=ranks.count)
+        errors = [seen[f"error.{i}"] for i, rank in enumerate(ranks) if rank == twice]
+        expect.that(any(f"rank {twice} was given twice" in e for e in errors),
+                    f"two processes are rank {twice}, and neither was told 'rank {twice} was given twice': {errors}",
+                    seen)
+        lists = {seen[f"cards.{i}"] for i in range(4)} - {""}
+        expect.that(len(lists) <= 1, f"two processes are rank {twice}, and the ranks met different ones", seen)
+
+
+@lab_test
+def crowd(lab):
+    """Tasks 2 and 3: many more ranks than cores, and one of them late: waiting is not asking again and again."""
+    world, late = 40, 600
+    seen = public.whole(lab, [24, 16], patience=5000, late=[0] * 7 + [late])
+    for rank in range(world):
+        requests, seconds = seen[f"requests.{rank}.0"], seen[f"seconds.{rank}.0"]
+        expect.at_most(f"requests of rank {rank} to the folder, {world} ranks, {seconds:.1f} s", requests,
+                       20 * world + int(200 * seconds), "requests", seen)
+
+
+@lab_test
+def whole_job(lab):
+    """All tasks: jobs of every size on one, two and three nodes; local rank is not rank."""
+    for world in WORLDS:
+        counts = [world] if world < 3 else [world - world // 2, world // 2] if world < 5 else [1, world - 3, 2]
+        public.whole(lab, counts)

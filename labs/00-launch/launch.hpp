@@ -1,0 +1,95 @@
+// Lab 00, part 1: start the processes of a job, and see the job to its end.
+//
+//     slots: a 2, b 3          node a: rank 0, 1      node b: rank 2, 3, 4      world 5
+//
+//     launcher   start ... start | wait .... rank 3 ended with 7 | end the others | wait for them
+//
+// A launcher is judged by the bad days. One rank fails, and the others would wait for it for ever;
+// two people start the same job on the same node in the same second; a node that was promised is
+// not there. Whatever happens, afterwards nothing of the job is left: no process, no zombie, no
+// file.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "labs/kit/nodes/nodes.hpp"
+#include "labs/kit/todo.hpp"
+
+namespace lab00 {
+
+// What became of a job. Well: {-1, 0}. Otherwise the rank that failed first, and its exit code, or
+// 128 + the number of the signal that killed it, as a shell reports it.
+struct Outcome {
+  int failed = -1;
+  int code = 0;
+};
+
+// Task 1. A name for the job: no other job that uses this folder has it, be it one that begins at
+// this moment, or one that was killed yesterday and left its files here. All files of a job have
+// names that begin with the job's.
+inline std::string claim_name(kit::Folder& folder) {
+#ifdef SOLUTION
+  // Whoever makes the file has the name. To look first, and to make it then, would be too late.
+  for (int number = 0;; ++number) {
+    const std::string name = "job" + std::to_string(number) + ".";
+    if (folder.create(name + "claim", kit::host_name())) return name;
+  }
+#else
+  (void)folder;
+  kit::todo("task 1, claim_name");
+#endif
+}
+
+#ifdef SOLUTION
+// The processes of a job that have not been waited for. However launch is left, by return or by an
+// exception, they are ended, and then the job's files go.
+struct Job {
+  kit::Nodes& nodes;
+  std::string name;
+  std::map<int, int> rank_of = {};  // process number -> rank
+
+  Job(kit::Nodes& where, std::string own) : nodes(where), name(std::move(own)) {}
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  ~Job() {
+    for (const auto& [process, rank] : rank_of) nodes.end(process);
+    for (const auto& [process, rank] : rank_of) nodes.wait(process);
+    const std::string claim = name + "claim";
+    for (const std::string& file : nodes.folder().list())
+      if (file.starts_with(name) && file != claim) nodes.folder().remove(file);
+    nodes.folder().remove(claim);  // last: from here on, another job may have the name
+  }
+};
+
+#endif
+// Task 2. Starts the job's program once for each slot, and returns when the job is over. Ranks go
+// up through the nodes in the order in which they are given; a node may have no slots. As soon as a
+// process fails (an exit code that is not 0, or a signal), the job is over. What start throws goes
+// on to the caller.
+inline Outcome launch(kit::Nodes& nodes, const std::vector<kit::Slots>& where) {
+#ifdef SOLUTION
+  int world = 0;
+  for (const kit::Slots& slots : where) world += slots.count;
+  Job job(nodes, claim_name(nodes.folder()));
+  for (const kit::Slots& slots : where)
+    for (int i = 0; i < slots.count; ++i) {
+      const int rank = int(job.rank_of.size());
+      job.rank_of[nodes.start(slots.node, {job.name, rank, world})] = rank;
+    }
+  while (!job.rank_of.empty()) {
+    const kit::Ended ended = nodes.wait();  // for whoever is next: not for rank 0, then rank 1
+    const int rank = job.rank_of.at(ended.process);
+    job.rank_of.erase(ended.process);
+    if (ended.signal != 0) return {rank, 128 + ended.signal};
+    if (ended.code != 0) return {rank, ended.code};
+  }
+  return {};
+#else
+  (void)nodes, (void)where;
+  kit::todo("task 2, launch");
+#endif
+}
+
+}  // namespace lab00

@@ -1,0 +1,61 @@
+// Lab 00, part 2: a rendezvous. Processes that know a folder, and nothing of each other, meet.
+//
+//     rank 1 comes   writes its card        waits for 0 and 2 ...
+//     rank 0 comes   writes its card        waits for 2 ...
+//     deadline                              "rank 2 never came", in both
+//     rank 2 comes after all                the same error: the others have gone
+//
+// Either everybody gets all cards, or everybody gets the same error.
+#pragma once
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "labs/kit/nodes/nodes.hpp"
+#include "labs/kit/todo.hpp"
+
+namespace lab00 {
+
+// Task 3. Every rank of the job calls this, with a card: whatever it has to tell the others.
+// Returns the cards of all ranks, in the order of ranks.
+//
+// Waits `patience` at most, all in all. Then it throws std::runtime_error with "rank R never came"
+// for each rank that has not come. Throws "rank R was given twice" when there is another process
+// with this rank.
+inline std::vector<std::string> meet(kit::Folder& folder, const kit::Seat& seat,
+                                     const std::string& card, std::chrono::milliseconds patience) {
+#ifdef SOLUTION
+  using Clock = std::chrono::steady_clock;
+  const auto deadline = Clock::now() + patience;  // one for all waits
+  const auto left = [&] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+  };
+  const auto card_of = [&](int rank) { return seat.job + "card." + std::to_string(rank); };
+
+  if (!folder.create(card_of(seat.rank), card))
+    throw std::runtime_error("rank " + std::to_string(seat.rank) + " was given twice: to " +
+                             folder.read(card_of(seat.rank)).value_or("?") + " and to " + card);
+  std::string missing;
+  for (int r = 0; r < seat.world; ++r)
+    if (!folder.wait(card_of(r), left()))
+      missing += (missing.empty() ? "" : "; ") + ("rank " + std::to_string(r) + " never came");
+
+  // Ranks may see different things: one is out of patience just when the last card comes. So the
+  // first who has an opinion writes it down, and it is everybody's.
+  const std::string result = seat.job + "result";
+  folder.create(result, missing);
+  missing = folder.read(result).value();
+  if (!missing.empty()) throw std::runtime_error(missing);
+
+  std::vector<std::string> cards;
+  for (int r = 0; r < seat.world; ++r) cards.push_back(folder.read(card_of(r)).value());
+  return cards;
+#else
+  (void)folder, (void)seat, (void)card, (void)patience;
+  kit::todo("task 3, meet");
+#endif
+}
+
+}  // namespace lab00
