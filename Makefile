@@ -36,7 +36,7 @@ doctor: configure ## what this machine lets a job do, and how two ranks on it ar
 	@$(DIR)/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- $(DIR)/bin/doctor
 
 test: deps-vm build ## every test that this machine can run
-	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error
+	@ctest --test-dir $(DIR) --parallel $(JOBS) --output-on-failure --no-tests=error
 
 test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
 	@for transport in shm tcp; do \

@@ -35,7 +35,7 @@ bool has_core_to_spare(const comm::ProcessGroup& group) {
 
 // A group on a GPU needs no core: its streams run beside backward.
 bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
-  return choice == Overlap::on ||
+  return choice == Overlap::on || choice == Overlap::alternate ||
          (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
 }
 
@@ -45,7 +45,8 @@ Overlap parse_overlap(std::string_view name) {
   if (name == "auto") return Overlap::automatic;
   if (name == "on") return Overlap::on;
   if (name == "off") return Overlap::off;
-  throw UsageError(fmt::format("overlap '{}' is unknown; choose auto, on or off", name));
+  if (name == "alternate") return Overlap::alternate;
+  throw UsageError(fmt::format("overlap '{}' is unknown; choose auto, on, off or alternate", name));
 }
 
 DistributedDataParallel::DistributedDataParallel(Module& module,
@@ -82,10 +83,10 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
   verify_same_model(*group_, model);
   if (options.algorithm) group_->set_algorithm(*options.algorithm);
   broadcast_coalesced(*group_, state, 0);
-  reducer_ =
-      std::make_unique<Reducer>(names_, trained, group_,
-                                ReducerOptions{caps, options.find_unused_parameters,
-                                               overlaps(options.overlap, *group_), options.op});
+  reducer_ = std::make_unique<Reducer>(
+      names_, trained, group_,
+      ReducerOptions{caps, options.find_unused_parameters, overlaps(options.overlap, *group_),
+                     options.overlap == Overlap::alternate, options.op});
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {

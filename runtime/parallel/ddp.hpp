@@ -43,9 +43,12 @@ namespace ringsmith {
 // When the all-reduce of a full bucket starts. on: at once, on the communication thread, while
 // backward goes on. off: when backward is over, on the thread that called it. Same buckets, same
 // order, same bits. automatic: on where the communication thread finds a core that no rank computes
-// on; where it must take turns with backward, both lose more than is hidden.
-enum class Overlap : std::uint8_t { automatic, on, off };
-Overlap parse_overlap(std::string_view name);  // "auto" | "on" | "off", else UsageError
+// on; where it must take turns with backward, both lose more than is hidden. alternate: off and on
+// in turn, beginning with off, so that one run measures what overlap is worth: a machine's slow
+// minutes fall on both.
+enum class Overlap : std::uint8_t { automatic, on, off, alternate };
+Overlap parse_overlap(
+    std::string_view name);  // "auto" | "on" | "off" | "alternate", else UsageError
 
 struct DdpOptions {
   double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed

@@ -146,7 +146,7 @@ void Reducer::launch_ready_buckets() {
   while (next_ < plan_.buckets.size() && pending_[next_] == 0) {
     // With the last bucket backward is over: no computation is left to hide it behind, and
     // finish_backward() runs it without a change of threads.
-    const bool hides = options_.overlap && next_ + 1 < plan_.buckets.size();
+    const bool hides = overlaps_now() && next_ + 1 < plan_.buckets.size();
     for (const Stream& s : streams_) Stream::current(device_).wait(s);
     clock_.mark(statistics_.buckets[next_].launched);
     if (hides && group_->size() > 1) {

@@ -49,6 +49,7 @@ struct ReducerOptions {
   // and .grad stays as it is when all lack it. Buckets are then never rebuilt.
   bool find_unused_parameters = false;
   bool overlap = true;                      // see Overlap in ddp.hpp
+  bool alternate = false;                   // overlap in every second backward only
   comm::ReduceOp op = comm::ReduceOp::avg;  // avg or sum
 };
 
@@ -88,6 +89,9 @@ class Reducer {
 
   void on_gradient(int parameter);
   void start_reducing();
+  [[nodiscard]] bool overlaps_now() const {
+    return options_.overlap && !(options_.alternate && step_ % 2 == 0);
+  }
   void mark_ready(int parameter);
   void launch_ready_buckets();
   void finish_backward();

@@ -3,8 +3,11 @@
 
 Two network namespaces, one rank in each (as root). First a training without communication worth
 mentioning says how long backward takes; then the link is shaped so that the gradients take as long
-(or --slower times that), and the same training runs without and with overlap, alternating. Printed
-are medians over steps, then over rounds:
+(or --slower times that), which one more training corrects, for a processor that rests between its
+steps is slower in them. Then trainings of which every second step overlaps (train_gpt --overlap
+alternate): each step is compared with its neighbour, since a shared machine's speed drifts by more
+than a tenth within a minute. The batch is large so that the processor time of TCP, which a real
+network card would save, is small beside the gradients' time on the wire. Printed are medians:
 
     off   forward | backward | ===== gradients ===== | optimizer
     on    forward | backward ........... |== tail ==| optimizer
@@ -12,8 +15,8 @@ are medians over steps, then over rounds:
 
   speed-up   the step's time without overlap over that with it
   ideal      the same if all but the first bucket's computing and the last one's travel were hidden
-  exposed    what the trace says: communication while nothing computes. Its difference between the two
-             runs should be the difference of the steps.
+  exposed    what the trace says: communication while nothing computes. Its difference between two
+             neighbours should be the difference of their times.
 """
 import argparse
 import json
@@ -26,6 +29,7 @@ from link import HERE, Link, need_root, run_options
 
 MODEL = ["--layers", "8", "--dim", "128", "--heads", "4", "--context", "64", "--validation-windows", "2",
          "--sample", "0", "--progress", "off", "--timeout", "20"]
+WARMUP = 4  # steps that do not count
 
 
 class Nodes(Link):
@@ -37,50 +41,61 @@ class Nodes(Link):
         with open(os.path.join(HERE, "../../README.md"), "rb") as source, open(self.text, "wb") as copy:
             copy.write(source.read(20000))
 
-    def train(self, overlap, steps):
-        """Medians over rank 0's steps, of the columns of metrics.jsonl; and the model's parameters."""
+    def train(self, overlap):
+        """The rows of metrics.jsonl without the first ones; and the model's parameters."""
         folder = os.path.join(self.work, f"run{self.runs}")
         self.on_all_ranks([os.path.join(self.bin, "train_gpt"), "--data", self.text, *MODEL,
                            "--batch", str(self.options.batch), "--bucket-cap-mb", str(self.options.bucket),
-                           "--overlap", overlap, "--steps", str(steps), "--run-dir", folder])
+                           "--overlap", overlap, "--steps", str(self.options.steps + WARMUP), "--run-dir", folder])
         with open(os.path.join(folder, "metrics.jsonl")) as lines:
             rows = [json.loads(line) for line in lines]
-        rows = [row for row in rows if "step_ms" in row][self.options.warmup:]
-        return {key: statistics.median(row[key] for row in rows) for key in rows[0] if key.endswith("_ms")}, \
-            os.path.getsize(os.path.join(folder, "model.safetensors")) / 4
+        return rows[WARMUP:], os.path.getsize(os.path.join(folder, "model.safetensors")) / 4
+
+
+def median(rows, key):
+    return statistics.median(row[key] for row in rows)
+
+
+def shape(nodes, options):
+    """Makes the gradients take as long as backward."""
+    rows, parameters = nodes.train("off")
+    rate = parameters * 4 * 8 / (median(rows, "backward_ms") / 1e3) / options.slower
+    print(f"# {parameters * 4 / 2**20:.2f} MiB of gradients, buckets of {options.bucket} MiB; a step alone: forward "
+          f"{median(rows, 'forward_ms'):.1f} ms, backward {median(rows, 'backward_ms'):.1f}, optimizer "
+          f"{median(rows, 'optimizer_ms'):.1f}", flush=True)
+    nodes.cluster("shape", "all", "--rate", f"{rate / 1e3:.0f}kbit")
+    rows, _ = nodes.train("off")
+    rate *= median(rows, "comm_ms") / median(rows, "backward_ms") / options.slower
+    nodes.cluster("shape", "all", "--rate", f"{rate / 1e3:.0f}kbit")
+    print(f"# the link: {rate / 1e6:.0f} Mbit/s", flush=True)
 
 
 def measure(nodes, options):
-    plain, parameters = nodes.train("off", options.steps)
-    rate = parameters * 4 * 8 / (plain["backward_ms"] / 1e3) / options.slower
-    print(f"# {parameters * 4 / 2**20:.2f} MiB of gradients, buckets of {options.bucket} MiB; a step alone: forward "
-          f"{plain['forward_ms']:.1f} ms, backward {plain['backward_ms']:.1f}, optimizer {plain['optimizer_ms']:.1f}; "
-          f"the link: {rate / 1e6:.0f} Mbit/s", flush=True)
-    nodes.cluster("shape", "all", "--rate", f"{rate / 1e6:.0f}mbit")
-    rounds = []
+    """[{off: row, on: row}]: neighbours of each training, of which odd steps do not overlap."""
+    pairs = []
     print(f"# {'round':>5} {'overlap':>8} {'step':>8} {'forward':>8} {'backward':>9} {'gradients':>10} {'exposed':>8}  ms")
     for number in range(options.rounds):
-        one = {}
-        for overlap in ("off", "on"):
-            one[overlap], _ = nodes.train(overlap, options.steps)
-            m = one[overlap]
-            print(f"  {number + 1:>5} {overlap:>8} {m['step_ms']:>8.1f} {m['forward_ms']:>8.1f} {m['backward_ms']:>9.1f} "
-                  f"{m['comm_ms']:>10.1f} {m['exposed_ms']:>8.1f}", flush=True)
-        rounds.append(one)
-    return rounds
+        rows, _ = nodes.train("alternate")
+        two = {"off": [r for r in rows if r["step"] % 2], "on": [r for r in rows if not r["step"] % 2]}
+        for overlap, some in two.items():
+            cells = [median(some, key + "_ms") for key in ("step", "forward", "backward", "comm", "exposed")]
+            print(f"  {number + 1:>5} {overlap:>8} {cells[0]:>8.1f} {cells[1]:>8.1f} {cells[2]:>9.1f} {cells[3]:>10.1f} "
+                  f"{cells[4]:>8.1f}", flush=True)
+        pairs += [dict(zip(two, both)) for both in zip(*two.values())]
+    return pairs
 
 
-def verdict(rounds, options):
-    def over_rounds(value):
-        return statistics.median(value(one) for one in rounds)
-    speedup = over_rounds(lambda r: r["off"]["step_ms"] / r["on"]["step_ms"])
-    saved = over_rounds(lambda r: r["off"]["step_ms"] - r["on"]["step_ms"])
-    exposed = over_rounds(lambda r: r["off"]["exposed_ms"] - r["on"]["exposed_ms"])
-    ratio = over_rounds(lambda r: r["off"]["comm_ms"] / r["off"]["backward_ms"])
-    ideal = over_rounds(lambda r: r["off"]["step_ms"] /
-                        (r["off"]["step_ms"] - min(r["off"]["comm_ms"], r["off"]["backward_ms"])))
+def verdict(pairs, options):
+    def over_pairs(value):
+        return statistics.median(value(pair["off"], pair["on"]) for pair in pairs)
+    speedup = over_pairs(lambda off, on: off["step_ms"] / on["step_ms"])
+    saved = over_pairs(lambda off, on: off["step_ms"] - on["step_ms"])
+    exposed = over_pairs(lambda off, on: off["exposed_ms"] - on["exposed_ms"])
+    ratio = over_pairs(lambda off, on: off["comm_ms"] / off["backward_ms"])
+    ideal = over_pairs(lambda off, on: off["step_ms"] / (off["step_ms"] - min(off["comm_ms"], off["backward_ms"])))
     agree = abs(exposed / saved - 1) if saved > 0 else float("inf")
-    print(f"# gradients take {ratio:.2f} times as long as backward; speed-up x{speedup:.2f} (everything hidden: x{ideal:.2f})")
+    print(f"# gradients take {ratio:.2f} times as long as backward; speed-up x{speedup:.2f} (everything hidden: "
+          f"x{ideal:.2f}); medians of {len(pairs)} pairs of steps")
     print(f"# saved a step: {saved:.1f} ms by the clock, {exposed:.1f} ms of exposed communication by the trace")
     good = [(speedup >= options.least, f"overlap makes a step at least x{options.least:g} faster: x{speedup:.2f}"),
             (agree <= 0.15, f"the trace agrees with the clock within 15 %: {agree:.0%}")]
@@ -92,9 +107,8 @@ def verdict(rounds, options):
 def main():
     here = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     run_options(here)
-    here.add_argument("--steps", type=int, default=25, help="of each training")
-    here.add_argument("--warmup", type=int, default=5, help="steps that do not count")
-    here.add_argument("--batch", type=int, default=16, help="windows a step, of each rank")
+    here.add_argument("--steps", type=int, default=16, help="of each training that count")
+    here.add_argument("--batch", type=int, default=128, help="windows a step, of each rank")
     here.add_argument("--bucket", type=float, default=0.25, help="MiB of gradients in one all-reduce")
     here.add_argument("--slower", type=float, default=1.0, help="how many times backward the gradients shall take")
     here.add_argument("--least", type=float, default=1.35, help="speed-up to pass")
@@ -104,6 +118,7 @@ def main():
         nodes = Nodes(options, work)
         nodes.cluster("up", "2")
         try:
+            shape(nodes, options)
             good = verdict(measure(nodes, options), options)
         finally:
             nodes.cluster("down")

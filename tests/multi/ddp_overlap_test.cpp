@@ -42,23 +42,27 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
 TEST_CASE("without overlap no bucket starts before backward is over, and the sums are the same",
           "[ddp][overlap]") {
   const Tensor x = integers({2, 64}, 4);
-  std::vector<float> gradients[2];
-  for (const Overlap overlap : {Overlap::on, Overlap::off}) {
+  std::vector<std::vector<float>> gradients;
+  for (const Overlap overlap : {Overlap::on, Overlap::off, Overlap::alternate}) {
     const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
     DistributedDataParallel ddp(
         {{"w1", w1}, {"w2", w2}}, {}, shared_group(),
         {.bucket_cap_mb = 0.001, .first_bucket_mb = 0.001, .overlap = overlap});
-    for (int step = 0; step < 2; ++step) {  // the second one has a bucket for each
+    std::vector<bool> early;
+    for (int step = 0; step < 4; ++step) {  // from the second one on, a bucket for each
       for (const Tensor& w : {w1, w2}) w.set_grad({});
       ddp.forward([&] { return sum(linear(linear(x, w1), w2)); }).backward();
+      if (step == 0) continue;
+      const auto& statistics = ddp.statistics();
+      early.push_back(statistics.buckets[0].launched < statistics.compute_end);
     }
     REQUIRE(ddp.reducer().plan().buckets.size() == 2);
-    const auto& statistics = ddp.statistics();
-    const bool early = statistics.buckets[0].launched < statistics.compute_end;
-    if (shared_group()->size() > 1) REQUIRE(early == (overlap == Overlap::on));
+    const bool in_even = overlap != Overlap::off, in_odd = overlap == Overlap::on;
+    if (shared_group()->size() > 1) REQUIRE(early == std::vector<bool>{in_even, in_odd, in_even});
+    std::vector<float>& all = gradients.emplace_back();
     for (const Tensor& w : {w1, w2})
-      for (const float g : w.grad().to_vector<float>())
-        gradients[static_cast<int>(overlap == Overlap::off)].push_back(g);
+      for (const float g : w.grad().to_vector<float>()) all.push_back(g);
   }
   REQUIRE(gradients[0] == gradients[1]);
+  REQUIRE(gradients[0] == gradients[2]);
 }

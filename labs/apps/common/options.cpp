@@ -87,8 +87,8 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->group("Communication");
   app.add_option("--overlap", o.overlap,
                  "reduce full buckets while backward goes on; auto: if the machine has a core that "
-                 "no rank computes on")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
+                 "no rank computes on; alternate: off in odd steps, on in even ones")
+      ->check(CLI::IsMember({"auto", "on", "off", "alternate"}))
       ->group("Communication");
   app.add_option("--algorithm", o.algorithm,
                  "order of the all-reduce sums; fastest: by size, what the cost model says "

@@ -1,6 +1,8 @@
 #include "runtime/comm/transport/process_state.hpp"
 
+#include <chrono>
 #include <fstream>
+#include <thread>
 
 namespace ringsmith::comm {
 
@@ -15,6 +17,17 @@ char state_letter(pid_t pid) {
   return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
 }
 
+// Who sleeps is awake for a moment now and then, as when a thread of its own has news: only who is
+// never seen asleep computes.
+char settled_letter(pid_t pid) {
+  char letter = state_letter(pid);
+  for (int look = 1; look < 5 && letter == 'R'; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    letter = state_letter(pid);
+  }
+  return letter;
+}
+
 }  // namespace
 
 bool is_stopped(pid_t pid) {
@@ -23,7 +36,7 @@ bool is_stopped(pid_t pid) {
 }
 
 std::string state_of_process(pid_t pid) {
-  switch (state_letter(pid)) {
+  switch (settled_letter(pid)) {
     case 'T':
       return ": its process is stopped by a signal; kill -CONT " + std::to_string(pid) +
              " lets it go on";
