@@ -12,6 +12,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "labs/kit/nodes/staged.hpp"
 #include "labs/kit/nodes/whereabouts.hpp"
 
 namespace {
@@ -75,14 +76,14 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
 // Part 1 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
 // codes[r].
 KIT_SCENARIO(launch) {
-  kit::Nodes nodes(words_of(in.text("nodes")), kit::Folder("meeting"),
-                   [&](const kit::Seat& seat, kit::Observation& seen) {
-                     seen.put("told_host", kit::host_name());
-                     pause(of_rank(in, "after", seat.rank));
-                     const int signal = int(of_rank(in, "signals", seat.rank));
-                     if (signal != 0) std::signal(signal, SIG_DFL), std::raise(signal);
-                     return int(of_rank(in, "codes", seat.rank));
-                   });
+  kit::StagedNodes nodes(words_of(in.text("nodes")), kit::Folder("meeting"),
+                         [&](const kit::Seat& seat, kit::Observation& seen) {
+                           seen.put("told_host", kit::host_name());
+                           pause(of_rank(in, "after", seat.rank));
+                           const int signal = int(of_rank(in, "signals", seat.rank));
+                           if (signal != 0) std::signal(signal, SIG_DFL), std::raise(signal);
+                           return int(of_rank(in, "codes", seat.rank));
+                         });
   std::string error;
   const auto begun = Clock::now();
   try {
@@ -104,7 +105,7 @@ KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
   int index = 0;
-  kit::Nodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
+  kit::StagedNodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
     pause(late[std::size_t(index)]);
     meet_and_tell(folder, seat, in.integer("patience"), seen);
     return 0;
@@ -155,15 +156,15 @@ KIT_SCENARIO(jobs) {
   const auto launcher = [&](const kit::Seat&, kit::Observation& seen) {
     kit::Folder slow = folder;
     slow.answers_late_by(milliseconds(in.integer("hesitate", 0)));
-    kit::Nodes nodes(names, slow, rank);
+    kit::StagedNodes nodes(names, slow, rank);
     put_outcome(seen, lab00::launch(nodes, slots_of(in)));
     nodes.observe(seen, true);
     return 0;
   };
-  kit::Nodes desks({"login"}, folder, launcher);  // where the launchers run
+  kit::StagedNodes desks({"login"}, folder, launcher);  // where the launchers run
   if (earlier) {
     const int killed = desks.start("login", {"launcher.", -1, 1});
-    kit::wait_until_quiet(world - 1);
+    kit::wait_until_asked(world - 1, "launcher.");
     desks.end(killed);
     desks.wait();
     earlier = false;

@@ -19,8 +19,9 @@ def places_of(hosts):
 
 def clean(seen):
     """Nothing of the job is left."""
-    expect.that(seen["running"] == 0, f"when launch returned, {seen['running']} processes of the job still ran", seen)
-    expect.that(seen["zombies"] == 0, f"launch left {seen['zombies']} zombies: ended, and not waited for", seen)
+    running, zombies = seen["running"], seen["zombies"]
+    expect.that(running + zombies == 0, f"when launch returned, it had not waited for {running + zombies} of its "
+                f"processes: {running} still ran, {zombies} were zombies", seen)
     expect.that(not seen["files"], f"launch left files of the job in the folder: {seen['files']}", seen)
 
 
@@ -108,8 +109,8 @@ def meets(lab):
 @lab_test
 def never_comes(lab):
     """Task 3: who never comes is named, by every rank that waits, and no later than was promised."""
-    for world, present in ((3, [0, 2]), (7, [3, 5]), (4, [1, 2, 3])):
-        seen = lab.run("meet", world=world, ranks=present, late=[0] * len(present), patience=800, deadline=5)
+    for world, present in ((4, [1, 3]), (7, [3, 5])):
+        seen = lab.run("meet", world=world, ranks=present, late=[0] * len(present), patience=500, deadline=4)
         for i, rank in enumerate(present):
             error, seconds = seen[f"error.{i}"], seen[f"seconds.{i}"]
             expect.that(error, f"rank {rank} met {world} ranks, and only {len(present)} were there", seen)
@@ -119,14 +120,14 @@ def never_comes(lab):
                             f"rank {rank}'s error does not say 'rank {other} never came': {error!r}", seen)
                 expect.that(not named or other not in present, f"rank {rank}'s error says that rank {other} never "
                             f"came, and it did: {error!r}", seen)
-            expect.that(seconds < 2.2, f"rank {rank} had patience for 0.8 s, and its error came after {seconds:.1f} s",
+            expect.that(seconds < 1.6, f"rank {rank} had patience for 0.5 s, and its error came after {seconds:.1f} s",
                         seen)
 
 
 @lab_test
 def rank_0_late(lab):
     """Task 3: rank 0 comes last. It is a rank like any other, and the others have patience."""
-    for late in ([900, 0, 0], [600, 0, 300, 0]):
+    for late in ([600, 0, 0], [450, 0, 300, 0]):
         world = len(late)
         seen = lab.run("meet", world=world, ranks=list(range(world)), late=late, patience=4000)
         met(seen, dict(enumerate(range(world))))
@@ -167,4 +168,4 @@ def whole(lab, counts, jobs=1, **how):
 def two_jobs(lab):
     """Task 1: two jobs in the same folder, at the same time and one soon after the other, do not meet."""
     for stagger in (0, 150):
-        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[300, 400, 300], stay=300, hesitate=150)
+        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[200, 300, 200], stay=250, hesitate=150)

@@ -13,6 +13,7 @@
 
 #include "labs/kit/channel.hpp"
 #include "labs/kit/driver.hpp"
+#include "labs/kit/nodes/staged.hpp"
 #include "labs/kit/nodes/whereabouts.hpp"
 
 namespace kit {
@@ -31,7 +32,8 @@ void forget_the_judge() {
 }
 
 // In the child: the program, and its record on the pipe.
-[[noreturn]] void be(const Nodes::Program& program, const Seat& seat, int answers) {
+[[noreturn]] void be(const std::function<int(const Seat&, Observation&)>& program, const Seat& seat,
+                     int answers) {
   Observation seen;
   std::string status = "done", message;
   int code = 70;  // "internal software error", as sysexits.h has it
@@ -145,12 +147,7 @@ void Nodes::end(int process) {
   kill(one.pid, SIGKILL);
 }
 
-void Nodes::run(const std::vector<std::pair<std::string, Seat>>& seats) {
-  for (const auto& [node, seat] : seats) start(node, seat);
-  for (std::size_t i = 0; i < seats.size(); ++i) wait();
-}
-
-void Nodes::observe(Observation& out, bool deaths_are_planned) {
+void StagedNodes::observe(Observation& out, bool deaths_are_planned) {
   std::int64_t running = 0, zombies = 0;
   for (std::size_t i = 0; i < processes_.size(); ++i) {
     Process& one = *processes_[i];
@@ -186,15 +183,11 @@ void Nodes::observe(Observation& out, bool deaths_are_planned) {
   out.put("zombies", zombies);
 }
 
-void wait_until_quiet(int processes) {
-  Requests last;
-  int unchanged = 0;
-  for (int turn = 0; turn < 150 && unchanged < 8; ++turn) {  // 3 s at most, 160 ms of silence
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const Requests now = all_requests();
-    unchanged = now.processes >= processes && now.total == last.total ? unchanged + 1 : 0;
-    last = now;
-  }
+void wait_until_asked(int processes, const std::string& but) {
+  using std::chrono::milliseconds;
+  for (int turn = 0; turn < 200 && processes_that_asked(" of " + but) < processes; ++turn)
+    std::this_thread::sleep_for(milliseconds(10));
+  std::this_thread::sleep_for(milliseconds(100));
 }
 
 }  // namespace kit

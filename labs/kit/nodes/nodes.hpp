@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "labs/kit/nodes/folder.hpp"
@@ -52,21 +51,14 @@ class Nodes {
   static constexpr int any = -1;
   [[nodiscard]] Folder& folder() { return folder_; }
 
-  // For drivers. What the program puts into its record comes back in observe as "NAME.INDEX", the
-  // index being that of the start.
+  Nodes(const Nodes&) = delete;
+  Nodes& operator=(const Nodes&) = delete;
+
+ protected:  // labs/kit/nodes/staged.hpp
+  struct Process;
   using Program = std::function<int(const Seat&, Observation&)>;
   Nodes(std::vector<std::string> names, Folder folder, Program program);
   ~Nodes();
-  Nodes(const Nodes&) = delete;
-  Nodes& operator=(const Nodes&) = delete;
-  // Starts these and waits for all.
-  void run(const std::vector<std::pair<std::string, Seat>>& seats);
-  // How each process was started and how it ended, and how many were not waited for ("running",
-  // "zombies"). Throws what a process threw; a death by a signal is one unless deaths are planned.
-  void observe(Observation& out, bool deaths_are_planned = false);
-
- private:
-  struct Process;
   Process& find(int process);
   Ended settle(Process& one, int status);
   Folder folder_;
@@ -74,8 +66,5 @@ class Nodes {
   Program program_;
   std::vector<std::unique_ptr<Process>> processes_;
 };
-
-// For drivers: until so many processes have asked the folder, and no more comes for a while.
-void wait_until_quiet(int processes);
 
 }  // namespace kit

@@ -66,14 +66,13 @@ std::string describe_whereabouts() {
   return text;
 }
 
-Requests all_requests() {
-  Requests sum;
+int processes_that_asked(const std::string& but) {
+  int found = 0;
   for (int i = 0; i < taken(); ++i) {
-    const int requests = shared().all[i].requests;
-    sum.processes += requests > 0;
-    sum.total += requests;
+    const Whereabouts& one = shared().all[i];
+    found += one.requests > 0 && std::string(one.who).find(but) == std::string::npos;
   }
-  return sum;
+  return found;
 }
 
 }  // namespace kit

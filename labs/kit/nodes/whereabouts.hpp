@@ -31,10 +31,7 @@ class Doing {
 
 // One line a process that has not ended.
 std::string describe_whereabouts();
-// How many processes have asked the folder, and how many requests that were.
-struct Requests {
-  int processes = 0, total = 0;
-};
-Requests all_requests();
+// How many processes have asked the folder, without those whose name holds this.
+int processes_that_asked(const std::string& but);
 
 }  // namespace kit
