@@ -4,6 +4,7 @@
 # Collectives: Open MPI's all-reduce (default and segmented ring), and gloo where it is installed.
 # TCP: gloo's ring at the loopback; and, as root, on slow links between network namespaces: the ring
 # beside a plain connection, what overlap saves, and hierarchical beside the ring on two nodes.
+# Start-up: from the command to the end, 2 to 64 ranks.
 # Training: PyTorch's DistributedDataParallel, where it is installed.
 # --quick: fewer sizes and rounds, a few minutes; without it, about half an hour.
 set -eu
@@ -13,7 +14,7 @@ quick=
 for argument in "$@"; do
   case $argument in
     --quick) quick=--quick ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     -*) echo "run.sh: unknown option '$argument': there is --quick" >&2; exit 6 ;;
     *) dir=$argument ;;
   esac
@@ -34,6 +35,8 @@ if [ "$(id -u)" = 0 ]; then
   echo
   python3 "$here/overlap.py" "$dir" ${quick:+--rounds 1}
 fi
+echo
+python3 "$here/startup.py" "$dir" ${quick:+--rounds 2}
 if [ -x "$here/training.sh" ]; then
   echo
   "$here/training.sh" "$dir" ${quick:+2}

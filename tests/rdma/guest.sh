@@ -2,7 +2,8 @@
 # What run.sh runs in the VM: guest.sh WHAT DEVICES BUILD_DIR
 #   N        the collectives (tests_multi) on N ranks
 #   large    one message of more than 2 GiB
-#   train    one small training over rdma is the one over shm, byte for byte; by mpirun and ringrun
+#   train    one small training over rdma is the one over shm, byte for byte; by mpirun and ringrun;
+#            and a ringrun on each of two nodes, as README's "Two machines" has it
 #   kill     a rank is killed: the others name it
 #   kills    the same $RINGSMITH_TEST_KILLS times at random moments
 #   faults   wrong keys and addresses, queues at their limits (tests_rdma)
@@ -36,6 +37,18 @@ train() {
     cmp "/tmp/shm$world/model.safetensors" "/tmp/$name$world/model.safetensors"
   done
   echo "train_gpt on $world ranks: the same model over shm and rdma, byte for byte, by mpirun and ringrun"
+}
+
+two_nodes() {
+  rm -f /tmp/secret /tmp/node?.log
+  "$bin/ringrun" --make-secret /tmp/secret
+  for node in 1 0; do
+    "$bin/ringrun" --nnodes 2 --node-rank $node --master-addr 127.0.0.1 --master-port 29500 --secret-file /tmp/secret -- \
+      "$bin/all_reduce_perf" -b 1K -e 256K -f 4 -n 2 --transport rdma --interface rxe0 > /tmp/node$node.log 2>&1 &
+  done
+  wait -n && wait -n || die "a ringrun on each of two nodes:" /tmp/node0.log
+  grep -q 'Out of bounds values : 0 OK' /tmp/node0.log || die "no verdict:" /tmp/node0.log
+  echo "a ringrun on each of two nodes, over rdma: every sum right"
 }
 
 # all_reduce_perf on $1 ranks in the background, for very long; returns once it has printed its header.
@@ -73,7 +86,7 @@ link() {
 
 before=$(resources)
 case $what in
-  train) train 2; train 3 ;;
+  train) train 2; train 3; two_nodes ;;
   kill) kill_one 2; kill_one 3 ;;
   kills) RINGSMITH_TEST_TRANSPORT=rdma RINGSMITH_TEST_SLOWNESS=5 "$bin/tests_fault" "[kills]" ;;
   faults) RINGSMITH_TEST_RDMA=$names "$bin/tests_rdma" ;;
