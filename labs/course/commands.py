@@ -1,6 +1,7 @@
 """The commands of a student: lab, check, hint, grade, watch, reset, progress."""
 import json
 import pathlib
+import re
 import shutil
 import time
 
@@ -32,6 +33,12 @@ def start(lab):
     print(f"Read labs/{lab.slug}/README.md, edit, then: make check N={lab.number}")
 
 
+def _task(message):
+    """The number of "task 2, launch: ..."."""
+    number = re.match(r"task (\d+)", message)
+    return int(number.group(1)) if number else 0
+
+
 def check(lab, only=None, seed=None):
     report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed)
     terminal.show(report)
@@ -40,8 +47,8 @@ def check(lab, only=None, seed=None):
         print(f"Beware: {edited}. With that, make grade gives 0.")
     _remember(lab, report)
     if untouched(report):
-        print(f"Nothing is written yet: that is the beginning. First step: {report.results[0].message}. "
-              f"Stuck? make hint N={lab.number}")
+        first = min((r.message for r in report.results), key=_task)
+        print(f"Nothing is written yet: that is the beginning. First step: {first}. Stuck? make hint N={lab.number}")
     return all(r.status == "pass" for r in report.results)
 
 
