@@ -1,0 +1,185 @@
+// Does with the student's tensors what the judge's program says, step by step, and tells what each
+// step led to. No verdicts here. A program is text; what stands behind # is for reports:
+//
+//     t0 = empty 2 3 # A; t1 = transpose t0 0 1 # A.transpose(0, 1); t2 = drop t0 # A.drop()
+#include LAB01_TENSOR
+
+#include "labs/kit/driver.hpp"
+
+#include <csignal>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <sstream>
+
+using kit::Storage;
+using lab01::Shape;
+using lab01::Tensor;
+
+namespace {
+
+// One step: its operands, which are results of earlier steps, and its numbers.
+struct Step {
+  std::string name;
+  std::vector<std::size_t> operands;
+  Shape numbers;
+  std::string label;
+};
+const char* volatile current =
+    "";  // label of the step that runs: for crashes, and for the watchdog
+
+std::vector<Step> steps_of(const std::string& program) {
+  std::vector<Step> steps;
+  std::istringstream lines(program);
+  for (std::string line; std::getline(lines, line, ';');) {
+    const std::size_t hash = line.find('#');
+    std::istringstream words(line.substr(0, hash));
+    std::string result, equals, word;
+    Step step;
+    words >> result >> equals >> step.name;
+    while (words >> word)
+      if (word[0] == 't')
+        step.operands.push_back(std::stoul(word.substr(1)));
+      else
+        step.numbers.push_back(std::stoll(word));
+    step.label = line.substr(std::min(hash + 2, line.size()));
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+using Results = std::vector<std::optional<Tensor>>;
+
+// The steps that lead to a tensor.
+const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> views = {
+    {"transpose", [](auto& t, auto& n) { return t.transpose(int(n.at(0)), int(n.at(1))); }},
+    {"permute", [](auto& t, auto& n) { return t.permute(std::vector<int>(n.begin(), n.end())); }},
+    {"slice", [](auto& t, auto& n) { return t.slice(int(n.at(0)), n.at(1), n.at(2), n.at(3)); }},
+    {"select", [](auto& t, auto& n) { return t.select(int(n.at(0)), n.at(1)); }},
+    {"expand", [](auto& t, auto& n) { return t.expand(n); }},
+    {"view", [](auto& t, auto& n) { return t.view(n); }},
+    {"reshape", [](auto& t, auto& n) { return t.reshape(n); }},
+    {"contiguous", [](auto& t, auto&) { return t.contiguous(); }},
+    {"same", [](auto& t, auto&) { return t; }},
+};
+
+// Numbers that say where they come from: step 2, position 5 is 3005.
+Tensor filled(const Shape& sizes, std::size_t step) {
+  Tensor t = Tensor::empty(sizes);
+  Storage& storage = *Storage::ledger().all.at(std::size_t(t.storage().number()));
+  for (std::int64_t i = 0; i < storage.size(); ++i)
+    storage.write(i, double(1000 * (std::int64_t(step) + 1) + i));
+  Storage::ledger().writes = 0;
+  return t;
+}
+
+// The positions of all elements, as the student's position() has them.
+Shape positions(const Tensor& t) {
+  Shape all, index(t.dim(), 0);
+  bool more = t.numel() > 0;
+  while (more) {
+    all.push_back(t.position(index));
+    more = false;
+    for (std::size_t d = t.dim(); d-- > 0 && !more;) {
+      more = ++index[d] < t.sizes()[d];
+      if (!more) index[d] = 0;
+    }
+  }
+  return all;
+}
+
+// What a tensor says of itself: storage, offset, contiguous, numel, sizes, strides.
+void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t) {
+  Shape row{t.storage().number(), t.offset(), t.is_contiguous(), t.numel()};
+  out.put("tensor." + k, row);
+  out.put("sizes." + k, t.sizes());
+  out.put("strides." + k, t.strides());
+}
+
+void perform(const Step& step, const std::string& k, Results& results, kit::Observation& out) {
+  const auto operand = [&](std::size_t i) -> Tensor& {
+    return results.at(step.operands.at(i)).value();
+  };
+  Tensor* result = nullptr;
+  if (const auto view = views.find(step.name); view != views.end()) {
+    results.back() = view->second(operand(0), step.numbers);
+  } else if (step.name == "empty") {
+    results.back() = filled(step.numbers, results.size() - 1);
+  } else if (step.name == "sum") {
+    out.put("number." + k, operand(0).sum());
+  } else if (step.name == "fill_") {
+    operand(0).fill_(double(step.numbers.at(0)));
+  } else if (step.name == "copy_") {
+    operand(0).copy_(operand(1));
+  } else if (step.name == "add_") {
+    operand(0).add_(operand(1));
+  } else if (step.name == "position") {
+    out.put("number." + k, double(operand(0).position(step.numbers)));
+  } else if (step.name == "positions") {
+    out.put("positions." + k, positions(operand(0)));
+  } else if (step.name == "drop") {
+    results.at(step.operands.at(0)).reset();
+  } else {
+    throw std::logic_error("no step named " + step.name);
+  }
+  if (results.back()) result = &*results.back();
+  if (result != nullptr) put_tensor(out, k, *result);
+}
+
+// A signal in the student's code: its step is printed, and the signal comes again.
+void crashed(int signal) {
+  std::signal(signal, SIG_DFL);
+  std::fputs(current, stderr);
+}
+
+}  // namespace
+
+KIT_SCENARIO(program) {
+  for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGBUS}) std::signal(signal, crashed);
+  kit::describe_hangs_with([] { return std::string(current); });
+  Results results;
+  auto& ledger = Storage::ledger();
+  const Shape program = in.integers("program");
+  const std::vector<Step> steps = steps_of(std::string(program.begin(), program.end()));
+  for (const Step& step : steps) {
+    current = step.label.c_str();
+    const std::string k = std::to_string(results.size());
+    results.emplace_back();
+    ledger.allocated = ledger.reads = ledger.writes = 0;
+    std::string how = "done", why;
+    try {
+      perform(step, k, results, out);
+    } catch (const kit::Misuse& misuse) {
+      how = "misuse", why = misuse.message;
+    } catch (const std::invalid_argument& refused) {
+      how = "refused", why = refused.what();
+    } catch (const std::exception& error) {
+      how = "threw", why = error.what();
+    }
+    out.put("how." + k, how);
+    out.put("why." + k, why);
+    out.put("cost." + k, Shape{ledger.allocated, ledger.reads, ledger.writes});
+    Shape live;  // storages that are held
+    for (const auto& storage : ledger.all)
+      if (!storage->freed()) {
+        live.push_back(storage->number());
+        out.put("numbers." + k + "." + std::to_string(storage->number()), storage->numbers());
+      }
+    out.put("live." + k, live);
+    if (how == "misuse" || how == "threw") return;
+  }
+}
+
+// Task 1 and part of task 4, without tensors: what the functions of shapes.hpp answer.
+KIT_SCENARIO(shapes) {
+  const Shape sizes = in.integers("sizes");
+  const auto ask = [&](const char* name, auto f) {
+    try {
+      out.put(name, f());
+    } catch (const std::invalid_argument& refused) {
+      out.put(std::string("refused.") + name, refused.what());
+    }
+  };
+  ask("numel", [&] { return lab01::numel_of(sizes); });
+  if (in.has("row_major")) ask("strides", [&] { return lab01::row_major(sizes); });
+}

@@ -1,0 +1,118 @@
+// Lab 01, part 1: sizes and strides, before there is a single number.
+//
+//     sizes [2, 3]   row by row: strides [3, 1]     positions 0 1 2 / 3 4 5
+//     transposed: sizes [3, 2], strides [1, 3]      positions 0 3 / 1 4 / 2 5
+//     the second one, in order, as sizes [6]:       0 3 1 4 2 5 - there is no stride for that
+//
+// Nothing here loops over elements: there may be 2^40 of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "labs/kit/todo.hpp"
+
+namespace lab01 {
+
+using Shape = std::vector<std::int64_t>;  // sizes, strides or an index; empty for a single number
+
+// Given: how to refuse. Whatever is not possible throws this, and has then changed nothing.
+[[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
+
+inline std::string text(const Shape& shape) {  // "[2, 3]"
+  std::string all = "[";
+  for (const std::int64_t n : shape) all += (all.size() > 1 ? ", " : "") + std::to_string(n);
+  return all + "]";
+}
+
+// Task 1. How many elements these sizes have: the product; of no sizes at all, 1. Refuses negative
+// sizes, and products beyond the largest std::int64_t.
+inline std::int64_t numel_of(const Shape& sizes) {
+#ifdef SOLUTION
+  std::int64_t count = 1;
+  for (const std::int64_t n : sizes) {
+    if (n < 0) refuse("sizes " + text(sizes) + ": a size is negative");
+    if (n > 0 && count > std::numeric_limits<std::int64_t>::max() / n)
+      refuse("sizes " + text(sizes) + ": more elements than an int64 can count");
+    count *= std::max<std::int64_t>(n, 1);
+  }
+  return std::find(sizes.begin(), sizes.end(), 0) == sizes.end() ? count : 0;
+#else
+  (void)sizes;
+  kit::todo("task 1, numel_of");
+#endif
+}
+
+// Task 1. The strides with which elements stand row by row, one after the other: the last is 1,
+// each other one is the stride behind it times the size behind it. A size of 0 counts as 1.
+inline Shape row_major(const Shape& sizes) {
+#ifdef SOLUTION
+  Shape strides(sizes.size());
+  std::int64_t stride = 1;
+  for (std::size_t d = sizes.size(); d-- > 0; stride *= std::max<std::int64_t>(sizes[d], 1))
+    strides[d] = stride;
+  return strides;
+#else
+  (void)sizes;
+  kit::todo("task 1, row_major");
+#endif
+}
+
+// Task 4. What view and reshape are asked for: sizes for `numel` elements, of which one may be -1,
+// "what is left". Returns it with a number in that place. Refuses what does not fit, and a -1 that
+// is no whole number or could be any: 0 elements in [0, -1].
+inline Shape resolve(const Shape& sizes, std::int64_t numel) {
+#ifdef SOLUTION
+  Shape resolved = sizes;
+  const auto unknown = std::find(resolved.begin(), resolved.end(), -1);
+  if (unknown != resolved.end()) {
+    *unknown = 1;
+    const std::int64_t known = numel_of(resolved);
+    if (known == 0) refuse("-1 in " + text(sizes) + " could be any size");
+    *unknown = numel / known;
+  }
+  if (numel_of(resolved) != numel)
+    refuse(std::to_string(numel) + " elements do not fit into " + text(sizes));
+  return resolved;
+#else
+  (void)sizes, (void)numel;
+  kit::todo("task 4, resolve");
+#endif
+}
+
+// Task 4. The strides that show the elements of (sizes, strides), in the same order, with the sizes
+// `wanted`, which has as many elements; none, if there are no such strides. Sizes of 1 never use
+// their stride. Without elements, any strides will do.
+inline std::optional<Shape> strides_for(const Shape& sizes, const Shape& strides,
+                                        const Shape& wanted) {
+#ifdef SOLUTION
+  // Both are walked from the back. `run` elements, `step` apart, have been taken from old
+  // dimensions and not been given to new ones. A run grows while the next dimension goes on where
+  // it ends.
+  Shape found = row_major(wanted);
+  if (numel_of(wanted) == 0) return found;
+  std::int64_t run = 1, step = 1;
+  std::size_t old = sizes.size();
+  for (std::size_t d = wanted.size(); d-- > 0; run /= wanted[d], step *= wanted[d]) {
+    while (run % wanted[d] != 0) {
+      if (sizes[--old] == 1) continue;
+      if (run > 1 && strides[old] != run * step) return std::nullopt;
+      if (run == 1) step = strides[old];
+      run *= sizes[old];
+    }
+    found[d] = step;
+  }
+  return found;
+#else
+  (void)sizes, (void)strides, (void)wanted;
+  kit::todo("task 4, strides_for");
+#endif
+}
+
+}  // namespace lab01
