@@ -73,9 +73,12 @@ void Grid::finished_one() {
 }
 
 void Grid::serve(unsigned share) {
+  // A helper that comes too late for a block has the grid and nothing else: the queue may be gone.
+  std::optional<std::uint64_t> block_number = take(share);
+  if (!block_number) return;
   BlockRunner& runner = BlockRunner::mine();
   const DeviceRights rights(queue.device().keys());
-  while (const auto block_number = take(share)) {
+  for (; block_number; block_number = take(share)) {
     runner.run(*this, share, *block_number);
     finished_one();
   }

@@ -69,6 +69,20 @@ TEST_CASE("every thread of every block runs once, whatever the shape") {
     }
 }
 
+TEST_CASE("a stream is destroyed when its grid has ended, though a helper may not have begun") {
+  // Enough threads for a helper, whose thread wakes up when all blocks are done: it must not look
+  // for the stream then. AddressSanitizer sees it if it does.
+  const unsigned blocks = 16, threads = 1024;
+  DeviceArray<unsigned> out(std::size_t{blocks} * threads);
+  std::vector<unsigned> want(std::size_t{blocks} * threads);
+  std::iota(want.begin(), want.end(), 0U);
+  for (int turn = 0; turn < 100; ++turn) {
+    TestStream stream;
+    launch(write_index, blocks, threads, 0, stream.get(), out.data());
+    if (turn % 10 == 9) REQUIRE(out.host(stream.get()) == want);
+  }
+}
+
 TEST_CASE("__syncthreads at odd block sizes") {
   TestStream stream;
   for (const unsigned threads : {1U, 2U, 31U, 32U, 33U, 100U, 1000U, 1024U}) {
