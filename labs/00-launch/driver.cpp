@@ -73,7 +73,22 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
 
 }  // namespace
 
-// Part 1 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
+// Task 1 alone. So many processes claim so many names each, at the same time, in the same folder.
+KIT_SCENARIO(names) {
+  kit::Folder folder("meeting");
+  folder.answers_late_by(milliseconds(in.integer("hesitate", 0)));
+  kit::StagedNodes nodes({"login"}, folder, [&](const kit::Seat&, kit::Observation& seen) {
+    std::string names;
+    for (int i = 0; i < in.integer("names"); ++i) names += lab00::claim_name(folder) + "\n";
+    seen.put("names", names);
+    return 0;
+  });
+  for (int i = 0; i < in.integer("launchers"); ++i) nodes.start("login", {"launcher.", i, 1});
+  for (int i = 0; i < in.integer("launchers"); ++i) nodes.wait();
+  nodes.observe(out);
+}
+
+// Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
 // codes[r].
 KIT_SCENARIO(launch) {
   kit::StagedNodes nodes(words_of(in.text("nodes")), kit::Folder("meeting"),
@@ -99,7 +114,7 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
-// Part 2 alone. Process i is told rank ranks[i] of `world`, and comes late[i] ms late; a rank that
+// Task 3 alone. Process i is told rank ranks[i] of `world`, and comes late[i] ms late; a rank that
 // is not in the list never comes.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
@@ -117,7 +132,7 @@ KIT_SCENARIO(meet) {
   nodes.observe(out);
 }
 
-// Part 3 alone: rank, world, local_rank, local_world, node, nodes of each rank.
+// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank.
 KIT_SCENARIO(place) {
   const std::vector<std::string> hosts = words_of(in.text("hosts"));
   std::vector<std::int64_t> places;

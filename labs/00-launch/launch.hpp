@@ -28,7 +28,7 @@ struct Outcome {
 
 // Task 1. A name for the job: no other job that uses this folder has it, be it one that begins at
 // this moment, or one that was killed yesterday and left its files here. All files of a job have
-// names that begin with the job's.
+// names that begin with the job's: so no job's name may begin with another's.
 inline std::string claim_name(kit::Folder& folder) {
 #ifdef SOLUTION
   // Whoever makes the file has the name. To look first, and to make it then, would be too late.

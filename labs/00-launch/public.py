@@ -39,6 +39,21 @@ def started(seen, hosts):
 
 
 @lab_test
+def names(lab):
+    """Task 1: every claim gives a name of its own, also when several launchers claim at once."""
+    for launchers, each, hesitate in ((1, 12, 0), (4, 1, 100)):
+        seen = lab.run("names", launchers=launchers, names=each, hesitate=hesitate)
+        found = [name for i in range(launchers) for name in seen[f"names.{i}"].splitlines()]
+        expect.equal("the number of names", len(found), launchers * each, seen)
+        for i, name in enumerate(found):
+            expect.that(name, "a job's name is empty", seen)
+            for j, other in enumerate(found):
+                expect.that(i == j or name != other, f"two jobs have the same name, {name}", seen)
+                expect.that(i == j or not other.startswith(name), f"the files of job {other} would be those of job "
+                            f"{name} as well: its name begins with that", seen)
+
+
+@lab_test
 def starts(lab):
     """Task 2: each rank is started once, on its node, also when nodes have different numbers of slots."""
     for counts in ([1], [3], [2, 3], [1, 0, 4], [0, 2]):
@@ -127,7 +142,7 @@ def never_comes(lab):
 @lab_test
 def rank_0_late(lab):
     """Task 3: rank 0 comes last. It is a rank like any other, and the others have patience."""
-    for late in ([600, 0, 0], [450, 0, 300, 0]):
+    for late in ([500, 0, 0], [400, 0, 300, 0]):
         world = len(late)
         seen = lab.run("meet", world=world, ranks=list(range(world)), late=late, patience=4000)
         met(seen, dict(enumerate(range(world))))
@@ -167,5 +182,5 @@ def whole(lab, counts, jobs=1, **how):
 @lab_test
 def two_jobs(lab):
     """Task 1: two jobs in the same folder, at the same time and one soon after the other, do not meet."""
-    for stagger in (0, 150):
-        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[200, 300, 200], stay=250, hesitate=150)
+    for stagger, stay, hesitate in ((0, 200, 150), (150, 600, 0)):
+        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[200, 300, 200], stay=stay, hesitate=hesitate)
