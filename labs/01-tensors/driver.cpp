@@ -12,7 +12,22 @@
 #include <map>
 #include <sstream>
 
-using kit::Storage;
+// What only the driver sees of storages: what was done to them, and their numbers.
+struct kit::Audit {
+  static auto& all() { return Storage::ledger().all; }
+  static void begin() {
+    auto& ledger = Storage::ledger();
+    ledger.allocated = ledger.reads = ledger.writes = 0;
+  }
+  static std::vector<std::int64_t> cost() {
+    const auto& ledger = Storage::ledger();
+    return {ledger.allocated, ledger.reads, ledger.writes};
+  }
+  static bool freed(const Storage& storage) { return storage.freed_; }
+  static std::vector<double>& numbers(Storage& storage) { return storage.numbers_; }
+};
+
+using kit::Audit;
 using lab01::Shape;
 using lab01::Tensor;
 
@@ -66,10 +81,9 @@ const std::map<std::string, std::function<Tensor(const Tensor&, const Shape&)>> 
 // Numbers that say where they come from: step 2, position 5 is 3005.
 Tensor filled(const Shape& sizes, std::size_t step) {
   Tensor t = Tensor::empty(sizes);
-  Storage& storage = *Storage::ledger().all.at(std::size_t(t.storage().number()));
-  for (std::int64_t i = 0; i < storage.size(); ++i)
-    storage.write(i, double(1000 * (std::int64_t(step) + 1) + i));
-  Storage::ledger().writes = 0;
+  double number = 1000 * (double(step) + 1);
+  for (double& one : Audit::numbers(*Audit::all().at(std::size_t(t.storage().number()))))
+    one = number++;
   return t;
 }
 
@@ -138,14 +152,13 @@ KIT_SCENARIO(program) {
   for (const int signal : {SIGSEGV, SIGFPE, SIGABRT, SIGBUS}) std::signal(signal, crashed);
   kit::describe_hangs_with([] { return std::string(current); });
   Results results;
-  auto& ledger = Storage::ledger();
   const Shape program = in.integers("program");
   const std::vector<Step> steps = steps_of(std::string(program.begin(), program.end()));
   for (const Step& step : steps) {
     current = step.label.c_str();
     const std::string k = std::to_string(results.size());
     results.emplace_back();
-    ledger.allocated = ledger.reads = ledger.writes = 0;
+    Audit::begin();
     std::string how = "done", why;
     try {
       perform(step, k, results, out);
@@ -158,12 +171,12 @@ KIT_SCENARIO(program) {
     }
     out.put("how." + k, how);
     out.put("why." + k, why);
-    out.put("cost." + k, Shape{ledger.allocated, ledger.reads, ledger.writes});
+    out.put("cost." + k, Audit::cost());
     Shape live;  // storages that are held
-    for (const auto& storage : ledger.all)
-      if (!storage->freed()) {
+    for (const auto& storage : Audit::all())
+      if (!Audit::freed(*storage)) {
         live.push_back(storage->number());
-        out.put("numbers." + k + "." + std::to_string(storage->number()), storage->numbers());
+        out.put("numbers." + k + "." + std::to_string(storage->number()), Audit::numbers(*storage));
       }
     out.put("live." + k, live);
     if (how == "misuse" || how == "threw") return;

@@ -88,8 +88,9 @@ def refused(lab):
             ("transpose", 0, 2), ("transpose", -3, 0), ("permute", 0), ("permute", 0, 0), ("permute", 0, 1, 1),
             ("permute", 0, -2), ("permute", 1, -2), ("slice", 2, 0, 1, 1), ("slice", 0, 0, 1, 0),
             ("slice", 0, 0, 1, -1), ("select", 0, 2), ("select", 0, -3), ("select", 1, -3), ("expand", 3),
-            ("expand", 3, 3), ("expand", -1, 2, 3), ("expand", 2, -1), ("expand", 4, 2, 3), ("expand", 2, -2), ("expand", 4, 3),
-            ("expand", 2, 6), ("view", 7), ("view", 2, 2), ("view", -2, -3), ("reshape", 5), ("view",), ("reshape", 0)):
+            ("expand", 3, 3), ("expand", -1, 2, 3), ("expand", 2, -1), ("expand", 4, 2, 3), ("expand", 2, -2),
+            ("expand", 4, 3), ("expand", 2, 6), ("view", 7), ("view", 2, 2), ("view", -2, -3), ("reshape", 5),
+            ("view",), ("reshape", 0)):
         p(name, m, *how)
     for name in ("copy_", "add_"):
         p(name, m, p("empty", 2))           # [2] is no last row

@@ -18,6 +18,8 @@
 
 namespace kit {
 
+struct Audit;  // the driver's
+
 class Storage {
  public:
   Storage(const Storage&) = delete;
@@ -46,22 +48,11 @@ class Storage {
     for (std::int64_t i = 0; i < count; ++i) write(first + i, value);
   }
 
-  // For drivers. The storages of a run in the order of their allocation, freed ones too: the
-  // objects stay, so that whoever comes too late finds out that the numbers have gone.
-  struct Ledger {
-    std::vector<std::unique_ptr<Storage>> all;
-    std::int64_t allocated = 0, reads = 0, writes = 0;  // allocated: elements, not storages
-  };
-  static Ledger& ledger() {
-    static Ledger one;
-    return one;
-  }
-  [[nodiscard]] std::int64_t number() const { return number_; }
-  [[nodiscard]] bool freed() const { return freed_; }
-  [[nodiscard]] const std::vector<double>& numbers() const { return numbers_; }
+  [[nodiscard]] std::int64_t number() const { return number_; }  // of the run's storages, from 0
 
  private:
   friend std::shared_ptr<Storage> allocate(std::int64_t count);
+  friend Audit;  // a student's file that defines one, too, does not compile beside the driver's
   static constexpr std::int64_t most = 1 << 20;
   Storage(std::int64_t count, std::int64_t number)
       : numbers_(std::size_t(count), std::numeric_limits<double>::quiet_NaN()), number_(number) {}
@@ -75,6 +66,17 @@ class Storage {
     if (freed_)
       throw Misuse{where + " of " + name() + ", which has been freed: nobody held it any more"};
     throw Misuse{where + ", outside of " + name()};
+  }
+
+  // The storages of a run in the order of their allocation, freed ones too: the objects stay, so
+  // that whoever comes too late finds out that the numbers have gone.
+  struct Ledger {
+    std::vector<std::unique_ptr<Storage>> all;
+    std::int64_t allocated = 0, reads = 0, writes = 0;  // allocated: elements, not storages
+  };
+  static Ledger& ledger() {
+    static Ledger one;
+    return one;
   }
 
   std::vector<double> numbers_;
