@@ -61,7 +61,7 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   try {
     for (const std::string& one : lab00::meet(folder, seat, card, milliseconds(patience)))
       cards += one + "\n";
-  } catch (const std::runtime_error& failed) {
+  } catch (const std::exception& failed) {
     error = failed.what();
   }
   seen.put("card", card);
