@@ -102,9 +102,11 @@ Shape positions(const Tensor& t) {
   return all;
 }
 
-// What a tensor says of itself: storage, offset, contiguous, numel, sizes, strides.
-void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t) {
-  Shape row{t.storage().number(), t.offset(), t.is_contiguous(), t.numel()};
+// What a tensor says of itself: storage, offset, numel, contiguous (task 2: not asked of what empty
+// made, which is task 1), sizes, strides.
+void put_tensor(kit::Observation& out, const std::string& k, const Tensor& t, bool made) {
+  Shape row{t.storage().number(), t.offset(), t.numel()};
+  if (!made) row.push_back(t.is_contiguous());
   out.put("tensor." + k, row);
   out.put("sizes." + k, t.sizes());
   out.put("strides." + k, t.strides());
@@ -137,7 +139,7 @@ void perform(const Step& step, const std::string& k, Results& results, kit::Obse
     throw std::logic_error("no step named " + step.name);
   }
   if (results.back()) result = &*results.back();
-  if (result != nullptr) put_tensor(out, k, *result);
+  if (result != nullptr) put_tensor(out, k, *result, step.name == "empty");
 }
 
 // A signal in the student's code: its step is printed, and the signal comes again.

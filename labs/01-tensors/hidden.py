@@ -191,8 +191,8 @@ def no_loops(lab):
     for k, (words, sizes) in list(enumerate(steps))[1:]:
         expect.equal(f"{words}: outcome", seen[f"how.{k}"], "done", seen)
         expect.equal(f"{words}: sizes", list(seen[f"sizes.{k}"]), sizes, seen)
-        expect.equal(f"{words}: storage, offset, contiguous, numel", list(seen[f"tensor.{k}"]),
-                     [0, 0, 0, math.prod(sizes)], seen)
+        expect.equal(f"{words}: storage, offset, numel, contiguous", list(seen[f"tensor.{k}"]),
+                     [0, 0, math.prod(sizes), 0], seen)
     for k, words in ((8, "fill_ of an expanded tensor"), (9, "copy_ to an expanded tensor")):
         expect.equal(f"{words}: outcome", seen[f"how.{k}"], "refused", seen)
     expect.equal("position of an element of it", seen["number.10"], 0, seen)

@@ -42,7 +42,7 @@ def positions(lab):
     p = Program(lab)
     m = p("empty", 2, 3)
     for sizes in ((2, 3), (4,), (2, 1, 3), ()):
-        p("positions", p("empty", *sizes))
+        p("positions", p("same", p("empty", *sizes)))
     p("position", m, 1, 2)
     for index in ((2, 0), (0, 3), (-1, 0), (1,), (1, 1, 1)):
         p("position", m, *index)
@@ -96,10 +96,9 @@ def view_or_copy(lab):
     p("view", turned, 12)
     p("view", turned, 3, 2, 2)
     p("view", p("slice", m, 1, 0, 3, 1), 6)
-    copy = p("reshape", turned, 12)
-    p("fill_", copy, 5)
+    p("reshape", turned, 12)
     p("contiguous", m)
-    p("fill_", p("contiguous", turned), 6)
+    p("contiguous", turned)
     p.run()
 
 
