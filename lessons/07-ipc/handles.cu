@@ -2,12 +2,12 @@
 // asks for it in right and in wrong ways. `lesson07_handles`.
 #include <cstdio>
 #include <cstring>
-#include <cuda.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/device/driver_block.hpp"
 
 using namespace ringsmith;
 
@@ -22,12 +22,8 @@ __global__ void write(int* x, int value) { *x = value; }
 
 Offer offer(void* memory) {
   Offer o{};
-  CUdeviceptr base = 0;
-  std::size_t size = 0;
   cuda_check(cudaIpcGetMemHandle(&o.handle, memory));
-  if (cuMemGetAddressRange(&base, &size, reinterpret_cast<CUdeviceptr>(memory)) != CUDA_SUCCESS)
-    throw Error("cuMemGetAddressRange failed");
-  o.offset = reinterpret_cast<CUdeviceptr>(memory) - base;
+  o.offset = reinterpret_cast<std::uintptr_t>(memory) - driver_block_of(memory).base;
   return o;
 }
 template <class T>
