@@ -47,8 +47,8 @@ namespace ringsmith {
 // in turn, beginning with off, so that one run measures what overlap is worth: a machine's slow
 // minutes fall on both.
 enum class Overlap : std::uint8_t { automatic, on, off, alternate };
-Overlap parse_overlap(
-    std::string_view name);  // "auto" | "on" | "off" | "alternate", else UsageError
+// "auto", "on", "off" or "alternate"; else UsageError.
+Overlap parse_overlap(std::string_view name);
 
 struct DdpOptions {
   double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
