@@ -114,8 +114,9 @@ std::optional<Arena::Allocation> Arena::free(void* start) {
   check(a, [] { return "when it was freed"; });
   take_key(a.pages);
   // Back to address space that faults; the file gives its pages back.
-  ::mmap(a.pages, a.page_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-         -1, 0);
+  if (::mmap(a.pages, a.page_bytes, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    fatal("cannot unmap " + std::to_string(a.page_bytes) + " bytes of freed device memory");
   ::fallocate(file_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(offset(a.pages)), static_cast<off_t>(a.page_bytes));
   used_ -= a.bytes;

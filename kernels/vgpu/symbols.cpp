@@ -80,9 +80,8 @@ std::string describe_function(const void* function) {
 
 std::string describe_code(const void* instruction) {
   char command[160], line[512] = "";
-  std::snprintf(
-      command, sizeof command, "addr2line -e /proc/%d/exe %p 2>/dev/null", ::getpid(),
-      reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(instruction) - load_base()));
+  std::snprintf(command, sizeof command, "addr2line -e /proc/%d/exe 0x%zx 2>/dev/null", ::getpid(),
+                std::size_t{reinterpret_cast<std::uintptr_t>(instruction) - load_base()});
   FILE* out = ::popen(command, "r");
   if (out == nullptr) return "";
   const bool got = std::fgets(line, sizeof line, out) != nullptr;

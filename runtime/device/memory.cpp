@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -229,6 +230,8 @@ void free(Device device, std::byte* block) noexcept {
   try {
     cache_of(device).free(block);
   } catch (const CudaError&) {  // its destructors must not end the program that reports the error
+  } catch (...) {               // freed twice: ends the program, which says why
+    std::terminate();
   }
 }
 

@@ -107,9 +107,9 @@ Nodes::Nodes(const LaunchOptions& options)
     throw;
   }
   // From now on this launcher's death ends the job.
-  client_->leave_will(kVerdict, encode({Verdict::Kind::lost, options.node,
-                                        "the ringrun of node " + std::to_string(options.node) +
-                                            " (" + process_place() + ") has ended"}));
+  client_->leave_will({kVerdict}, encode({Verdict::Kind::lost, options.node,
+                                          "the ringrun of node " + std::to_string(options.node) +
+                                              " (" + process_place() + ") has ended"}));
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,6 +1,7 @@
 #include "runtime/parallel/data_parallel.hpp"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <utility>
 
 #include "runtime/autograd/engine.hpp"
@@ -78,8 +79,11 @@ void require_alike(Module& module, Module& replica) {
   for (std::size_t i = 0; i < std::max(mine.size(), other.size()); ++i) {
     const std::string a = i < mine.size() ? mine[i] : "nothing more",
                       b = i < other.size() ? other[i] : "nothing more";
-    require(a == b, "DataParallel: the replica is another model: the module has " + a +
-                        " where the replica has " + b);
+    if (a != b)
+      throw UsageError(
+          fmt::format("DataParallel: the replica is another model: the module has {} where the "
+                      "replica has {}",
+                      a, b));
   }
   require(parents_first(module).size() == parents_first(replica).size(),
           "DataParallel: the replica is another model: it has " +

@@ -90,8 +90,8 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
-  require(module_ != nullptr,
-          "DistributedDataParallel was constructed without a module: use forward(body)");
+  if (module_ == nullptr)
+    throw UsageError("DistributedDataParallel was constructed without a module: use forward(body)");
   return forward([&] { return module_->forward(x); });
 }
 

@@ -24,6 +24,7 @@ Device device_of(const std::vector<Tensor>& parameters) {
 
 std::vector<BucketItem> items_of(const std::vector<Tensor>& parameters) {
   std::vector<BucketItem> items;
+  items.reserve(parameters.size());
   for (const Tensor& p : parameters)
     items.push_back({Elements(static_cast<std::size_t>(p.numel())), p.dtype()});
   return items;

@@ -98,22 +98,25 @@ TEST_CASE("many clients count together without losing one", "[store]") {
   CHECK(f.client()->add("n", 0) == 400);
 }
 
-TEST_CASE("a will is done when its client goes, unless the key is taken", "[store]") {
+TEST_CASE("a will is done when its client goes, unless its keys are taken", "[store]") {
   const Fixture f;
   const auto reader = f.client();
   {
     const auto a = f.client();
-    a->leave_will("wrong", "replaced");
-    a->leave_will("end of a", "a has gone");
+    a->leave_will({"wrong"}, "replaced");
+    a->leave_will({"end of a"}, "a has gone");
     CHECK(reader->wait({"end of a"}, 0ms).size() == 1);
   }
   CHECK(reader->get("end of a", 10s) == "a has gone");
   {
     const auto b = f.client();
-    b->leave_will("end of a", "too late");
+    b->leave_will({"end of a"}, "too late");
+    const auto c = f.client();
+    c->leave_will({"end of a", "end of c"}, "c has gone");
   }
   CHECK(f.server.drain(1, 10s));
   CHECK(reader->get("end of a", 0ms) == "a has gone");
+  CHECK(reader->get("end of c", 0ms) == "c has gone");
   CHECK(reader->wait({"wrong"}, 0ms).size() == 1);
 }
 

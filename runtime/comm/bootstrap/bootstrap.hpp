@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/comm/bootstrap/lost_member.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
 #include "runtime/comm/process_group.hpp"
 
@@ -22,6 +23,9 @@ class Bootstrap {
   // Every rank gives one record (up to 4 KiB) and gets those of all ranks, in rank order.
   // Collective.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
+  // A rank that is known to have ended since the last all_gather, if this bootstrap can know; {}
+  // otherwise. For those who wait for a peer that does not come; does not wait itself.
+  [[nodiscard]] virtual std::optional<LostMember> lost_rank() { return {}; }
   // The group is broken: peers may be gone, so leaving must not wait for them.
   virtual void abandon() {}
   // Does whoever started the ranks end all of them (SIGTERM) when one dies?

@@ -13,7 +13,9 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kBlock = 32;  // records, of up to 4 KiB, in one value
+constexpr std::chrono::milliseconds kBetweenLooks{100};  // for members that died
+constexpr std::chrono::milliseconds kTimeToRead{2000};   // for those who live
+constexpr std::size_t kBlock = 32;                       // records, of up to 4 KiB, in one value
 
 // A result is kDone, or a verdict: the kind of error, the culprit's index, a blank, the text.
 constexpr const char* kDone = "done";
@@ -22,6 +24,8 @@ enum Kind : char { mismatch = 'M', lost = 'L', late = 'T' };
 std::string verdict(Kind kind, int culprit, const std::string& text) {
   return static_cast<char>(kind) + std::to_string(culprit) + " " + text;
 }
+int culprit_of(const std::string& verdict) { return std::atoi(verdict.c_str() + 1); }
+std::string text_of(const std::string& verdict) { return verdict.substr(verdict.find(' ') + 1); }
 
 // An owner of a number is unique even among threads of one process; what follows '#' is not shown.
 std::string unique(const std::string& place) {
@@ -56,18 +60,19 @@ Exchange::Exchange(std::shared_ptr<Store> store, Membership me)
   leave_will();
 }
 
-std::string Exchange::key(const std::string& name) const {
-  return me_.prefix + "/" + std::to_string(round_) + "/" + name;
+std::string Exchange::key(const std::string& name, int rounds_on) const {
+  return me_.prefix + "/" + std::to_string(round_ + rounds_on) + "/" + name;
 }
 
 std::string Exchange::member_key(int index) const {
   return me_.prefix + "/member/" + std::to_string(index);
 }
 
-// For the exchange that is to come: from now on the others wait for this member.
+// For the exchange that is to come: from now on the others wait for this member. Once they have all
+// that they need of it, they will miss it in the next one.
 void Exchange::leave_will() {
   store_->leave_will(
-      key("result"),
+      {key("result"), key("result", 1)},
       verdict(lost, me_.index, self_ + " ended before all " + me_.noun + "s had found each other"));
 }
 
@@ -116,8 +121,20 @@ void Exchange::collect() {
 
 void Exchange::await_readers() {
   if (round_ == 0) return;
-  const std::string last = me_.prefix + "/" + std::to_string(round_ - 1) + "/over";
-  static_cast<void>(store_->wait({last}, me_.timeout));
+  Deadline deadline = Deadline::in(me_.timeout);
+  for (bool lost = false; !deadline.passed();) {
+    if (store_->wait({key("over", -1)}, deadline.at_most(kBetweenLooks).left()).empty()) return;
+    if (lost || !lost_member()) continue;
+    lost = true;  // it will not read, but the others shall
+    deadline = deadline.at_most(kTimeToRead);
+  }
+}
+
+std::optional<LostMember> Exchange::lost_member() {
+  if (!store_->wait({key("result")}, std::chrono::milliseconds(0)).empty()) return {};
+  const std::string found = store_->get(key("result"), std::chrono::milliseconds(0));
+  if (found.empty() || found[0] != lost) return {};
+  return LostMember{culprit_of(found), text_of(found)};
 }
 
 std::string Exchange::describe_missing(int& first) {
@@ -141,14 +158,13 @@ std::string Exchange::describe_missing(int& first) {
 void Exchange::fail(const std::string& mine) {
   const std::string found = store_->compare_and_swap(key("result"), "", mine);
   const std::string& holds = found == kDone ? mine : found;
-  const std::size_t blank = holds.find(' ');
   Where where;
   if (me_.noun == "rank") {
     where.rank = me_.index;
-    where.peer = std::atoi(holds.c_str() + 1);
+    where.peer = culprit_of(holds);
     if (where.peer == where.rank) where.peer = -1;
   }
-  const std::string text = blank == std::string::npos ? holds : holds.substr(blank + 1);
+  const std::string text = text_of(holds);
   switch (holds.empty() ? '\0' : holds[0]) {
     case mismatch:
       throw MismatchError(text, where);

@@ -9,14 +9,17 @@
 //     a member is missing      the first whose deadline passes looks who has not arrived
 //     sizes disagree           found on arrival: the first member's size is in the store
 //     a number was given twice found on arrival: each number has one owner
-//     a member dies            its will (Store::leave_will) is the verdict
+//     a member dies            its will (Store::leave_will) is the verdict: of this exchange, or of
+//                              the next one if this one needs nothing more of it
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/comm/bootstrap/lost_member.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
 
 namespace ringsmith::comm {
@@ -41,11 +44,14 @@ class Exchange {
 
   // Collective. TimeoutError naming the missing members, PeerLost if one died.
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record);
-  // Waits until all members have the result of the last all_gather: before the store ends.
+  // Before the store ends: waits until all members have the result of the last all_gather; 2 s if
+  // one of them is lost.
   void await_readers();
+  // The verdict on the next all_gather, if a member is known to have ended. Does not wait.
+  [[nodiscard]] std::optional<LostMember> lost_member();
 
  private:
-  [[nodiscard]] std::string key(const std::string& name) const;  // of the current round
+  [[nodiscard]] std::string key(const std::string& name, int rounds_on = 0) const;
   [[nodiscard]] std::string member_key(int index) const;
   void leave_will();
   void collect();
@@ -55,7 +61,7 @@ class Exchange {
   std::shared_ptr<Store> store_;
   Membership me_;
   std::string self_;  // "rank 2 (pid 4711 on host a)"
-  std::uint64_t round_ = 0;
+  int round_ = 0;
 };
 
 }  // namespace ringsmith::comm

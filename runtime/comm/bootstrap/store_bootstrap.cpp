@@ -61,6 +61,14 @@ std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
   }
 }
 
+std::optional<LostMember> StoreBootstrap::lost_rank() {
+  try {
+    return exchange_->lost_member();
+  } catch (const CommError&) {
+    return {};  // the store has ended: the peers' own connections say more
+  }
+}
+
 // What is wrong stands in the store that would end with us.
 void StoreBootstrap::let_others_read() {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead);

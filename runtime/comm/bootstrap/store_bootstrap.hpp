@@ -21,6 +21,7 @@ class StoreBootstrap : public Bootstrap {
   [[nodiscard]] int rank() const override { return place_.rank; }
   [[nodiscard]] int size() const override { return place_.world; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override;
+  [[nodiscard]] std::optional<LostMember> lost_rank() override;
   [[nodiscard]] bool ends_survivors() const override {
     return place_.launcher_holds_store || place_.kind == BootstrapKind::slurm;
   }

@@ -35,6 +35,12 @@ void send_farewell(int socket, int culprit) noexcept {
   (void)send(socket, &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+int overhear_farewell(int socket) noexcept {
+  int word = 0;
+  const ssize_t n = recv(socket, &word, sizeof word, MSG_PEEK | MSG_DONTWAIT);
+  return n == ssize_t{sizeof word} && word <= kFarewell ? kFarewell - word : -1;
+}
+
 Greeting receive_greeting(int socket) {
   int rank = -1;
   iovec data{&rank, sizeof rank};

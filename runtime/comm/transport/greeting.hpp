@@ -14,6 +14,9 @@ struct Greeting {
 
 // False: the other end has gone.
 [[nodiscard]] bool send_greeting(int socket, int rank, int memory);
+// The culprit's rank, if the next that comes is a farewell, which stays there; else -1. For one who
+// has been greeted already: what else may come is a doorbell.
+[[nodiscard]] int overhear_farewell(int socket) noexcept;
 void send_farewell(int socket, int culprit) noexcept;
 // To be called when the socket is readable. CommError if it is not of this protocol.
 [[nodiscard]] Greeting receive_greeting(int socket);

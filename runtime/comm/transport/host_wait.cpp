@@ -170,6 +170,7 @@ std::string Host::explain_timeout(int for_peer, int& culprit) const {
 
 WaitForGraph Host::see_all() const {
   std::vector<Sight> sights;
+  sights.reserve(peers_.size());
   for (int r = 0; r < size(); ++r)
     sights.push_back({&control(r).board, on_wire(r) ? control(r).arrivals : nullptr,
                       control(r).sites, peer(r).link.same_machine && is_stopped(peer(r).link.pid)});

@@ -110,7 +110,6 @@ void check_options(const std::vector<std::string>& records) {
 std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                    const GroupOptions& options) {
   const Transport transport = options.transport;
-  const Deadline deadline = Deadline::in(options.timeout);
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const Record mine{
       machine_identity(),
@@ -156,7 +155,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   std::vector<std::string> names(links.size());
   for (std::size_t r = 0; r < links.size(); ++r)
     if (!links[r].remote) names[r] = Record::parse(records[r]).address;
-  meet_on_host(rank, memory, listener, names, links, deadline);
+  meet_on_host(bootstrap, memory, listener, names, links, Deadline::in(options.timeout));
   return links;
 }
 

@@ -25,9 +25,14 @@ namespace {
 
 class Reception {
  public:
-  Reception(int rank, const Descriptor& memory, const Descriptor& listener,
+  Reception(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
             std::vector<PeerLink>& links, Deadline deadline)
-      : rank_(rank), memory_(memory), listener_(listener), links_(links), deadline_(deadline) {}
+      : bootstrap_(bootstrap),
+        rank_(bootstrap.rank()),
+        memory_(memory),
+        listener_(listener),
+        links_(links),
+        deadline_(deadline) {}
 
   // To a rank below this one.
   void call_on(int peer, const std::string& name) {
@@ -47,8 +52,10 @@ class Reception {
       const std::size_t hosts = entries.size();
       for (const PeerLink& link : links_)  // -1 is passed over
         entries.push_back({link.memory.valid() ? -1 : link.socket.get(), POLLIN, 0});
-      if (poll(entries.data(), entries.size(), deadline_.poll_ms()) < 0 && errno != EINTR)
-        fail_to_connect("poll");
+      const int timeout = deadline_.at_most(kBetweenQuestions).poll_ms();
+      const int n = poll(entries.data(), entries.size(), timeout);
+      if (n < 0 && errno != EINTR) fail_to_connect("poll");
+      if (n == 0) ask_around();
       for (std::size_t r = 0; r < links_.size(); ++r)
         if (entries[hosts + r].fd >= 0 && entries[hosts + r].revents != 0)
           hear(static_cast<int>(r));
@@ -61,6 +68,14 @@ class Reception {
   }
 
  private:
+  // Whoever dies before it has called here closes no connection of this rank. Others may know.
+  void ask_around() const {
+    for (const PeerLink& link : links_)
+      if (link.memory.valid() && link.socket.valid())
+        if (const int culprit = overhear_farewell(link.socket.get()); culprit >= 0) lost(culprit);
+    const auto dead = bootstrap_.lost_rank();
+    if (dead && !links_[static_cast<std::size_t>(dead->index)].memory.valid()) lost(dead->index);
+  }
   [[nodiscard]] int first_missing() const {
     for (std::size_t r = 0; r < links_.size(); ++r)
       if (static_cast<int>(r) != rank_ && !links_[r].remote && !links_[r].memory.valid())
@@ -129,7 +144,9 @@ class Reception {
   }
 
   static constexpr std::chrono::milliseconds kLinger{1000};
+  static constexpr std::chrono::milliseconds kBetweenQuestions{100};
 
+  Bootstrap& bootstrap_;
   int rank_;
   const Descriptor& memory_;
   const Descriptor& listener_;
@@ -140,11 +157,11 @@ class Reception {
 
 }  // namespace
 
-void meet_on_host(int rank, const Descriptor& memory, const Descriptor& listener,
+void meet_on_host(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
                   const std::vector<std::string>& names, std::vector<PeerLink>& links,
                   Deadline deadline) {
-  Reception reception(rank, memory, listener, links, deadline);
-  for (int r = 0; r < rank; ++r)
+  Reception reception(bootstrap, memory, listener, links, deadline);
+  for (int r = 0; r < bootstrap.rank(); ++r)
     if (!links[static_cast<std::size_t>(r)].remote)
       reception.call_on(r, names[static_cast<std::size_t>(r)]);
   reception.await_all();

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/mesh.hpp"
 
 namespace ringsmith::comm {
@@ -21,7 +22,7 @@ namespace ringsmith::comm {
 
 // Fills socket and memory of the links that are not remote. names: of all ranks' listeners; those
 // of remote ranks are not used. PeerLost naming the rank that has gone or is silent.
-void meet_on_host(int rank, const Descriptor& memory, const Descriptor& listener,
+void meet_on_host(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
                   const std::vector<std::string>& names, std::vector<PeerLink>& links,
                   Deadline deadline);
 

@@ -64,7 +64,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
     send_all(handshake.client_nonce + handshake.client_proof(secret), limit);
     if (!receive(verdict, store::kVerdict, limit)) return false;
     if (verdict[0] == '\0')
-      throw MismatchError(name() +
+      throw MismatchError(StoreClient::name() +
                           " refused this process: its secret is not that of the job "
                           "there. Either " +
                           kSecretVariable + " or " + kSecretFileVariable +
@@ -175,8 +175,10 @@ bool StoreClient::remove(const std::string& key) {
   return call(make_message(Kind::remove, 0, {key})).number != 0;
 }
 
-void StoreClient::leave_will(const std::string& key, const std::string& value) {
-  call(make_message(Kind::leave_will, 0, {key, value}));
+void StoreClient::leave_will(const std::vector<std::string>& keys, const std::string& value) {
+  std::vector<std::string> texts{value};
+  texts.insert(texts.end(), keys.begin(), keys.end());
+  call(make_message(Kind::leave_will, 0, std::move(texts)));
 }
 
 }  // namespace ringsmith::comm

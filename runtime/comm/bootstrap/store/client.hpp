@@ -27,7 +27,7 @@ class StoreClient : public Store {
   std::string compare_and_swap(const std::string& key, const std::string& expected,
                                const std::string& desired) override;
   bool remove(const std::string& key) override;
-  void leave_will(const std::string& key, const std::string& value) override;
+  void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + holder_;
   }

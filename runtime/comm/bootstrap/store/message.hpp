@@ -11,7 +11,7 @@
 //     compare_and_swap                    key, expected,                           what is there
 //                                         desired
 //     remove                              key                 1 if it was there
-//     leave_will                          key, value
+//     leave_will                          value, keys
 //
 // The kind of a reply is its Status; with `refused` comes a text that says why.
 #pragma once

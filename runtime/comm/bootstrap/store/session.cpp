@@ -9,6 +9,7 @@ namespace ringsmith::comm::store {
 
 namespace {
 
+constexpr std::size_t kMostKeysOfWill = 2;
 constexpr std::size_t kMostInput = 4 + kMostMessage + kTag;
 constexpr std::int64_t kMostWait = std::int64_t{7} * 24 * 3600 * 1000;  // ms
 
@@ -19,8 +20,9 @@ bool has_texts(const Message& m, std::size_t least, std::size_t most) {
 bool well_formed(const Message& m) {
   switch (static_cast<Kind>(m.kind)) {
     case Kind::set:
-    case Kind::leave_will:
       return has_texts(m, 2, 2);
+    case Kind::leave_will:
+      return has_texts(m, 2, 1 + kMostKeysOfWill);
     case Kind::get:
     case Kind::add:
     case Kind::remove:
@@ -106,10 +108,9 @@ void Session::answer(const Message& request, Clock::time_point now) {
       case Kind::remove:
         return reply(make_message(Status::ok, table_.remove(t[0]) ? 1 : 0));
       case Kind::leave_will:
-        check_key(t[0]);
-        require(t[1].size() <= kMostValue, "a will is too long");
-        will_key_ = t[0];
-        will_value_ = t[1];
+        std::for_each(t.begin() + 1, t.end(), check_key);
+        require(t[0].size() <= kMostValue, "a will is too long");
+        will_ = t;
         return reply(make_message(Status::ok));
       case Kind::get:
       case Kind::wait:
@@ -150,12 +151,12 @@ std::optional<Session::Clock::time_point> Session::alarm() const {
 }
 
 void Session::leave() {
-  if (will_key_.empty()) return;
   try {
-    table_.compare_and_swap(will_key_, "", will_value_);
+    for (std::size_t key = 1; key < will_.size(); ++key)
+      if (table_.compare_and_swap(will_[key], "", will_[0]) == will_[0]) break;
   } catch (const UsageError&) {  // the table is full: nobody is left to be told
   }
-  will_key_.clear();
+  will_.clear();
 }
 
 }  // namespace ringsmith::comm::store

@@ -64,7 +64,7 @@ class Session {
     Clock::time_point until;
   };
   std::optional<Wait> wait_;
-  std::string will_key_, will_value_;
+  std::vector<std::string> will_;  // the value, then the keys
 };
 
 }  // namespace ringsmith::comm::store

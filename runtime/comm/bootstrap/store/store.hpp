@@ -34,10 +34,10 @@ class Store {
   virtual std::string compare_and_swap(const std::string& key, const std::string& expected,
                                        const std::string& desired) = 0;
   virtual bool remove(const std::string& key) = 0;  // was it there?
-  // What the store is to write when this client's connection ends, however it ends:
-  // compare_and_swap(key, "", value). Replaces an earlier will. This is how the death of a process
-  // becomes a word to those that wait for it.
-  virtual void leave_will(const std::string& key, const std::string& value) = 0;
+  // What the store is to write when this client's connection ends, however it ends: `value` into
+  // the first of the keys that holds nothing. Replaces an earlier will. This is how the death of a
+  // process becomes a word to those that wait for it.
+  virtual void leave_will(const std::vector<std::string>& keys, const std::string& value) = 0;
 
   // For messages: "the store at 10.0.0.1:29500".
   [[nodiscard]] virtual std::string name() const = 0;

@@ -56,7 +56,7 @@ std::string Table::compare_and_swap(const std::string& key, const std::string& e
                                     const std::string& desired) {
   check_key(key);
   const std::string* const text = find(key);
-  const std::string now = text != nullptr ? *text : "";
+  std::string now = text != nullptr ? *text : "";
   if (now != expected) return now;
   set(key, desired);
   return desired;

@@ -96,7 +96,8 @@ constexpr std::size_t packets_at(std::uint32_t half, int world) {
   return round_up(sizeof(Station), 128) + half % 2 * packet_half_bytes(world);
 }
 constexpr std::size_t slots_at(int ring, int channel, int world, const Shape& shape) {
-  const auto index = static_cast<std::size_t>(ring * shape.channels + channel);
+  const auto index = static_cast<std::size_t>(ring) * static_cast<std::size_t>(shape.channels) +
+                     static_cast<std::size_t>(channel);
   return packets_at(0, world) + 2 * packet_half_bytes(world) +
          index * kRingSlots * shape.slot_bytes;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 #include <atomic>
+#include <exception>
 #include <fcntl.h>
 #include <new>
 #include <poll.h>
@@ -93,12 +94,15 @@ RdmaWires::~RdmaWires() {
   const auto under_way = [](const Wire& w) {
     return w.connection && w.broken.empty() && !w.connection->all_done();
   };
-  progress();
-  for (Wire& wire : wires_)
-    if (under_way(wire)) wire.connection->ask_for_completion();
-  while (std::any_of(wires_.begin(), wires_.end(), under_way) && !deadline.passed()) {
-    progress();
-    std::this_thread::yield();
+  try {
+    RdmaWires::progress();
+    for (Wire& wire : wires_)
+      if (under_way(wire)) wire.connection->ask_for_completion();
+    while (std::any_of(wires_.begin(), wires_.end(), under_way) && !deadline.passed()) {
+      RdmaWires::progress();
+      std::this_thread::yield();
+    }
+  } catch (const std::exception&) {  // the queue is broken: what is under way cannot be waited for
   }
 }
 

@@ -80,7 +80,6 @@ Descriptor call_on(int peer, const Record& record, Greeting greeting, Deadline d
 
 std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& remote,
                               const Wiring& wiring, bool same_host) {
-  const Deadline deadline = Deadline::in(wiring.timeout);
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const std::string here = !wiring.interface.empty() ? wiring.interface
                            : same_host               ? "127.0.0.1"
@@ -100,7 +99,8 @@ std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& rem
     if (!remote[static_cast<std::size_t>(r)]) continue;
     link.sockets.resize(static_cast<std::size_t>(wiring.sockets));
   }
-  Reception reception(listener.socket, mine.word, rank, wiring.sockets, links, remote);
+  const Deadline deadline = Deadline::in(wiring.timeout);
+  Reception reception(bootstrap, listener.socket, mine.word, wiring.sockets, links, remote);
   for (int r = 0; r < rank; ++r) try {
       for (int s = 0; s < wiring.sockets && remote[static_cast<std::size_t>(r)]; ++s)
         links[static_cast<std::size_t>(r)].sockets[static_cast<std::size_t>(s)] =

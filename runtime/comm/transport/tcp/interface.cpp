@@ -68,7 +68,7 @@ std::string outward_address() {
   // The master's own host would speak to itself through the loopback: then the name it has is an
   // address of this host, and the interface that carries it is found below.
   if (const char* master = std::getenv("MASTER_ADDR"); master != nullptr)
-    if (const std::string address = address_towards(master); !is_loopback(address)) return address;
+    if (std::string address = address_towards(master); !is_loopback(address)) return address;
   const std::string first = find_interface([](const ifaddrs& i) {
     return (i.ifa_flags & IFF_UP) != 0 && (i.ifa_flags & IFF_LOOPBACK) == 0;
   });

@@ -17,6 +17,7 @@ constexpr std::size_t kMostGuests = 256;
 constexpr std::chrono::milliseconds kMoment{300};
 // Who gives up waits so long for ranks that have not called yet.
 constexpr std::chrono::milliseconds kLinger{1000};
+constexpr std::chrono::milliseconds kBetweenQuestions{100};  // to the bootstrap: who has died?
 
 void bid_farewell(const Descriptor& socket, int to_blame) {
   const FrameHeader last{static_cast<std::uint64_t>(to_blame), 0, FrameKind::farewell};
@@ -47,11 +48,12 @@ bool Guest::read_on() {
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-Reception::Reception(const Descriptor& listener, const Word& word, int rank, int sockets,
-                     std::vector<Link>& links, std::vector<bool> remote)
-    : listener_(listener),
+Reception::Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word,
+                     int sockets, std::vector<Link>& links, std::vector<bool> remote)
+    : bootstrap_(bootstrap),
+      listener_(listener),
       word_(word),
-      rank_(rank),
+      rank_(bootstrap.rank()),
       sockets_(sockets),
       links_(links),
       remote_(std::move(remote)),
@@ -70,7 +72,7 @@ int Reception::missing() const {
 }
 
 // The listener, the guests, and those that are connected, who may leave.
-void Reception::look(std::vector<pollfd>& entries, int timeout_ms) {
+bool Reception::look(std::vector<pollfd>& entries, int timeout_ms) {
   entries = {{listener_.get(), POLLIN, 0}};
   for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
   for (std::size_t r = 0; r < links_.size(); ++r) {
@@ -78,15 +80,18 @@ void Reception::look(std::vector<pollfd>& entries, int timeout_ms) {
     const bool connected = !sockets.empty() && sockets.front().valid() && !closed_[r];
     entries.push_back({connected ? sockets.front().get() : -1, POLLRDHUP, 0});
   }
-  if (poll(entries.data(), entries.size(), timeout_ms) < 0)
+  const int n = poll(entries.data(), entries.size(), timeout_ms);
+  if (n < 0)
     for (pollfd& entry : entries) entry.revents = 0;
+  return n > 0;
 }
 
 void Reception::let_in(Deadline deadline) {
   std::vector<pollfd> entries;
   while (missing() > 0) {
-    look(entries, deadline.poll_ms());
+    const bool quiet = !look(entries, deadline.at_most(kBetweenQuestions).poll_ms());
     if (deadline.passed()) complain();
+    if (quiet) ask_bootstrap();
     const std::size_t hosts = 1 + guests_.size();
     for (std::size_t r = 0; r < links_.size(); ++r) {
       if (entries[hosts + r].revents == 0) continue;
@@ -103,6 +108,16 @@ void Reception::let_in(Deadline deadline) {
     if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
     guests_.push_back({std::move(socket), {}, 0});
   }
+}
+
+// Whoever dies before it has called here closes no connection of this rank.
+void Reception::ask_bootstrap() {
+  const auto lost = bootstrap_.lost_rank();
+  if (!lost) return;
+  const auto r = static_cast<std::size_t>(lost->index);
+  if (remote_[r] && has_come(r)) return;  // its connection will say so, and perhaps why it left
+  give_up(lost->index);
+  throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
 }
 
 void Reception::hear(std::size_t g) {

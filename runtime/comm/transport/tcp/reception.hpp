@@ -8,6 +8,7 @@
 
 #include <poll.h>
 
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
 #include "runtime/comm/transport/tcp/greeting.hpp"
 
@@ -36,7 +37,7 @@ struct Guest {
 class Reception {
  public:
   // links: of those below this rank, and where the others are put.
-  Reception(const Descriptor& listener, const Word& word, int rank, int sockets,
+  Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
             std::vector<Link>& links, std::vector<bool> remote);
 
   // Until all ranks above that are remote have come. PeerLost if one died or gave up, with the rank
@@ -48,10 +49,12 @@ class Reception {
  private:
   [[nodiscard]] int missing() const;  // connections
   [[nodiscard]] bool has_come(std::size_t rank) const;
-  void look(std::vector<pollfd>& entries, int timeout_ms);
+  bool look(std::vector<pollfd>& entries, int timeout_ms);  // did anything happen?
   void hear(std::size_t guest);
+  void ask_bootstrap();
   [[noreturn]] void complain();
 
+  Bootstrap& bootstrap_;
   const Descriptor& listener_;
   const Word& word_;
   int rank_;

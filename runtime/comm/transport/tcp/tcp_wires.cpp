@@ -27,7 +27,7 @@ TcpWires::~TcpWires() {
   constexpr std::chrono::milliseconds kLook{1};
   const Deadline deadline = Deadline::in(timeout());
   while (!std::all_of(wires_.begin(), wires_.end(), delivered) && !deadline.passed()) {
-    progress();
+    TcpWires::progress();
     std::this_thread::sleep_for(kLook);
   }
 }

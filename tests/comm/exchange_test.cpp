@@ -1,0 +1,102 @@
+// A member that dies in the middle of an exchange: after its record has arrived, before it has read
+// the others'. The exchange needs nothing more of it, so it may end well; then its death is known
+// at once to those who ask, and the next exchange fails, long before any deadline.
+#include "runtime/comm/bootstrap/exchange.hpp"
+
+#include <future>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/client.hpp"
+#include "runtime/comm/bootstrap/store/server.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
+
+namespace {
+
+const Secret kSecret("a secret of this test", "the test");
+
+// A member's view of the store up to the moment when it dies.
+class DiesBeforeItReads : public Store {
+ public:
+  explicit DiesBeforeItReads(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
+  std::string get(const std::string& key, milliseconds timeout) override {
+    static_cast<void>(store_->get(key, timeout));
+    store_.reset();
+    throw CommError("died");
+  }
+  std::int64_t add(const std::string& key, std::int64_t amount) override {
+    return store_->add(key, amount);
+  }
+  std::vector<std::string> wait(const std::vector<std::string>& keys, milliseconds t) override {
+    return store_->wait(keys, t);
+  }
+  std::string compare_and_swap(const std::string& key, const std::string& expected,
+                               const std::string& desired) override {
+    return store_->compare_and_swap(key, expected, desired);
+  }
+  bool remove(const std::string& key) override { return store_->remove(key); }
+  void leave_will(const std::vector<std::string>& keys, const std::string& value) override {
+    store_->leave_will(keys, value);
+  }
+  [[nodiscard]] std::string name() const override { return "a store"; }
+
+ private:
+  std::shared_ptr<Store> store_;
+};
+
+struct Job {
+  [[nodiscard]] std::shared_ptr<Store> store() const {
+    return std::make_shared<StoreClient>(store::Address{"127.0.0.1", server.port()}, kSecret,
+                                         Deadline::in(10s));
+  }
+  [[nodiscard]] static Membership member(int index) {
+    Membership m;
+    m.index = index;
+    m.size = 2;
+    m.timeout = 20s;
+    return m;
+  }
+  StoreServer server{kSecret, {}};
+};
+
+constexpr const char* kArrived = "ranks/0/arrived";
+constexpr const char* kLost = "rank 1 (pid";
+constexpr milliseconds kSoon{10'000};  // half of the timeout
+
+}  // namespace
+
+TEST_CASE("a member that dies before the records are packed ends the exchange", "[bootstrap]") {
+  const Job job;
+  const auto began = std::chrono::steady_clock::now();
+  Exchange survivor(job.store(), Job::member(0));
+  Exchange victim(std::make_shared<DiesBeforeItReads>(job.store()), Job::member(1));
+  auto records = std::async(std::launch::async, [&] { return survivor.all_gather("zero"); });
+  REQUIRE(job.store()->wait({kArrived}, 10s).empty());
+  CHECK_THROWS_WITH(victim.all_gather("one"), "died");  // came last: it was to pack them
+  CHECK_THROWS_WITH(records.get(), ContainsSubstring(kLost));
+  CHECK(std::chrono::steady_clock::now() - began < kSoon);
+}
+
+TEST_CASE("a member that dies when the records are packed is known to be lost", "[bootstrap]") {
+  const Job job;
+  const auto began = std::chrono::steady_clock::now();
+  Exchange survivor(job.store(), Job::member(0));
+  Exchange victim(std::make_shared<DiesBeforeItReads>(job.store()), Job::member(1));
+  CHECK_FALSE(survivor.lost_member().has_value());
+  auto end = std::async(std::launch::async, [&] { return victim.all_gather("one"); });
+  REQUIRE(job.store()->wait({kArrived}, 10s).empty());
+  CHECK(survivor.all_gather("zero") == std::vector<std::string>{"zero", "one"});
+  CHECK_THROWS_WITH(end.get(), "died");
+  survivor.await_readers();
+  const auto lost = survivor.lost_member();
+  REQUIRE(lost.has_value());
+  CHECK(lost->index == 1);
+  CHECK_THAT(lost->text, ContainsSubstring(kLost));
+  CHECK_THROWS_WITH(survivor.all_gather("zero"), ContainsSubstring(kLost));
+  CHECK(std::chrono::steady_clock::now() - began < kSoon);
+}
