@@ -9,7 +9,7 @@ public = load_sibling(__file__, "public")
 @lab_test
 def stale(lab):
     """Task 1: an earlier job was killed, and its files are still there. The next one meets its own ranks only."""
-    public.whole(lab, [2, 2], stale=1, late=[300])  # rank 0's old card is there before its new one
+    public.whole(lab, [2, 2], stale=1, late=[300], deadline=12)  # rank 0's old card is there before its new one
 
 
 @lab_test

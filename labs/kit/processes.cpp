@@ -15,6 +15,7 @@
 #include "labs/kit/board.hpp"
 #include "labs/kit/channel.hpp"
 #include "labs/kit/driver.hpp"
+#include "labs/kit/outcome.hpp"
 
 namespace kit {
 namespace {
@@ -35,30 +36,9 @@ struct Child {
   pid_t pid = -1;
   int answers = -1;  // pipe
   std::string answer;
+  Record seen = {};
   bool open = true;
 };
-
-// In the child: what became of body, as a record on its pipe.
-[[noreturn]] void be(Member member, int answers, Board& board,
-                     const std::function<void(Member&, Observation&)>& body) {
-  Observation seen;
-  std::string status = "done", message;
-  try {
-    body(member, seen);
-  } catch (const NotAttempted& skipped) {
-    status = "not attempted", message = skipped.task;
-  } catch (const Misuse& misuse) {
-    status = "misuse", message = misuse.message;
-  } catch (const std::exception& error) {
-    status = "threw", message = error.what();
-  }
-  board.done = true;
-  seen.put("kit.status", status);
-  seen.put("kit.message", message);
-  channel::write_all(answers, seen.encode());
-  std::fflush(nullptr);
-  _exit(0);
-}
 
 class Family {
  public:
@@ -87,7 +67,14 @@ class Family {
         for (const Child& other : children_)
           if (other.answers >= 0) close(other.answers);
         self() = {&boards_[r], options_.pauses, options_.seed * 1000003 + std::uint64_t(r) + 1};
-        be(member(r), ends[1], boards_[r], body);
+        work_and_report(
+            ends[1],
+            [&](Observation& seen) {
+              Member mine = member(r);
+              body(mine, seen);
+              return 0;
+            },
+            [&] { boards_[r].done = true; });
       }
       close(ends[1]);
       child.answers = ends[0];
@@ -113,10 +100,7 @@ class Family {
 
   void merge(Observation& out) {
     for (int r = 0; r < options_.world; ++r) {
-      Record seen = Record::decode(children_[std::size_t(r)].answer);
-      seen.remove("kit.status");
-      seen.remove("kit.message");
-      out.merge(seen, "." + std::to_string(r));
+      out.merge(children_[std::size_t(r)].seen, "." + std::to_string(r));
     }
   }
 
@@ -156,11 +140,8 @@ class Family {
     if (child.answer.empty())
       throw std::runtime_error(who + " left with status " + std::to_string(WEXITSTATUS(status)) +
                                " before its work was done");
-    const Record seen = Record::decode(child.answer);
-    const std::string how = seen.text("kit.status"), message = seen.text("kit.message");
-    if (how == "not attempted") throw NotAttempted{message};
-    if (how == "misuse") throw Misuse{who + ": " + message};
-    if (how != "done") throw std::runtime_error(who + " threw: " + message);
+    child.seen = Record::decode(child.answer);
+    take_outcome(child.seen, who);
   }
 
   ProcessOptions options_;

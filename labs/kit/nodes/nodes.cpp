@@ -15,6 +15,7 @@
 #include "labs/kit/driver.hpp"
 #include "labs/kit/nodes/staged.hpp"
 #include "labs/kit/nodes/whereabouts.hpp"
+#include "labs/kit/outcome.hpp"
 
 namespace kit {
 namespace {
@@ -29,29 +30,6 @@ std::string& own_host() {
 void forget_the_judge() {
   static bool forgotten = false;
   if (!std::exchange(forgotten, true)) channel::forget();
-}
-
-// In the child: the program, and its record on the pipe.
-[[noreturn]] void be(const std::function<int(const Seat&, Observation&)>& program, const Seat& seat,
-                     int answers) {
-  Observation seen;
-  std::string status = "done", message;
-  int code = 70;  // "internal software error", as sysexits.h has it
-  try {
-    code = program(seat, seen);
-  } catch (const NotAttempted& skipped) {
-    status = "not attempted", message = skipped.task;
-  } catch (const Misuse& misuse) {
-    status = "misuse", message = misuse.message;
-  } catch (const std::exception& error) {
-    status = "threw", message = error.what();
-  }
-  whereabouts().ended = true;
-  seen.put("kit.status", status);
-  seen.put("kit.message", message);
-  channel::write_all(answers, seen.encode());
-  std::fflush(nullptr);
-  _exit(code);
 }
 
 }  // namespace
@@ -107,7 +85,9 @@ int Nodes::start(const std::string& node, const Seat& seat) {
     close(ends[0]);
     be_at(place);
     own_host() = node;
-    be(program_, seat, ends[1]);
+    work_and_report(
+        ends[1], [&](Observation& seen) { return program_(seat, seen); },
+        [] { whereabouts().ended = true; });
   }
   close(ends[1]);
   processes_.push_back(std::make_unique<Process>(Process{pid, ends[0], node, seat, place}));
@@ -159,14 +139,7 @@ void StagedNodes::observe(Observation& out, bool deaths_are_planned) {
       settle(one, status);
     }
     const std::string who = "rank " + std::to_string(one.seat.rank) + " on " + one.node;
-    if (one.seen.has("kit.status")) {
-      const std::string how = one.seen.text("kit.status"), message = one.seen.text("kit.message");
-      if (how == "not attempted") throw NotAttempted{message};
-      if (how == "misuse") throw Misuse{who + ": " + message};
-      if (how == "threw") throw std::runtime_error(who + " threw: " + message);
-      one.seen.remove("kit.status");
-      one.seen.remove("kit.message");
-    }
+    if (one.seen.has("kit.status")) take_outcome(one.seen, who);
     if (one.how.signal != 0 && !one.ended_by_us && !deaths_are_planned)
       throw std::runtime_error(who + " was killed by " + strsignal(one.how.signal));
     const std::string suffix = "." + std::to_string(i);

@@ -20,7 +20,7 @@ class StagedNodes : public Nodes {
 };
 
 // Until so many processes have asked the folder, not counting those of the job `but`; and a little
-// longer.
+// longer. For 2 s at most: a student's processes that never ask are for the judge to find.
 void wait_until_asked(int processes, const std::string& but);
 
 }  // namespace kit
