@@ -99,9 +99,8 @@ class Family {
   }
 
   void merge(Observation& out) {
-    for (int r = 0; r < options_.world; ++r) {
+    for (int r = 0; r < options_.world; ++r)
       out.merge(children_[std::size_t(r)].seen, "." + std::to_string(r));
-    }
   }
 
  private:

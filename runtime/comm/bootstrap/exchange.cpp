@@ -134,7 +134,9 @@ std::optional<LostMember> Exchange::lost_member() {
   if (!store_->wait({key("result")}, std::chrono::milliseconds(0)).empty()) return {};
   const std::string found = store_->get(key("result"), std::chrono::milliseconds(0));
   if (found.empty() || found[0] != lost) return {};
-  return LostMember{culprit_of(found), text_of(found)};
+  const int index = culprit_of(found);
+  if (index < 0 || index >= me_.size) return {};
+  return LostMember{index, text_of(found)};
 }
 
 std::string Exchange::describe_missing(int& first) {
