@@ -127,6 +127,7 @@ void move(const Nest<2>& nest, Word* out, const Word* in) {
 template <class T>
 bool is_zero_bytes(const T& value) {
   const T zero{};
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): the bytes are meant, -0.0 has others
   return std::memcmp(&value, &zero, sizeof(T)) == 0;
 }
 

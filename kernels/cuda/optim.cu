@@ -10,6 +10,7 @@
 // reads it from device memory: no waits.
 #include <cmath>
 
+#include "kernels/cuda/nan.cuh"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/sum.cuh"
 #include "kernels/optim.hpp"
@@ -88,7 +89,7 @@ struct Adam {
   __device__ void operator()(const T& g, T& p, T& m, T& v, T& largest) const {
     moments(g, p, m, v);
     // Not max(): a NaN in either operand must stay.
-    if (!(largest >= v)) largest = largest != largest ? largest : v;
+    if (!(largest >= v)) largest = is_nan(largest) ? largest : v;
     move(p, m, largest);
   }
 };

@@ -2,6 +2,7 @@
 // the windows that it lies in, in ascending order, instead of the windows adding to their pixels,
 // so that no two threads write one place and the order of the sum is fixed.
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/nan.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/pool.hpp"
 
@@ -79,7 +80,7 @@ void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                     for (std::int64_t r = win.top; r < win.bottom; ++r)
                       for (std::int64_t c = win.left; c < win.right; ++c) {
                         const T v = plane[r * s.w + c];
-                        if (v > plane[best] || v != v) best = r * s.w + c;
+                        if (v > plane[best] || is_nan(v)) best = r * s.w + c;
                       }
                     out[k] = plane[best];
                     winners[k] = static_cast<std::int32_t>(best);

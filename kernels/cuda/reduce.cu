@@ -28,7 +28,7 @@ template <Reduction op, class T, int N>
 __device__ void reduce_packs(const Arguments& a, std::int64_t begin, std::int64_t packs) {
   for (std::int64_t p = first_item(); p < packs; p += item_stride()) {
     const std::size_t at = static_cast<std::size_t>(begin + p * N) * sizeof(T);
-    Pack<T, N> result;
+    Pack<T, N> result{};
     for (int s = 0; s < a.sources; ++s) {
       Pack<T, N> x = load_pack_at<T, N>(a.from[s] + at);
       const bool scale = (a.scaled >> s & 1) != 0;

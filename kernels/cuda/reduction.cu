@@ -4,6 +4,7 @@
 //   max_backward       one thread an element of the gradient: it alone knows whether it won
 //   max_all_backward   a fold counts the winners, then one thread an element; the count stays on
 //                      the device
+#include "kernels/cuda/nan.cuh"
 #include "kernels/cuda/sum.cuh"
 #include "kernels/reduction.hpp"
 #include "kernels/reduction_nests.hpp"
@@ -49,7 +50,7 @@ struct MaxInto {
 
 template <class T>
 __device__ bool hits(T x, T maximum) {
-  return x == maximum || (x != x && maximum != maximum);
+  return x == maximum || (is_nan(x) && is_nan(maximum));
 }
 
 template <class T>

@@ -115,7 +115,8 @@ __global__ void forward_any(const T* in, T* out, std::int64_t rows, std::int64_t
     const T largest = block_reduce<kThreads>(seen.largest, Larger{});
     const T fitted = seen.largest == largest ? seen.sum : seen.sum * exp_of(seen.largest - largest);
     // An infinite maximum makes the whole row NaN, as exp(inf - inf) does in the other versions.
-    const T sum = block_reduce<kThreads>(fitted, Plus{}) + (largest - largest);
+    const T nothing = largest - largest;  // NOLINT(misc-redundant-expression)
+    const T sum = block_reduce<kThreads>(fitted, Plus{}) + nothing;
     for (std::int64_t i = threadIdx.x; i < n; i += kThreads)
       out[r * n + i] = Forward<kLog, T>::result(x[i], largest, sum);
   }

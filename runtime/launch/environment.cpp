@@ -47,7 +47,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
     out.push_back(variable);
   }
   if (!threads_chosen && place.local_world > 1) ours["OMP_NUM_THREADS"] = "1";
-  for (const auto& [name, value] : ours) out.push_back(name + "=" + value);
+  for (const auto& [name, value] : ours) out.emplace_back(name).append("=").append(value);
   return out;
 }
 

@@ -179,6 +179,7 @@ void Nodes::say_done() {
 
 std::string Nodes::still_running() const {
   std::vector<std::string> keys;
+  keys.reserve(static_cast<std::size_t>(options_.nodes));
   for (int n = 0; n < options_.nodes; ++n) keys.push_back(done_key(n));
   std::string out;
   try {

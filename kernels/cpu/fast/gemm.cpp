@@ -258,8 +258,9 @@ void gemm(const Gemm& g) {
   if (g.bias != nullptr) start.data = g.bias;  // the same row everywhere
   if (g.beta != 0) start = c;
   if (g.k == 0) {
+    const bool from_zero = g.bias == nullptr && g.beta == 0;
     for (std::int64_t i = 0; i < g.m; ++i)
-      for (std::int64_t j = 0; j < g.n; ++j) c(i, j) = start.data != nullptr ? start(i, j) : 0.0F;
+      for (std::int64_t j = 0; j < g.n; ++j) c(i, j) = from_zero ? 0.0F : start(i, j);
     return;
   }
   // Threads split the longer side of C.
