@@ -255,10 +255,16 @@ void gemm(const Gemm& g) {
   const Matrix<const float> b = matrix(g.b, g.k, g.n, g.ldb, g.trans_b);
   const Matrix<float> c{g.c, g.m, g.n, g.ldc, 1};
   Matrix<const float> start{nullptr, g.m, g.n, 0, 1};
-  if (g.bias != nullptr) start.data = g.bias;  // the same row everywhere
-  if (g.beta != 0) start = c;
+  bool from_zero = true;
+  if (g.bias != nullptr) {
+    start.data = g.bias;  // the same row everywhere
+    from_zero = false;
+  }
+  if (g.beta != 0) {
+    start = c;
+    from_zero = false;
+  }
   if (g.k == 0) {
-    const bool from_zero = g.bias == nullptr && g.beta == 0;
     for (std::int64_t i = 0; i < g.m; ++i)
       for (std::int64_t j = 0; j < g.n; ++j) c(i, j) = from_zero ? 0.0F : start(i, j);
     return;
@@ -273,7 +279,7 @@ void gemm(const Gemm& g) {
     const auto rows = by_rows ? mine : all_rows, cols = by_rows ? all_cols : mine;
     run({&a(rows.begin, 0), rows.size, g.k, a.row_stride, a.col_stride},
         {&b(0, cols.begin), g.k, cols.size, b.row_stride, b.col_stride}, part(c, rows, cols),
-        start.data != nullptr ? part(start, rows, cols) : start);
+        from_zero ? start : part(start, rows, cols));
   });
 }
 
