@@ -36,6 +36,10 @@ echo "offline-bundle: fetching $(wc -l < "$work/uris") packages"
 (cd "$work/debs" && sed 's|.*/||; s/_.*//' "$work/uris" | xargs apt-get -qq download 2> "$work/errors") ||
   { cat "$work/errors" >&2; exit 1; }
 for package in "$work"/debs/*.deb; do dpkg-deb -x "$package" "$tree/deps"; done
+# Some packages still name /lib, which a node of today has under /usr.
+for folder in bin lib sbin; do
+  [ ! -d "$tree/deps/$folder" ] || { cp -a "$tree/deps/$folder" "$tree/deps/usr/"; rm -rf "${tree:?}/deps/$folder"; }
+done
 rm -rf "$tree"/deps/usr/share/{doc,man,locale,lintian,bug} "$tree"/deps/var
 find "$tree/deps" -name '*.a' -size +4M -delete  # static twins of shared libraries
 find "$tree/deps" -name '*.a' -xtype l -delete
@@ -54,6 +58,7 @@ export CMAKE_PREFIX_PATH=$deps/usr
 export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts from here
 export PMIX_INSTALL_PREFIX=$deps/usr
 export RINGSMITH_NO_DEPS=1     # make installs nothing
+command -v ssh > /dev/null || export OMPI_MCA_plm=isolated  # mpirun on this node alone needs none
 # Debian's alternatives are links that installation makes.
 for tool in mpirun:orterun mpiexec:orterun mpicc:mpicc.openmpi mpicxx:mpicxx.openmpi; do
   [ -e "$deps/usr/bin/${tool%%:*}" ] || ln -s "${tool##*:}" "$deps/usr/bin/${tool%%:*}"
