@@ -59,6 +59,7 @@ export OPAL_PREFIX=$deps/usr   # Open MPI finds its parts from here
 export PMIX_INSTALL_PREFIX=$deps/usr
 export RINGSMITH_NO_DEPS=1     # make installs nothing
 export OMPI_MCA_mca_base_component_show_load_errors=0  # of parts for networks that nobody asks for
+export PMIX_MCA_pcompress_base_silence_warning=1
 command -v ssh > /dev/null || export OMPI_MCA_plm=isolated  # mpirun on this node alone needs none
 # Debian's alternatives are links that installation makes.
 for tool in mpirun:orterun mpiexec:orterun mpicc:mpicc.openmpi mpicxx:mpicxx.openmpi; do
