@@ -1,6 +1,7 @@
 // A member that dies in the middle of an exchange: after its record has arrived, before it has read
-// the others'. The exchange needs nothing more of it, so it may end well; then its death is known
-// at once to those who ask, and the next exchange fails, long before any deadline.
+// the others'. If it came last, and was to pack the records, the exchange fails with its name. Else
+// the exchange needs nothing more of it and ends well; then its death is known to those who ask,
+// and the next exchange fails. Both long before any deadline.
 #include "runtime/comm/bootstrap/exchange.hpp"
 
 #include <future>

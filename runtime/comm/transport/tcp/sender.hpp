@@ -1,9 +1,10 @@
 // The sending end of a TCP wire: a queue of frames that leaves as fast as the socket takes it.
 //
 // Large data is sent from where the user has it; only the kernel copies. Linux can leave that out,
-// too (MSG_ZEROCOPY), but not towards a socket of the same host: all of 509 sends of 1 MiB came
-// back marked SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain ones made 4.0 (medians of 5,
-// 2026-11-22). No adapter on which it might pay has been measured, so it is not used.
+// too (MSG_ZEROCOPY), but not towards a socket of the same host: every send of 1 MiB came back
+// marked SO_EE_CODE_ZEROCOPY_COPIED, at 3.0 GB/s where plain ones made 4.0 (medians of 5
+// alternating rounds of a small program, not kept, on a busy machine of two cores, 2026-11-22). No
+// adapter on which it might pay has been measured, so it is not used.
 #pragma once
 
 #include <array>
