@@ -1,5 +1,6 @@
 #include "kernels/vgpu/error.hpp"
 
+#include <atomic>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@ namespace {
 
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local std::string last_reason;
+std::atomic<bool> speaking{false};
 
 struct Text {
   cudaError_t code;
@@ -65,6 +67,9 @@ void fatal(const std::string& message) {
   ::syscall(SYS_exit_group, 2);  // at once: no handler, of a sanitizer either
   __builtin_unreachable();
 }
+
+bool begin_last_words() { return !speaking.exchange(true); }
+bool last_words_begun() { return speaking; }
 
 const char* why() { return last_reason.c_str(); }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/device.hpp"
@@ -63,7 +64,8 @@ void handle(int signal, siginfo_t* info, void* context) {
   const bool no_rights = wanted_key(info->si_addr, info->si_code);
   const std::string what = signal == SIGSEGV ? diagnose(info->si_addr, no_rights) : "";
   if (!what.empty()) {
-    constexpr greg_t kWrite = 2;  // bit of the page fault's error code
+    while (!begin_last_words()) ::pause();  // one report is enough; its writer ends the process
+    constexpr greg_t kWrite = 2;            // bit of the page fault's error code
     const bool write = (at.uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
     fatal(what + "\n  " + (write ? "write to " : "read from ") + describe_address(info->si_addr) +
           "\n  by " + culprit(at));

@@ -30,6 +30,7 @@ const int kSignal = SIGRTMIN + 7;
 
 void where_are_you(int, siginfo_t*, void* context) {
   if (active_runner == nullptr) return;  // it has just ended
+  if (!begin_last_words()) return;       // a fault, perhaps of this very thread: the better reason
   const auto pc = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
   report(*active_runner, describe_code(reinterpret_cast<const void*>(pc)));  // NOLINT
 }
@@ -70,8 +71,14 @@ class Watchdog {
     const Quiet quiet;
     const std::uint64_t deadline = Settings::get().deadline_ms;
     const std::uint64_t interval = std::clamp<std::uint64_t>(deadline / 8, 1, 1000);
-    for (;;) {
+    for (std::uint64_t spoken = 0;;) {
       sleep_ms(interval);
+      if (last_words_begun()) {
+        constexpr std::uint64_t kLongest_ms = 60'000;  // addr2line hangs, or a lock is held
+        if ((spoken += interval) > kLongest_ms)
+          fatal("a report of a fault did not come to its end");
+        continue;
+      }
       const std::scoped_lock lock(mutex_);
       for (Watched* w : all_) look(*w, interval, deadline);
     }
@@ -91,7 +98,7 @@ class Watchdog {
     constexpr std::uint64_t kPatience_ms = 2000;
     sleep_ms(kPatience_ms);
     if (w.busy_.load(std::memory_order_relaxed) &&
-        w.turns_.load(std::memory_order_relaxed) == turns)
+        w.turns_.load(std::memory_order_relaxed) == turns && begin_last_words())
       report(w.runner_, "");
   }
 
