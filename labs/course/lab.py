@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 LABS = ROOT / "labs"
 WORK = pathlib.Path(os.environ.get("LABS_WORK", ROOT / "work"))
 BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs"))
+PATIENCE = float(os.environ.get("LABS_PATIENCE", 1))  # times every deadline: for a machine that is slow, or busy
 NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
 
 

@@ -8,7 +8,7 @@ import time
 import tomllib
 
 from labs.course.grading import grade
-from labs.course.lab import LABS, mutants, select
+from labs.course.lab import LABS, PATIENCE, mutants, select
 from labs.course.split import split, texts
 from labs.course.verdicts import AuthorError
 
@@ -69,7 +69,7 @@ def is_killed(mutant):
         r, = report.results
         held = r.status == mutant["verdict"]
         if held and r.status == "hang":  # found soon, and said who waits for whom
-            held = r.seconds < 10 and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
+            held = r.seconds < 10 * PATIENCE and (mutant.get("no_cycle", False) or "wait-for cycle" in r.message)
         return held, f"{r.status}: {r.message.splitlines()[0] if r.message else ''}"
     return judge
 

@@ -40,7 +40,7 @@ on_both() {
   pids=()
   for node in 0 1; do
     per=$((node == 0 || ranks == 1 ? ranks : ranks - 1))
-    "$cluster" exec "node$node" timeout 120 "$bin/ringrun" --nnodes 2 --node-rank "$node" --master-addr 10.88.0.1 \
+    "$cluster" exec "node$node" timeout 240 "$bin/ringrun" --nnodes 2 --node-rank "$node" --master-addr 10.88.0.1 \
       --master-port 29511 --secret-file "$work/secret" --nproc-per-node "$per" -- "$@" > "$work/node$node.log" 2>&1 &
     pids+=($!)
   done

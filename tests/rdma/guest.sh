@@ -94,7 +94,7 @@ case $what in
   large) ranks 2 "$bin/tests_multi" "${over_rdma[@]}" "[.large]" ;;
   *) ranks "$what" "$bin/tests_multi" "${over_rdma[@]}" "[comm],[two_groups]" ;;
 esac
-for ((i = 0; i < 50; ++i)); do [ "$(resources)" = "$before" ] && break; sleep 0.1; done
+for ((i = 0; i < 300; ++i)); do [ "$(resources)" = "$before" ] && break; sleep 0.1; done
 after=$(resources)
 [ "$after" = "$before" ] || { rdma res show; die "$after queue pairs, queues and regions are left, $before before"; }
 echo "rdma: guest finished"
