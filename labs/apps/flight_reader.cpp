@@ -10,7 +10,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/table.hpp"
-#include "runtime/comm/transport/flight_log.hpp"
+#include "runtime/comm/transport/failure/flight_log.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;

@@ -5,7 +5,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/comm/device_group.hpp"
 #include "runtime/comm/staged_group.hpp"
-#include "runtime/comm/transport/mesh.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 
 namespace ringsmith::comm {
 

@@ -96,8 +96,9 @@ struct GroupOptions {
   // Ranks r k to r k + k - 1 count as node r, as if that were a host: TCP between them, shared
   // memory within. 0: nodes are hosts, as they are found. All ranks alike.
   int ranks_per_node = 0;
-  // An existing folder for the flight recorder's files (runtime/comm/transport/flight_file.hpp) of
-  // a group that fails; empty: they are not written.
+  // An existing folder for the flight recorder's files
+  // (runtime/comm/transport/failure/flight_file.hpp) of a group that fails; empty: they are not
+  // written.
   std::string flight_folder = {};
 };
 

@@ -53,11 +53,11 @@ Guardian::Guardian() {
     guard(ends[0]);
   }
   close(ends[0]);
-  pipe_ = comm::Descriptor(ends[1]);
+  pipe_ = Descriptor(ends[1]);
 }
 
 Guardian::~Guardian() {
-  pipe_ = comm::Descriptor();
+  pipe_ = Descriptor();
   while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
 }

@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/base/descriptor.hpp"
 
 namespace ringsmith::launch {
 
@@ -25,7 +25,7 @@ class Guardian {
 
  private:
   void tell(pid_t message);
-  comm::Descriptor pipe_;
+  Descriptor pipe_;
   pid_t pid_ = -1;
 };
 

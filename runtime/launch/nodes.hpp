@@ -67,7 +67,7 @@ class Nodes {
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
   std::shared_ptr<comm::StoreClient> client_;
   std::vector<int> ranks_on_;  // by node
-  comm::Descriptor verdict_ready_;
+  Descriptor verdict_ready_;
   Verdict verdict_;  // written by the watcher before verdict_ready_
   std::thread watcher_;
 };

@@ -55,8 +55,8 @@ std::string Output::log_of(int rank) const {
   return options_.log_folder + "/rank-" + std::to_string(rank) + ".{out,err}";
 }
 
-void Output::add(int rank, comm::Descriptor out, comm::Descriptor err) {
-  for (comm::Descriptor* from : {&out, &err}) {
+void Output::add(int rank, Descriptor out, Descriptor err) {
+  for (Descriptor* from : {&out, &err}) {
     Stream s;
     s.rank = rank;
     s.is_error = from == &err;
@@ -64,7 +64,7 @@ void Output::add(int rank, comm::Descriptor out, comm::Descriptor err) {
     if (!options_.log_folder.empty()) {
       const std::string path =
           options_.log_folder + "/rank-" + std::to_string(rank) + (s.is_error ? ".err" : ".out");
-      s.file = comm::Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+      s.file = Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
       require(s.file.valid(), "cannot write '" + path + "': " + std::strerror(errno));
     }
     streams_.push_back(std::move(s));
@@ -107,7 +107,7 @@ void Output::gather() {
       const ssize_t n = read(streams_[i].from.get(), block.data(), block.size());
       if (n < 0 && errno == EINTR) continue;
       take(streams_[i], {block.data(), n > 0 ? static_cast<std::size_t>(n) : 0});
-      if (n <= 0) streams_[i].from = comm::Descriptor();
+      if (n <= 0) streams_[i].from = Descriptor();
     }
   }
   for (Stream& s : streams_)
@@ -116,7 +116,7 @@ void Output::gather() {
 }
 
 void Output::take(Stream& s, std::string_view bytes) {
-  if (s.file.valid() && !write_all(s.file.get(), bytes)) s.file = comm::Descriptor();  // disk full
+  if (s.file.valid() && !write_all(s.file.get(), bytes)) s.file = Descriptor();  // disk full
   std::string shown;
   if (!options_.prefix) shown = bytes;
   const bool ended = bytes.empty();

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/base/descriptor.hpp"
 
 namespace ringsmith::launch {
 
@@ -37,7 +37,7 @@ class Output {
   ~Output();
 
   // Streams of one rank; before start(). UsageError if its files cannot be made.
-  void add(int rank, comm::Descriptor out, comm::Descriptor err);
+  void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Ends the reading at the deadline, even if a process that left its rank's group still holds a
   // stream open. Without it, it ends when all streams have ended.
@@ -52,7 +52,7 @@ class Output {
   struct Stream {
     int rank = 0;
     bool is_error = false;
-    comm::Descriptor from, file;
+    Descriptor from, file;
     std::string line;  // begun, not ended
   };
   void gather();
@@ -61,7 +61,7 @@ class Output {
 
   OutputOptions options_;
   int closed_;
-  comm::Descriptor stop_, done_;
+  Descriptor stop_, done_;
   std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
   std::vector<Stream> streams_;
   mutable std::mutex mutex_;  // of tails_

@@ -28,10 +28,10 @@ struct Pipe {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0)
       throw Error(std::string("pipe: ") + std::strerror(errno));
-    read = comm::Descriptor(ends[0]);
-    write = comm::Descriptor(ends[1]);
+    read = Descriptor(ends[0]);
+    write = Descriptor(ends[1]);
   }
-  comm::Descriptor read, write;
+  Descriptor read, write;
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
@@ -93,7 +93,7 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
     become(launcher, path.c_str(), argv.data(), envp.data(), guardian, out.write.get(),
            err.write.get(), report.write.get());
   setpgid(process.pid, process.pid);  // whoever of the two comes first; the group must exist now
-  report.write = comm::Descriptor();
+  report.write = Descriptor();
   int error = 0;
   if (read(report.read.get(), &error, sizeof error) == sizeof error) {  // else: exec succeeded
     waitpid(process.pid, nullptr, 0);

@@ -5,14 +5,14 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/base/descriptor.hpp"
 #include "runtime/launch/guardian.hpp"
 
 namespace ringsmith::launch {
 
 struct Process {
-  pid_t pid = -1;             // also the number of its process group
-  comm::Descriptor out, err;  // the reading ends of its streams
+  pid_t pid = -1;       // also the number of its process group
+  Descriptor out, err;  // the reading ends of its streams
 };
 
 // The file that a shell would run under this name. UsageError if there is none.

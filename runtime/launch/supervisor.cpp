@@ -27,14 +27,14 @@ constexpr milliseconds kDeath{5'000};        // for SIGKILL to do its work
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
 
-comm::Descriptor block_signals() {
+Descriptor block_signals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})
     sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
-  return comm::Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 void say(const std::string& text) { fmt::print(stderr, "ringrun: {}\n", text); }

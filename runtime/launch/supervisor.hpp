@@ -56,7 +56,7 @@ class Supervisor {
   const LaunchOptions& options_;
   Guardian& guardian_;
   Nodes& nodes_;
-  comm::Descriptor signals_, closed_;  // signalfd; eventfd: nobody reads our output
+  Descriptor signals_, closed_;  // signalfd; eventfd: nobody reads our output
   Output output_;
   std::vector<Rank> ranks_;
   std::vector<std::pair<std::size_t, Failure>> failures_;  // index in ranks_

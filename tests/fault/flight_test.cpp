@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/flight_log.hpp"
+#include "runtime/comm/transport/failure/flight_log.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/fault/fork_ranks.hpp"
 #include "tests/support/catch.hpp"

@@ -14,7 +14,6 @@
 using namespace ringsmith;
 using namespace ringsmith::launch;
 using namespace ringsmith::testing;
-using comm::Descriptor;
 
 namespace {
 

@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
-#include "runtime/comm/transport/descriptor.hpp"
 
 namespace ringsmith::comm {
 

@@ -17,14 +17,14 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/call.hpp"
-#include "runtime/comm/transport/arena.hpp"
 #include "runtime/comm/transport/control.hpp"
-#include "runtime/comm/transport/flight_file.hpp"
-#include "runtime/comm/transport/last_words.hpp"
+#include "runtime/comm/transport/failure/flight_file.hpp"
+#include "runtime/comm/transport/failure/last_words.hpp"
+#include "runtime/comm/transport/failure/sites.hpp"
+#include "runtime/comm/transport/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/layout.hpp"
-#include "runtime/comm/transport/mesh.hpp"
-#include "runtime/comm/transport/sites.hpp"
-#include "runtime/comm/transport/wait_for_graph.hpp"
+#include "runtime/comm/transport/shm/arena.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 #include "runtime/comm/transport/wires.hpp"
 
 namespace ringsmith::comm {
@@ -68,7 +68,7 @@ class Host {
   // Do all ranks share memory, so that they can read each other's communication memory?
   [[nodiscard]] bool all_local() const { return wires_ == nullptr; }
   [[nodiscard]] std::vector<std::string> describe() const;
-  [[nodiscard]] std::vector<int> node_of() const;  // [rank]: mesh.hpp's number
+  [[nodiscard]] std::vector<int> node_of() const;  // [rank]: shm/mesh.hpp's number
   [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
   // Given to the wires for ranks on other nodes: contents of slots and windows, and counters.
   [[nodiscard]] Bytes sent_between_nodes() const {

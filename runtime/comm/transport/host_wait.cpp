@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "runtime/comm/transport/failure/process_state.hpp"
 #include "runtime/comm/transport/host.hpp"
-#include "runtime/comm/transport/process_state.hpp"
 
 namespace ringsmith::comm {
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "runtime/comm/transport/control.hpp"
-#include "runtime/comm/transport/flight.hpp"
+#include "runtime/comm/transport/failure/flight.hpp"
 
 namespace ringsmith::comm {
 

@@ -20,7 +20,7 @@
 #include <cstring>
 #include <string>
 
-#include "runtime/comm/transport/doorbells.hpp"
+#include "runtime/comm/transport/shm/doorbells.hpp"
 
 namespace ringsmith::comm {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/base/descriptor.hpp"
 
 namespace ringsmith::comm::store {
 

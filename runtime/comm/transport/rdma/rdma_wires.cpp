@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/transport/mesh.hpp"
 #include "runtime/comm/transport/rdma/completion.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 
 namespace ringsmith::comm::rdma {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/base/descriptor.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
-#include "runtime/comm/transport/descriptor.hpp"
 
 namespace ringsmith::comm::tcp {
 

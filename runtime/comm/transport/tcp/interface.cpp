@@ -8,7 +8,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/base/descriptor.hpp"
 
 namespace ringsmith::comm::tcp {
 

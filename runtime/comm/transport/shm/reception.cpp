@@ -1,11 +1,11 @@
-#include "runtime/comm/transport/reception.hpp"
+#include "runtime/comm/transport/shm/reception.hpp"
 
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/greeting.hpp"
+#include "runtime/comm/transport/shm/greeting.hpp"
 
 namespace ringsmith::comm {
 

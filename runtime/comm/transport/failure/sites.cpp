@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/sites.hpp"
+#include "runtime/comm/transport/failure/sites.hpp"
 
 #include <string_view>
 

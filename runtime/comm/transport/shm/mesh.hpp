@@ -7,8 +7,8 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "runtime/base/descriptor.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
-#include "runtime/comm/transport/descriptor.hpp"
 
 namespace ringsmith::comm {
 

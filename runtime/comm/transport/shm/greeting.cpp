@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/greeting.hpp"
+#include "runtime/comm/transport/shm/greeting.hpp"
 
 #include <array>
 #include <cstring>

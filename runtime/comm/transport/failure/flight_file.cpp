@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/flight_file.hpp"
+#include "runtime/comm/transport/failure/flight_file.hpp"
 
 #include <array>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #include "runtime/comm/transport/control.hpp"
-#include "runtime/comm/transport/flight.hpp"
+#include "runtime/comm/transport/failure/flight.hpp"
 
 namespace ringsmith::comm {
 

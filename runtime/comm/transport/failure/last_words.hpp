@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "runtime/comm/transport/control.hpp"
-#include "runtime/comm/transport/flight_file.hpp"
+#include "runtime/comm/transport/failure/flight_file.hpp"
 
 namespace ringsmith::comm {
 

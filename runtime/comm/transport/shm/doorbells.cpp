@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/doorbells.hpp"
+#include "runtime/comm/transport/shm/doorbells.hpp"
 
 #include <array>
 #include <cstddef>

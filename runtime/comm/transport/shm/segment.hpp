@@ -9,8 +9,8 @@
 
 #include <memory>
 
+#include "runtime/base/descriptor.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/comm/transport/descriptor.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/last_words.hpp"
+#include "runtime/comm/transport/failure/last_words.hpp"
 
 #include <errno.h>  // program_invocation_short_name
 #include <poll.h>

@@ -1,8 +1,8 @@
-#include "runtime/comm/transport/wait_for_graph.hpp"
+#include "runtime/comm/transport/failure/wait_for_graph.hpp"
 
 #include <algorithm>
 
-#include "runtime/comm/transport/sites.hpp"
+#include "runtime/comm/transport/failure/sites.hpp"
 
 namespace ringsmith::comm {
 

@@ -10,7 +10,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
-#include "runtime/comm/transport/mesh.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 
 namespace ringsmith::comm {
 

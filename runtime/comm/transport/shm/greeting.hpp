@@ -2,7 +2,7 @@
 // and here is my memory", or "I leave, because of rank 1".
 #pragma once
 
-#include "runtime/comm/transport/descriptor.hpp"
+#include "runtime/base/descriptor.hpp"
 
 namespace ringsmith::comm {
 

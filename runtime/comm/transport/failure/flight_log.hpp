@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/call.hpp"
-#include "runtime/comm/transport/flight_file.hpp"
+#include "runtime/comm/transport/failure/flight_file.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/flight_log.hpp"
+#include "runtime/comm/transport/failure/flight_log.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/sites.hpp"
+#include "runtime/comm/transport/failure/sites.hpp"
 
 namespace ringsmith::comm {
 

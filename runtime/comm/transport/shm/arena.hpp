@@ -8,7 +8,7 @@
 #include "runtime/base/units.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/comm/transport/free_ranges.hpp"
-#include "runtime/comm/transport/segment.hpp"
+#include "runtime/comm/transport/shm/segment.hpp"
 
 namespace ringsmith::comm {
 

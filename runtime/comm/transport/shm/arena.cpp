@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/arena.hpp"
+#include "runtime/comm/transport/shm/arena.hpp"
 
 #include <algorithm>
 #include <cstring>

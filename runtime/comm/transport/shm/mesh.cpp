@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/mesh.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,7 +17,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
-#include "runtime/comm/transport/reception.hpp"
+#include "runtime/comm/transport/shm/reception.hpp"
 
 namespace ringsmith::comm {
 

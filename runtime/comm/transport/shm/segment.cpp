@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/segment.hpp"
+#include "runtime/comm/transport/shm/segment.hpp"
 
 #include <cerrno>
 #include <cstring>

@@ -4,7 +4,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace ringsmith::comm {
+namespace ringsmith {
 
 class Descriptor {
  public:
@@ -25,4 +25,4 @@ class Descriptor {
   int fd_ = -1;
 };
 
-}  // namespace ringsmith::comm
+}  // namespace ringsmith

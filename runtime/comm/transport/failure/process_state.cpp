@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/process_state.hpp"
+#include "runtime/comm/transport/failure/process_state.hpp"
 
 #include <chrono>
 #include <fstream>
