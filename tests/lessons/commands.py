@@ -18,7 +18,7 @@ import time
 import compare
 from lesson import ROOT, Fault
 
-TIMEOUT = 60  # seconds a command, on a busy machine; a lesson's commands should take 3 together
+TIMEOUT = 180  # seconds a command, on a busy machine; a lesson's commands should take 3 together
 
 
 @contextlib.contextmanager
