@@ -6,6 +6,7 @@
 #include "kernels/vgpu/api/memory.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/host_memory.hpp"
 #include "kernels/vgpu/imports.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
@@ -38,6 +39,8 @@ enum class Side : std::uint8_t { host, device, any };
 
 cudaError_t check(const char* call, const char* which, const void* p, std::size_t bytes,
                   Side side) {
+  if (p == nullptr)
+    return fail(cudaErrorInvalidValue, std::string(call) + ": the " + which + " is null");
   const Device* owner = Device::owner(p);
   const auto import = owner == nullptr ? vgpu::Imports::get().find(p) : std::nullopt;
   if (side != Side::any && (side == Side::device) != (owner != nullptr || import))
@@ -53,6 +56,8 @@ cudaError_t check(const char* call, const char* which, const void* p, std::size_
       return fail(cudaErrorInvalidValue,
                   std::string(call) + ": the " + which + " is " + vgpu::describe_address(p));
     end = a->start + a->bytes;
+  } else if (const auto pinned = vgpu::PinnedMemory::get().find(p)) {
+    end = pinned->start + pinned->bytes;
   } else {
     return cudaSuccess;
   }
@@ -156,6 +161,11 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
   {
     const Quiet quiet;
     if (const auto e = check("cudaMemsetAsync", "target", pointer, bytes, Side::any)) return e;
+    if (Device::owner(pointer) == nullptr && !vgpu::Imports::get().find(pointer) &&
+        !vgpu::PinnedMemory::get().find(pointer))
+      return fail(cudaErrorInvalidValue,
+                  "cudaMemsetAsync: the target must be device or pinned memory, but it is " +
+                      vgpu::describe_address(pointer));
   }
   queue->add("fill", [=] {
     const CopyEngine engine;

@@ -9,6 +9,7 @@
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/settings.hpp"
 
 using vgpu::Device;
@@ -110,6 +111,7 @@ cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  vgpu::outside_host_functions("cudaDeviceSynchronize");
   Device::current().synchronize();
   return cudaSuccess;
 }

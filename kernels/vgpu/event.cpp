@@ -5,6 +5,7 @@
 #include "kernels/vgpu/api/stream.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/living.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/shared_event.hpp"
@@ -79,11 +80,29 @@ std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   return event->moment;
 }
 
-cudaError_t no_event(const char* call) {
-  return fail(cudaErrorInvalidResourceHandle, std::string(call) + ": null is no event");
+// Never destroyed: other threads may outlive main().
+vgpu::Living<CUevent_st>& events() {
+  static auto* const all = new vgpu::Living<CUevent_st>;
+  return *all;
+}
+
+cudaError_t check(cudaEvent_t event, const char* call) {
+  const Quiet quiet;
+  vgpu::outside_host_functions(call);
+  if (const char* reason = events().refuse(event))
+    return fail(cudaErrorInvalidResourceHandle, std::string(call) + ": the event " + reason);
+  return cudaSuccess;
+}
+
+cudaError_t not_ready() {
+  return fail(cudaErrorNotReady, "the event's stream has not come to it yet");
 }
 
 }  // namespace
+
+cudaEvent_t vgpu::living_event(std::unique_ptr<CUevent_st> made) {
+  return events().add(std::move(made));
+}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   const Quiet quiet;
@@ -101,7 +120,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
       return fail(cudaErrorMemoryAllocation,
                   "cudaEventCreateWithFlags: too many events between processes");
   }
-  *event = made.release();
+  *event = vgpu::living_event(std::move(made));
   return cudaSuccess;
 }
 
@@ -111,13 +130,15 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Quiet quiet;
-  if (event == nullptr) return no_event("cudaEventDestroy");
-  delete event;  // streams that still need its moments keep them
+  if (const auto e = check(event, "cudaEventDestroy")) return e;
+  event->moment.reset();  // streams that still need its moments keep them
+  event->counters.reset();
+  events().bury(event);
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (event == nullptr) return no_event("cudaEventRecord");
+  if (const auto e = check(event, "cudaEventRecord")) return e;
   Queue* queue = queue_of(stream, "cudaEventRecord");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   std::shared_ptr<Moment> moment;
@@ -136,7 +157,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  if (event == nullptr) return no_event("cudaStreamWaitEvent");
+  if (const auto e = check(event, "cudaStreamWaitEvent")) return e;
   Queue* queue = queue_of(stream, "cudaStreamWaitEvent");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   std::shared_ptr<Moment> moment;
@@ -154,21 +175,22 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Quiet quiet;
-  if (event == nullptr) return no_event("cudaEventSynchronize");
+  if (const auto e = check(event, "cudaEventSynchronize")) return e;
   if (const auto moment = moment_of(event)) moment->wait();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Quiet quiet;
-  if (event == nullptr) return no_event("cudaEventQuery");
+  if (const auto e = check(event, "cudaEventQuery")) return e;
   const auto moment = moment_of(event);
-  return moment == nullptr || moment->reached() ? cudaSuccess : cudaErrorNotReady;
+  return moment == nullptr || moment->reached() ? cudaSuccess : not_ready();
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   const Quiet quiet;
-  if (start == nullptr || end == nullptr) return no_event("cudaEventElapsedTime");
+  if (const auto e = check(start, "cudaEventElapsedTime")) return e;
+  if (const auto e = check(end, "cudaEventElapsedTime")) return e;
   if (((start->flags | end->flags) & cudaEventDisableTiming) != 0)
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaEventElapsedTime: the event was made with cudaEventDisableTiming");
@@ -176,7 +198,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
   if (from == nullptr || to == nullptr)
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaEventElapsedTime: the event was never recorded");
-  if (!from->reached() || !to->reached()) return cudaErrorNotReady;
+  if (!from->reached() || !to->reached()) return not_ready();
   *milliseconds = std::chrono::duration<float, std::milli>(to->time() - from->time()).count();
   return cudaSuccess;
 }

@@ -52,3 +52,8 @@ struct CUevent_st {
   std::shared_ptr<vgpu::EventCounters> counters;
   bool imported = false;
 };
+
+namespace vgpu {
+// The event may be used from now on, until cudaEventDestroy.
+CUevent_st* living_event(std::unique_ptr<CUevent_st> made);
+}  // namespace vgpu

@@ -20,7 +20,7 @@ namespace vgpu {
 namespace {
 
 constexpr std::size_t kStackBytes = 256 << 10;
-struct sigaction before;
+struct sigaction before_segv, before_fpe;
 
 // Who did it: "kernel scale in stream 1 of device 0, block (0,0,0), thread (3,0,0), at
 // scale.cu:12".
@@ -49,7 +49,10 @@ std::string diagnose(const void* address, bool no_rights) {
              "there (was the offset ignored?)";
     return owner->memory().was_freed(address) ? "use after free" : "out of bounds";
   }
-  if (!in_kernel) return "";
+  if (const auto closed = Imports::get().find_closed(address))
+    return "use after cudaIpcCloseMemHandle: the block of " + std::to_string(*closed) +
+           " bytes that began here was closed";
+  if (!in_kernel) return in_copy ? "out of bounds: a copy runs over the end of host memory" : "";
   if (active_runner->beyond_dynamic_shared(address))
     return "out of bounds: past the end of dynamic shared memory";
   if (active_runner->in_stack_guard(address))
@@ -59,27 +62,56 @@ std::string diagnose(const void* address, bool no_rights) {
   return "illegal address";
 }
 
+// One report is enough; its writer ends the process.
+void take_the_last_word() {
+  while (!begin_last_words()) ::pause();
+}
+
+[[noreturn]] void stop(const std::string& what, const ucontext_t& at) {
+  take_the_last_word();
+  fatal(what + "\n  by " + culprit(at));
+}
+
+[[noreturn]] void stop(const std::string& what, const void* address, const ucontext_t& at) {
+  take_the_last_word();
+  constexpr greg_t kWrite = 2;  // bit of the page fault's error code
+  const bool write = (at.uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
+  fatal(what + "\n  " + (write ? "write to " : "read from ") + describe_address(address) +
+        "\n  by " + culprit(at));
+}
+
 void handle(int signal, siginfo_t* info, void* context) {
   const auto& at = *static_cast<const ucontext_t*>(context);
-  const bool no_rights = wanted_key(info->si_addr, info->si_code);
-  const std::string what = signal == SIGSEGV ? diagnose(info->si_addr, no_rights) : "";
-  if (!what.empty()) {
-    while (!begin_last_words()) ::pause();  // one report is enough; its writer ends the process
-    constexpr greg_t kWrite = 2;            // bit of the page fault's error code
-    const bool write = (at.uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
-    fatal(what + "\n  " + (write ? "write to " : "read from ") + describe_address(info->si_addr) +
-          "\n  by " + culprit(at));
+  const bool in_kernel = active_runner != nullptr;
+  if (signal == SIGFPE && in_kernel)
+    stop("an integer division by zero, or of the smallest number by -1", at);
+  // The processor tells the address of a page that faults, but not of a misaligned operand.
+  if (signal == SIGSEGV && in_kernel && info->si_code == SI_KERNEL)
+    stop("misaligned address: a vector is read or written at no multiple of its size", at);
+  if (signal == SIGSEGV) {
+    const bool no_rights = wanted_key(info->si_addr, info->si_code);
+    if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
+      stop(what, info->si_addr, at);
   }
-  ::sigaction(signal, &before, nullptr);  // the access is repeated, and is somebody else's
+  // The instruction is repeated, and is somebody else's.
+  ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 
 }  // namespace
 
+#ifdef VGPU_TSAN
+// The handler allocates, but never returns to what it interrupted.
+extern "C" const char* __tsan_default_options() { return "report_signal_unsafe=0"; }
+#endif
+
 void install_fault_handler() {
+  (void)PinnedMemory::get();  // made here, not in a signal handler
+  (void)Imports::get();
   struct sigaction action {};
   action.sa_sigaction = handle;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  ::sigaction(SIGSEGV, &action, &before);
+  ::sigaction(SIGSEGV, &action, &before_segv);
+  ::sigaction(SIGFPE, &action, &before_fpe);
 }
 
 FaultStack::FaultStack() {

@@ -8,6 +8,7 @@
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
 
 namespace vgpu {
 
@@ -70,6 +71,7 @@ std::size_t mapped(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPa
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   const Quiet quiet;
+  vgpu::outside_host_functions("cudaHostAlloc");
   *pointer = nullptr;
   if (flags > (cudaHostAllocPortable | cudaHostAllocMapped))
     return fail(cudaErrorInvalidValue, "cudaHostAlloc: only Portable and Mapped are known");
@@ -91,6 +93,7 @@ cudaError_t cudaFreeHost(void* pointer) {
   if (pointer == nullptr) return cudaSuccess;
   {
     const Quiet quiet;
+    vgpu::outside_host_functions("cudaFreeHost");
     const auto range = PinnedMemory::get().find(pointer);
     if (!range || range->start != pointer || !range->allocated)
       return fail(cudaErrorInvalidValue, "cudaFreeHost: cudaHostAlloc did not return this pointer");

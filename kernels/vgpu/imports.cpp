@@ -10,7 +10,8 @@ namespace vgpu {
 
 namespace {
 constexpr std::size_t kPage = 4096;
-}
+constexpr std::size_t kClosedKept = 64;  // blocks
+}  // namespace
 
 Imports& Imports::get() {
   static auto* imports = new Imports;
@@ -47,9 +48,27 @@ bool Imports::close(void* start) {
   if (it == imports_.end()) return false;
   if (--it->second.opened > 0) return true;
   take_key(it->second.start + (it->second.name.small != 0 ? kPage : 0));
-  ::munmap(start, it->second.bytes);
+  const std::size_t bytes = it->second.bytes;
   imports_.erase(it);
+  if (::mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == MAP_FAILED) {
+    ::munmap(start, bytes);
+    return true;
+  }
+  closed_.emplace_back(static_cast<std::byte*>(start), bytes);
+  if (closed_.size() > kClosedKept) {
+    ::munmap(closed_.front().data(), closed_.front().size());
+    closed_.pop_front();
+  }
   return true;
+}
+
+std::optional<std::size_t> Imports::find_closed(const void* address) const {
+  const auto* p = static_cast<const std::byte*>(address);
+  const std::scoped_lock lock(mutex_);
+  for (const auto block : closed_)
+    if (p >= block.data() && p < block.data() + block.size()) return block.size();
+  return {};
 }
 
 std::optional<Imports::Import> Imports::find(const void* address) const {

@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "kernels/vgpu/ipc_server.hpp"
@@ -32,13 +34,17 @@ class Imports {
   static Imports& get();
   // Null and the reason if the exporter will not give it.
   void* open(const MemoryName& name, int device, std::string& reason);
+  // What was closed last stays closed to everybody: its addresses are not used again.
   bool close(void* start);
+  // Bytes of the closed block that the address lay in.
+  [[nodiscard]] std::optional<std::size_t> find_closed(const void* address) const;
   [[nodiscard]] std::optional<Import> find(const void* address) const;
   [[nodiscard]] std::string describe(const Import& import, const void* address) const;
 
  private:
   mutable std::mutex mutex_;
   std::map<const std::byte*, Import> imports_;
+  std::deque<std::span<std::byte>> closed_;
 };
 
 }  // namespace vgpu

@@ -117,12 +117,12 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
   ::close(file);
   if (counters == nullptr)
     return fail(cudaErrorMapBufferObjectFailed, "cudaIpcOpenEventHandle: no address space");
-  auto* opened = new CUevent_st;
+  auto opened = std::make_unique<CUevent_st>();
   opened->flags = cudaEventInterprocess | cudaEventDisableTiming;
   opened->device = Device::current().index();
   opened->counters = std::move(counters);
   opened->imported = true;
-  *event = opened;
+  *event = vgpu::living_event(std::move(opened));
   return cudaSuccess;
 }
 

@@ -46,9 +46,10 @@ cudaError_t check(const void* kernel, dim3 grid, dim3 block, std::size_t shared_
   const std::scoped_lock lock(limits.mutex);
   const auto it = limits.of_kernel.find(kernel);
   if (it != limits.of_kernel.end() && shared_bytes <= it->second) return cudaSuccess;
-  return no(std::to_string(shared_bytes) +
-            " bytes of dynamic shared memory: above 48 KiB a kernel must ask for them "
-            "(cudaFuncSetAttribute)");
+  return fail(cudaErrorInvalidValue,  // as on a device
+              "launch: " + std::to_string(shared_bytes) +
+                  " bytes of dynamic shared memory: above 48 KiB a kernel must ask for them "
+                  "(cudaFuncSetAttribute)");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "kernels/vgpu/host_memory.hpp"
 #include "kernels/vgpu/imports.hpp"
 #include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/report.hpp"
 
 using vgpu::Device;
@@ -16,6 +17,7 @@ using vgpu::Quiet;
 
 cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   const Quiet quiet;
+  vgpu::outside_host_functions("cudaMalloc");
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   Device& device = Device::current();
@@ -33,6 +35,7 @@ cudaError_t cudaFree(void* pointer) {
   Device* device = nullptr;
   {
     const Quiet quiet;
+    vgpu::outside_host_functions("cudaFree");
     device = Device::owner(pointer);
     const auto found = device != nullptr ? device->memory().find(pointer) : std::nullopt;
     if (!found || found->start != pointer)

@@ -2,22 +2,45 @@
 
 #include <atomic>
 #include <chrono>
+#include <exception>
 #include <sys/prctl.h>
 #include <thread>
 
 #include "kernels/vgpu/api/stream.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/living.hpp"
 #include "kernels/vgpu/order.hpp"
 
 namespace vgpu {
 
 constinit thread_local const std::string* current_operation = nullptr;
 constinit thread_local bool in_copy = false;
+constinit thread_local bool in_host_function = false;
 
 namespace {
 constexpr unsigned kDelayedOneIn = 4;  // operations
+
+// Never destroyed: workers may outlive main().
+Living<CUstream_st>& streams() {
+  static auto* const all = new Living<CUstream_st>;
+  return *all;
 }
+
+void call_host_function(cudaHostFn_t function, void* data) {
+  in_host_function = true;
+  try {
+    const Loud loud;
+    function(data);
+  } catch (const std::exception& e) {
+    fatal("an exception left a " + *current_operation + ": " + e.what());
+  } catch (...) {
+    fatal("an exception left a " + *current_operation);
+  }
+  in_host_function = false;
+}
+
+}  // namespace
 
 std::shared_ptr<Queue> Queue::create(Device& device) {
   static std::atomic<std::uint64_t> number{0};
@@ -116,11 +139,27 @@ void Queue::close() {
   changed_.notify_all();
 }
 
+void outside_host_functions(const char* call) {
+  if (in_host_function)
+    fatal(std::string(call) + " is called in a " + *current_operation +
+          ", which must not call CUDA");
+}
+
 Queue* queue_of(CUstream_st* stream, const char* call) {
-  if (stream != nullptr) return stream->queue.get();
-  fail(cudaErrorInvalidResourceHandle,
-       std::string(call) + ": the legacy default stream (0) is not supported: name a stream");
-  return nullptr;
+  const Quiet quiet;
+  outside_host_functions(call);
+  const auto number = reinterpret_cast<std::uintptr_t>(stream);
+  if (number <= 2) {  // cudaStreamLegacy is 1, cudaStreamPerThread is 2
+    fail(cudaErrorInvalidResourceHandle,
+         std::string(call) + ": the " + (number == 2 ? "per-thread" : "legacy") +
+             " default stream (" + std::to_string(number) + ") is not supported: name a stream");
+    return nullptr;
+  }
+  if (const char* reason = streams().refuse(stream)) {
+    fail(cudaErrorInvalidResourceHandle, std::string(call) + ": the stream " + reason);
+    return nullptr;
+  }
+  return stream->queue.get();
 }
 
 }  // namespace vgpu
@@ -135,7 +174,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   const Quiet quiet;
   if (flags > cudaStreamNonBlocking)
     return fail(cudaErrorInvalidValue, "cudaStreamCreateWithFlags: unknown flags");
-  *stream = new CUstream_st{Queue::create(Device::current())};
+  *stream = vgpu::streams().add(
+      std::make_unique<CUstream_st>(CUstream_st{Queue::create(Device::current())}));
   return cudaSuccess;
 }
 
@@ -157,7 +197,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamDestroy");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   queue->close();
-  delete stream;
+  stream->queue.reset();  // its worker keeps it while work is left
+  vgpu::streams().bury(stream);
   return cudaSuccess;
 }
 
@@ -171,15 +212,15 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamQuery");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
-  return queue->idle() ? cudaSuccess : cudaErrorNotReady;
+  if (queue->idle()) return cudaSuccess;
+  return fail(cudaErrorNotReady, queue->name() + " has work left");
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   Queue* queue = queue_of(stream, "cudaLaunchHostFunc");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
-  queue->add("host function", [function, data] {
-    const vgpu::Loud loud;
-    function(data);
-  });
+  if (function == nullptr)
+    return fail(cudaErrorInvalidValue, "cudaLaunchHostFunc: the function is null");
+  queue->add("host function", [function, data] { vgpu::call_host_function(function, data); });
   return cudaSuccess;
 }

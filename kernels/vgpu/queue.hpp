@@ -72,7 +72,11 @@ namespace vgpu {
 extern constinit thread_local const std::string* current_operation;
 extern constinit thread_local bool
     in_copy;  // and may touch device memory, though it runs no kernel
+extern constinit thread_local bool in_host_function;  // and must not call CUDA
 
-// The stream's queue; null, with fail() called, if it is none or the legacy default stream.
+// Ends the program if a host function makes this call.
+void outside_host_functions(const char* call);
+
+// The stream's queue; null, with fail() called, if it is none, destroyed, or a default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
 }  // namespace vgpu

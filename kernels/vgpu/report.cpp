@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/host_memory.hpp"
 #include "kernels/vgpu/imports.hpp"
 
 namespace vgpu {
@@ -27,6 +28,9 @@ std::string describe_address(const void* address) {
   if (const Device* device = Device::owner(address)) return device->memory().describe(address);
   if (const auto import = Imports::get().find(address))
     return Imports::get().describe(*import, address);
+  if (const auto pinned = PinnedMemory::get().find(address))
+    return "pinned host memory (" + std::to_string(pinned->bytes) + " bytes) + " +
+           std::to_string(static_cast<const std::byte*>(address) - pinned->start);
   char text[32];
   std::snprintf(text, sizeof text, "host memory %p", address);
   return text;

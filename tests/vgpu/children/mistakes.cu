@@ -1,0 +1,113 @@
+// Mistakes that end the program: `mistakes NAME [right]`, as bugs.cu.
+// Which message each one must end in: tests/vgpu/mistakes_test.cpp.
+#include <cstdio>
+#include <cstring>
+#include <cuda.h>
+#include <functional>
+#include <map>
+#include <string>
+#include <sys/mman.h>
+#include <vector>
+
+#include "tests/vgpu/children/pair.hpp"
+#include "tests/vgpu/support.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+
+namespace {
+
+void throws(void*) { throw Error("no more cake"); }
+void returns(void*) {}
+void synchronizes(void* stream) { (void)cudaStreamSynchronize(static_cast<cudaStream_t>(stream)); }
+void allocates(void*) {
+  float* x = nullptr;
+  (void)cudaMalloc(&x, 4);
+}
+
+int host_function(cudaHostFn_t function) {
+  TestStream stream;
+  cuda_check(cudaLaunchHostFunc(stream.get(), function, stream.get()));
+  stream.synchronize();
+  return 0;
+}
+int host_throws(bool right) { return host_function(right ? returns : throws); }
+int host_waits(bool right) { return host_function(right ? returns : synchronizes); }
+int host_allocates(bool right) { return host_function(right ? returns : allocates); }
+
+__global__ void load_four(const float* x, float4* y) { *y = *reinterpret_cast<const float4*>(x); }
+
+int misaligned(bool right) {
+  TestStream stream;
+  DeviceArray<float> x(std::vector<float>(8, 2.0F), stream.get());
+  DeviceArray<float4> y(1);
+  launch(load_four, 1, 1, 0, stream.get(), x.data() + (right ? 4 : 1), y.data());
+  return y.host(stream.get())[0].w == 2 ? 0 : 1;
+}
+
+__global__ void divide(int* x, int by) { *x = 6 / by; }
+
+int divide_by_zero(bool right) {
+  TestStream stream;
+  DeviceArray<int> x(1);
+  launch(divide, 1, 1, 0, stream.get(), x.data(), right ? 2 : 0);
+  return x.host(stream.get())[0] == 3 ? 0 : 1;
+}
+
+// A copy into a page of the host that may not be written.
+int copy_into_nowhere(bool right) {
+  TestStream stream;
+  constexpr std::size_t kBytes = 4096;
+  void* host = ::mmap(nullptr, kBytes, right ? PROT_READ | PROT_WRITE : PROT_READ,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  DeviceArray<std::byte> x(kBytes);
+  cuda_check(cudaMemcpyAsync(host, x.data(), kBytes, cudaMemcpyDeviceToHost, stream.get()));
+  stream.synchronize();
+  return 0;
+}
+
+__global__ void write_one(float* x) { *x = 1; }
+
+// The importer closes the handle, and goes on.
+int use_after_close(bool right) {
+  return run_pair(
+      "mistakes",
+      [](Wire wire, pid_t) {
+        DeviceArray<float> x(1 << 20);
+        cudaIpcMemHandle_t handle;
+        cuda_check(cudaIpcGetMemHandle(&handle, x.data()));
+        wire.send(handle);
+        (void)wire.receive<int>();
+      },
+      [right](Wire wire) {
+        TestStream stream;
+        const auto handle = wire.receive<cudaIpcMemHandle_t>();
+        void* base = nullptr;
+        cuda_check(cudaIpcOpenMemHandle(&base, handle, cudaIpcMemLazyEnablePeerAccess));
+        if (!right) cuda_check(cudaIpcCloseMemHandle(base));
+        launch(write_one, 1, 1, 0, stream.get(), static_cast<float*>(base));
+        stream.synchronize();
+        wire.send(1);
+      });
+}
+
+const std::map<std::string, std::function<int(bool)>> kMistakes = {
+    {"host_throws", host_throws},         {"host_waits", host_waits},
+    {"host_allocates", host_allocates},   {"misaligned", misaligned},
+    {"divide_by_zero", divide_by_zero},   {"copy_into_nowhere", copy_into_nowhere},
+    {"use_after_close", use_after_close},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto mistake = kMistakes.find(argc > 1 ? argv[1] : "");
+  if (mistake == kMistakes.end()) {
+    std::fprintf(stderr, "mistakes NAME [right], with NAME one of");
+    for (const auto& [name, run] : kMistakes) std::fprintf(stderr, " %s", name.c_str());
+    std::fprintf(stderr, "\n");
+    return 6;
+  }
+  const bool right = argc > 2 && std::strcmp(argv[2], "right") == 0;
+  return run_main("mistakes", [&] { return mistake->second(right); });
+}
