@@ -12,6 +12,7 @@
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/comm/bootstrap/store_bootstrap.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/free_port.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;
@@ -46,10 +47,6 @@ struct LaunchedMeeting : Meeting {
 
 // As by hand or under srun: rank 0 holds it, on a port agreed upon.
 struct RankZeroMeeting : Meeting {
-  RankZeroMeeting() {
-    const StoreServer free(kSecret, {});
-    port = free.port();
-  }
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, int world,
                                                 milliseconds timeout) const override {
     JobPlace place;
@@ -60,7 +57,7 @@ struct RankZeroMeeting : Meeting {
     place.bind = "lo";
     return std::make_shared<StoreBootstrap>(place, kSecret, timeout);
   }
-  std::uint16_t port = 0;
+  std::uint16_t port = static_cast<std::uint16_t>(std::stoi(testing::free_port()));
 };
 
 struct FolderMeeting : Meeting {

@@ -158,16 +158,24 @@ TEST_CASE("--bootstrap self ignores the launcher, another kind asks for its vari
 
 TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[programs]") {
   const std::string perf = kBin + "all_reduce_perf -b 1K -n 20 -N 0";
-  // Rank 1 dies when the others are in the middle of a collective.
-  auto r = ringrun_shell({"--nproc-per-node", "3"}, "if [ $RANK = 1 ]; then " + perf +
-                                                        " & sleep 0.5; kill -KILL $!; wait $!; "
-                                                        "exit 1; fi; exec " +
-                                                        perf + " > /dev/null");
+  // Rank 1's program dies when the others are in the middle of a collective: rank 0's table has
+  // begun. Its shell stays until they have said so; ringrun would not wait for them for long.
+  const TemporaryFolder folder;
+  const std::string dies = perf +
+                           " & await table.0; kill -KILL $!; wait $!; await said.0; await said.2; "
+                           "exit 1",
+                    sees = perf + " > table.$RANK; echo $? > said.$RANK; exec sleep 60";
+  auto r = ringrun_shell({"--nproc-per-node", "3"},
+                         "cd " + folder.path.string() +
+                             "; await() { while ! [ -s $1 ]; do sleep 0.02; done; }; "
+                             "if [ $RANK = 1 ]; then " +
+                             dies + "; fi; " + sees);
   INFO(r.err);
   CHECK_THAT(r.err, ContainsSubstring("[0] all_reduce_perf: error: rank 1 (pid ") &&
                         ContainsSubstring("[2] all_reduce_perf: error: rank 1 (pid ") &&
                         ContainsSubstring("ringrun: rank 1 failed first: exit code 1"));
   CHECK(r.exit_code == 1);
+  for (const char* survivor : {"said.0", "said.2"}) CHECK(read_text(folder / survivor) == "3\n");
   // Rank 1 ends well without having met the others: they are told at once.
   r = ringrun_shell({"--nproc-per-node", "3"}, "[ $RANK = 1 ] || exec " + perf + " --timeout 500");
   INFO(r.err);
