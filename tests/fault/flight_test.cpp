@@ -23,7 +23,7 @@ namespace {
 // Runs a wrong program whose ranks leave their recorders; reads all that are there.
 std::vector<FlightLog> logs_of(const TemporaryFolder& folder, int world,
                                const std::function<void(ProcessGroup&)>& body,
-                               int timeout_ms = 300) {
+                               int timeout_ms = 10'000) {
   GroupOptions options;
   options.timeout = std::chrono::milliseconds(timeout_ms);
   options.flight_folder = folder.path;
@@ -119,12 +119,15 @@ TEST_CASE("the recorder keeps the last 1,024 operations", "[fault][flight]") {
 
 TEST_CASE("a rank that never comes is missing in the recorders", "[fault][flight]") {
   const TemporaryFolder folder;
-  const auto logs = logs_of(folder, 3, [](ProcessGroup& g) {
-    all_reduce(g, 100, 2);
-    if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(1));
-    if (g.rank() != 1) all_reduce(g, 5);
-    g.barrier();
-  });
+  const auto logs = logs_of(
+      folder, 3,
+      [](ProcessGroup& g) {
+        all_reduce(g, 100, 2);
+        if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(5));
+        if (g.rank() != 1) all_reduce(g, 5);
+        g.barrier();
+      },
+      2000);
   REQUIRE(logs.size() == 3);
   std::vector<FlightLog> others;
   others.push_back(logs[0]);
