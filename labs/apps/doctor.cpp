@@ -9,6 +9,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/examine_job.hpp"
 #include "labs/apps/common/findings.hpp"
+#include "labs/apps/common/number.hpp"
 #include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
@@ -52,9 +53,9 @@ int run(int argc, char** argv) {
   app.option_defaults()->always_capture_default()->take_last();
   add_bootstrap_option(app, bootstrap);
   add_transport_options(app, transport, interface, sockets);
-  app.add_option("--timeout", timeout, "seconds that a rank waits for another")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--width", width, "columns; 0: the terminal's, at most 100");
+  app.add_option("--timeout", timeout, "seconds that a rank waits for another")->check(seconds());
+  app.add_option("--width", width, "columns; 0: the terminal's, at most 100")
+      ->check(whole(0, 10000));
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
              "\nExit codes: 0 jobs run, 1 something keeps them from running (FAIL), 3 the ranks "
              "cannot talk,\n4 a deadline passed, 6 wrong options.");

@@ -8,6 +8,7 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/table.hpp"
 #include "runtime/comm/transport/failure/flight_log.hpp"
@@ -152,7 +153,7 @@ int run(int argc, char** argv) {
       ->required()
       ->always_capture_default(false);
   app.add_option("-n,--last", last, "calls to show before the divergence, or of each rank")
-      ->check(CLI::Range(0, 1024));
+      ->check(apps::whole(0, 1024));
   app.add_flag("--all", all, "the last calls of every rank, one by one");
   app.footer(kFooter);
   if (!apps::parse_command_line(app, argc, argv)) return 0;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/address.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
@@ -43,8 +44,9 @@ Environment that ringrun reads:
   PATH                          where the program is looked for
 
 Exit codes: 0 all ranks ended well; that of the rank that failed first (128 + signal if a signal
-ended it); 128 + signal if one ended ringrun; 1 another node's ringrun was stopped, 3 it is lost,
-4 a deadline passed, 6 wrong options.)";
+ended it); 128 + signal if one ended ringrun; 1 another node's ringrun was stopped, or a file of
+--log-dir could not be written to its end, 3 another node is lost, 4 a deadline passed, 6 wrong
+options.)";
 
 int cores() {
   cpu_set_t allowed;
@@ -116,7 +118,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.add_option("--nnodes", nodes, "nodes of the job, each with a ringrun of its own")
       ->group("Ranks");
   app.add_option("--node-rank", o.node, "which of them this is, from 0")
-      ->check(CLI::Range(0, 1023))
+      ->check(whole(0, 1023))
       ->group("Ranks");
   app.add_flag("--standalone", standalone, "one node, a free port on the loopback interface")
       ->group("Ranks");
@@ -139,11 +141,11 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       ->group("Meeting");
   app.add_option("--make-secret", new_secret, "only make such a file, and stop")->group("Meeting");
   app.add_option("--join-timeout", join, "seconds to wait for the other nodes to come")
-      ->check(CLI::PositiveNumber)
+      ->check(seconds())
       ->group("Meeting");
   app.add_option("--exit-timeout", exit,
                  "seconds to wait for the other nodes to end after this one")
-      ->check(CLI::PositiveNumber)
+      ->check(seconds())
       ->group("Meeting");
 
   app.add_option("--log-dir", o.log_folder,
@@ -152,7 +154,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.add_flag("--tee", o.tee, "with --log-dir: files and screen")->group("Output");
   app.add_flag("--no-prefix", no_prefix, "show lines without the [rank] in front")->group("Output");
   app.add_option("--grace", grace, "seconds between SIGTERM and SIGKILL")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real(0, kMostSeconds))
       ->group("Output");
   app.footer(kFooter);
 

@@ -1,6 +1,8 @@
 #include "runtime/base/error.hpp"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <new>
 
 namespace ringsmith {
@@ -33,6 +35,16 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
+// What was printed may still wait in a buffer, and meet a full disk only now.
+int flushed(const char* program, int code) {
+  const bool before = std::ferror(stdout) != 0;
+  const bool now = std::fflush(stdout) != 0;
+  if (code != 0 || (!before && !now)) return code;
+  const std::string why = now ? std::strerror(errno) : "a part of it is lost";
+  return report(program, "error", ("cannot write to standard output: " + why).c_str(),
+                ExitCode::internal);
+}
+
 }  // namespace
 
 Error::Error(const std::string& message, Where where)
@@ -44,7 +56,7 @@ void require(bool condition, const std::string& message) {
 
 int run_main(const char* program, const std::function<int()>& body) noexcept {
   try {
-    return body();
+    return flushed(program, body());
   } catch (const Error& e) {
     return report(program, "error", e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {

@@ -36,6 +36,13 @@ bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
+// A reader that has gone has seen enough, and needs no words.
+void complain(int error, const std::string& what, const char* then) {
+  if (error == EPIPE) return;
+  write_all(STDERR_FILENO, "ringrun: error: cannot write " + what + ": " + std::strerror(error) +
+                               "; " + then + "\n");
+}
+
 }  // namespace
 
 Output::Output(OutputOptions options, int closed)
@@ -116,7 +123,14 @@ void Output::gather() {
 }
 
 void Output::take(Stream& s, std::string_view bytes) {
-  if (s.file.valid() && !write_all(s.file.get(), bytes)) s.file = Descriptor();  // disk full
+  if (s.file.valid() && !write_all(s.file.get(), bytes)) {
+    complain(
+        errno,
+        "rank " + std::to_string(s.rank) + "'s file in --log-dir '" + options_.log_folder + "'",
+        "the rest of that output is lost");
+    s.file = Descriptor();
+    lost_ = true;
+  }
   std::string shown;
   if (!options_.prefix) shown = bytes;
   const bool ended = bytes.empty();
@@ -130,6 +144,7 @@ void Output::take(Stream& s, std::string_view bytes) {
   if (ended && !s.line.empty()) end_line(s, shown);
   if (!options_.show || shown.empty()) return;
   if (write_all(s.is_error ? STDERR_FILENO : STDOUT_FILENO, shown)) return;
+  complain(errno, s.is_error ? "to standard error" : "to standard output", "all ranks are ended");
   options_.show = false;
   eventfd_write(closed_, 1);
 }

@@ -47,6 +47,7 @@ class Output {
 
   [[nodiscard]] std::vector<std::string> tail(int rank) const;
   [[nodiscard]] std::string log_of(int rank) const;  // "" without files
+  [[nodiscard]] bool lost() const { return lost_; }  // a file could not be written to its end
 
  private:
   struct Stream {
@@ -63,6 +64,7 @@ class Output {
   int closed_;
   Descriptor stop_, done_;
   std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
+  std::atomic<bool> lost_{false};
   std::vector<Stream> streams_;
   mutable std::mutex mutex_;  // of tails_
   std::vector<std::pair<int, std::deque<std::string>>> tails_;

@@ -253,7 +253,7 @@ int Supervisor::report() {
   }
   const bool well =
       phase_ == Phase::running && verdict_seen_ && nodes_.verdict().kind == Verdict::Kind::ok;
-  if (well) return 0;
+  if (well) return output_.lost() ? static_cast<int>(ExitCode::internal) : 0;
   const auto first = root_cause(nodes_.share_failures(failures, options_.grace + kOtherNodes));
   if (first && signal_ == 0) {
     std::string others;

@@ -1,6 +1,7 @@
 // Lines of several ranks: whole, prefixed, filed, remembered.
 #include "runtime/launch/output.hpp"
 
+#include <csignal>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -79,6 +80,37 @@ TEST_CASE("with a folder, each stream has its file, with every byte", "[output]"
   CHECK(read_text(folder / "rank-7.err") == "oops\n");
   CHECK_THAT(f.output.log_of(7), ContainsSubstring("rank-7.{out,err}"));
   CHECK_THROWS_AS(Fixture(folder.path), UsageError);  // the files exist
+}
+
+TEST_CASE("a screen on a full disk ends the job, and says why", "[ringrun]") {
+  const auto r = run_program(
+      {"sh", "-c", "exec " + kRingrun + " -- sh -c 'echo hello; exec sleep 60' > /dev/full"}, 60);
+  INFO(r.err);
+  CHECK(r.exit_code == 128 + SIGPIPE);
+  CHECK(r.err ==
+        "ringrun: error: cannot write to standard output: No space left on device; all ranks are "
+        "ended\n");
+}
+
+TEST_CASE("what a full disk does not take is no success", "[ringrun]") {
+  const auto r = run_program({"sh", "-c", "exec " + kRingrun + " --help > /dev/full"}, 60);
+  CHECK(r.exit_code == 1);
+  CHECK(r.err == "ringrun: error: cannot write to standard output: No space left on device\n");
+}
+
+TEST_CASE("a log that does not fit on its disk: the job goes on, and its exit code tells",
+          "[ringrun]") {
+  const TemporaryFolder folder;
+  const auto r = run_program(
+      {"sh", "-c",
+       "trap '' XFSZ; ulimit -f 1; exec " + kRingrun + " --log-dir " + folder.path.string() +
+           " -- sh -c 'head -c 100000 /dev/zero; echo last >&2'"},
+      60);
+  INFO(r.err);
+  CHECK(r.exit_code == 1);
+  CHECK(r.err == "ringrun: error: cannot write rank 0's file in --log-dir '" +
+                     folder.path.string() + "': File too large; the rest of that output is lost\n");
+  CHECK(read_text(folder / "rank-0.err") == "last\n");
 }
 
 TEST_CASE("a stream that a stray process holds open does not hold up the end", "[output]") {

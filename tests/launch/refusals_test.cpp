@@ -37,9 +37,16 @@ const std::vector<Refusal> kRefusals = {
     {{"--master-port", "99999", "true"}, "'99999' is not a port"},
     {{"--master-addr", "192.0.2.1", "true"}, "not an address of this host"},
     {{"--bind", "no-such-interface.invalid", "true"}, "'no-such-interface.invalid'"},
+    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this one, which has "},
+    {{"--bind", "fe80::1", "true"}, "needs its interface"},
     {{"--tee", "true"}, "--tee needs --log-dir"},
     {{"--secret-file", "/no/such/file", "true"}, "/no/such/file"},
-    {{"--grace", "-1", "true"}, "--grace"},
+    {{"--grace", "-1", "true"}, "--grace: '-1' is not a number from 0 to 1000000;"},
+    {{"--grace", "nan", "true"}, "'nan' is not a number"},
+    {{"--join-timeout", "0", "true"}, "'0' is not a number from 0.001 to 1000000;"},
+    {{"--exit-timeout", "1e300", "true"}, "'1e300'"},
+    {{"--node-rank", "", "true"}, "'' is not a whole number from 0 to 1023;"},
+    {{"--node-rank", "010", "true"}, "'010'"},
     {{"--log-dir", "/proc/nowhere", "true"}, "/proc/nowhere"},
 };
 

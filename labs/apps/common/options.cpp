@@ -8,6 +8,7 @@
 
 #include "kernels/mode.hpp"
 #include "labs/apps/common/calibration.hpp"
+#include "labs/apps/common/number.hpp"
 #include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
@@ -41,23 +42,23 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
 
   auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
                     ->default_str("")
-                    ->check(CLI::PositiveNumber)
+                    ->check(whole(1))
                     ->group("Training");
   app.add_option("--epochs", o.epochs, "passes over the training data, instead of --steps")
       ->default_str("")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero(1e9))
       ->excludes(steps)
       ->group("Training");
   app.add_option("--batch", o.batch, "samples in a step, of each rank")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Training");
   app.add_option("--global-batch", o.global_batch,
                  "samples in a step, of all ranks together, instead of --batch; the same for any "
                  "number of ranks gives the same training (0: --batch times ranks)")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->group("Training");
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero(1e6))
       ->group("Training");
   app.add_option("--seed", o.seed, "of parameters, order of samples and dropout")
       ->group("Training");
@@ -67,7 +68,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->check(is_a_device)
       ->group("Machine");
   app.add_option("--threads", o.threads, "threads of each rank's kernels on the CPU")
-      ->check(CLI::Range(1, 256))
+      ->check(whole(1, 256))
       ->group("Machine");
   app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
       ->check(CLI::IsMember({"fast", "oracle"}))
@@ -83,7 +84,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->group("Machine");
 
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero(1e6))
       ->group("Communication");
   app.add_option("--overlap", o.overlap,
                  "reduce full buckets while backward goes on; auto: if the machine has a core that "
@@ -97,7 +98,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                              "double_tree", "hierarchical", "fastest"}))
       ->group("Communication");
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
-      ->check(CLI::PositiveNumber)
+      ->check(seconds())
       ->group("Communication");
   app.add_flag(
          "--stage-through-host", o.stage_through_host,
@@ -131,13 +132,13 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                "and its parts; no files")
       ->group("Benchmark");
   app.add_option("--bench-batch", o.bench_batch, "samples in a step, of each rank")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Benchmark");
   app.add_option("--bench-steps", o.bench_steps, "steps that count")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Benchmark");
   app.add_option("--bench-warmup", o.bench_warmup, "steps before them")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->group("Benchmark");
 }
 

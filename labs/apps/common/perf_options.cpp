@@ -6,6 +6,7 @@
 
 #include "labs/apps/common/calibration.hpp"
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/number.hpp"
 #include "labs/apps/common/perf.hpp"
 #include "labs/apps/common/starting.hpp"
 #include "runtime/base/error.hpp"
@@ -79,15 +80,13 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-e,--maxbytes", max, "largest size [as -b]")->always_capture_default(false);
   app.add_option("-i,--stepbytes", step, "from size to size, unless -f is given");
   app.add_option("-f,--stepfactor", factor, "multiply instead");
-  app.add_option("-n,--iters", o.iterations, "timed iterations")->check(CLI::PositiveNumber);
-  app.add_option("-w,--warmup_iters", o.warmup, "iterations before them")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("-n,--iters", o.iterations, "timed iterations")->check(whole(1));
+  app.add_option("-w,--warmup_iters", o.warmup, "iterations before them")->check(whole(0));
   app.add_option("--min-time", o.min_ms, "iterate for at least so many milliseconds a size")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("-N,--run_cycles", o.cycles, "times over all sizes; 0: for ever")
-      ->check(CLI::NonNegativeNumber);
+      ->check(real(0, 1e9));
+  app.add_option("-N,--run_cycles", o.cycles, "times over all sizes; 0: for ever")->check(whole(0));
   app.add_option("-c,--check", o.check, "1: verify every element exactly; 0: do not")
-      ->check(CLI::Range(0, 1));
+      ->check(whole(0, 1));
   if (benchmark.reduces) app.add_option("-o,--op", op, "sum, avg, prod, min, max or all");
   app.add_option("-d,--datatype", dtype,
                  "f32 (float), f16 (half), bf16 (bfloat16), f64 (double), i32, i64, u8 or all");
@@ -102,7 +101,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
         "hierarchical (within nodes, then between them); fastest: by size, what the cost "
         "model says");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
-      ->check(CLI::PositiveNumber);
+      ->check(seconds());
   add_bootstrap_option(app, bootstrap);
   add_transport_options(app, transport, o.interface, o.sockets);
   add_nodes_option(app, o.ranks_per_node);
@@ -113,7 +112,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
                  "on GPUs: a (the host drives), b (one kernel a collective), or auto");
   app.add_option("--ranks-per-process", o.ranks_per_process,
                  "threads of each process that are a rank of their own")
-      ->check(CLI::Range(1, 64));
+      ->check(whole(1, 64));
   app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores");
   app.add_flag("-I,--iteration-stats", o.statistics,
                "also min, max, p99 and variation (cv, %) over the iterations");

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "labs/apps/common/number.hpp"
 #include "runtime/comm/transport/control.hpp"
 
 namespace ringsmith::apps {
@@ -33,7 +34,7 @@ void add_transport_options(CLI::App& app, std::string& transport, std::string& i
          "--sockets", sockets,
          "of tcp: connections between two ranks, 1 to 3; more where the network limits each "
          "connection, or loses packets")
-      ->check(CLI::Range(1, comm::kLanes))
+      ->check(whole(1, comm::kLanes))
       ->group(group);
 }
 
@@ -42,7 +43,7 @@ void add_nodes_option(CLI::App& app, int& ranks_per_node, std::string group) {
   app.add_option("--ranks-per-node", ranks_per_node,
                  "so many ranks, in order, count as a node, as if each were a host of its own; 0: "
                  "nodes are hosts")
-      ->check(CLI::Range(0, 1024))
+      ->check(whole(0, 1024))
       ->group(group);
 }
 

@@ -26,13 +26,14 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<addrinfo, FreeInfo>;
 
-Info resolve(const std::string& host, std::uint16_t port) {
+Info resolve(const std::string& host, std::uint16_t port, const std::string& remedy) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-  require(code == 0, "'" + host + "' is no address of a host: " + gai_strerror(code));
+  require(code == 0,
+          "'" + host + "' is no address of a host: " + gai_strerror(code) + "; " + remedy);
   return Info(found);
 }
 
@@ -53,6 +54,18 @@ std::string address_of_interface(const std::string& name) {
   return {};
 }
 
+// "lo, eth0"
+std::string names_of_interfaces() {
+  struct if_nameindex* const all = if_nameindex();
+  if (all == nullptr) return "none";
+  const std::unique_ptr<struct if_nameindex, void (*)(struct if_nameindex*)> owner(
+      all, if_freenameindex);
+  std::string names;
+  for (const struct if_nameindex* i = all; i->if_index != 0; ++i)
+    names += (names.empty() ? "" : ", ") + std::string(i->if_name);
+  return names;
+}
+
 std::uint16_t bound_port(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
@@ -67,6 +80,7 @@ std::string reason_of_bind(int error) {
   if (error == EADDRINUSE) return "another program listens there: choose another port, or 0";
   if (error == EADDRNOTAVAIL)
     return "that is not an address of this host: name one, or one of its interfaces";
+  if (error == EINVAL) return "a link-local address needs its interface, as in fe80::1%eth0";
   if (error == EACCES) return "ports below 1024 are for root: choose another";
   return std::strerror(error);
 }
@@ -91,7 +105,8 @@ std::uint16_t parse_port(const std::string& what, const std::string& text, bool 
 Listener listen_on(const std::string& where, std::uint16_t port) {
   const std::string number = address_of_interface(where);
   const Address address{number.empty() ? where : number, port};
-  const Info info = resolve(address.host, port);
+  const Info info = resolve(
+      address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) throw CommError(std::string("socket: ") + std::strerror(errno));
   // So that a port can be used again while old connections to it fade away. Two listeners on one
@@ -106,7 +121,8 @@ Listener listen_on(const std::string& where, std::uint16_t port) {
 }
 
 Descriptor connect_to(const Address& address, Deadline deadline, std::string& why) {
-  const Info all = resolve(address.host, address.port);
+  const Info all = resolve(address.host, address.port,
+                           "is it spelt right? 'getent hosts " + address.host + "' must know it");
   for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
     Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) throw CommError(std::string("socket: ") + std::strerror(errno));
