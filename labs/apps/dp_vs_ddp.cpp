@@ -9,6 +9,7 @@
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/comparison_report.hpp"
+#include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -48,18 +49,16 @@ void add_options(CLI::App& app, Options& o) {
       ->always_capture_default(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->delimiter(',')
-      ->check(CLI::Range(1, 64));
+      ->check(whole(1, 64));
   app.add_option("--predict", o.predict_to, "devices up to which the curves are continued")
-      ->check(CLI::Range(1, 16384));
-  app.add_option("--rows", o.run.rows, "samples of each device and step")
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(whole(1, 16384));
+  app.add_option("--rows", o.run.rows, "samples of each device and step")->check(whole(1, 1 << 20));
   app.add_option("--steps", o.run.steps, "measured steps, after two that are not")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--inputs", o.run.inputs, "width of the MLP's input")
-      ->check(CLI::Range(1, 1 << 16));
+      ->check(whole(1, 1 << 20));
+  app.add_option("--inputs", o.run.inputs, "width of the MLP's input")->check(whole(1, 1 << 16));
   app.add_option("--hidden", o.run.hidden, "width of its two hidden layers")
-      ->check(CLI::Range(1, 1 << 16));
-  app.add_option("--classes", o.run.classes, "width of its output")->check(CLI::Range(2, 1 << 16));
+      ->check(whole(1, 1 << 16));
+  app.add_option("--classes", o.run.classes, "width of its output")->check(whole(2, 1 << 16));
   app.add_option("--seed", o.run.seed, "of the model and the data");
   app.add_flag("--simulate-gil", o.run.simulate_gil,
                "DataParallel's replicas run their host code one at a time, as Python's do");
@@ -132,6 +131,8 @@ int run(int argc, char** argv) {
   o.devices.erase(std::unique(o.devices.begin(), o.devices.end()), o.devices.end());
   require(o.devices.back() <= there,
           fmt::format("--devices {}: there are {}", o.devices.back(), there));
+  require(o.svg.empty() || o.svg != o.html,
+          "--svg and --html name the same file '" + o.svg + "': give each its own");
   require_writable(o.svg);
   require_writable(o.html);
 

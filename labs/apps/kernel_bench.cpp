@@ -6,6 +6,7 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -23,21 +24,21 @@ int run(int argc, char** argv) {
       "on the CPU matmul, linear, layer_norm, softmax, embedding, attention, optim; on a "
       "device matmul, elementwise, reduction, layer_norm, softmax, optim, ring; or all");
   auto* where = app.add_option("--device", device, "cpu, cuda or cuda:NUMBER");
-  app.add_option("--seconds", o.seconds, "time spent on each line")->check(CLI::PositiveNumber);
+  app.add_option("--seconds", o.seconds, "time spent on each line")->check(above_zero(3600));
   auto* threads = app.add_option("--threads", o.threads, "threads of the fast kernels")
-                      ->check(CLI::Range(1, 256))
+                      ->check(whole(1, 256))
                       ->group("CPU");
   auto* oracle = app.add_flag("--no-oracle", no_oracle, "leave the oracles out")->group("CPU");
   auto* version = app.add_option("--version", o.version,
                                  "matmul: this rung of the ladder alone (kernels/cuda/matmul.hpp "
                                  "lists them), on cuda unless --device says which; 0: all")
-                      ->check(CLI::Range(0, 99))
+                      ->check(whole(0, 99))
                       ->group("Device");
   auto* size = app.add_option("--size", o.size, "matmul: rows and columns; 0: several")
-                   ->check(CLI::Range(0, 1 << 15))
+                   ->check(whole(0, 1 << 15))
                    ->group("Device");
   auto* mib = app.add_option("--mib", o.mib, "MiB of each operand of the other families")
-                  ->check(CLI::Range(1, 1 << 13))
+                  ->check(whole(1, 1 << 13))
                   ->group("Device");
   auto* check =
       app.add_flag("--no-check", no_check,
@@ -45,9 +46,9 @@ int run(int argc, char** argv) {
                    "last column)")
           ->group("Device");
   app.footer(R"(
-On the CPU, products are ringsmith's own, with OpenBLAS beside them. On a device, kernels that memory
-bounds are compared with a copy of as many bytes by the driver. Under the emulator times are
-simulated and mean nothing.
+On the CPU, products are ringsmith's own, with OpenBLAS beside them. On a device, kernels that
+memory bounds are compared with a copy of as many bytes by the driver. Under the emulator times
+are simulated and mean nothing.
 Environment: OPENBLAS_CORETYPE (Haswell, SkylakeX, ...) overrides OpenBLAS's choice of kernels.
 Exit codes: 0 done, 1 a kernel of a GPU is too slow, 2 CUDA failed, 6 wrong options.)");
   if (!parse_command_line(app, argc, argv)) return 0;

@@ -4,13 +4,18 @@
 #include "labs/apps/common/scaling.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
+#include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/chart.hpp"
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/help.hpp"
+#include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
 
 using namespace ringsmith;
@@ -39,6 +44,8 @@ which uses one NIC of each node.
 Exit codes: 0 done, 6 wrong options or files.
 )";
 
+constexpr std::size_t kIndent = 11;  // of what the model and the machine are
+
 struct Row {
   int world = 1;
   std::vector<PredictedStep> steps;  // by algorithm
@@ -52,38 +59,56 @@ std::vector<int> worlds(const Options& o, const comm::Topology& topology) {
   return all;
 }
 
-std::vector<Row> predict(const Options& o, const comm::Topology& topology, double compute,
-                         const std::vector<double>& buckets) {
-  std::vector<Row> rows;
-  for (const int world : worlds(o, topology)) {
-    Row row{world, {}};
-    for (const std::string& algorithm : o.algorithms) {
-      std::map<double, double> known;  // most buckets are alike
-      row.steps.push_back(predict_step(compute, buckets, [&](double bytes) {
-        const auto [entry, fresh] = known.try_emplace(bytes);
-        if (fresh) entry->second = comm::all_reduce_time(topology, algorithm, world, bytes);
-        return entry->second;
-      }));
-    }
-    rows.push_back(std::move(row));
+Row predict(const Options& o, const comm::Topology& topology, double compute,
+            const std::vector<double>& buckets, int world) {
+  Row row{world, {}};
+  for (const std::string& algorithm : o.algorithms) {
+    std::map<double, double> known;  // most buckets are alike
+    row.steps.push_back(predict_step(compute, buckets, [&](double bytes) {
+      const auto [entry, fresh] = known.try_emplace(bytes);
+      if (fresh) entry->second = comm::all_reduce_time(topology, algorithm, world, bytes);
+      return entry->second;
+    }));
   }
-  return rows;
+  return row;
 }
 
 std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-void print_table(const Options& o, double compute, const std::vector<Row>& rows) {
+void print_head() {
   fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>12}\n", "GPUs", "algorithm", "all-reduce ms",
              "exposed ms", "step ms", "efficiency");
-  for (const Row& row : rows)
-    for (std::size_t a = 0; a < row.steps.size(); ++a) {
-      const PredictedStep& step = row.steps[a];
-      fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>10.1f} %\n",
-                 a == 0 ? std::to_string(row.world) : "", o.algorithms[a], ms(step.reductions),
-                 ms(step.exposed), ms(step.total()), 100 * compute / step.total());
-    }
+}
+
+// At once, in a pipe as well: thousands of GPUs take seconds.
+void print_row(const Options& o, double compute, const Row& row) {
+  for (std::size_t a = 0; a < row.steps.size(); ++a) {
+    const PredictedStep& step = row.steps[a];
+    fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>10.1f} %\n",
+               a == 0 ? std::to_string(row.world) : "", o.algorithms[a], ms(step.reductions),
+               ms(step.exposed), ms(step.total()), 100 * compute / step.total());
+  }
+  std::fflush(stdout);
+}
+
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  namespace fs = std::filesystem;
+  const fs::path file = path;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  require(!fs::is_directory(file) && access((fs::exists(file) ? file : folder).c_str(), W_OK) == 0,
+          "cannot write '" + path + "': does its folder exist, is it writable?");
+}
+
+// Asks for one time of each, before anything is printed.
+void require_algorithms(const Options& o, const comm::Topology& topology) {
+  require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
+  for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {
+    require(std::find(o.algorithms.begin(), a, *a) == a, "--algorithms names '" + *a + "' twice");
+    (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+  }
 }
 
 void draw(const Options& o, const comm::Topology& topology, const TrainedModel& model,
@@ -121,15 +146,16 @@ int run(int argc, char** argv) {
   app.add_option("--model", o.model, "the model: resnet50, gpt2-xl, or a file like those");
   app.add_option("--algorithms", o.algorithms, "up to three all-reduces, separated by commas")
       ->delimiter(',')
+      ->default_str("ring,double_tree,hierarchical")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1, 3);
-  app.add_option("--from", o.from, "GPUs; then doubled")->check(CLI::Range(1, 16384));
-  app.add_option("--to", o.to, "at most")->check(CLI::Range(1, 16384));
+  app.add_option("--from", o.from, "GPUs; then doubled")->check(whole(1, 16384));
+  app.add_option("--to", o.to, "at most")->check(whole(1, 16384));
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero(1e6));
   app.add_option("--compute-ms", o.compute_ms,
                  "forward and backward of one GPU; 0: from the model's FLOPs and the GPU's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(real(0, 1e8));
   app.add_option("--svg", o.svg, "also draw it into this file");
   app.footer(kFooter);
   if (!parse_command_line(app, argc, argv)) return 0;
@@ -138,17 +164,24 @@ int run(int argc, char** argv) {
   require(o.from <= std::min(o.to, topology.most_ranks()),
           fmt::format("--from {}: more than --to {}, or than the {} GPUs of {}", o.from, o.to,
                       topology.most_ranks(), topology.name));
+  require_algorithms(o, topology);
+  require_writable(o.svg);
   const double compute = o.compute_ms > 0 ? o.compute_ms * 1e-3 : model.flops / topology.flops;
   const auto buckets =
       buckets_of(model, MiB(1), Bytes(static_cast<std::size_t>(o.bucket_cap_mb * 0x1p20)));
   double bytes = 0;
   for (const double bucket : buckets) bytes += bucket;
   fmt::print("{} on {}\n", model.name, topology.name);
-  fmt::print("  model    {}\n  machine  {}\n", model.source, topology.source);
+  fmt::print("  model    {}\n  machine  {}\n", wrapped(model.source, kIndent),
+             wrapped(topology.source, kIndent));
   fmt::print("  {:.1f} MiB of gradients in {} buckets; one GPU alone computes {} ms a step\n\n",
              bytes / 0x1p20, buckets.size(), ms(compute));
-  const auto rows = predict(o, topology, compute, buckets);
-  print_table(o, compute, rows);
+  print_head();
+  std::vector<Row> rows;
+  for (const int world : worlds(o, topology)) {
+    rows.push_back(predict(o, topology, compute, buckets, world));
+    print_row(o, compute, rows.back());
+  }
   fmt::print("\npredicted, not measured\n");
   if (!o.svg.empty()) draw(o, topology, model, rows);
   return 0;

@@ -7,6 +7,8 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/help.hpp"
+#include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/checker.hpp"
 #include "runtime/comm/schedule/mapped.hpp"
@@ -39,7 +41,7 @@ std::string table_of_algorithms() {
     std::string names;
     for (const std::string& name : algorithms_of(collective))
       names += (names.empty() ? "" : ", ") + name;
-    out += fmt::format("  {:<16}{}\n", name_of(collective), names);
+    out += fmt::format("  {:<16}{}\n", name_of(collective), apps::wrapped(names, 18));
   }
   return out +
          "\nReading the table:\n"
@@ -99,27 +101,27 @@ int run(int argc, char** argv) {
       CLI::MultiOptionPolicy::TakeLast);
   app.add_option("-c,--collective", o.collective, "what is computed");
   app.add_option("-a,--algorithm", o.algorithm, "how; default: the first in the table below");
-  app.add_option("-w,--world", o.world, "number of ranks")->check(CLI::Range(1, 16384));
+  app.add_option("-w,--world", o.world, "number of ranks")->check(apps::whole(1, 16384));
   app.add_option("-n,--count", o.count, "elements of the work buffer [four for each rank]")
       ->always_capture_default(false)
-      ->check(CLI::Range(std::size_t{0}, std::size_t{1} << 50));
+      ->check(apps::whole(0, 1LL << 50));
   app.add_option("-r,--root", o.root, "root of broadcast, reduce, gather, scatter");
   app.add_option("--ranks-per-node", o.ranks_per_node,
                  "ranks 0.. fill one node after the other: what hierarchical goes by")
       ->always_capture_default(false)
-      ->check(CLI::Range(1, 16384));
-  app.add_option("--element-size", o.element_size, "bytes")->check(CLI::Range(1, 8));
+      ->check(apps::whole(1, 16384));
+  app.add_option("--element-size", o.element_size, "bytes")->check(apps::whole(1, 8));
   app.add_option("--svg", o.svg, "also draw it into this file");
   app.add_flag("--check", o.check, "prove it, or say what is wrong");
   app.add_flag("--simulate", o.simulate, "price it with the alpha-beta-gamma model:");
-  app.add_option("--alpha", o.alpha_us, "  microseconds a message")->check(CLI::NonNegativeNumber);
-  app.add_option("--bandwidth", o.bandwidth, "  of a link, GB/s")->check(CLI::PositiveNumber);
+  app.add_option("--alpha", o.alpha_us, "  microseconds a message")->check(apps::real(0, 1e9));
+  app.add_option("--bandwidth", o.bandwidth, "  of a link, GB/s")->check(apps::above_zero(1e9));
   app.add_option("--reduce-bandwidth", o.reduce_bandwidth, "  of adding, GB/s")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--overhead", o.overhead_us, "  microseconds a call")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--slots", o.slots, "  messages a connection holds")->check(CLI::Range(1, 1024));
-  app.add_option("--width", o.width, "columns of the table; 0: the terminal's");
+      ->check(apps::above_zero(1e9));
+  app.add_option("--overhead", o.overhead_us, "  microseconds a call")->check(apps::real(0, 1e9));
+  app.add_option("--slots", o.slots, "  messages a connection holds")->check(apps::whole(1, 1024));
+  app.add_option("--width", o.width, "columns of the table; 0: the terminal's")
+      ->check(apps::whole(0, 10000));
   app.add_flag("-q,--quiet", o.quiet, "no table");
   app.footer(table_of_algorithms());
   if (!apps::parse_command_line(app, argc, argv)) return 0;

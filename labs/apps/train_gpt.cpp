@@ -13,6 +13,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/finish.hpp"
 #include "labs/apps/common/language.hpp"
+#include "labs/apps/common/number.hpp"
 #include "labs/apps/common/options.hpp"
 #include "labs/apps/common/train_loop.hpp"
 #include "runtime/nn/gpt.hpp"
@@ -107,49 +108,49 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
-      ->check(CLI::Range(0, 64))
+      ->check(whole(0, 64))
       ->group("Data");
   app.add_option("--validation-windows", o.validation_windows,
                  "most windows of held-out text that are evaluated at the end")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Data");
   app.add_option("--layers", o.model.layers, "transformer blocks")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole(1, 1000))
       ->group("Model");
   app.add_option("--dim", o.model.dim, "width; a multiple of --heads")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Model");
   app.add_option("--heads", o.model.heads, "attention heads")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole(1, 1000))
       ->group("Model");
   app.add_option("--context", o.model.context, "bytes that the model sees")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Model");
   app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
-      ->check(CLI::Range(0.0, 0.99))
+      ->check(real(0, 0.99))
       ->group("Model");
   app.add_option("--weight-decay", o.weight_decay, "of AdamW")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real(0, 1e6))
       ->group("Training");
   app.add_option("--clip", o.clip, "largest 2-norm of the gradient")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero(1e30))
       ->group("Training");
   app.add_option("--warmup", o.warmup, "share of the steps in which the learning rate rises")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real(0, 1))
       ->group("Training");
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(real(0, 1))
       ->group("Training");
   app.add_option("--sample", o.sample.tokens, "bytes to write at the end")
-      ->check(CLI::NonNegativeNumber)
+      ->check(whole(0))
       ->group("Output");
   app.add_option("--prompt", o.prompt, "what they follow")->group("Output");
   app.add_option("--temperature", o.sample.temperature, "of their choice; 0: always the likeliest")
-      ->check(CLI::NonNegativeNumber)
+      ->check(real(0, 1e6))
       ->group("Output");
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   app.add_option("--bench-vocabulary", o.bench_vocabulary, "different tokens of the synthetic data")
-      ->check(CLI::Range(2, 1 << 20))
+      ->check(whole(2, 1 << 20))
       ->group("Benchmark");
   return parse_command_line(app, argc, argv);
 }

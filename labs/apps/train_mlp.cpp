@@ -13,6 +13,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/finish.hpp"
 #include "labs/apps/common/losses.hpp"
+#include "labs/apps/common/number.hpp"
 #include "labs/apps/common/options.hpp"
 #include "labs/apps/common/train_loop.hpp"
 #include "runtime/data/digits.hpp"
@@ -175,18 +176,16 @@ int train_mlp(int argc, char** argv) {
   app.add_option("--test-labels", o.test_labels, "IDX file of their labels")->group("Data");
   app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--draw", o.draw, "digits to draw when no files are given")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Data");
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
-      ->check(CLI::Range(0, 64))
+      ->check(whole(0, 64))
       ->group("Data");
   app.add_option("--hidden", o.hidden, "width of the two hidden layers")
-      ->check(CLI::PositiveNumber)
+      ->check(whole(1))
       ->group("Training");
-  app.add_option("--momentum", o.momentum, "of SGD")
-      ->check(CLI::Range(0.0, 1.0))
-      ->group("Training");
+  app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1))->group("Training");
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!parse_command_line(app, argc, argv)) return 0;
   const TrainOptions& common = o.common;

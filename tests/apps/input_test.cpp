@@ -40,6 +40,23 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
   }
 }
 
+TEST_CASE("no help is wider than a page", "[programs]") {
+  for (const char* program : {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader",
+                              "schedule_player", "kernel_bench", "dp_vs_ddp"}) {
+    INFO(program);
+    std::istringstream in(run_app(0, program, {"--help"}).out);
+    for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
+  }
+}
+
+TEST_CASE("what a full disk does not take is no success", "[programs]") {
+  const auto r = run_program(
+      {"sh", "-c", "exec " RINGSMITH_BINARY_DIR "/bin/schedule_player > /dev/full"}, 60);
+  CHECK(r.exit_code == 1);
+  CHECK(r.err ==
+        "schedule_player: error: cannot write to standard output: No space left on device\n");
+}
+
 TEST_CASE("help and errors are printed once, not once for each rank", "[programs]") {
   const auto help = run_app(2, "train_mlp", {"--help"});
   REQUIRE(help.exit_code == 0);
@@ -53,7 +70,11 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--nonsense"}), {"--nonsense"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr", "fast"}), {"--lr", "fast"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr", "-1"}), {"--lr"});
-  require_refusal("train_gpt", run_app(0, "train_gpt", {"--batch", "0"}), {"--batch"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--batch", "0"}),
+                  {"--batch: '0' is not a whole number from 1 to 2147483647;"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--timeout", "nan"}),
+                  {"--timeout: 'nan' is not a number from 0.001 to 1000000;"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--dropout", "nan"}), {"'nan'"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--kernels", "turbo"}),
                   {"--kernels", "turbo", "oracle"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--algorithm", "star"}),

@@ -75,6 +75,15 @@ TEST_CASE("files that are wrong are refused by name", "[scaling]") {
   CHECK_THAT(refusal(start + "2.5}"), ContainsSubstring("whole number"));
   CHECK_THAT(refusal(start + R"(2, "gpus_per_node": 1, "nics_per_node": 1, "gpu_link": 3})"),
              ContainsSubstring("latency_us"));
+  for (const char* tensors :
+       {R"({"repeat": 1, "elements": [-3]})", R"({"repeat": 1, "elements": [1.5]})",
+        R"({"repeat": 1, "elements": [0]})", R"({"repeat": -1, "elements": [3]})",
+        R"({"repeat": 10000000000, "elements": [3]})"}) {
+    std::ofstream(file) << R"({"name": "x", "source": "y", "tensors": [)" << tensors << "]}";
+    INFO(tensors);
+    CHECK_THROWS_WITH(load_model(file), ContainsSubstring("whole number"));
+  }
+  CHECK_THROWS_WITH(load_topology(folder / ""), ContainsSubstring("a file?"));
   CHECK_THROWS_WITH(load_topology("/nowhere/pod.json"), ContainsSubstring("/nowhere/pod.json"));
   CHECK_THROWS_WITH(load_model("resnet51"), ContainsSubstring("gpt2-xl"));
   std::filesystem::remove(file);
@@ -102,11 +111,15 @@ TEST_CASE("scaling refuses what it cannot price, in one line", "[scaling]") {
                                                   {"--algorithms", "rnig", "--to", "4"},
                                                   {"--from", "8", "--to", "4"},
                                                   {"--to", "20000"},
+                                                  {"--algorithms", "ring,ring", "--to", "4"},
+                                                  {"--algorithms", "ring,tree,direct,two_shot"},
+                                                  {"--compute-ms", "nan", "--to", "4"},
                                                   {"--svg", "/nowhere/s.svg", "--to", "2"}};
   for (const auto& options : bad) {
     const auto r = testing::run_app(0, "scaling", options);
     INFO(options[0] << ' ' << options[1]);
     CHECK(r.exit_code == 6);
     CHECK(testing::error_lines("scaling", r.err).size() == 1);
+    CHECK(r.out.empty());
   }
 }

@@ -13,7 +13,8 @@ namespace {
 constexpr std::size_t kWidth = 98;
 constexpr std::size_t kColumn = 26;  // where meanings begin
 
-// Breaks at blanks; every line after the first is indented.
+}  // namespace
+
 std::string wrapped(const std::string& text, std::size_t indent) {
   std::istringstream words(text);
   std::string out, word;
@@ -33,6 +34,8 @@ std::string wrapped(const std::string& text, std::size_t indent) {
   return out;
 }
 
+namespace {
+
 class PlainHelp : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
@@ -43,7 +46,7 @@ class PlainHelp : public CLI::Formatter {
       left += " " + type.substr(0, type.find_first_of(":{"));
     std::string meaning = option->get_description();
     const std::string value = option->get_default_str();
-    if (!value.empty() && value != "\"\"") meaning += " [" + value + "]";
+    if (!value.empty() && value != "\"\"" && value != "[]") meaning += " [" + value + "]";
     left += left.size() + 2 > kColumn ? "\n" + std::string(kColumn, ' ')
                                       : std::string(kColumn - left.size(), ' ');
     return left + wrapped(meaning, kColumn) + "\n";

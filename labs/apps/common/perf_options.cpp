@@ -50,8 +50,8 @@ std::string footer() {
          "\nEnvironment:\n" +
          starting_variables() +
          "  XDG_CACHE_HOME, HOME   where the calibration is kept\n"
-         "\nExit codes: 0 ok, 1 wrong results or failed, 3 communication failed, 4 a deadline "
-         "passed, 6 wrong options.\n";
+         "\nExit codes: 0 ok, 1 wrong results or failed, 2 CUDA failed, 3 communication "
+         "failed,\n4 a deadline passed, 6 wrong options.\n";
 }
 
 }  // namespace
@@ -139,7 +139,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
     char* end = nullptr;
     o.factor = std::strtod(factor.c_str(), &end);
     require(*end == '\0' && o.factor > 1 && o.factor < 1e6,
-            "--stepfactor '" + factor + "' must be a number above 1");
+            "--stepfactor '" + factor + "' must be a number above 1, below a million");
   }
   o.dtypes.clear();
   if (dtype == "all")

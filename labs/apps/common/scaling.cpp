@@ -1,6 +1,7 @@
 #include "labs/apps/common/scaling.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -23,7 +24,8 @@ class Description {
   explicit Description(const std::string& name) : file_(find(name)) {
     try {
       std::ifstream in(file_);
-      require(in.good(), "cannot read '" + file_ + "': is it there?");
+      require(in.good() && !fs::is_directory(file_),
+              "cannot read '" + file_ + "': is it there, and a file?");
       data_ = json::parse(in);
     } catch (const json::exception& error) {
       throw UsageError(file_ + " is no JSON: " + error.what());
@@ -37,7 +39,7 @@ class Description {
   [[nodiscard]] double positive(const std::string& key) const { return positive(data_, key, key); }
   [[nodiscard]] int count(const std::string& key) const {
     const double value = positive(key);
-    require(value >= 1 && value <= 1e6 && value == static_cast<int>(value),
+    require(is_count(value, 1e6),
             file_ + ": \"" + key + "\" must be a whole number from 1 to a million");
     return static_cast<int>(value);
   }
@@ -51,16 +53,24 @@ class Description {
   [[nodiscard]] std::vector<Elements> tensors() const {
     std::vector<Elements> all;
     for (const json& group : get<json>(data_, "tensors")) {
-      const auto elements = get<std::vector<std::size_t>>(group, "elements");
-      const auto repeat = get<int>(group, "repeat");
-      for (int i = 0; i < repeat && all.size() < 1'000'000; ++i)
-        for (const std::size_t n : elements) all.emplace_back(n);
+      const auto elements = get<std::vector<double>>(group, "elements");
+      const auto repeat = get<double>(group, "repeat");
+      require(is_count(repeat, 1e6) && repeat * static_cast<double>(elements.size()) <= 1e6,
+              file_ + ": \"repeat\" must be a whole number of at most a million tensors");
+      for (int i = 0; i < static_cast<int>(repeat); ++i)
+        for (const double n : elements) {
+          require(is_count(n, 1e12), file_ + ": \"elements\" must be whole numbers from 1 to 1e12");
+          all.emplace_back(static_cast<std::size_t>(n));
+        }
     }
     require(!all.empty(), file_ + ": \"tensors\" lists no parameters");
     return all;
   }
 
  private:
+  static bool is_count(double value, double most) {
+    return value >= 1 && value <= most && value == std::floor(value);
+  }
   static std::string find(const std::string& name) {
     if (name.find('/') != std::string::npos || name.find('.') != std::string::npos) return name;
     const fs::path folder = fs::path(find_source_root()) / "labs" / "scaling";
