@@ -10,6 +10,7 @@
 #include "runtime/comm/transport/failure/flight_log.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/fault/fork_ranks.hpp"
+#include "tests/fault/forked_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/transport.hpp"
 
@@ -39,6 +40,25 @@ std::vector<FlightLog> logs_of(const TemporaryFolder& folder, int world,
 void all_reduce(ProcessGroup& g, std::size_t n, int times = 1) {
   std::vector<float> x(n);
   for (int i = 0; i < times; ++i) g.all_reduce(std::span(x));
+}
+
+// Ranks that a launcher ends when one has died.
+struct Launched : Bootstrap {
+  explicit Launched(std::shared_ptr<Bootstrap> the_rest) : rest(std::move(the_rest)) {}
+  [[nodiscard]] int rank() const override { return rest->rank(); }
+  [[nodiscard]] int size() const override { return rest->size(); }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
+    return rest->all_gather(record);
+  }
+  [[nodiscard]] bool ends_survivors() const override { return true; }
+  std::shared_ptr<Bootstrap> rest;
+};
+
+// So that its sockets have closed; whether it has been waited for or not.
+bool has_ended(pid_t pid) {
+  std::string status;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), status);
+  return status.empty() || status.find(") Z ") != std::string::npos;
 }
 
 testing::ProgramResult reader(const std::vector<std::string>& words) {
@@ -159,6 +179,38 @@ TEST_CASE("a killed rank's recorder is written by a survivor of its host", "[fau
   INFO(read.out << read.err);
   CHECK_THAT(read.out, ContainsSubstring("rank 1 was killed: its recorder was written by rank "));
   CHECK_THAT(read.out, ContainsSubstring("rank 1: did not come so far"));
+}
+
+TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
+          "[fault][flight]") {
+  if (test_transport() == Transport::tcp) return;
+  const TemporaryFolder folder;
+  const std::string place = folder / "pid";
+  ForkedRanks ranks(2, [&](const std::shared_ptr<Bootstrap>& bootstrap, ForkedRanks&) {
+    signal(SIGTERM, SIG_DFL);  // Catch2 has put a handler there
+    GroupOptions options;
+    options.flight_folder = folder.path;
+    const auto group = init_process_group(std::make_shared<Launched>(bootstrap), options);
+    all_reduce(*group, 100, 4);
+    if (group->rank() == 1) {
+      std::ofstream(place + ".new") << getpid() << '\n';
+      std::filesystem::rename(place + ".new", place);
+      raise(SIGKILL);
+    }
+    // Rank 0 computes, and does not look at its peers; SIGTERM comes when rank 1 is gone.
+    while (!std::filesystem::exists(place)) std::this_thread::yield();
+    pid_t dead = 0;
+    std::ifstream(place) >> dead;
+    while (!has_ended(dead)) std::this_thread::yield();
+    raise(SIGTERM);
+  });
+  const auto endings = ranks.wait_for_all(std::chrono::seconds(20));
+  INFO(endings[0].errors);
+  CHECK_THAT(endings[0].errors, ContainsSubstring("rank 1 (pid "));
+  const FlightLog killed = read_flight(folder / "flight-world-rank1");
+  CHECK(killed.header.written_by == 0);
+  CHECK(killed.records.size() == 4);
+  CHECK(read_flight(folder / "flight-world-rank0").header.written_by == 0);
 }
 
 TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",

@@ -241,8 +241,8 @@ class Host {
   std::optional<Sites> sites_;
   std::optional<FlightRecorder> flight_;
   std::string group_ = "world", flight_folder_;
-  std::unique_ptr<FlightFile> flight_file_;  // null: keep none
-  std::unique_ptr<LastWords> last_words_;    // where the launcher ends survivors
+  std::vector<FlightFile> flight_files_;   // by rank; empty: keep none
+  std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors
 };
 
 [[noreturn]] void throw_failure(FailureKind kind, const std::string& text, const Where& where);

@@ -108,10 +108,11 @@ void throw_failure(FailureKind kind, const std::string& text, const Where& where
 void Host::keep_flight_in(const std::string& folder) {
   const std::lock_guard lock(failing_);
   if (folder.empty()) return;
-  if (last_words_) last_words_->keep_flight(nullptr);
+  if (last_words_) last_words_->keep_flights(nullptr);
   flight_folder_ = folder;
-  flight_file_ = std::make_unique<FlightFile>(flight_of(rank_));
-  if (last_words_) last_words_->keep_flight(flight_file_.get());
+  flight_files_.clear();
+  for (int r = 0; r < size(); ++r) flight_files_.push_back(flight_of(r));
+  if (last_words_) last_words_->keep_flights(&flight_files_);
 }
 
 // Of this rank, or of one whose memory this rank sees.
@@ -129,9 +130,10 @@ FlightFile Host::flight_of(int rank) const {
 }
 
 void Host::write_flight(int lost) const {
-  if (!flight_file_) return;
-  (void)flight_file_->write(true);
-  if (lost >= 0 && lost != rank_ && !on_wire(lost)) (void)flight_of(lost).write(false);
+  if (flight_files_.empty()) return;
+  (void)flight_files_[static_cast<std::size_t>(rank_)].write(true);
+  if (lost >= 0 && lost != rank_ && !on_wire(lost))
+    (void)flight_files_[static_cast<std::size_t>(lost)].write(false);
 }
 
 }  // namespace ringsmith::comm

@@ -70,7 +70,7 @@ void look_around(int signal) {
       if (peer.control->failure.kind.load(std::memory_order_acquire) == FailureKind::none) continue;
       char text[kFailureText];
       copy_text(peer.control->failure, text);
-      words->write_flight();
+      words->write_flights(peer);
       (line << text << " [rank " << words->rank_ << ", reported by rank " << peer.rank << "]\n")
           .print();
       _exit(static_cast<int>(ExitCode::communication));
@@ -78,7 +78,7 @@ void look_around(int signal) {
     for (const LastWords::Peer& peer : words->peers_) {
       pollfd entry{peer.socket, POLLRDHUP, 0};
       if (poll(&entry, 1, 0) <= 0 || peer.control->board.left.load() != 0) continue;
-      words->write_flight();
+      words->write_flights(peer);
       (line << "rank " << peer.rank << " (pid " << peer.pid << " on " << peer.host.c_str()
             << ") is gone: " << (peer.remote ? "its connection has closed" : "its process has died")
             << " [rank " << words->rank_ << "]\n")
@@ -105,9 +105,11 @@ LastWords::~LastWords() {
   current.compare_exchange_strong(expected, nullptr);
 }
 
-void LastWords::write_flight() const {
-  const FlightFile* const file = flight_.load();
-  if (file != nullptr) (void)file->write(true);
+void LastWords::write_flights(const Peer& peer) const {
+  const auto* const files = flights_.load();
+  if (files == nullptr) return;
+  (void)(*files)[static_cast<std::size_t>(rank_)].write(true);
+  if (!peer.remote) (void)(*files)[static_cast<std::size_t>(peer.rank)].write(false);
 }
 
 void LastWords::already_said() { said_at = now_ns(); }

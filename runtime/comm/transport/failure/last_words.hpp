@@ -30,16 +30,17 @@ class LastWords {
   LastWords(const LastWords&) = delete;
   LastWords& operator=(const LastWords&) = delete;
   ~LastWords();
-  // Also to be written then; null: nothing. It must live as long as this.
-  void keep_flight(const FlightFile* file) { flight_ = file; }
+  // Also to be written then: this rank's, and that of a rank that is gone, if this host has its
+  // memory. By rank; null: nothing. They must live as long as this.
+  void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // The rank has found the trouble and is about to report it: leave it the time to do so.
   static void already_said();
 
  private:
   int rank_;
   std::vector<Peer> peers_;
-  std::atomic<const FlightFile*> flight_{nullptr};
-  void write_flight() const;
+  std::atomic<const std::vector<FlightFile>*> flights_{nullptr};
+  void write_flights(const Peer& peer) const;
   friend void look_around(int signal);
 };
 
