@@ -25,6 +25,7 @@ constexpr const char* kDone = "job/done";
 constexpr milliseconds kNow{0};
 constexpr milliseconds kLongWait{3'600'000};  // then asks again
 constexpr milliseconds kTimeToRead{5'000};    // for the others to hear the verdict
+constexpr milliseconds kTimeToReach{60'000};  // node 0 once more, after all have joined
 constexpr milliseconds kPoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
@@ -145,7 +146,7 @@ void Nodes::open_store() {
 // On a connection of its own: it waits for hours.
 void Nodes::watch(const comm::store::Address& address) {
   try {
-    comm::StoreClient store(address, secret_, Deadline::in(kTimeToRead));
+    comm::StoreClient store(address, secret_, Deadline::in(kTimeToReach));
     for (;;) {
       if (!store.wait({kVerdict}, kLongWait).empty()) continue;
       verdict_ = decode(store.get(kVerdict, kNow));
