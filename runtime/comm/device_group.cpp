@@ -30,7 +30,7 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
 
 }  // namespace
 
-DeviceGroup::DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options,
+DeviceGroup::DeviceGroup(const std::shared_ptr<Bootstrap>& bootstrap, const GroupOptions& options,
                          cuda_ipc::Tuning tuning)
     : GroupOnDevice(bootstrap, options) {
   const DeviceGuard guard(device_);

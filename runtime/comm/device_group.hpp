@@ -20,7 +20,7 @@ class DeviceGroup : public GroupOnDevice {
  public:
   // Collective over the ranks of the bootstrap. UsageError if one of them cannot reach another's
   // memory, or if engine b was asked for where it cannot work.
-  DeviceGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options,
+  DeviceGroup(const std::shared_ptr<Bootstrap>& bootstrap, const GroupOptions& options,
               cuda_ipc::Tuning tuning = {});
   ~DeviceGroup() override;
 

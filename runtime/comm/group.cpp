@@ -5,7 +5,7 @@
 
 namespace ringsmith::comm {
 
-HostGroup::HostGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
+HostGroup::HostGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : host_(std::move(bootstrap), options),
       engine_(host_),
       check_(host_.rank(), host_.size()),

@@ -11,7 +11,7 @@ namespace ringsmith::comm {
 
 class HostGroup : public ProcessGroup {
  public:
-  HostGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options);
+  HostGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
 
   [[nodiscard]] int rank() const override { return host_.rank(); }
   [[nodiscard]] int size() const override { return host_.size(); }
@@ -62,8 +62,8 @@ class HostGroup : public ProcessGroup {
 
  protected:
   // How a call that has been checked goes on: in order, and blocking or not.
-  virtual void run(Transfer transfer) { queue_.run(transfer); }
-  virtual WorkPtr push(Transfer transfer) { return queue_.push(transfer); }
+  virtual void run(const Transfer& transfer) { queue_.run(transfer); }
+  virtual WorkPtr push(const Transfer& transfer) { return queue_.push(transfer); }
   // Executes the call whose turn it is.
   virtual void execute(Transfer& transfer, bool foreground);
   [[nodiscard]] Algorithm algorithm_for(Bytes size) const;  // of an all_reduce

@@ -32,19 +32,21 @@ class GroupOnDevice::DeviceWork : public Work {
   Device device_;
 };
 
-GroupOnDevice::GroupOnDevice(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
+GroupOnDevice::GroupOnDevice(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : HostGroup(std::move(bootstrap), options), device_(options.device) {
   require_device(device_);
   stream_ = Stream::create(device_);
 }
 
-void GroupOnDevice::run(Transfer transfer) {
+void GroupOnDevice::run(const Transfer& call) {
+  Transfer transfer = call;
   prepare_for_device(transfer, device_);
   HostGroup::run(transfer);
   if (transfer.operation) Stream::current(device_).wait(transfer.operation->done());
 }
 
-WorkPtr GroupOnDevice::push(Transfer transfer) {
+WorkPtr GroupOnDevice::push(const Transfer& call) {
+  Transfer transfer = call;
   prepare_for_device(transfer, device_);
   WorkPtr item = HostGroup::push(transfer);
   if (!transfer.operation) return item;

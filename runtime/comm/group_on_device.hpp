@@ -23,7 +23,7 @@ class GroupOnDevice : public HostGroup {
   using HostWait = std::function<void(const cuda_ipc::Operation&)>;
 
   // UsageError unless options.device is a GPU of this process.
-  GroupOnDevice(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options);
+  GroupOnDevice(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
   [[nodiscard]] virtual HostWait host_wait() const = 0;
 
   Device device_;
@@ -31,8 +31,8 @@ class GroupOnDevice : public HostGroup {
 
  private:
   class DeviceWork;
-  void run(Transfer transfer) override;
-  WorkPtr push(Transfer transfer) override;
+  void run(const Transfer& transfer) override;
+  WorkPtr push(const Transfer& transfer) override;
 };
 
 }  // namespace ringsmith::comm

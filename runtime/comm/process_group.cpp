@@ -74,15 +74,15 @@ void ProcessGroup::keep_flight_in(const std::string&) {}
 void ProcessGroup::abort(Site) { throw UsageError("this group cannot be aborted"); }
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
-                                                 GroupOptions options) {
+                                                 const GroupOptions& options) {
   if (options.device.is_cpu()) return std::make_shared<HostGroup>(std::move(bootstrap), options);
   const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
   const bool wires = options.transport == Transport::tcp || options.transport == Transport::rdma;
-  if (one_host && !wires) return std::make_shared<DeviceGroup>(std::move(bootstrap), options);
+  if (one_host && !wires) return std::make_shared<DeviceGroup>(bootstrap, options);
   return std::make_shared<StagedGroup>(std::move(bootstrap), options);
 }
 
-std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options) {
+std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {
   return init_process_group(make_bootstrap(options.bootstrap, options.timeout), options);
 }
 

@@ -207,6 +207,6 @@ class ProcessGroup {
 
 // The group of all ranks of this job, found as options.bootstrap says: by default through whatever
 // started this process (mpirun, ringrun, srun), or else it is alone. Collective.
-[[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(GroupOptions options = {});
+[[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
 
 }  // namespace ringsmith::comm

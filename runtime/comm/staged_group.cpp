@@ -32,7 +32,7 @@ class DeviceBlock : public CommMemory {
 
 }  // namespace
 
-StagedGroup::StagedGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options)
+StagedGroup::StagedGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : GroupOnDevice(std::move(bootstrap), options) {
   require(options.engine == CudaEngine::automatic,
           "--engine " + std::string(name_of(options.engine)) +

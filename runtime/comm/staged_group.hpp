@@ -17,7 +17,7 @@ class StagedGroup : public GroupOnDevice {
  public:
   // Collective over the ranks of the bootstrap. UsageError if engine a or b is asked for: those
   // reach the memory of devices of one host.
-  StagedGroup(std::shared_ptr<Bootstrap> bootstrap, GroupOptions options);
+  StagedGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
   // What is queued still runs.
   ~StagedGroup() override { queue_.stop(); }
 

@@ -1,6 +1,7 @@
 #include "runtime/nn/module.hpp"
 
 #include <algorithm>
+#include <fmt/core.h>
 
 #include "runtime/base/error.hpp"
 
@@ -96,9 +97,9 @@ Device Module::device() const {
   if (all.empty()) return Device::cpu();
   const auto& [first, tensor] = all.front();
   for (const auto& [name, other] : all)
-    require(other.device() == tensor.device(), "the model is on several devices: '" + first +
-                                                   "' on " + tensor.device().str() + ", '" + name +
-                                                   "' on " + other.device().str());
+    if (other.device() != tensor.device())
+      throw UsageError(fmt::format("the model is on several devices: '{}' on {}, '{}' on {}", first,
+                                   tensor.device().str(), name, other.device().str()));
   return tensor.device();
 }
 

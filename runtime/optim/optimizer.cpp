@@ -123,7 +123,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
 
   const Device device = grads.empty() ? Device::cpu() : grads.front().device();
   const Tensor sums = Tensor::empty({std::ssize(grads)}, {DType::f64, device});
-  const Tensor norm = Tensor::empty({}, {DType::f32, device}), factor = empty_like(norm);
+  Tensor norm = Tensor::empty({}, {DType::f32, device});
+  const Tensor factor = empty_like(norm);
   const std::span<double> all = sums.kernel_span<double>();
   for (std::size_t i = 0; i < grads.size(); ++i) {
     require(grads[i].is_contiguous(), "clip_grad_norm_: a gradient is not contiguous");

@@ -44,6 +44,6 @@ class Bootstrap {
 
 // The seam for launchers and tests: a group over any bootstrap. Collective over its ranks.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
-                                                               GroupOptions options = {});
+                                                               const GroupOptions& options = {});
 
 }  // namespace ringsmith::comm

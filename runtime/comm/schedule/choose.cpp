@@ -14,19 +14,20 @@ const std::vector<std::string>& choosable_algorithms() {
 
 std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
                                          const std::vector<int>& node_of) {
-  constexpr double kSmallest = 256, kLargest = 256.0 * 1024 * 1024;
+  constexpr std::size_t kSmallest = 256, kLargest = 256 * 1024 * 1024;
   const auto nodes = ranks_of_nodes(node_of, world);
   std::vector<SizedChoice> choices;
-  for (double bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
+  for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
     SizedChoice best;
     for (const std::string& algorithm : choosable_algorithms()) {
       // With one node, or one rank on each, it is another of the list.
       if (algorithm == "hierarchical" && (nodes.size() == 1 || nodes.size() == node_of.size()))
         continue;
-      const auto schedule = make_schedule(Collective::all_reduce, algorithm, world,
-                                          static_cast<std::size_t>(bytes), 1, 0, node_of);
+      const auto schedule =
+          make_schedule(Collective::all_reduce, algorithm, world, bytes, 1, 0, node_of);
       const double seconds = predicted_time(model, schedule);
-      if (best.algorithm.empty() || seconds < best.seconds) best = {bytes, algorithm, seconds};
+      if (best.algorithm.empty() || seconds < best.seconds)
+        best = {static_cast<double>(bytes), algorithm, seconds};
     }
     if (!choices.empty() && choices.back().algorithm == best.algorithm)
       choices.back() = best;

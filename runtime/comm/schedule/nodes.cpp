@@ -27,6 +27,7 @@ std::vector<int> nodes_of(int world, int ranks_per_node) {
   require(ranks_per_node >= 1,
           std::to_string(ranks_per_node) + " ranks per node: a node has at least one");
   std::vector<int> node_of;
+  node_of.reserve(static_cast<std::size_t>(std::max(world, 0)));
   for (int rank = 0; rank < world; ++rank) node_of.push_back(rank / ranks_per_node);
   return node_of;
 }

@@ -63,7 +63,9 @@ Schedule one_chunk_steps(const Schedule& schedule) {
 std::size_t message_count(const Schedule& schedule, int first_chunk, int chunks) {
   std::size_t elements = 0;
   for (int i = 0; i < chunks; ++i)
-    elements += schedule.chunks.at(static_cast<std::size_t>(first_chunk + i)).count;
+    elements +=
+        schedule.chunks.at(static_cast<std::size_t>(first_chunk) + static_cast<std::size_t>(i))
+            .count;
   return elements;
 }
 
