@@ -58,7 +58,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->check(whole(0))
       ->group("Training");
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
-      ->check(above_zero(1e6))
+      ->check(above_zero(1e30))
       ->group("Training");
   app.add_option("--seed", o.seed, "of parameters, order of samples and dropout")
       ->group("Training");
