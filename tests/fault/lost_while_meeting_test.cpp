@@ -1,7 +1,14 @@
 // A rank that dies while the ranks are being connected, after each of the exchanges through which
 // they meet: every survivor names it, and not one of those that gave up because of it.
 #include <csignal>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <thread>
 
+#include "runtime/base/error.hpp"
+#include "runtime/comm/transport/shm/greeting.hpp"
+#include "runtime/comm/transport/shm/reception.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/fault/started_by_hand.hpp"
 #include "tests/support/catch.hpp"
@@ -67,4 +74,55 @@ TEST_CASE("a rank killed while the ranks connect is named by every survivor", "[
         CHECK_THAT(ending.errors, ContainsSubstring("rank " + std::to_string(victim) + " "));
       }
     }
+}
+
+namespace {
+
+// Three ranks, of which this process is the first one.
+struct First : Bootstrap {
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 3; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
+    return {record, record, record};
+  }
+};
+
+// A Unix socket at, or to, the address with this name.
+Descriptor unix_socket(const std::string& name,
+                       int (*bind_or_connect)(int, const sockaddr*, socklen_t)) {
+  sockaddr_un address{};
+  const socklen_t length = make_address(name, address);
+  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(bind_or_connect(socket.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("who calls on a rank that gives up hears why, though the culprit has called, too",
+          "[fault][meeting]") {
+  const std::string name = "ringsmith-meeting-" + std::to_string(getpid());
+  const Descriptor listener = unix_socket(name, bind), memory(memfd_create("memory", MFD_CLOEXEC));
+  REQUIRE(listen(listener.get(), 3) == 0);
+  {
+    const Descriptor rank_1 = unix_socket(name, connect);
+    REQUIRE(send_greeting(rank_1.get(), 1, memory.get()));
+  }  // and dies
+  std::string error;
+  std::thread rank_0([&] {
+    First bootstrap;
+    std::vector<PeerLink> links(3);
+    try {
+      meet_on_host(bootstrap, memory, listener, {}, links, Deadline::in(std::chrono::seconds(20)));
+    } catch (const PeerLost& lost) {
+      error = lost.what();
+    }
+  });
+  const Descriptor rank_2 = unix_socket(name, connect);
+  CHECK(send_greeting(rank_2.get(), 2, memory.get()));
+  pollfd entry{rank_2.get(), POLLIN, 0};
+  CHECK(poll(&entry, 1, 10'000) == 1);
+  CHECK(receive_greeting(rank_2.get()).blames == 1);
+  rank_0.join();
+  CHECK_THAT(error, ContainsSubstring("rank 1 "));
 }

@@ -7,6 +7,7 @@
 
 #include "runtime/comm/transport/failure/process_state.hpp"
 #include "runtime/comm/transport/host.hpp"
+#include "runtime/comm/transport/shm/greeting.hpp"
 
 namespace ringsmith::comm {
 
@@ -115,6 +116,12 @@ Host::Trouble Host::look_for_trouble(int for_peer) const {
   for (const int r : gone) {
     const std::uint32_t left = control(r).board.left.load();
     if (left != kStays && r != for_peer) continue;  // it had done its part
+    // It may have gone before it was in the group, because of another one.
+    const int blamed = on_wire(r) ? -1 : overhear_farewell(peer(r).link.socket.get());
+    if (blamed >= 0 && blamed < size() && blamed != rank_)
+      return {FailureKind::peer_lost, blamed,
+              describe_rank(blamed) + " is gone since before all ranks were connected: rank " +
+                  std::to_string(r) + " left because of it"};
     const std::string how = left == kInOrder     ? "has left the group"
                             : left == kThrownOut ? "has left the group, thrown out by an exception"
                             : on_wire(r)         ? "is gone: " + wires_->broken(r)

@@ -1,5 +1,6 @@
 #include "runtime/comm/transport/shm/reception.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
@@ -111,18 +112,28 @@ class Reception {
     }
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
   }
-  // Those who have not called yet would find nobody, and blame this rank.
+  // Those who have not called yet would find nobody, and blame this rank. Who calls is counted by
+  // name: the culprit itself may have called before it died.
   void linger(int culprit) const {
-    auto late = -static_cast<std::ptrdiff_t>(guests_.size());
-    for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
-      if (!links_[r].remote && !links_[r].memory.valid() && static_cast<int>(r) != culprit) ++late;
     const Deadline deadline = Deadline::in(kLinger);
+    std::vector<bool> late(links_.size(), false);
+    for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
+      late[r] = !links_[r].remote && !links_[r].socket.valid() && static_cast<int>(r) != culprit;
+    const auto strike_out = [&](const Descriptor& caller) {
+      pollfd entry{caller.get(), POLLIN, 0};
+      if (!caller.valid() || poll(&entry, 1, deadline.poll_ms()) <= 0) return;
+      const int rank = receive_greeting(caller.get()).rank;
+      if (rank >= 0 && rank < static_cast<int>(late.size()))
+        late[static_cast<std::size_t>(rank)] = false;
+    };
+    for (const Descriptor& guest : guests_) strike_out(guest);
     std::vector<Descriptor> told;  // stay open until all are told
-    while (late > static_cast<std::ptrdiff_t>(told.size()) && !deadline.passed()) {
+    while (std::find(late.begin(), late.end(), true) != late.end() && !deadline.passed()) {
       pollfd entry{listener_.get(), POLLIN, 0};
       if (poll(&entry, 1, deadline.poll_ms()) <= 0) continue;
       told.emplace_back(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       send_farewell(told.back().get(), culprit);
+      strike_out(told.back());
     }
   }
   // The others shall name the same rank, not this one.

@@ -143,16 +143,23 @@ void Reception::give_up(int to_blame) {
     for (const Descriptor& socket : link.sockets)
       if (socket.valid()) bid_farewell(socket, to_blame);
   for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
-  const int absent = to_blame > rank_ ? 1 : 0;
+  // Who calls is counted by name: the one to blame may have called before it died.
+  const auto late = [&] {
+    return missing() - (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
+  };
   const Deadline deadline = Deadline::in(kLinger);
-  for (int late = missing() - absent; late > 0 && !deadline.passed();) {
-    pollfd entry{listener_.get(), POLLIN, 0};
-    if (poll(&entry, 1, deadline.poll_ms()) <= 0) continue;
+  for (std::vector<pollfd> entries; late() > 0 && !deadline.passed();) {
+    (void)look(entries, deadline.poll_ms());
+    const std::size_t hosts = 1 + guests_.size();
+    for (std::size_t r = 0; r < links_.size(); ++r)
+      if (entries[hosts + r].revents != 0) closed_[r] = true;
+    for (std::size_t g = guests_.size(); g-- > 0;)
+      if (entries[g + 1].revents != 0) hear(g);
+    if (entries[0].revents == 0) continue;
     Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) continue;
     bid_farewell(socket, to_blame);
-    guests_.push_back({std::move(socket), {}, 0});  // closed at the end, with what it then has sent
-    --late;
+    guests_.push_back({std::move(socket), {}, 0});
   }
 }
 
