@@ -1,15 +1,13 @@
 // dp_vs_ddp: the same training through DataParallel and DistributedDataParallel, counted and drawn.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/comparison_report.hpp"
 #include "labs/apps/common/number.hpp"
+#include "labs/apps/common/output_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -77,24 +75,8 @@ void add_options(CLI::App& app, Options& o) {
 }
 
 void write(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  require(file.good(), "cannot write '" + path + "': does its folder exist, is it writable?");
-  fmt::print("wrote {}\n", path);
-}
-
-// A clear no before minutes of work; leaves nothing behind.
-void require_writable(const std::string& path) {
-  if (path.empty()) return;
-  const bool there = access(path.c_str(), F_OK) == 0;
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  const bool writable =
-      there ? !std::filesystem::is_directory(path) && access(path.c_str(), W_OK) == 0
-            : std::filesystem::is_directory(folder) && access(folder.c_str(), W_OK) == 0;
-  require(writable, "cannot write '" + path + "': does its folder exist, is it writable?");
+  write_file(path, text);
+  if (!path.empty()) fmt::print("wrote {}\n", path);
 }
 
 ReportText describe(const Options& o, double parameter_bytes) {

@@ -5,17 +5,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <map>
-#include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/chart.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/help.hpp"
 #include "labs/apps/common/number.hpp"
+#include "labs/apps/common/output_file.hpp"
 #include "runtime/base/error.hpp"
 
 using namespace ringsmith;
@@ -93,15 +91,6 @@ void print_row(const Options& o, double compute, const Row& row) {
   std::fflush(stdout);
 }
 
-void require_writable(const std::string& path) {
-  if (path.empty()) return;
-  namespace fs = std::filesystem;
-  const fs::path file = path;
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  require(!fs::is_directory(file) && access((fs::exists(file) ? file : folder).c_str(), W_OK) == 0,
-          "cannot write '" + path + "': does its folder exist, is it writable?");
-}
-
 // Asks for one time of each, before anything is printed.
 void require_algorithms(const Options& o, const comm::Topology& topology) {
   require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
@@ -126,12 +115,9 @@ void draw(const Options& o, const comm::Topology& topology, const TrainedModel& 
     step.curves.push_back(one);
     reductions.curves.push_back(other);
   }
-  std::ofstream file(o.svg);
-  file << render_panels(model.name + " on " + topology.name,
-                        "predicted from the description of the machine, not measured",
-                        {step, reductions});
-  file.close();
-  require(file.good(), "cannot write '" + o.svg + "': does its folder exist, is it writable?");
+  write_file(o.svg, render_panels(model.name + " on " + topology.name,
+                                  "predicted from the description of the machine, not measured",
+                                  {step, reductions}));
 }
 
 int run(int argc, char** argv) {

@@ -2,13 +2,13 @@
 // rank: everything happens on paper.
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
-#include <fstream>
 #include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/help.hpp"
 #include "labs/apps/common/number.hpp"
+#include "labs/apps/common/output_file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/checker.hpp"
 #include "runtime/comm/schedule/mapped.hpp"
@@ -162,12 +162,7 @@ int run(int argc, char** argv) {
   const bool table = !o.quiet && o.world <= kMaxTableRanks;
   if (table || !o.svg.empty()) {
     const Playback playback = play(schedule);
-    if (!o.svg.empty()) {
-      std::ofstream file(o.svg);
-      file << render_svg(schedule, playback);
-      file.close();
-      require(file.good(), "cannot write '" + o.svg + "': does its folder exist, is it writable?");
-    }
+    if (!o.svg.empty()) apps::write_file(o.svg, render_svg(schedule, playback));
     if (table) {
       const std::size_t width = o.width > 0 ? o.width : apps::terminal_width(100);
       fmt::print("{}", render_text(schedule, playback, {width, isatty(STDOUT_FILENO) != 0}));

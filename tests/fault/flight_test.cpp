@@ -1,6 +1,7 @@
 // The flight recorder: what ranks that failed, or were killed, leave behind, and what is read in
 // it.
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "tests/apps/programs.hpp"
 #include "tests/fault/fork_ranks.hpp"
 #include "tests/fault/forked_ranks.hpp"
+#include "tests/support/alive.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/transport.hpp"
 
@@ -53,13 +55,6 @@ struct Launched : Bootstrap {
   [[nodiscard]] bool ends_survivors() const override { return true; }
   std::shared_ptr<Bootstrap> rest;
 };
-
-// So that its sockets have closed; whether it has been waited for or not.
-bool has_ended(pid_t pid) {
-  std::string status;
-  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), status);
-  return status.empty() || status.find(") Z ") != std::string::npos;
-}
 
 testing::ProgramResult reader(const std::vector<std::string>& words) {
   std::vector<std::string> argv{RINGSMITH_BINARY_DIR "/bin/flight_reader"};
@@ -201,7 +196,7 @@ TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
     while (!std::filesystem::exists(place)) std::this_thread::yield();
     pid_t dead = 0;
     std::ifstream(place) >> dead;
-    while (!has_ended(dead)) std::this_thread::yield();
+    while (testing::alive(dead)) std::this_thread::yield();
     raise(SIGTERM);
   });
   const auto endings = ranks.wait_for_all(std::chrono::seconds(20));
@@ -227,6 +222,13 @@ TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
   testing::write_text(folder / "flight-world-rank0",
                       std::string(reinterpret_cast<const char*>(&header), sizeof header));
   CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
+  std::string whole(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
+  FlightHeader stranger;
+  stranger.bytes = whole.size();
+  std::memcpy(whole.data(), &stranger, sizeof stranger);
+  testing::write_text(folder / "flight-world-rank0", whole);
+  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"),
+                    ContainsSubstring("is corrupt: rank -1 of 0"));
   read = reader({folder / "nowhere"});
   CHECK(read.exit_code == 6);
   CHECK_THAT(read.err, ContainsSubstring("nowhere' is not a folder"));

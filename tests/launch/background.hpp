@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "tests/launch/ringrun.hpp"
+#include "tests/support/alive.hpp"
 
 namespace ringsmith::testing {
 
@@ -21,13 +22,6 @@ inline bool eventually(const std::function<bool()>& condition) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   return true;
-}
-
-// Not even as a zombie that nobody has waited for: those do nothing.
-inline bool alive(pid_t pid) {
-  const std::string status = read_text("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t name = status.rfind(')');
-  return name != std::string::npos && status.size() > name + 2 && status[name + 2] != 'Z';
 }
 
 class Background {

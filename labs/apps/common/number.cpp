@@ -28,36 +28,35 @@ std::optional<long long> read_whole(const std::string& text) {
   return value;
 }
 
+// read: gives a number, or nothing; what: "a number above 0".
+template <class Read, class Fits>
+CLI::Validator must_be(Read read, Fits fits, const std::string& what) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        const auto value = read(text);
+        return value && fits(*value) ? std::string() : fmt::format("'{}' is not {}", text, what);
+      },
+      "");
+}
+
 }  // namespace
 
 CLI::Validator whole(long long least, long long most) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        const auto value = read_whole(text);
-        if (value && *value >= least && *value <= most) return std::string();
-        return fmt::format("'{}' is not a whole number from {} to {}", text, least, most);
-      },
-      "");
+  return must_be(
+      read_whole, [=](long long v) { return v >= least && v <= most; },
+      fmt::format("a whole number from {} to {}", least, most));
 }
 
 CLI::Validator real(double least, double most) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        const auto value = read_real(text);
-        if (value && *value >= least && *value <= most) return std::string();
-        return fmt::format("'{}' is not a number from {} to {}", text, least, most);
-      },
-      "");
+  return must_be(
+      read_real, [=](double v) { return v >= least && v <= most; },
+      fmt::format("a number from {} to {}", least, most));
 }
 
 CLI::Validator above_zero(double most) {
-  return CLI::Validator(
-      [=](std::string& text) {
-        const auto value = read_real(text);
-        if (value && *value > 0 && *value <= most) return std::string();
-        return fmt::format("'{}' is not a number above 0, at most {}", text, most);
-      },
-      "");
+  return must_be(
+      read_real, [=](double v) { return v > 0 && v <= most; },
+      fmt::format("a number above 0, at most {}", most));
 }
 
 }  // namespace ringsmith::apps

@@ -38,6 +38,9 @@ FlightLog read_flight(const std::string& path) {
   require(bytes.size() == kWhole && log.header.bytes == kWhole,
           "'" + path + "' is not whole, or of another version: " + std::to_string(bytes.size()) +
               " bytes instead of " + std::to_string(kWhole));
+  require(log.header.rank >= 0 && log.header.rank < log.header.world,
+          "'" + path + "' is corrupt: rank " + std::to_string(log.header.rank) + " of " +
+              std::to_string(log.header.world));
   for (char* text : {log.header.host, log.header.group}) text[sizeof log.header.host - 1] = '\0';
   log.header.text[kFailureText - 1] = '\0';
 
