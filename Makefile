@@ -22,42 +22,43 @@ deps-vm: deps  # for the RDMA tests, which say NOT RUN where these cannot be had
 	@.ci/deps $(VM_PACKAGES) || echo "make: going on without $(VM_PACKAGES): the RDMA tests will not run" >&2
 
 configure: deps
-	@cmake --preset $(PRESET) -B $(DIR) -G Ninja $(CMAKE_ARGS) > $(BUILD)-configure.log 2>&1 || { cat $(BUILD)-configure.log; exit 1; }; rm -f $(BUILD)-configure.log
+	@mkdir -p "$(BUILD)" 2>/dev/null && test -w "$(BUILD)" || { echo "make: cannot write to '$(BUILD)': make BUILD=/a/folder/of/yours $(MAKECMDGOALS)" >&2; exit 1; }
+	@cmake --preset $(PRESET) -B "$(DIR)" -G Ninja $(CMAKE_ARGS) > "$(BUILD)/configure.log" 2>&1 || { cat "$(BUILD)/configure.log"; exit 1; }
 
 build: configure ## compile everything into build/release
-	@cmake --build $(DIR) --parallel $(JOBS)
+	@cmake --build "$(DIR)" --parallel $(JOBS)
 
 train: configure ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
-	@cmake --build $(DIR) --parallel $(JOBS) --target train_gpt
-	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 $(DIR)/bin/train_gpt
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target train_gpt
+	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 "$(DIR)"/bin/train_gpt
 
 doctor: configure ## what this machine lets a job do, and how two ranks on it are connected
-	@cmake --build $(DIR) --parallel $(JOBS) --target doctor ringrun
-	@$(DIR)/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- $(DIR)/bin/doctor
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target doctor ringrun
+	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)"/bin/doctor
 
 test: deps-vm build ## every test that this machine can run
-	@ctest --test-dir $(DIR) --parallel $(JOBS) --output-on-failure --no-tests=error
+	@tests/support/run_tests.py "$(DIR)" --parallel $(JOBS)
 
 test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
 	@for transport in shm tcp; do \
-	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport $(DIR)/bin/tests_fault "[kills]" || exit 1; done
-	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 $(DIR)/vm
+	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport "$(DIR)"/bin/tests_fault "[kills]" || exit 1; done
+	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
 
 bench: build ## tables beside the peers: medians of alternating runs
-	@tests/bench/run.sh $(DIR)
+	@tests/bench/run.sh "$(DIR)"
 
 nvcc-check: configure ## compile all .cu files with nvcc for 75, 80 and 90, without running them
-	@cmake --build $(DIR) --parallel $(JOBS) --target nvcc_check
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
 
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
-	@ctest --test-dir $(DIR) -C rdma --output-on-failure --no-tests=error -L rdma
+	@tests/support/run_tests.py "$(DIR)" -C rdma -L rdma
 
 test-nodes: build ## TCP between network namespaces (as root): all collectives on four, long cuts
-	@ctest --test-dir $(DIR) -C nodes --output-on-failure --no-tests=error -L nodes
+	@tests/support/run_tests.py "$(DIR)" -C nodes -L nodes
 
 test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
 	@.ci/deps slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
-	@ctest --test-dir $(DIR) --output-on-failure --no-tests=error -L slurm
+	@tests/support/run_tests.py "$(DIR)" -L slurm
 
 test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
 	@tests/gpu/run.sh
@@ -66,17 +67,17 @@ offline-bundle: ## one archive for a cluster node without internet: sources and 
 	@tests/gpu/bundle.sh
 
 lessons: build ## run and check all lessons (make lessons UPDATE=1 rewrites what they quote; ONLY=06: one)
-	@python3 tests/lessons/check.py all --build $(DIR) $(if $(UPDATE),--update) $(if $(ONLY),--only $(ONLY))
+	@python3 tests/lessons/check.py all --build "$(DIR)" $(if $(UPDATE),--update) $(if $(ONLY),--only $(ONLY))
 
 figures: build ## draw the lessons' figures again (MEASURED=1: the measured ones too)
-	@python3 tests/lessons/check.py figures --update --build $(DIR) $(if $(MEASURED),--measured)
+	@python3 tests/lessons/check.py figures --update --build "$(DIR)" $(if $(MEASURED),--measured)
 
 slides: ## the decks as HTML and PDF in build/slides (npm, chromium; half a minute)
 	@.ci/slides-deps
-	@slides/build.sh $(BUILD)/slides $(ONLY)
+	@slides/build.sh "$(BUILD)"/slides $(ONLY)
 
 test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
-	@slides/overflow.py $(BUILD)/slides
+	@slides/overflow.py "$(BUILD)"/slides
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)
@@ -93,6 +94,6 @@ fuzz: deps ## 10 million hostile bytes for the store, under AddressSanitizer
 	@build/asan/bin/fuzz_store 10000000
 
 clean: ## remove everything that was built
-	rm -rf $(BUILD)
+	rm -rf "$(BUILD)"
 
 include labs/course/labs.mk

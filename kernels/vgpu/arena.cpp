@@ -8,13 +8,13 @@
 #include <vector>
 
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/rights.hpp"
 
 namespace vgpu {
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kBlock = 2 << 20;
 constexpr std::size_t kSmall = 1 << 20;  // up to here allocations share blocks
 constexpr std::size_t kAlignment = 256;
@@ -39,7 +39,7 @@ const Arena::Allocation* near(const std::map<const std::byte*, Arena::Allocation
   if (next != map.end() && p >= next->second.pages) return &next->second;
   if (next == map.begin()) return nullptr;
   const Arena::Allocation& a = std::prev(next)->second;
-  return p < a.pages + a.page_bytes + kPage ? &a : nullptr;
+  return p < a.pages + a.page_bytes + guard_page() ? &a : nullptr;
 }
 
 }  // namespace
@@ -60,23 +60,41 @@ void Arena::map(std::byte* at, std::size_t bytes) {
   give_key(at, bytes, key_);
 }
 
+// Fresh addresses; once all were used, the first gap between blocks that hold something.
+std::byte* Arena::place_block(std::size_t bytes) {
+  if (bytes <= static_cast<std::size_t>(base_ + span_ - next_block_)) {
+    next_block_ += bytes;
+    return next_block_ - bytes;
+  }
+  std::byte* at = base_;
+  for (const auto& [start, a] : living_) {
+    const Block& block = at_or_before(blocks_, start)->second;
+    if (block.base >= at + bytes) break;
+    at = block.base + block.bytes;
+  }
+  if (bytes > static_cast<std::size_t>(base_ + span_ - at)) return nullptr;
+  std::erase_if(blocks_, [&](const auto& b) { return b.first >= at && b.first < at + bytes; });
+  std::erase_if(dead_, [&](const auto& d) { return d.first >= at && d.first < at + bytes; });
+  if (small_end_ > at && small_end_ <= at + bytes) small_next_ = nullptr;  // none of it lives
+  return at;
+}
+
 // Where page_bytes pages, and one that faults behind them, can go.
 std::byte* Arena::place(std::size_t page_bytes, bool small) {
   if (small && small_next_ != nullptr &&
-      page_bytes + kPage <= static_cast<std::size_t>(small_end_ - small_next_)) {
+      page_bytes + guard_page() <= static_cast<std::size_t>(small_end_ - small_next_)) {
     std::byte* at = small_next_;
-    small_next_ += page_bytes + kPage;
+    small_next_ += page_bytes + guard_page();
     return at;
   }
   // The first page of a shared block is no one's: who takes its base for an array finds out.
-  const std::size_t skip = small ? kPage : 0;
-  const std::size_t bytes = round_up(skip + page_bytes + kPage, kBlock);
-  if (bytes > static_cast<std::size_t>(base_ + span_ - next_block_)) return nullptr;
-  std::byte* at = next_block_;
-  next_block_ += bytes;
+  const std::size_t skip = small ? guard_page() : 0;
+  const std::size_t bytes = round_up(skip + page_bytes + guard_page(), kBlock);
+  std::byte* at = place_block(bytes);
+  if (at == nullptr) return nullptr;
   blocks_[at] = {at, bytes, small};
   if (small) {
-    small_next_ = at + skip + page_bytes + kPage;
+    small_next_ = at + skip + page_bytes + guard_page();
     small_end_ = at + bytes;
   }
   return at + skip;
@@ -88,7 +106,7 @@ void* Arena::allocate(std::size_t bytes) {
   Allocation a;
   const bool small = bytes <= kSmall;
   a.bytes = bytes;
-  a.page_bytes = round_up(bytes, kPage);
+  a.page_bytes = round_up(bytes, guard_page());
   a.pages = place(a.page_bytes, small);
   if (a.pages == nullptr) return nullptr;
   a.start = small ? a.pages + (a.page_bytes - round_up(bytes, kAlignment)) : a.pages;
@@ -158,7 +176,7 @@ std::size_t Arena::used() const {
 
 void Arena::check(const Allocation& a, const std::function<std::string()>& when) const {
   const DeviceRights rights(key_);
-  static const std::vector<std::byte> pattern(kPage, std::byte{kPattern});
+  static const std::vector<std::byte> pattern(guard_page(), std::byte{kPattern});
   const auto look = [&](const std::byte* from, const std::byte* to) {
     const auto bytes = static_cast<std::size_t>(to - from);
     if (std::memcmp(from, pattern.data(), bytes) == 0) return;

@@ -69,6 +69,7 @@ class Arena {
   }
 
  private:
+  std::byte* place_block(std::size_t bytes);
   std::byte* place(std::size_t page_bytes, bool small);
   void map(std::byte* at, std::size_t bytes);
   void check(const Allocation& a, const std::function<std::string()>& when) const;

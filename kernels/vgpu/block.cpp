@@ -5,6 +5,7 @@
 
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/order.hpp"
 
 namespace vgpu {
@@ -25,14 +26,14 @@ BlockRunner::BlockRunner() : fibers_(live), threads_(1024), order_(1024) {
   used_.reserve(1024);
   ready_.reserve(2048);
   spinning_.reserve(1024);
-  void* space = ::mmap(nullptr, kMostShared + kPage, PROT_READ | PROT_WRITE,
+  void* space = ::mmap(nullptr, kMostShared + guard_page(), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) fatal("no memory for a block's dynamic shared memory");
   dynamic_ = static_cast<std::byte*>(space);
-  ::mprotect(dynamic_ + kMostShared, kPage, PROT_NONE);
+  ::mprotect(dynamic_ + kMostShared, guard_page(), PROT_NONE);
 }
 
-BlockRunner::~BlockRunner() { ::munmap(dynamic_, kMostShared + kPage); }
+BlockRunner::~BlockRunner() { ::munmap(dynamic_, kMostShared + guard_page()); }
 
 void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   grid_ = &grid;

@@ -87,7 +87,6 @@ class BlockRunner {
   void pause();  // all that live only spin
   [[nodiscard]] std::string describe() const;
 
-  static constexpr std::size_t kPage = 4096;
   static constexpr std::size_t kMostShared = 1 << 20;  // address space for dynamic shared memory
 
   FaultStack fault_stack_;

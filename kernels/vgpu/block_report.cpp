@@ -5,6 +5,7 @@
 #include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/queue.hpp"
 #include "kernels/vgpu/report.hpp"
 
@@ -66,7 +67,7 @@ int BlockRunner::device() const { return grid_->queue.device().index(); }
 
 bool BlockRunner::beyond_dynamic_shared(const void* address) const {
   const auto distance = static_cast<const std::byte*>(address) - (dynamic_ + kMostShared);
-  return distance >= 0 && distance < static_cast<std::ptrdiff_t>(kPage);
+  return distance >= 0 && distance < static_cast<std::ptrdiff_t>(guard_page());
 }
 
 void BlockRunner::stuck(const char* what) {

@@ -1,11 +1,14 @@
 #include "kernels/vgpu/device.hpp"
 
 #include <array>
+#include <bit>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <span>
 #include <string>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
 
@@ -20,11 +23,35 @@ namespace vgpu {
 
 namespace {
 
-// Addresses for each device. ThreadSanitizer leaves programs little more than a terabyte.
-constexpr std::size_t kSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
+// Addresses for each device: the more there are, the later one that was freed is used again.
+// ThreadSanitizer leaves programs little more than a terabyte.
+constexpr std::size_t kMostSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
+
+// As many addresses for each of n devices as the system has: some arm64 kernels have half a
+// terabyte in all, and `ulimit -v` may leave less, half of which is for the program.
+std::span<std::byte> reserve(std::size_t n) {
+  const std::size_t least = std::bit_ceil(Settings::get().memory_bytes) * 2;  // guards, gaps
+  rlimit limit{};
+  ::getrlimit(RLIMIT_AS, &limit);
+  std::size_t span = kMostSpan;
+  while (limit.rlim_cur != RLIM_INFINITY && span > least && n * span > limit.rlim_cur / 2)
+    span /= 2;
+  for (; span >= least; span /= 2) {
+    void* space =
+        ::mmap(nullptr, n * span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (space != MAP_FAILED) return {static_cast<std::byte*>(space), span};
+  }
+  fatal("no address space for " + std::to_string(n) +
+        " devices: " + std::to_string((n * least) >> 30) + " GiB are needed" +
+        (limit.rlim_cur == RLIM_INFINITY
+             ? std::string()
+             : ", ulimit -v allows " + std::to_string(limit.rlim_cur >> 30) + " in all") +
+        "; ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB help");
+}
 
 struct Machine {
   std::byte* base = nullptr;
+  std::size_t span = 0;  // bytes of addresses of each device
   pid_t process = 0;
   std::vector<std::unique_ptr<Device>> devices;
 };
@@ -33,14 +60,13 @@ Machine& machine() {
   static Machine* made = [] {
     auto* m = new Machine;
     const auto n = static_cast<std::size_t>(Settings::get().devices);
-    void* space =
-        ::mmap(nullptr, n * kSpan, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (space == MAP_FAILED) fatal("no address space for device memory (ulimit -v?)");
-    m->base = static_cast<std::byte*>(space);
+    const std::span<std::byte> first = reserve(n);
+    m->base = first.data();
+    m->span = first.size();
     m->process = ::getpid();
     for (std::size_t i = 0; i < n; ++i)
       m->devices.push_back(
-          std::make_unique<Device>(static_cast<int>(i), m->base + i * kSpan, kSpan));
+          std::make_unique<Device>(static_cast<int>(i), m->base + i * m->span, m->span));
     install_fault_handler();
     return m;
   }();
@@ -61,7 +87,7 @@ void Device::set_current(int index) { current_index = index; }
 Device* Device::owner(const void* address) {
   Machine& m = machine();
   const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(address) - m.base);
-  return at < m.devices.size() * kSpan ? m.devices[at / kSpan].get() : nullptr;
+  return at < m.devices.size() * m.span ? m.devices[at / m.span].get() : nullptr;
 }
 
 Device::Device(int index, std::byte* base, std::size_t span)

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 
 namespace context = boost::context::detail;
 
@@ -15,8 +16,8 @@ constinit thread_local Fiber* arriving = nullptr;
 
 namespace {
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kGap = 64 + 128;  // stacks of equal alignment would fight for one cache set
+// Stacks of equal alignment would fight for one cache set.
+constexpr std::size_t kGap = 64 + 128, kMostGap = 4096;
 constexpr std::uint64_t kPattern = 0x5afe57acc0ffee11U;
 
 void begin(context::transfer_t back) {
@@ -55,21 +56,22 @@ FiberPool::~FiberPool() {
     ASAN_UNPOISON_MEMORY_REGION(f->stack, f->stack_bytes);
 #endif
   }
-  for (void* group : groups_) ::munmap(group, kPage + kGroup * kStackBytes);
+  for (void* group : groups_) ::munmap(group, guard_page() + kGroup * kStackBytes);
 }
 
 Fiber* FiberPool::make() {
   const std::size_t number = fibers_.size();
   if (number % kGroup == 0) {
-    void* group = ::mmap(nullptr, kPage + kGroup * kStackBytes, PROT_READ | PROT_WRITE,
+    void* group = ::mmap(nullptr, guard_page() + kGroup * kStackBytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (group == MAP_FAILED) fatal("no memory for the stacks of a block's threads");
-    ::mprotect(group, kPage, PROT_NONE);
+    ::mprotect(group, guard_page(), PROT_NONE);
     groups_.push_back(group);
   }
   auto fiber = std::make_unique<Fiber>();
-  fiber->stack = static_cast<std::byte*>(groups_.back()) + kPage + (number % kGroup) * kStackBytes;
-  fiber->stack_bytes = kStackBytes - (number * kGap) % kPage;
+  fiber->stack =
+      static_cast<std::byte*>(groups_.back()) + guard_page() + (number % kGroup) * kStackBytes;
+  fiber->stack_bytes = kStackBytes - (number * kGap) % kMostGap;
   std::memcpy(fiber->stack, &kPattern, sizeof kPattern);
 #ifdef VGPU_TSAN
   fiber->tsan_fiber = __tsan_create_fiber(0);
@@ -98,7 +100,7 @@ bool FiberPool::in_guard(const void* address) const {
   for (const void* group : groups_) {
     const auto distance =
         static_cast<const std::byte*>(address) - static_cast<const std::byte*>(group);
-    if (distance >= 0 && distance < static_cast<std::ptrdiff_t>(kPage)) return true;
+    if (distance >= 0 && distance < static_cast<std::ptrdiff_t>(guard_page())) return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@
 #include "kernels/vgpu/api/memory.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
 
@@ -54,7 +55,8 @@ bool PinnedMemory::ends_before(const void* address) const {
   const auto it = ranges_.upper_bound(p);
   if (it == ranges_.begin()) return false;
   const Range& range = std::prev(it)->second;
-  return range.allocated && p - (range.start + range.bytes) < 8192;
+  return range.allocated &&
+         p - (range.start + range.bytes) < static_cast<std::ptrdiff_t>(2 * guard_page());
 }
 
 }  // namespace vgpu
@@ -65,8 +67,10 @@ using vgpu::PinnedMemory;
 using vgpu::Quiet;
 
 namespace {
-constexpr std::size_t kPage = 4096;
-std::size_t mapped(std::size_t bytes) { return (bytes + kPage - 1) / kPage * kPage + kPage; }
+std::size_t mapped(std::size_t bytes) {
+  const std::size_t page = vgpu::guard_page();
+  return (bytes + page - 1) / page * page + page;
+}
 }  // namespace
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
@@ -82,7 +86,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   if (space == MAP_FAILED)
     return fail(cudaErrorMemoryAllocation, "no " + std::to_string(bytes) + " bytes of host memory");
   auto* start = static_cast<std::byte*>(space);
-  ::mprotect(start + mapped(bytes) - kPage, kPage, PROT_NONE);
+  ::mprotect(start + mapped(bytes) - vgpu::guard_page(), vgpu::guard_page(), PROT_NONE);
   std::memset(start, 0xff, bytes);
   PinnedMemory::get().add({start, bytes, Device::current().index(), true});
   *pointer = start;

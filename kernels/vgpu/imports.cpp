@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include "kernels/vgpu/device.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/rights.hpp"
 
 namespace vgpu {
 
 namespace {
-constexpr std::size_t kPage = 4096;
 constexpr std::size_t kClosedKept = 64;  // blocks
 }  // namespace
 
@@ -35,7 +35,7 @@ void* Imports::open(const MemoryName& name, int device, std::string& reason) {
     return nullptr;
   }
   auto* start = static_cast<std::byte*>(at);
-  const std::size_t guard = name.small != 0 ? kPage : 0;  // as in the exporter
+  const std::size_t guard = name.small != 0 ? guard_page() : 0;  // as in the exporter
   if (guard != 0) ::mprotect(start, guard, PROT_NONE);
   give_key(start + guard, name.bytes - guard, Device::get(device).key());
   imports_[start] = {start, name.bytes, device, name, 1};
@@ -47,7 +47,7 @@ bool Imports::close(void* start) {
   const auto it = imports_.find(static_cast<std::byte*>(start));
   if (it == imports_.end()) return false;
   if (--it->second.opened > 0) return true;
-  take_key(it->second.start + (it->second.name.small != 0 ? kPage : 0));
+  take_key(it->second.start + (it->second.name.small != 0 ? guard_page() : 0));
   const std::size_t bytes = it->second.bytes;
   imports_.erase(it);
   if (::mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,

@@ -1,10 +1,12 @@
-// Rights to device memory by whole pages, where the processor has no memory protection keys.
+// Rights to device memory by whole pages, where the processor has no memory protection keys and
+// VGPU_GUARD=pages asks for them.
 //
 // The memory of a device is closed (PROT_NONE) while nobody has its key, and open to all threads
 // while somebody has: a kernel or a copy that runs. So a host that reaches in while its device is
 // at work is not seen, and neither is a device that is no peer while the owner is at work. Every
-// operation of a stream costs two calls of the system for each living allocation of its devices;
-// with the caching allocator these are few.
+// operation of a stream costs two calls of the system for each living allocation of its devices,
+// and each walks its pages: with megabytes of them, or several processes on few cores, most of the
+// time is spent here. So this is for tests of that very mistake, and not the default.
 #pragma once
 
 #include <cstddef>

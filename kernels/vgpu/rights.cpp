@@ -23,40 +23,56 @@ void write_rights(std::uint32_t rights) {
 
 // Whether the processor and the system have keys to give; the first is asked for, and given back.
 bool have_keys() {
-  static const bool have = [] {
-    if (!Settings::get().protection_keys) return false;
-    const int key = ::pkey_alloc(0, 0);
-    if (key < 0) return false;
-    ::pkey_free(key);
-    return true;
+  if (!Settings::get().protection_keys) return false;
+  const int key = ::pkey_alloc(0, 0);
+  if (key < 0) return false;
+  ::pkey_free(key);
+  return true;
+}
+
+// What guards device memory here: that which was asked for, or the next that can be had.
+Guard guard() {
+  static const Guard here = [] {
+    const Guard wanted = Settings::get().guard;
+    if (wanted == Guard::none || have_keys()) return wanted == Guard::none ? wanted : Guard::keys;
+    return wanted == Guard::pages ? Guard::pages : Guard::none;
   }();
-  return have;
+  return here;
 }
 
 }  // namespace
 
 int new_key() {
-  return have_keys() ? ::pkey_alloc(0, PKEY_DISABLE_ACCESS) : page_rights::new_key();
+  switch (guard()) {
+    case Guard::keys:
+      return ::pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    case Guard::pages:
+      return page_rights::new_key();
+    case Guard::none:
+      return -1;
+  }
+  return -1;
 }
 
 void give_key(std::byte* at, std::size_t bytes, int key) {
   if (key < 0) return;
-  if (have_keys())
+  if (guard() == Guard::keys)
     ::pkey_mprotect(at, bytes, PROT_READ | PROT_WRITE, key);
   else
     page_rights::add(at, bytes, key);
 }
 
 void take_key(std::byte* at) {
-  if (!have_keys()) page_rights::remove(at);
+  if (guard() == Guard::pages) page_rights::remove(at);
 }
 
 bool wanted_key(const void* address, int code) {
-  return have_keys() ? code == SEGV_PKUERR : page_rights::guards(address);
+  return guard() == Guard::keys ? code == SEGV_PKUERR : page_rights::guards(address);
 }
 
 DeviceRights::DeviceRights(std::uint32_t keys) {
-  if (!have_keys()) {
+  if (guard() == Guard::none) return;
+  if (guard() == Guard::pages) {
     before_ = keys;
     page_rights::begin(keys);
     return;
@@ -69,9 +85,9 @@ DeviceRights::DeviceRights(std::uint32_t keys) {
 }
 
 DeviceRights::~DeviceRights() {
-  if (have_keys())
+  if (guard() == Guard::keys)
     write_rights(before_);
-  else
+  else if (guard() == Guard::pages)
     page_rights::end(before_);
 }
 

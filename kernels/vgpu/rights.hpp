@@ -3,8 +3,9 @@
 // Memory protection keys make this a matter of one register per thread: device memory carries its
 // device's key, and a host thread has no rights to it, so that `*device_pointer` on the host faults
 // as it does with a GPU. A kernel has the rights of its device and of the peers that were enabled.
-// Where the processor has no such keys, or VGPU_PROTECTION_KEYS is 0, pages are closed and opened
-// instead, which sees less (page_rights.hpp).
+// Where the processor has no such keys, or VGPU_PROTECTION_KEYS is 0, nothing guards the memory,
+// unless VGPU_GUARD=pages asks for pages that are closed and opened instead, which costs much time
+// and sees less (page_rights.hpp).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 
 namespace vgpu {
 
-// A new key, or -1 if there is none left: the device's memory is then open to all.
+// A new key, or -1 if there is none left, or no guard: the device's memory is then open to all.
 int new_key();
 
 // The pages, mapped to be read and written, get the key; -1: nothing happens.
@@ -35,7 +36,7 @@ class DeviceRights {
   ~DeviceRights();
 
  private:
-  std::uint32_t before_ = 0;  // the register; by pages, the keys themselves
+  std::uint32_t before_ = 0;  // the register; by pages, the keys themselves; else nothing
 };
 
 }  // namespace vgpu

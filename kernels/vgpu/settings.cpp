@@ -1,9 +1,12 @@
 #include "kernels/vgpu/settings.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <thread>
+#include <unistd.h>
 
 namespace vgpu {
 
@@ -23,6 +26,29 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t lea
   return value;
 }
 
+Guard guard() {
+  const char* text = std::getenv("VGPU_GUARD");
+  const std::string_view name = text == nullptr || *text == '\0' ? "keys" : text;
+  constexpr std::array<std::string_view, 3> kNames{"keys", "pages", "none"};  // in Guard's order
+  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
+  if (found == kNames.end()) {
+    std::fprintf(stderr, "vgpu: VGPU_GUARD=%s: give keys, pages or none\n", text);
+    std::exit(6);
+  }
+  return static_cast<Guard>(found - kNames.begin());
+}
+
+std::size_t guard_page() {
+  const auto of_system = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) >> 10;
+  const std::uint64_t page = number("VGPU_PAGE_KB", of_system, of_system, 64);
+  if ((page & (page - 1)) != 0) {
+    std::fprintf(stderr, "vgpu: VGPU_PAGE_KB=%llu: give a power of two\n",
+                 static_cast<unsigned long long>(page));
+    std::exit(6);
+  }
+  return page << 10;
+}
+
 Settings read() {
   Settings s{};
   s.devices = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
@@ -32,6 +58,8 @@ Settings read() {
   s.deadline_ms = number("VGPU_DEADLINE_MS", 30'000, 1, 86'400'000);
   s.workers = static_cast<int>(
       number("VGPU_WORKERS", std::max(1U, std::thread::hardware_concurrency()), 1, 256));
+  s.guard = guard();
+  s.guard_page = guard_page();
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
   return s;
 }

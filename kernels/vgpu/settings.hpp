@@ -7,6 +7,13 @@
 
 namespace vgpu {
 
+// Whether a host that reaches into device memory faults, and a device that is no peer.
+enum class Guard {
+  keys,   // by memory protection keys, where the processor has them; else not at all
+  pages,  // where it has none, by closing and opening pages, which is slow (page_rights.hpp)
+  none,
+};
+
 struct Settings {
   int devices;                // VGPU_DEVICES: virtual GPUs of this machine, 1 to 64; 8
   std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
@@ -14,9 +21,11 @@ struct Settings {
   std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
   std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may spin in vain; 30000
   int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
+  Guard guard;                // VGPU_GUARD: keys, pages or none; keys
   bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1
+  std::size_t guard_page;     // VGPU_PAGE_KB: of guards: a multiple of the system's page; that page
 
-  // Exits with a message if a variable is not a number or out of range.
+  // Exits with a message if a variable has no such value.
   static const Settings& get();
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/order.hpp"
 
 namespace vgpu {
@@ -73,12 +74,12 @@ void SharedEvents::take_back(EventCounters* counters) {
 }
 
 std::shared_ptr<EventCounters> open_counters(int file, std::size_t index) {
-  constexpr std::size_t kPage = 4096, kPerPage = kPage / sizeof(EventCounters);
-  void* const page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                            static_cast<off_t>(index / kPerPage * kPage));
+  const std::size_t bytes = guard_page(), per_page = bytes / sizeof(EventCounters);
+  void* const page = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                            static_cast<off_t>(index / per_page * bytes));
   if (page == MAP_FAILED) return nullptr;
-  return {static_cast<EventCounters*>(page) + index % kPerPage,
-          [page](EventCounters*) { ::munmap(page, kPage); }};
+  return {static_cast<EventCounters*>(page) + index % per_page,
+          [page, bytes](EventCounters*) { ::munmap(page, bytes); }};
 }
 
 void SharedMoment::reach() {

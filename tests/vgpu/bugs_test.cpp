@@ -28,12 +28,16 @@ std::string line_of(const std::string& name) {
   return "";
 }
 
-bool use_keys = true;  // false: vgpu guards device memory by pages, as where there are no keys
+bool use_keys = true;  // false: as on a processor that has none
+std::string guard;     // VGPU_GUARD, if a test asks for one
 
 ProgramResult run(const std::string& program, const std::string& bug, bool right, int deadline_ms) {
-  std::vector<std::string> command = {"env", "VGPU_DEADLINE_MS=" + std::to_string(deadline_ms),
+  std::vector<std::string> command = {"env",
+                                      "VGPU_DEADLINE_MS=" + std::to_string(deadline_ms),
                                       std::string("VGPU_PROTECTION_KEYS=") + (use_keys ? "1" : "0"),
-                                      kPrograms + program, bug};
+                                      "VGPU_GUARD=" + guard,
+                                      kPrograms + program,
+                                      bug};
   if (right) command.emplace_back("right");
   return run_program(command, 60);
 }
@@ -154,11 +158,30 @@ TEST_CASE("a report of a fault is written to its end, though that takes longer t
 }
 
 TEST_CASE("host access to device memory, and access to a device that is no peer") {
-  use_keys = GENERATE(true, false);
+  use_keys = GENERATE(true, false);  // false, or no keys here: by pages
+  guard = "pages";
   caught_by_emulator("host_access", {"host access to device memory", line_of("host_access")});
   caught_by_emulator("no_peer_access",
                      {"cudaDeviceEnablePeerAccess was not called", "device 1's memory"});
   caught_by_emulator("out_of_bounds", {"out of bounds", line_of("out_of_bounds")});
   caught_by_emulator("use_after_free", {"use after free", line_of("out_of_bounds")});
   use_keys = true;
+  guard = "";
+}
+
+TEST_CASE("without protection keys nothing guards device memory, unless pages are asked for") {
+  for (const char* const wanted : {"", "keys", "none"}) {
+    use_keys = false;
+    guard = wanted;
+    const auto result = run("vgpu_bugs", "host_access", false, kRightDeadline_ms);
+    CAPTURE(wanted, result.err);
+    CHECK(result.exit_code <= 1);  // it ran to its end, whatever it read
+    CHECK(result.err.empty());
+    use_keys = true;
+  }
+  guard = "everything";
+  const auto refused = run("vgpu_bugs", "host_access", false, kRightDeadline_ms);
+  CHECK(refused.exit_code == 6);
+  CHECK(refused.err == "vgpu: VGPU_GUARD=everything: give keys, pages or none\n");
+  guard = "";
 }
