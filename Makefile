@@ -5,7 +5,7 @@ PRESET ?= release
 JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
-VM_PACKAGES := qemu-system-x86 busybox-static ibverbs-providers
+VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
