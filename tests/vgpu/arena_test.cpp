@@ -44,7 +44,7 @@ TEST_CASE("an arena uses addresses again only when all were used, and never a li
     REQUIRE(arena.free(p));
     CHECK(arena.was_freed(p));
   }
-  for (int n = 0; n < 100; ++n) {
+  for (int n = 0; n < 20; ++n) {
     auto* const p = static_cast<std::byte*>(arena.allocate(3 * kMiB));
     REQUIRE(p != nullptr);
     CHECK(fresh.count(p) == 1);
@@ -66,7 +66,7 @@ TEST_CASE("an arena uses addresses again only when all were used, and never a li
 TEST_CASE("an arena whose shared block died gives small memory from elsewhere") {
   Addresses space(4 * kMiB);
   vgpu::Arena arena(0, space.base, space.bytes, 4 * kMiB, -1);
-  for (int n = 0; n < 2000; ++n) {
+  for (int n = 0; n < 500; ++n) {
     void* const p = arena.allocate(1000);
     void* const q = arena.allocate(1000);
     REQUIRE(p != nullptr);

@@ -78,7 +78,7 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
 
 }  // namespace
 
-TEST_CASE("bug 1: a missing __syncthreads is a race, and a wrong result every time") {
+TEST_CASE("bug 1: a missing __syncthreads is a race, and a wrong result every time", "[tsan]") {
   caught_as_race("missing_barrier", {"shift"});
   for (int seed = 1; seed <= 20; ++seed) {
     const auto result = run_program(
@@ -87,11 +87,11 @@ TEST_CASE("bug 1: a missing __syncthreads is a race, and a wrong result every ti
   }
 }
 
-TEST_CASE("bug 2: a missing wait for an event between two streams is a race") {
+TEST_CASE("bug 2: a missing wait for an event between two streams is a race", "[tsan]") {
   caught_as_race("missing_event", {"produce", "consume"});
 }
 
-TEST_CASE("bug 3: a read on the host before the copy was waited for is a race") {
+TEST_CASE("bug 3: a read on the host before the copy was waited for is a race", "[tsan]") {
   caught_as_race("early_read", {"memcpy", "main thread"});
 }
 
@@ -118,7 +118,7 @@ TEST_CASE("bug 7: a handle is opened in its exporter") {
   caught_by_emulator("own_handle", {"cudaIpcOpenMemHandle", "exported by this process"});
 }
 
-TEST_CASE("bug 8: a flag before its data, and a flag that orders nothing") {
+TEST_CASE("bug 8: a flag before its data, and a flag that orders nothing", "[tsan]") {
   caught_as_race("flag_first", {"hand_over"});
   caught_as_race("relaxed_flag", {"hand_over"});
 }
@@ -139,7 +139,8 @@ TEST_CASE("bug 10: a kernel that never ends") {
                      {"runs for ever", "kernel plain_wait", line_of("plain_endless")});
 }
 
-TEST_CASE("a report of a fault is written to its end, though that takes longer than the deadline") {
+TEST_CASE("a report of a fault is written to its end, though that takes longer than the deadline",
+          "[waits]") {
   std::string tools = std::filesystem::temp_directory_path() / "vgpu-XXXXXX";
   REQUIRE(::mkdtemp(tools.data()) != nullptr);
   const std::string name = tools + "/addr2line", path = std::getenv("PATH");
