@@ -10,6 +10,8 @@ namespace vgpu {
 
 namespace {
 
+#if defined(__x86_64__)
+constexpr bool kKnowsRegister = true;
 // The register holds two bits for every key: 1 forbids access, 2 forbids writing.
 std::uint32_t read_rights() {
   std::uint32_t rights = 0, high = 0;
@@ -20,11 +22,16 @@ std::uint32_t read_rights() {
 void write_rights(std::uint32_t rights) {
   asm volatile(".byte 0x0f, 0x01, 0xef" : : "a"(rights), "c"(0), "d"(0) : "memory");
 }
+#else  // other processors' keys, where there are any, stay unused
+constexpr bool kKnowsRegister = false;
+std::uint32_t read_rights() { return 0; }
+void write_rights(std::uint32_t) {}
+#endif
 
 // Whether the processor and the system have keys to give; the first is asked for, and given back.
 bool have_keys() {
   static const bool have = [] {
-    if (!Settings::get().protection_keys) return false;
+    if (!kKnowsRegister || !Settings::get().protection_keys) return false;
     const int key = ::pkey_alloc(0, 0);
     if (key < 0) return false;
     ::pkey_free(key);
