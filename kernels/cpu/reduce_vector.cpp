@@ -13,6 +13,8 @@
 
 #if defined(__F16C__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "kernels/cpu/reduce_ops.hpp"
@@ -103,7 +105,7 @@ struct Lanes<bf16, Op> {
   static V combine(const V& a, const V& b) { return round(combine_vectors<Op>(a, b)); }
 };
 
-// f16 needs the conversions of the hardware (F16C or AVX-512); without them, one at a time.
+// f16 needs the conversions of the hardware (F16C, AVX-512 or arm64); without them, one at a time.
 template <class Op>
 struct Lanes<f16, Op> {
   using V = Floats;
@@ -133,6 +135,13 @@ struct Lanes<f16, Op> {
   static Halves narrow(const V& v) {
     return std::bit_cast<Halves>(
         _mm256_cvtps_ph(std::bit_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+  }
+#elif defined(__aarch64__)
+  static V widen(const Halves& h) {
+    return std::bit_cast<V>(vcvt_f32_f16(std::bit_cast<float16x4_t>(h)));
+  }
+  static Halves narrow(const V& v) {
+    return std::bit_cast<Halves>(vcvt_f16_f32(std::bit_cast<float32x4_t>(v)));
   }
 #else
   static V widen(const Halves& h) {

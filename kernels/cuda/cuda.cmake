@@ -25,12 +25,22 @@ elseif(NOT RINGSMITH_CUDA STREQUAL "vgpu")
   message(FATAL_ERROR "RINGSMITH_CUDA=${RINGSMITH_CUDA}: use vgpu or nvcc")
 endif()
 
+# x86 stops a kernel at a misaligned vector and at an integer division by zero. Processors that go on silently get
+# the checks from the compiler: kernels/vgpu/checks.cpp. (The asan preset has its own.)
+set(RINGSMITH_VGPU_CHECKS)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE MATCHES "undefined")
+  set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
+endif()
+
 function(ringsmith_vgpu_library NAME)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/vgpu/*.cpp)
   add_library(${NAME} STATIC EXCLUDE_FROM_ALL ${SOURCES})
   target_link_libraries(${NAME} PUBLIC ringsmith_base Boost::context)
   target_include_directories(${NAME} PUBLIC ${CMAKE_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
+  if(RINGSMITH_VGPU_CHECKS)
+    target_compile_definitions(${NAME} PRIVATE VGPU_CHECKS)
+  endif()
 endfunction()
 
 # The library ringsmith_cuda: the CUDA runtime API, real or emulated.
@@ -82,7 +92,8 @@ function(ringsmith_cuda_sources TARGET)
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
   else()
     # -g1: reports of the emulator name file and line. `#pragma unroll` is nvcc's and clang's; g++ unrolls as it likes.
-    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-Wno-unknown-pragmas;-g1")
+    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
+                                "-Wno-unknown-pragmas;-g1;${RINGSMITH_VGPU_CHECKS}")
   endif()
 endfunction()
 

@@ -1,9 +1,9 @@
 #include "kernels/vgpu/fault.hpp"
 
+#include <optional>
 #include <signal.h>
 #include <string>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #include "kernels/vgpu/block.hpp"
@@ -12,6 +12,7 @@
 #include "kernels/vgpu/host_memory.hpp"
 #include "kernels/vgpu/imports.hpp"
 #include "kernels/vgpu/queue.hpp"
+#include "kernels/vgpu/registers.hpp"
 #include "kernels/vgpu/report.hpp"
 #include "kernels/vgpu/rights.hpp"
 
@@ -24,12 +25,10 @@ struct sigaction before_segv, before_fpe;
 
 // Who did it: "kernel scale in stream 1 of device 0, block (0,0,0), thread (3,0,0), at
 // scale.cu:12".
-std::string culprit(const ucontext_t& at) {
+std::string culprit(const std::string& line) {
   std::string out = active_runner != nullptr       ? active_runner->describe_self()
                     : current_operation != nullptr ? *current_operation
                                                    : "the host";
-  const auto pc = static_cast<std::uintptr_t>(at.uc_mcontext.gregs[REG_RIP]);
-  const std::string line = describe_code(reinterpret_cast<const void*>(pc));  // NOLINT
   return line.empty() ? out : out + ", at " + line;
 }
 
@@ -69,15 +68,15 @@ void take_the_last_word() {
 
 [[noreturn]] void stop(const std::string& what, const ucontext_t& at) {
   take_the_last_word();
-  fatal(what + "\n  by " + culprit(at));
+  fatal(what + "\n  by " + culprit(describe_code(code_at(at))));
 }
 
 [[noreturn]] void stop(const std::string& what, const void* address, const ucontext_t& at) {
   take_the_last_word();
-  constexpr greg_t kWrite = 2;  // bit of the page fault's error code
-  const bool write = (at.uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
-  fatal(what + "\n  " + (write ? "write to " : "read from ") + describe_address(address) +
-        "\n  by " + culprit(at));
+  const std::optional<bool> wrote = was_write(at);
+  const char* const access = !wrote ? "access to " : *wrote ? "write to " : "read from ";
+  fatal(what + "\n  " + access + describe_address(address) + "\n  by " +
+        culprit(describe_code(code_at(at))));
 }
 
 void handle(int signal, siginfo_t* info, void* context) {
@@ -98,6 +97,11 @@ void handle(int signal, siginfo_t* info, void* context) {
 }
 
 }  // namespace
+
+void stop_at(const std::string& line, const std::string& what) {
+  take_the_last_word();
+  fatal(what + "\n  by " + culprit(line));
+}
 
 #ifdef VGPU_TSAN
 // The handler allocates, but never returns to what it interrupted.

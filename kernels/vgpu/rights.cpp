@@ -10,6 +10,8 @@ namespace vgpu {
 
 namespace {
 
+#if defined(__x86_64__)
+constexpr bool kKnowsRegister = true;
 // The register holds two bits for every key: 1 forbids access, 2 forbids writing.
 std::uint32_t read_rights() {
   std::uint32_t rights = 0, high = 0;
@@ -20,10 +22,15 @@ std::uint32_t read_rights() {
 void write_rights(std::uint32_t rights) {
   asm volatile(".byte 0x0f, 0x01, 0xef" : : "a"(rights), "c"(0), "d"(0) : "memory");
 }
+#else  // other processors' keys, where there are any, stay unused
+constexpr bool kKnowsRegister = false;
+std::uint32_t read_rights() { return 0; }
+void write_rights(std::uint32_t) {}
+#endif
 
 // Whether the processor and the system have keys to give; the first is asked for, and given back.
 bool have_keys() {
-  if (!Settings::get().protection_keys) return false;
+  if (!kKnowsRegister || !Settings::get().protection_keys) return false;
   const int key = ::pkey_alloc(0, 0);
   if (key < 0) return false;
   ::pkey_free(key);
@@ -34,7 +41,7 @@ bool have_keys() {
 Guard guard() {
   static const Guard here = [] {
     const Guard wanted = Settings::get().guard;
-    if (wanted == Guard::none || have_keys()) return wanted == Guard::none ? wanted : Guard::keys;
+    if (wanted != Guard::none && have_keys()) return Guard::keys;
     return wanted == Guard::pages ? Guard::pages : Guard::none;
   }();
   return here;

@@ -6,12 +6,12 @@
 #include <string>
 #include <thread>
 #include <time.h>
-#include <ucontext.h>
 #include <vector>
 
 #include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/order.hpp"
+#include "kernels/vgpu/registers.hpp"
 #include "kernels/vgpu/report.hpp"
 #include "kernels/vgpu/settings.hpp"
 
@@ -31,8 +31,7 @@ const int kSignal = SIGRTMIN + 7;
 void where_are_you(int, siginfo_t*, void* context) {
   if (active_runner == nullptr) return;  // it has just ended
   if (!begin_last_words()) return;       // a fault, perhaps of this very thread: the better reason
-  const auto pc = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
-  report(*active_runner, describe_code(reinterpret_cast<const void*>(pc)));  // NOLINT
+  report(*active_runner, describe_code(code_at(*static_cast<const ucontext_t*>(context))));
 }
 
 void sleep_ms(std::uint64_t ms) {

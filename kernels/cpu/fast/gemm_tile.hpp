@@ -6,8 +6,9 @@
 //     k   ..        [ ..                 ]
 //
 // One step loads 4 vectors of B, broadcasts 6 numbers of A and does 24 multiply-adds: each vector
-// that is loaded is used 6 times, each number 64 times, so that the arithmetic sets the pace, not
-// the loads. Two dozen independent sums also hide the latency of a multiply-add.
+// that is loaded is used 6 times, each number for 4 vectors, so that the arithmetic sets the pace,
+// not the loads. (With AVX, 2 vectors and 12: it has half the registers.) Two dozen independent
+// sums also hide the latency of a multiply-add.
 #pragma once
 
 #include <array>
@@ -23,6 +24,8 @@ namespace {
 inline constexpr std::int64_t kLanes = 16, kVectors = 4;  // 24 accumulators of 32 registers
 #elif defined(__AVX__)
 inline constexpr std::int64_t kLanes = 8, kVectors = 2;  // 12 accumulators of 16 registers
+#elif defined(__aarch64__)
+inline constexpr std::int64_t kLanes = 4, kVectors = 4;  // 24 of 32
 #else
 inline constexpr std::int64_t kLanes = 4, kVectors = 2;
 #endif
@@ -86,10 +89,10 @@ constexpr auto kTiles = tiles_of<V>(std::make_index_sequence<N>{});
 inline TileFn tile_fn(std::int64_t rows, std::int64_t vectors) {
   const auto r = static_cast<std::size_t>(rows - 1);
   if (vectors == 1) return kTiles<1, kTallRows>[r];
-#if defined(__AVX512F__)
-  if (vectors == 2) return kTiles<2, kTallRows>[r];
-  if (vectors == 3) return kTiles<3, kRows>[r];
-#endif
+  if constexpr (kVectors == 4) {
+    if (vectors == 2) return kTiles<2, kTallRows>[r];
+    if (vectors == 3) return kTiles<3, kRows>[r];
+  }
   return kTiles<kVectors, kRows>[r];
 }
 inline std::int64_t rows_of_tile(std::int64_t vectors) {

@@ -72,6 +72,8 @@ void make_counters(std::byte* segment, const Layout& layout, int world) {
 void Host::pause() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" : : : "memory");  // `yield` does nothing where a core has one thread
 #endif
 }
 
@@ -185,7 +187,7 @@ void Host::enter(const Call& call, std::uint64_t sequence, Site site) {
   const Sites::Number at = sites_->number_of(site);
   if (at.fresh) expose_to_all(&mine().sites[at.value], sizeof(SiteText));
   flight_->begin(call.pack(), call.count, sequence, at.value);
-  board.site.store(at.value, std::memory_order_relaxed);
+  board.site.store(at.value, std::memory_order_release);  // who sees it sees its text
   board.call.store(call.pack(), std::memory_order_relaxed);
   board.count.store(call.count, std::memory_order_relaxed);
   board.sequence.store(sequence, std::memory_order_relaxed);

@@ -1,0 +1,17 @@
+// What a signal handler finds in the registers that were saved for it: the one place of the
+// emulator, beside rights.cpp, that knows processors by name.
+#pragma once
+
+#include <optional>
+#include <ucontext.h>
+
+namespace vgpu {
+
+// The instruction that was interrupted.
+[[nodiscard]] const void* code_at(const ucontext_t& at);
+
+// Of a page fault: was it a write? Nothing if the system does not tell: user-mode emulation before
+// QEMU 8.2.
+[[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
+
+}  // namespace vgpu
