@@ -123,9 +123,14 @@ TEST_CASE("who calls on a rank that gives up hears why, though the culprit has c
   });
   const Descriptor rank_2 = unix_socket(name, connect);
   CHECK(send_greeting(rank_2.get(), words[0], 2, -1));
-  pollfd entry{rank_2.get(), POLLIN, 0};
-  CHECK(poll(&entry, 1, 10'000) == 1);
-  CHECK(receive_greeting(rank_2.get(), words[2], Take::words).blames == 1);
+  Greeting said;  // it may hear first that rank 0 is there
+  do {
+    pollfd entry{rank_2.get(), POLLIN, 0};
+    if (poll(&entry, 1, 10'000) != 1) break;
+    said = receive_greeting(rank_2.get(), words[2], Take::memory);
+  } while (said.kind == Greeting::Kind::stays);
+  CHECK(said.kind == Greeting::Kind::leaves);
+  CHECK(said.blames == 1);
   rank_0.join();
   CHECK_THAT(error, ContainsSubstring("rank 1 "));
 }
