@@ -5,18 +5,26 @@
 //             mmap(descriptor)             <------- Answer + descriptor (SCM_RIGHTS)
 //
 // Neither the socket nor the files have a name in the file system: kill -9 leaves nothing behind.
+//
+// But every process of the machine sees the socket's name and may connect. So both sides ask the
+// kernel for the other's user, and a request carries a random word that only the handle tells.
+// Whoever says nothing is left waiting beside the others, and delays none of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 
 namespace vgpu {
 
-// A process that exports: the pid alone could be reused.
+// A process that exports: the pid alone could be reused. The nonce is in the socket's name, which
+// is no secret; the word is one.
 struct Exporter {
+  using Word = std::array<std::uint64_t, 2>;
   std::int32_t process = 0;
   std::uint32_t nonce = 0;
+  Word word{};
   bool operator==(const Exporter&) const = default;
   auto operator<=>(const Exporter&) const = default;
 };
@@ -26,6 +34,7 @@ struct Request {
   What what{};
   std::int32_t device = 0;   // memory: whose
   std::uint64_t offset = 0;  // memory: of the block in the device's file
+  Exporter::Word word{};     // ask() fills it in
 };
 
 // This process as an exporter; the first call starts the thread that answers.
@@ -34,6 +43,6 @@ Exporter export_from_here();
 
 // The descriptor of the file asked for, to be closed by the caller; -1 and the reason if there is
 // none: the process has ended, or the memory has been freed.
-int ask(const Exporter& exporter, const Request& request, std::string& reason);
+int ask(const Exporter& exporter, Request request, std::string& reason);
 
 }  // namespace vgpu

@@ -10,6 +10,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/number.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/printable.hpp"
 #include "runtime/base/table.hpp"
 #include "runtime/comm/transport/failure/flight_log.hpp"
 
@@ -26,7 +27,8 @@ RINGSMITH_FLIGHT_DIR) of the program said. Each holds the rank's last 1,024 oper
 rank that was killed is written by a survivor of its host. Times are to the kernel's tick,
 1 to 4 ms.
 
-Exit codes: 0 the ranks did the same, 1 they parted, 6 nothing that could be read.)";
+Exit codes: 0 the ranks did the same, 1 they parted, 6 nothing that could be read, or not all and
+the rest did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
   if (ns == 0) return "-";
@@ -37,6 +39,8 @@ std::string clock_time(std::uint64_t ns) {
                      ns / 1'000'000 % 1000);
 }
 
+std::string shown(const FlightRecord& record) { return printable(record.describe()); }
+
 std::string name_ranks(const std::vector<const FlightLog*>& logs) {
   std::string text = logs.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < logs.size(); ++i)
@@ -44,17 +48,21 @@ std::string name_ranks(const std::vector<const FlightLog*>& logs) {
   return text;
 }
 
-std::map<std::string, Logs> read_folder(const std::string& folder) {
+// One that cannot be read is named, and left out.
+std::map<std::string, Logs> read_folder(const std::string& folder, int& left_out) {
   std::map<std::string, Logs> groups;
   require(std::filesystem::is_directory(folder), "'" + folder + "' is not a folder");
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (entry.path().filename().string().rfind("flight-", 0) == 0) {
-      FlightLog log = read_flight(entry.path());
-      groups[log.header.group].push_back(std::move(log));
-    }
-  require(!groups.empty(),
-          "no flight recorder in '" + folder +
-              "': they are written when a job fails (--flight-dir of the program)");
+    if (entry.path().filename().string().rfind("flight-", 0) == 0) try {
+        FlightLog log = read_flight(entry.path());
+        groups[log.header.group].push_back(std::move(log));
+      } catch (const UsageError& e) {
+        ++left_out;
+        fmt::print(stderr, "flight_reader: left out: {}\n", printable(e.what()));
+      }
+  require(!groups.empty(), "no flight recorder in '" + folder +
+                               (left_out > 0 ? "' that can be read" : "'") +
+                               ": they are written when a job fails (--flight-dir of the program)");
   for (auto& [name, logs] : groups)
     std::sort(logs.begin(), logs.end(),
               [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
@@ -63,7 +71,8 @@ std::map<std::string, Logs> read_folder(const std::string& folder) {
 
 void print_ranks(const std::string& group, const Logs& logs) {
   const FlightHeader& any = logs.front().header;
-  fmt::print("group '{}': {} of {} ranks left a recorder\n\n", group, logs.size(), any.world);
+  fmt::print("group '{}': {} of {} ranks left a recorder\n\n", printable(group), logs.size(),
+             any.world);
   Table table({{"rank", Table::Align::right},
                {"pid", Table::Align::right},
                {"host", Table::Align::left},
@@ -75,10 +84,10 @@ void print_ranks(const std::string& group, const Logs& logs) {
     const bool none = log.records.empty();
     const bool inside = !none && log.records.back().ended == 0;
     std::string where =
-        none ? "nothing yet" : (inside ? "" : "nothing, after ") + log.records.back().describe();
+        none ? "nothing yet" : (inside ? "" : "nothing, after ") + shown(log.records.back());
     if (inside && h.step >= 0) where += fmt::format(", step {}", h.step);
     if (inside && h.waits_for >= 0) where += fmt::format(", waiting for rank {}", h.waits_for);
-    table.row({std::to_string(h.rank), std::to_string(h.pid), h.host,
+    table.row({std::to_string(h.rank), std::to_string(h.pid), printable(h.host),
                std::to_string(none ? 0 : log.records.back().number), where,
                none     ? "-"
                : inside ? clock_time(log.records.back().started)
@@ -95,7 +104,7 @@ void print_ranks(const std::string& group, const Logs& logs) {
 void print_error(const Logs& logs) {
   for (const FlightLog& log : logs)
     if (log.header.kind != FailureKind::none) {
-      fmt::print("\nerror  {} [rank {}]\n", log.header.text, log.header.rank);
+      fmt::print("\nerror  {} [rank {}]\n", printable(log.header.text), log.header.rank);
       return;
     }
 }
@@ -104,7 +113,7 @@ void print_calls_before(const Logs& logs, std::uint64_t sequence, int last) {
   const auto begin = sequence - std::min(sequence, static_cast<std::uint64_t>(last));
   for (std::uint64_t s = begin; s < sequence; ++s)
     if (const FlightRecord* const r = find_collective(logs.front(), s); r != nullptr)
-      fmt::print("  #{:<6} {}  all ranks: {}\n", s, clock_time(r->started), r->describe());
+      fmt::print("  #{:<6} {}  all ranks: {}\n", s, clock_time(r->started), shown(*r));
 }
 
 bool print_divergence(const Logs& logs, int last) {
@@ -126,7 +135,7 @@ bool print_divergence(const Logs& logs, int last) {
       for (const FlightLog* log : party.ranks) {
         const FlightRecord& r = *find_collective(*log, found->sequence);
         fmt::print("  #{:<6} {}  rank {}: {}{}\n", found->sequence, clock_time(r.started),
-                   log->header.rank, r.describe(), r.ended == 0 ? "" : " (completed)");
+                   log->header.rank, shown(r), r.ended == 0 ? "" : " (completed)");
       }
   return true;
 }
@@ -138,7 +147,7 @@ void print_history(const Logs& logs, int last) {
     for (std::size_t i = skip; i < log.records.size(); ++i) {
       const FlightRecord& r = log.records[i];
       fmt::print("  {:>7}  {}  {:<12}  {} #{}\n", r.number, clock_time(r.started),
-                 r.ended == 0 ? "not ended" : clock_time(r.ended), r.describe(), r.sequence);
+                 r.ended == 0 ? "not ended" : clock_time(r.ended), shown(r), r.sequence);
     }
   }
 }
@@ -159,13 +168,15 @@ int run(int argc, char** argv) {
   app.footer(kFooter);
   if (!apps::parse_command_line(app, argc, argv)) return 0;
   bool parted = false;
-  for (const auto& [name, logs] : read_folder(folder)) {
+  int left_out = 0;
+  for (const auto& [name, logs] : read_folder(folder, left_out)) {
     print_ranks(name, logs);
     print_error(logs);
     parted = print_divergence(logs, last) || parted;
     if (all) print_history(logs, last);
   }
-  return parted ? 1 : 0;
+  if (parted) return 1;
+  return left_out > 0 ? static_cast<int>(ExitCode::usage) : 0;
 }
 
 }  // namespace

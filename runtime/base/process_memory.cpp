@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <string>
+#include <sys/resource.h>
 
 #include "runtime/base/error.hpp"
 
@@ -22,5 +23,12 @@ Bytes status_field(const std::string& key) {
 
 Bytes peak_resident() { return status_field("VmHWM:"); }
 Bytes resident() { return status_field("VmRSS:"); }
+Bytes address_space() { return status_field("VmSize:"); }
+
+std::optional<Bytes> address_space_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return Bytes(limit.rlim_cur);
+}
 
 }  // namespace ringsmith

@@ -19,12 +19,13 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // All three throw UsageError "cannot write 'PATH': reason".
+  // All three throw "cannot write 'PATH': reason": UsageError if the path is at fault, Error if the
+  // disk is (full, broken).
   void write(std::span<const std::byte> bytes);
   void commit();
 
  private:
-  [[noreturn]] void fail(const std::string& reason) const;
+  [[noreturn]] void fail(int error) const;
   std::string path_;
   std::string temporary_;
   int fd_ = -1;

@@ -65,8 +65,15 @@ addr_of() { echo "10.88.0.$(($1 + 1))"; }
 
 # --- state: $state/{count,wire,mtu,seed,hosts}, per node pid.NODE, link.NODE ---
 
+# $base holds a program that runs as us (netns-wire), and its name is easy to guess: another user may
+# have made it first.
+need_own_base() {
+    [ ! -L "$base" ] && [ -d "$base" ] || die "$base is no folder: name another by NETNS_CLUSTER_DIR"
+    [ "$(stat -c %u "$base")" = "$(id -u)" ] && [ $((0$(stat -c %a "$base") & 022)) = 0 ] ||
+        die "$base belongs, or is open, to another user: name another folder by NETNS_CLUSTER_DIR"
+}
 running() { [ -s "$state/count" ]; }
-need_up() { running || die "no cluster '$NETNS_CLUSTER' (up N first)"; }
+need_up() { [ ! -e "$base" ] || need_own_base; running || die "no cluster '$NETNS_CLUSTER' (up N first)"; }
 holder() {                              # process that keeps NODE's namespaces
     [ -s "$state/pid.$1" ] || die "no node '$1'"
     cat "$state/pid.$1"
@@ -225,7 +232,8 @@ up() {
         shift 2
     done
     case $wire in auto | bridge | user) ;; *) die "wire $wire: auto, bridge or user" ;; esac
-    mkdir -p "$base"; chmod 700 "$base"
+    mkdir -p "$(dirname "$base")"; mkdir -m 700 "$base" 2>/dev/null || :
+    need_own_base
     mkdir "$state" "$state/mpi" 2>/dev/null || die "cluster '$NETNS_CLUSTER' exists (down first)"
     trap 'down' EXIT
     {   echo "127.0.0.1 localhost"
@@ -270,6 +278,7 @@ down() {
     trap - EXIT
     local f pid
     [ -d "$state" ] || return 0
+    need_own_base
     for f in "$state"/pid.*; do
         case ${f##*.} in '*' | wire | new) continue ;; esac
         signal_members "${f##*.}" KILL

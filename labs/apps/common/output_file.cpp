@@ -29,9 +29,10 @@ void require_writable(const std::string& path) {
 void write_file(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   std::ofstream file(path);
+  require_written(file.good(), path);
   file << text;
   file.flush();
-  require_written(file.good(), path);
+  if (!file.good()) throw Error("cannot write '" + path + "' to its end: is the disk full?");
 }
 
 }  // namespace ringsmith::apps

@@ -38,6 +38,26 @@ bool is_ours(const std::string& name) {
   return false;
 }
 
+void require_ours(const std::string& folder, const std::string& where) {
+  struct stat status {};
+  require(stat(folder.c_str(), &status) == 0, "cannot read " + where + ": " + std::strerror(errno));
+  require(S_ISDIR(status.st_mode), where + " is no folder: name another one");
+  require(status.st_uid == geteuid(),
+          where + " belongs to user " + std::to_string(status.st_uid) +
+              ", who could speak for ranks: name a new one, or one of your own");
+  require((status.st_mode & (S_IWGRP | S_IWOTH)) == 0,
+          where +
+              " may be written to by other users, who could speak for ranks: chmod 700 it, or "
+              "name a new one");
+}
+
+// "SIZE PLACE" of rank-N.
+std::string size_in(const std::string& member) { return member.substr(0, member.find(' ')); }
+std::string place_in(const std::string& member) {
+  const std::size_t blank = member.find(' ');
+  return blank == std::string::npos ? "of which its file says nothing" : member.substr(blank + 1);
+}
+
 }  // namespace
 
 FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
@@ -46,6 +66,7 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
   const std::string where = "the meeting folder '" + folder_ + "'";
   require(mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST,
           "cannot make " + where + ": " + std::strerror(errno));
+  require_ours(folder_, where);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error))
     require(
@@ -56,9 +77,9 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
   const std::string mine = std::to_string(world_) + " " + process_place();
   if (!create(name, mine)) {
     const std::string theirs = read_whole(path(name)).value_or("? nobody");
-    fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " +
-                        theirs.substr(theirs.find(' ') + 1) + " and to " + process_place() +
-                        "; if " + where + " was left behind by an earlier job, remove it");
+    fail(kMismatch, "rank " + std::to_string(rank_) + " was given twice: to " + place_in(theirs) +
+                        " and to " + process_place() + "; if " + where +
+                        " was left behind by an earlier job, remove it");
   }
   look_at_members();
 }
@@ -102,18 +123,22 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
 
 // Whoever is there must have been told of as many ranks as we were.
 void FileBootstrap::look_at_members() const {
-  if (const auto text = read_whole(path("verdict")); text) fail(text->at(0), text->substr(1));
+  if (const auto text = read_whole(path("verdict")); text) {
+    if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))
+      throw CommError("'" + path("verdict") + "' is of no rank: remove the meeting folder",
+                      {.rank = rank_, .op = {}});
+    fail(text->front(), text->substr(1));
+  }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     const std::string name = entry.path().filename();
     if (name.rfind("rank-", 0) != 0) continue;
     const std::string member = read_whole(entry.path()).value_or("");
-    const std::string size = member.substr(0, member.find(' '));
+    const std::string size = size_in(member);
     if (!member.empty() && size != std::to_string(world_))
       fail(kMismatch, "the ranks disagree: WORLD_SIZE is " + std::to_string(world_) + " for rank " +
                           std::to_string(rank_) + " (" + process_place() + "), but " + size +
-                          " for rank " + name.substr(5) + " (" + member.substr(size.size() + 1) +
-                          ")");
+                          " for rank " + name.substr(5) + " (" + place_in(member) + ")");
   }
 }
 
@@ -145,8 +170,7 @@ void FileBootstrap::report_missing() const {
     if (read_whole(path(record_name(r, round_)))) continue;
     const auto member = read_whole(path("rank-" + std::to_string(r)));
     text += (text.empty() ? "" : "; ") + ("rank " + std::to_string(r)) +
-            (member ? " (" + member->substr(member->find(' ') + 1) + ") came, but no further"
-                    : " never came");
+            (member ? " (" + place_in(*member) + ") came, but no further" : " never came");
   }
   fail(kLate, "rank " + std::to_string(rank_) + " (" + process_place() + ") has waited " +
                   std::to_string(timeout_.count()) + " ms for the others: " + text);

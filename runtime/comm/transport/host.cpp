@@ -10,6 +10,7 @@
 #endif
 
 #include "runtime/comm/transport/rdma/rdma_wires.hpp"
+#include "runtime/comm/transport/shm/reserve.hpp"
 #include "runtime/comm/transport/tcp/tcp_wires.hpp"
 
 namespace ringsmith::comm {
@@ -18,15 +19,7 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr std::size_t kPage = 4096;  // bytes
-constexpr int kMostRanks = 64;       // sources of one reduction
-
-// Address space for communication memory: as much as the machine has. Only what is used counts.
-std::size_t arena_size() {
-  constexpr std::size_t kMost = std::size_t{256} << 30;
-  const auto memory = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
-  return std::clamp(memory, std::size_t{1} << 30, kMost);
-}
+constexpr int kMostRanks = 64;  // sources of one reduction
 
 // More ranks of this machine than CPUs that they may run on together.
 bool oversubscribed(const std::vector<PeerLink>& links) {
@@ -85,7 +78,8 @@ Host::Host(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
   const int world = bootstrap_->size();
   require(world <= kMostRanks, "a group of " + std::to_string(world) + " ranks: at most " +
                                    std::to_string(kMostRanks) + " are supported");
-  auto segment = Segment::create(Bytes(layout_.arena() + arena_size()));
+  const Bytes fixed(layout_.arena());
+  auto segment = Segment::create(fixed + communication_space(fixed, world));
   segment->commit(Bytes(0), Bytes(layout_.first_slot()));
   segment->commit(Bytes(layout_.flight()), Bytes(sizeof(Flight)));
   make_counters(segment->data(), layout_, world);

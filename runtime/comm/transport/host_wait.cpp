@@ -117,7 +117,8 @@ Host::Trouble Host::look_for_trouble(int for_peer) const {
     const std::uint32_t left = control(r).board.left.load();
     if (left != kStays && r != for_peer) continue;  // it had done its part
     // It may have gone before it was in the group, because of another one.
-    const int blamed = on_wire(r) ? -1 : overhear_farewell(peer(r).link.socket.get());
+    const int blamed =
+        on_wire(r) ? -1 : overhear_farewell(peer(r).link.socket.get(), peer(rank_).link.word);
     if (blamed >= 0 && blamed < size() && blamed != rank_)
       return {FailureKind::peer_lost, blamed,
               describe_rank(blamed) + " is gone since before all ranks were connected: rank " +

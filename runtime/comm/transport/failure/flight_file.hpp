@@ -40,13 +40,15 @@ class FlightFile {
   // control and flight: of the rank whose file this is; written_by is who calls write().
   FlightFile(const std::string& folder, const FlightHeader& whose, const Control* control,
              const Flight* flight);
-  // No allocation, no lock: may run in a signal handler. False if it could not be written; an
-  // existing file is replaced only if asked to.
+  // The file appears whole or not at all. No allocation, no lock: may run in a signal handler.
+  // False if it could not be written, which standard error is told; an existing file is replaced
+  // only if asked to.
   bool write(bool replace) const noexcept;
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   std::string path_;
+  std::string aside_;  // while it is written
   FlightHeader whose_;
   const Control* control_;
   const Flight* flight_;

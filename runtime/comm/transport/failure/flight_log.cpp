@@ -1,11 +1,14 @@
 #include "runtime/comm/transport/failure/flight_log.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <fcntl.h>
 #include <memory>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/failure/sites.hpp"
 
@@ -19,6 +22,23 @@ struct Body {
   Flight flight;
 };
 
+// Its first bytes, `most` of them.
+std::string read_file(const std::string& path, std::size_t most) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  require(file.valid(), "cannot read '" + path + "': " + std::strerror(errno));
+  struct stat status {};
+  require(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode),
+          "'" + path + "' is no plain file");
+  std::string bytes(most, '\0');
+  std::size_t got = 0;
+  for (ssize_t n = 1; n > 0 && got < most; got += static_cast<std::size_t>(n)) {
+    n = read(file.get(), bytes.data() + got, most - got);
+    require(n >= 0, "cannot read '" + path + "': " + std::strerror(errno));
+  }
+  bytes.resize(got);
+  return bytes;
+}
+
 }  // namespace
 
 std::string FlightRecord::describe() const {
@@ -26,18 +46,18 @@ std::string FlightRecord::describe() const {
 }
 
 FlightLog read_flight(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  require(in.good(), "cannot read '" + path + "'");
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  FlightLog log;
   constexpr std::size_t kWhole = sizeof(FlightHeader) + sizeof(Body::sites) + sizeof(Flight);
+  const std::string bytes = read_file(path, kWhole + 1);
+  FlightLog log;
   const bool starts = bytes.size() >= sizeof log.header;
   if (starts) std::memcpy(static_cast<void*>(&log.header), bytes.data(), sizeof log.header);
   require(starts && log.header.magic == FlightHeader::kMagic,
           "'" + path + "' is no flight recorder: give the folder that a failed job has written");
   require(bytes.size() == kWhole && log.header.bytes == kWhole,
-          "'" + path + "' is not whole, or of another version: " + std::to_string(bytes.size()) +
-              " bytes instead of " + std::to_string(kWhole));
+          "'" + path + "' is not whole, or of another version: " +
+              (bytes.size() > kWhole ? "more than "
+                                     : std::to_string(bytes.size()) + " bytes instead of ") +
+              std::to_string(kWhole));
   require(log.header.rank >= 0 && log.header.rank < log.header.world,
           "'" + path + "' is corrupt: rank " + std::to_string(log.header.rank) + " of " +
               std::to_string(log.header.world));

@@ -27,7 +27,8 @@ struct FlightLog {
   std::vector<FlightRecord> records;  // oldest first
 };
 
-// UsageError naming the file if it cannot be read or is no whole flight recorder.
+// UsageError naming the file if it cannot be read or is no whole flight recorder. Never waits, as a
+// FIFO of that name would make it. Names and texts in it are as somebody wrote them: printable.hpp.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
 // The first collective that not all ranks have completed, or not all alike.

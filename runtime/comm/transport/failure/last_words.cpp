@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/transport/failure/line.hpp"
 
 namespace ringsmith::comm {
 
@@ -25,29 +26,6 @@ std::int64_t now_ns() {
 }
 
 // Everything below runs in a signal handler: no allocation, no locks, no stdio.
-class Line {
- public:
-  Line& operator<<(const char* text) {
-    while (*text != '\0' && used_ < sizeof bytes_) bytes_[used_++] = *text++;
-    return *this;
-  }
-  Line& operator<<(long number) {
-    char digits[24];
-    char* p = digits + sizeof digits - 1;
-    *p = '\0';
-    do *--p = static_cast<char>('0' + number % 10);
-    while ((number /= 10) > 0);
-    return *this << p;
-  }
-  void print() const {
-    if (write(STDERR_FILENO, bytes_, used_) < 0) return;  // nobody is left to be told
-  }
-
- private:
-  char bytes_[kFailureText + 256];
-  std::size_t used_ = 0;
-};
-
 void copy_text(const Failure& failure, char* out) {
   std::size_t i = 0;
   for (; i + 1 < kFailureText; ++i) {

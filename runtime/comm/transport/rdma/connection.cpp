@@ -48,7 +48,8 @@ Connection::Connection(const Device& device, ibv_cq* completions, std::byte* mir
 }
 
 Endpoint Connection::endpoint() const {
-  return {queue_pair_->qp_num, mirror_->rkey, slots_->rkey, reinterpret_cast<std::uint64_t>(base_)};
+  return {queue_pair_->qp_num, first_packet_, mirror_->rkey, slots_->rkey,
+          reinterpret_cast<std::uint64_t>(base_)};
 }
 
 void Connection::connect(const Device& device, const Endpoint& theirs, const PortAddress& port) {
@@ -66,7 +67,7 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   ready.qp_state = IBV_QPS_RTR;
   ready.path_mtu = std::min(device.mtu, port.mtu);
   ready.dest_qp_num = theirs.queue_pair;
-  ready.rq_psn = theirs.queue_pair & 0xffffff;  // its sender starts from its own number
+  ready.rq_psn = theirs.first_packet;
   ready.max_dest_rd_atomic = 1;
   ready.min_rnr_timer = 12;  // 0.64 ms
   ready.ah_attr.is_global = device.ethernet || port.lid == 0 ? 1 : 0;
@@ -84,7 +85,7 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   send.timeout = 18;   // 1.07 s until a retry: a busy host may be silent for long
   send.retry_cnt = 7;  // then the connection is given up
   send.rnr_retry = 7;  // for ever: our deadline is the group's
-  send.sq_psn = queue_pair_->qp_num & 0xffffff;
+  send.sq_psn = first_packet_;
   send.max_rd_atomic = 1;
   modify(queue_pair_.get(), send,
          IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |

@@ -13,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <random>
 
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/rdma/device.hpp"
@@ -23,9 +24,10 @@ namespace ringsmith::comm::rdma {
 // Where and how a connection is to be made, as its other end needs it.
 struct Endpoint {
   std::uint32_t queue_pair = 0;
-  std::uint32_t key = 0;        // of the mirror up to its first slot
-  std::uint32_t slots_key = 0;  // of the slots in it that are for that end
-  std::uint64_t address = 0;    // of the mirror
+  std::uint32_t first_packet = 0;  // the number that its sender starts from, 24 bits
+  std::uint32_t key = 0;           // of the mirror up to its first slot
+  std::uint32_t slots_key = 0;     // of the slots in it that are for that end
+  std::uint64_t address = 0;       // of the mirror
 };
 struct PortAddress {
   std::uint16_t lid = 0;
@@ -82,6 +84,8 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
+  // Random: who could guess it, with the queue pair's number, could forge packets from afar.
+  std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;
   std::uint64_t posted_ = 0, done_ = 0;  // requests

@@ -58,8 +58,8 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
   mine << device_.lid << ' ' << text_of(device_.gid) << ' ' << static_cast<int>(device_.mtu);
   for (const Wire& wire : wires_) {
     const Endpoint e = wire.connection ? wire.connection->endpoint() : Endpoint{};
-    mine << std::hex << ' ' << e.queue_pair << ' ' << e.key << ' ' << e.slots_key << ' '
-         << e.address;
+    mine << std::hex << ' ' << e.queue_pair << ' ' << e.first_packet << ' ' << e.key << ' '
+         << e.slots_key << ' ' << e.address;
   }
   const auto records = bootstrap.all_gather(mine.str());
   std::string trouble;
@@ -73,7 +73,8 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
     port.mtu = static_cast<ibv_mtu>(mtu);
     Endpoint theirs;
     for (int e = 0; e <= bootstrap.rank(); ++e)
-      in >> std::hex >> theirs.queue_pair >> theirs.key >> theirs.slots_key >> theirs.address;
+      in >> std::hex >> theirs.queue_pair >> theirs.first_packet >> theirs.key >>
+          theirs.slots_key >> theirs.address;
     if (!in || inet_pton(AF_INET6, gid.c_str(), port.gid.raw) != 1)
       throw CommError("corrupt bootstrap record '" + records[r] + "'");
     try {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/transport/shm/reserve.hpp"
 
 namespace ringsmith::comm {
 
@@ -46,7 +47,8 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
     if (!fit || reserved < size.value)
       throw CommError("communication memory: " + std::to_string(size.value) +
                       " bytes do not fit into what is left of " +
-                      std::to_string((segment_->size().value - begin_) >> 20) + " MiB");
+                      std::to_string((segment_->size().value - begin_) >> 20) + " MiB" +
+                      address_limit_advice());
     offset = *fit;
     segment_->commit(Bytes(offset), Bytes(reserved));  // throws before anything is taken
     free_.take(offset, reserved);

@@ -57,20 +57,21 @@ std::string random_name() {
 
 struct Record {
   std::string machine, network, host, address, cpus, transport;
+  Word word{};
   pid_t pid = 0;
   int ranks_per_node = 0;
   int part = 0;  // of its host, where nodes are smaller than hosts
 
   [[nodiscard]] std::string str() const {
     return machine + ' ' + network + ' ' + host + ' ' + address + ' ' + std::to_string(pid) + ' ' +
-           cpus + ' ' + transport + ' ' + std::to_string(ranks_per_node) + ' ' +
-           std::to_string(part);
+           cpus + ' ' + transport + ' ' + std::to_string(word[0]) + ' ' + std::to_string(word[1]) +
+           ' ' + std::to_string(ranks_per_node) + ' ' + std::to_string(part);
   }
   static Record parse(const std::string& text) {
     Record r;
     std::istringstream in(text);
     if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.transport >>
-          r.ranks_per_node >> r.part))
+          r.word[0] >> r.word[1] >> r.ranks_per_node >> r.part))
       throw CommError("corrupt bootstrap record '" + text + "'");
     return r;
   }
@@ -118,6 +119,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
       random_name(),
       allowed_cpus(),
       std::string(name_of(transport)),
+      random_word(),
       getpid(),
       options.ranks_per_node,
       bootstrap.node().value_or(options.ranks_per_node > 0 ? rank / options.ranks_per_node : 0)};
@@ -128,7 +130,8 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   if (!listener.valid()) fail_to_connect("socket");
   if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
     fail_to_connect("bind");
-  if (listen(listener.get(), world) != 0) fail_to_connect("listen");
+  // As long a queue as may be: it holds strangers, too, until the ranks have met.
+  if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   check_options(records);
@@ -137,6 +140,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   for (int r = 0; r < world; ++r) {
     const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
     PeerLink& link = links[static_cast<std::size_t>(r)];
+    link.word = theirs.word;
     link.pid = theirs.pid;
     link.cpus = theirs.cpus;
     link.host = theirs.host;

@@ -1,6 +1,7 @@
 // A Unix socket between every two ranks of a host. It carries the descriptor of each rank's shared
 // memory once, and then nothing: it stays open because the kernel closes it when the process at its
-// other end dies, which is how a dead peer is noticed, whatever killed it.
+// other end dies, which is how a dead peer is noticed, whatever killed it. Who may have that
+// memory: greeting.hpp.
 #pragma once
 
 #include <string>
@@ -9,12 +10,14 @@
 
 #include "runtime/base/descriptor.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/transport/word.hpp"
 
 namespace ringsmith::comm {
 
 struct PeerLink {
   Descriptor socket;  // invalid for the rank itself
   Descriptor memory;  // the peer's memfd
+  Word word{};        // what the peer is to be shown; the rank's own is what others show it
   pid_t pid = 0;
   std::string host;          // its name
   bool same_host = true;     // one network namespace of one machine: Unix sockets reach it

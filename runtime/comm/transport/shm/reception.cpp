@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <poll.h>
 
 #include "runtime/base/error.hpp"
@@ -27,142 +28,200 @@ namespace {
 class Reception {
  public:
   Reception(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
-            std::vector<PeerLink>& links, Deadline deadline)
+            const std::vector<std::string>& names, std::vector<PeerLink>& links, Deadline deadline)
       : bootstrap_(bootstrap),
         rank_(bootstrap.rank()),
         memory_(memory),
         listener_(listener),
+        names_(names),
         links_(links),
-        deadline_(deadline) {}
-
-  // To a rank below this one.
-  void call_on(int peer, const std::string& name) {
-    PeerLink& link = links_[static_cast<std::size_t>(peer)];
-    sockaddr_un address{};
-    const socklen_t length = make_address(name, address);
-    link.socket = Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    // Connecting does not wait for accept(): the listener's queue holds all ranks.
-    if (connect(link.socket.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) lost(peer);
-    greet(peer);
+        deadline_(deadline) {
+    fcntl(listener_.get(), F_SETFL, O_NONBLOCK);  // accept() until nobody is left
   }
 
-  void await_all() {
+  void meet_all() {
+    Deadline question = Deadline::in(kBetweenQuestions);
     while (first_missing() >= 0) {
+      const bool all_called = call_those_below();
       std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
       for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});
       const std::size_t hosts = entries.size();
       for (const PeerLink& link : links_)  // -1 is passed over
         entries.push_back({link.memory.valid() ? -1 : link.socket.get(), POLLIN, 0});
-      const int timeout = deadline_.at_most(kBetweenQuestions).poll_ms();
-      const int n = poll(entries.data(), entries.size(), timeout);
+      const auto pause = all_called ? kBetweenQuestions : kBetweenCalls;
+      const int n = poll(entries.data(), entries.size(), deadline_.at_most(pause).poll_ms());
       if (n < 0 && errno != EINTR) fail_to_connect("poll");
-      if (n == 0) ask_around();
+      if (n < 0) continue;
       for (std::size_t r = 0; r < links_.size(); ++r)
         if (entries[hosts + r].fd >= 0 && entries[hosts + r].revents != 0)
           hear(static_cast<int>(r));
       for (std::size_t g = guests_.size(); g-- > 0;)
         if (entries[1 + g].revents != 0) let_in(g);
-      if (entries[0].revents != 0)
-        guests_.emplace_back(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (entries[0].revents != 0) open_the_door();
+      if (question.passed()) {
+        ask_around();
+        question = Deadline::in(kBetweenQuestions);
+      }
       if (const int missing = first_missing(); missing >= 0 && deadline_.passed()) lost(missing);
     }
   }
 
  private:
-  // Whoever dies before it has called here closes no connection of this rank. Others may know.
-  void ask_around() const {
-    for (const PeerLink& link : links_)
-      if (link.memory.valid() && link.socket.valid())
-        if (const int culprit = overhear_farewell(link.socket.get()); culprit >= 0) lost(culprit);
-    const auto dead = bootstrap_.lost_rank();
-    if (dead && !links_[static_cast<std::size_t>(dead->index)].memory.valid()) lost(dead->index);
+  PeerLink& link(int rank) { return links_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Word& own_word() const {
+    return links_[static_cast<std::size_t>(rank_)].word;
+  }
+  [[nodiscard]] bool is_peer(int rank) const {
+    return rank >= 0 && rank < static_cast<int>(links_.size()) && rank != rank_ &&
+           !links_[static_cast<std::size_t>(rank)].remote;
   }
   [[nodiscard]] int first_missing() const {
-    for (std::size_t r = 0; r < links_.size(); ++r)
-      if (static_cast<int>(r) != rank_ && !links_[r].remote && !links_[r].memory.valid())
-        return static_cast<int>(r);
+    for (int r = 0; r < static_cast<int>(links_.size()); ++r)
+      if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  void greet(int peer) {
-    const int socket = links_[static_cast<std::size_t>(peer)].socket.get();
-    if (send_greeting(socket, rank_, memory_.get())) return;
-    const int blames = receive_greeting(socket).blames;  // who has gone may have said why
-    lost(blames >= 0 ? blames : peer);
+  // Whoever dies before it has called here closes no connection of this rank. Others may know.
+  void ask_around() {
+    for (const PeerLink& met : links_)
+      if (met.memory.valid() && met.socket.valid())
+        if (const int culprit = overhear_farewell(met.socket.get(), own_word()); is_peer(culprit))
+          lost(culprit);
+    const auto dead = bootstrap_.lost_rank();
+    if (dead && !link(dead->index).memory.valid()) lost(dead->index);
   }
-  // A rank below answers.
-  void hear(int peer) {
-    PeerLink& link = links_[static_cast<std::size_t>(peer)];
-    Greeting greeting = receive_greeting(link.socket.get());
-    if (greeting.rank != peer) lost(greeting.blames >= 0 ? greeting.blames : peer);
-    link.memory = std::move(greeting.memory);
+
+  // False: some are to be called again.
+  bool call_those_below() {
+    if (!next_call_.passed()) return false;
+    for (int r = 0; r < rank_; ++r)
+      if (is_peer(r) && !link(r).socket.valid() && !call_on(r)) return false;
+    return true;
   }
-  // A rank above says who it is. One that has gone will be missing.
-  void let_in(std::size_t g) {
-    Greeting greeting = receive_greeting(guests_[g].get());
-    const int peer = greeting.rank;
-    if (greeting.blames >= 0) lost(greeting.blames);
-    if (peer >= 0 && (peer <= rank_ || peer >= static_cast<int>(links_.size())))
-      throw CommError("connecting the ranks of this host: a stranger called itself rank " +
-                      std::to_string(peer));
-    if (peer >= 0) {
-      PeerLink& link = links_[static_cast<std::size_t>(peer)];
-      link.socket = std::move(guests_[g]);
-      greet(peer);
-      link.memory = std::move(greeting.memory);
+  // False: its queue is full, of strangers.
+  bool call_on(int peer) {
+    sockaddr_un address{};
+    const socklen_t length = make_address(names_[static_cast<std::size_t>(peer)], address);
+    Descriptor caller(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    if (!caller.valid()) fail_to_connect("socket");
+    // Connecting does not wait for accept(), but for room in the queue: there a caller that waits
+    // has its turn, and one that only looks again and again may never have it.
+    limit_waiting(caller, kInQueue);
+    if (connect(caller.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+      if (errno == EAGAIN || errno == EINTR) return false;
+      lost(peer);
     }
-    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+    if (!of_our_user(caller.get())) lost(peer);  // it has gone, and a stranger took its name
+    limit_waiting(caller, std::chrono::milliseconds(0));  // none
+    link(peer).socket = std::move(caller);
+    (void)send_greeting(link(peer).socket.get(), link(peer).word, rank_, -1);  // or hear() sees it
+    return true;
   }
+  static void limit_waiting(const Descriptor& socket, std::chrono::milliseconds most) {
+    const timeval time{0, std::chrono::microseconds(most).count()};
+    setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &time, sizeof time);
+  }
+
+  void give_memory(int peer) {
+    const int socket = link(peer).socket.get();
+    if (send_greeting(socket, link(peer).word, rank_, memory_.get())) return;
+    const int blames = overhear_farewell(socket, own_word());  // who has gone may have said why
+    lost(is_peer(blames) ? blames : peer);
+  }
+  // A rank below answers, or one above has got our memory and sends its own.
+  void hear(int peer) {
+    Greeting said = receive_greeting(link(peer).socket.get(), own_word(), Take::memory);
+    if (said.kind == Greeting::Kind::nothing) return;
+    if (said.kind == Greeting::Kind::leaves && is_peer(said.blames)) lost(said.blames);
+    if (said.kind == Greeting::Kind::gone && peer < rank_) {
+      // It had too many guests to hear who this one is; or it has gone, as the next call will show.
+      link(peer).socket = Descriptor();
+      next_call_ = Deadline::in(kBetweenCalls);
+      return;
+    }
+    if (said.kind != Greeting::Kind::stays || said.rank != peer || !said.memory.valid()) lost(peer);
+    link(peer).memory = std::move(said.memory);
+    if (peer < rank_) give_memory(peer);
+  }
+  // A rank above says who it is, or a stranger says anything. One that has gone will be missing.
+  void let_in(std::size_t g) {
+    const Greeting said = receive_greeting(guests_[g].get(), own_word(), Take::words);
+    if (said.kind == Greeting::Kind::nothing) return;
+    Descriptor guest = std::move(guests_[g]);
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+    if (said.kind != Greeting::Kind::stays || said.rank < rank_ || !is_peer(said.rank)) return;
+    if (link(said.rank).socket.valid()) return;
+    link(said.rank).socket = std::move(guest);
+    give_memory(said.rank);
+  }
+  void open_the_door() {
+    for (int n = 0; n < kCallersAtATime; ++n) {
+      Descriptor caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!caller.valid() && errno == EAGAIN) return;
+      if (!caller.valid() && (errno == EMFILE || errno == ENFILE) && guests_.empty())
+        fail_to_connect("accept");
+      if (!caller.valid() || guests_.size() == kMostGuests)
+        if (!guests_.empty()) guests_.erase(guests_.begin());  // the most silent one
+      if (caller.valid() && of_our_user(caller.get())) guests_.push_back(std::move(caller));
+    }
+  }
+
   // Those who have not called yet would find nobody, and blame this rank. Who calls is counted by
   // name: the culprit itself may have called before it died.
-  void linger(int culprit) const {
+  void linger(int culprit) {
     const Deadline deadline = Deadline::in(kLinger);
     std::vector<bool> late(links_.size(), false);
-    for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
-      late[r] = !links_[r].remote && !links_[r].socket.valid() && static_cast<int>(r) != culprit;
-    const auto strike_out = [&](const Descriptor& caller) {
-      pollfd entry{caller.get(), POLLIN, 0};
-      if (!caller.valid() || poll(&entry, 1, deadline.poll_ms()) <= 0) return;
-      const int rank = receive_greeting(caller.get()).rank;
-      if (rank >= 0 && rank < static_cast<int>(late.size()))
-        late[static_cast<std::size_t>(rank)] = false;
-    };
-    for (const Descriptor& guest : guests_) strike_out(guest);
+    for (int r = rank_ + 1; r < static_cast<int>(links_.size()); ++r)
+      late[static_cast<std::size_t>(r)] = is_peer(r) && !link(r).socket.valid() && r != culprit;
     std::vector<Descriptor> told;  // stay open until all are told
     while (std::find(late.begin(), late.end(), true) != late.end() && !deadline.passed()) {
-      pollfd entry{listener_.get(), POLLIN, 0};
-      if (poll(&entry, 1, deadline.poll_ms()) <= 0) continue;
-      told.emplace_back(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      send_farewell(told.back().get(), culprit);
-      strike_out(told.back());
+      std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
+      for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});
+      if (poll(entries.data(), entries.size(), deadline.poll_ms()) <= 0) continue;
+      for (std::size_t g = guests_.size(); g-- > 0;) {
+        if (entries[1 + g].revents == 0) continue;
+        const Greeting said = receive_greeting(guests_[g].get(), own_word(), Take::words);
+        if (said.kind == Greeting::Kind::stays && is_peer(said.rank)) {
+          send_farewell(guests_[g].get(), link(said.rank).word, culprit);
+          late[static_cast<std::size_t>(said.rank)] = false;
+          told.push_back(std::move(guests_[g]));
+        }
+        guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+      }
+      if (entries[0].revents != 0) open_the_door();
     }
   }
   // The others shall name the same rank, not this one.
-  [[noreturn]] void lost(int peer) const {
-    for (const PeerLink& link : links_)
-      if (link.socket.valid()) send_farewell(link.socket.get(), peer);
-    for (const Descriptor& guest : guests_) send_farewell(guest.get(), peer);
+  [[noreturn]] void lost(int peer) {
+    for (const PeerLink& met : links_)
+      if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
     linger(peer);
     Where where;
     where.rank = rank_;
-    const PeerLink& link = links_[static_cast<std::size_t>(peer)];
+    const PeerLink& culprit = link(peer);
     if (peer != rank_) where.peer = peer;
-    where.peer_host = link.host;
-    where.peer_pid = link.pid;
-    throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(link.pid) + " on " +
-                       link.host +
+    where.peer_host = culprit.host;
+    where.peer_pid = culprit.pid;
+    throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) +
+                       " on " + culprit.host +
                        ") is gone, or silent, since before the ranks of this host were connected",
                    where);
   }
 
   static constexpr std::chrono::milliseconds kLinger{1000};
   static constexpr std::chrono::milliseconds kBetweenQuestions{100};
+  static constexpr std::chrono::milliseconds kBetweenCalls{5};
+  static constexpr std::chrono::milliseconds kInQueue{20};
+  static constexpr std::size_t kMostGuests = 256;
+  static constexpr int kCallersAtATime = 256;  // then those who are in are heard again
 
   Bootstrap& bootstrap_;
   int rank_;
   const Descriptor& memory_;
   const Descriptor& listener_;
+  const std::vector<std::string>& names_;
   std::vector<PeerLink>& links_;
   Deadline deadline_;
+  Deadline next_call_ = Deadline::in(std::chrono::milliseconds(0));
   std::vector<Descriptor> guests_;  // who they are is not known yet
 };
 
@@ -171,11 +230,7 @@ class Reception {
 void meet_on_host(Bootstrap& bootstrap, const Descriptor& memory, const Descriptor& listener,
                   const std::vector<std::string>& names, std::vector<PeerLink>& links,
                   Deadline deadline) {
-  Reception reception(bootstrap, memory, listener, links, deadline);
-  for (int r = 0; r < bootstrap.rank(); ++r)
-    if (!links[static_cast<std::size_t>(r)].remote)
-      reception.call_on(r, names[static_cast<std::size_t>(r)]);
-  reception.await_all();
+  Reception(bootstrap, memory, listener, names, links, deadline).meet_all();
 }
 
 }  // namespace ringsmith::comm

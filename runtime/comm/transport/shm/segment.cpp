@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/transport/shm/reserve.hpp"
 
 namespace ringsmith::comm {
 
@@ -47,7 +48,12 @@ std::shared_ptr<Segment> Segment::map(Descriptor file) {
   const Bytes size(static_cast<std::size_t>(status.st_size));
   void* const data =
       mmap(nullptr, size.value, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
-  if (data == MAP_FAILED) fail("mapping " + std::to_string(size.value >> 20) + " MiB");
+  if (data == MAP_FAILED) {
+    const std::string reason = std::strerror(errno);
+    const std::string advice = errno == ENOMEM ? address_limit_advice() : "";
+    throw CommError("shared memory: mapping " + std::to_string(size.value >> 20) +
+                    " MiB of a rank: " + reason + advice);
+  }
   auto segment =
       std::shared_ptr<Segment>(new Segment(std::move(file), static_cast<std::byte*>(data), size));
   entry = segment;

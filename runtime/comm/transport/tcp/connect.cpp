@@ -7,7 +7,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <random>
 #include <sstream>
 #include <sys/socket.h>
 
@@ -19,12 +18,6 @@
 namespace ringsmith::comm::tcp {
 
 namespace {
-
-Word random_word() {
-  std::random_device random;
-  const auto half = [&random] { return std::uint64_t{random()} << 32 | random(); };
-  return {half(), half()};
-}
 
 struct Record {
   store::Address address;

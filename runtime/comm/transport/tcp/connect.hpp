@@ -2,7 +2,8 @@
 //
 // Each rank listens on one interface and says where, with a random word, in the bootstrap's
 // exchange; of two ranks the higher connects. Its greeting carries the word, which only members of
-// the job have heard: whoever does not know it is turned away.
+// the job have heard: whoever does not know it is turned away. What follows is plain TCP, neither
+// encrypted nor authenticated: who can read or alter packets between the hosts can do so with data.
 #pragma once
 
 #include <chrono>

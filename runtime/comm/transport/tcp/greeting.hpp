@@ -1,14 +1,12 @@
 // What the caller says first on a new connection: "I am rank 3, and here is your word".
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/word.hpp"
 
 namespace ringsmith::comm::tcp {
-
-using Word = std::array<std::uint64_t, 2>;
 
 // The first bytes on a connection. What must be alike at both ends is compared.
 struct Greeting {
