@@ -150,17 +150,16 @@ bool can_be_nobody(const char* test) {
 
 }  // namespace
 
-TEST_CASE("a job on shared memory, attacked by another user", "[neighbours]") {
-  if (can_be_nobody("a job on shared memory, attacked by another user")) attack(kOnHost, true);
+TEST_CASE("another user attacks a job on shared memory", "[neighbours]") {
+  if (can_be_nobody("another user attacks a job on shared memory")) attack(kOnHost, true);
 }
-TEST_CASE("a job on shared memory, attacked by our user without the word", "[neighbours]") {
+TEST_CASE("our user without the word attacks a job on shared memory", "[neighbours]") {
   attack(kOnHost, false);
 }
-TEST_CASE("a job on emulated devices, attacked by another user", "[neighbours]") {
-  if (can_be_nobody("a job on emulated devices, attacked by another user"))
-    attack(kOnDevices, true);
+TEST_CASE("another user attacks a job on emulated devices", "[neighbours]") {
+  if (can_be_nobody("another user attacks a job on emulated devices")) attack(kOnDevices, true);
 }
-TEST_CASE("a job on emulated devices, attacked by our user without the word", "[neighbours]") {
+TEST_CASE("our user without the word attacks a job on emulated devices", "[neighbours]") {
   attack(kOnDevices, false);
 }
 
