@@ -10,6 +10,7 @@
 #include <optional>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device_bytes.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;
@@ -259,4 +261,20 @@ TEST_CASE("another user who has taken a dead rank's name gets nothing", "[neighb
   CHECK_THAT(ranks.meet(1, Descriptor(socket(AF_UNIX, SOCK_STREAM, 0))),
              ContainsSubstring("rank 0 "));
   CHECK(stranger.was_right());
+}
+
+TEST_CASE("a cluster of namespaces runs nothing from another user's folder", "[neighbours]") {
+  std::string folder = "/tmp/ringsmith-cluster-XXXXXX";
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const auto up = [&] {
+    return testing::run_program({"env", "NETNS_CLUSTER_DIR=" + folder,
+                                 RINGSMITH_SOURCE_DIR "/tests/nodes/netns-cluster.sh", "up", "1"});
+  };
+  REQUIRE(chmod(folder.c_str(), 0777) == 0);
+  CHECK_THAT(up().err, ContainsSubstring("or is open, to another user"));
+  if (can_be_nobody("a cluster of namespaces in another user's folder")) {
+    REQUIRE((chmod(folder.c_str(), 0700) == 0 && chown(folder.c_str(), 65534, 65534) == 0));
+    CHECK_THAT(up().err, ContainsSubstring("or is open, to another user"));
+  }
+  CHECK(rmdir(folder.c_str()) == 0);
 }
