@@ -1,17 +1,14 @@
 // The flight recorder: what ranks that failed, or were killed, leave behind, and what is read in
 // it.
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/failure/flight_log.hpp"
-#include "tests/apps/programs.hpp"
-#include "tests/fault/fork_ranks.hpp"
+#include "tests/fault/flight_runs.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/alive.hpp"
 #include "tests/support/catch.hpp"
@@ -25,27 +22,6 @@ using testing::TemporaryFolder;
 
 namespace {
 
-// Runs a wrong program whose ranks leave their recorders; reads all that are there.
-std::vector<FlightLog> logs_of(const TemporaryFolder& folder, int world,
-                               const std::function<void(ProcessGroup&)>& body,
-                               int timeout_ms = 10'000) {
-  GroupOptions options;
-  options.timeout = std::chrono::milliseconds(timeout_ms);
-  options.flight_folder = folder.path;
-  (void)run_ranks(world, options, body);
-  std::vector<FlightLog> logs;
-  for (int r = 0; r < world; ++r) {
-    const std::string path = folder / ("flight-world-rank" + std::to_string(r));
-    if (std::filesystem::exists(path)) logs.push_back(read_flight(path));
-  }
-  return logs;
-}
-
-void all_reduce(ProcessGroup& g, std::size_t n, int times = 1) {
-  std::vector<float> x(n);
-  for (int i = 0; i < times; ++i) g.all_reduce(std::span(x));
-}
-
 // Ranks that a launcher ends when one has died.
 struct Launched : Bootstrap {
   explicit Launched(std::shared_ptr<Bootstrap> the_rest) : rest(std::move(the_rest)) {}
@@ -57,12 +33,6 @@ struct Launched : Bootstrap {
   [[nodiscard]] bool ends_survivors() const override { return true; }
   std::shared_ptr<Bootstrap> rest;
 };
-
-testing::ProgramResult reader(const std::vector<std::string>& words) {
-  std::vector<std::string> argv{RINGSMITH_BINARY_DIR "/bin/flight_reader"};
-  argv.insert(argv.end(), words.begin(), words.end());
-  return testing::run_program(argv);
-}
 
 }  // namespace
 
@@ -82,7 +52,7 @@ TEST_CASE("each rank of a group that fails leaves its last operations", "[fault]
       CHECK(r.started > 0);
       CHECK((r.ended != 0) == (i < 5));
       CHECK((r.ended == 0 || r.ended >= r.started));
-      CHECK_THAT(r.site, ContainsSubstring("flight_test.cpp:"));
+      CHECK_THAT(r.site, ContainsSubstring("flight_runs.hpp:"));
     }
     CHECK(log.header.kind == FailureKind::mismatch);
     CHECK(log.header.written_by == log.header.rank);
@@ -102,7 +72,7 @@ TEST_CASE("each rank of a group that fails leaves its last operations", "[fault]
   CHECK(read.exit_code == 1);
   CHECK_THAT(read.out, ContainsSubstring("group 'world': 3 of 3 ranks left a recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence: collective #5: the ranks differ"));
-  CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_test.cpp:"));
+  CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_runs.hpp:"));
   CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_test"));
 }
 
@@ -208,85 +178,6 @@ TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
   CHECK(killed.header.written_by == 0);
   CHECK(killed.records.size() == 4);
   CHECK(read_flight(folder / "flight-world-rank0").header.written_by == 0);
-}
-
-TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
-          "[fault][flight]") {
-  const TemporaryFolder folder;
-  auto read = reader({folder.path});
-  CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("no flight recorder in "));
-  testing::write_text(folder / "flight-world-rank0", "not a recorder");
-  read = reader({folder.path});
-  CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("flight-world-rank0' is no flight recorder"));
-  const FlightHeader header;
-  testing::write_text(folder / "flight-world-rank0",
-                      std::string(reinterpret_cast<const char*>(&header), sizeof header));
-  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
-  std::string whole(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
-  FlightHeader stranger;
-  stranger.bytes = whole.size();
-  std::memcpy(whole.data(), &stranger, sizeof stranger);
-  testing::write_text(folder / "flight-world-rank0", whole);
-  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"),
-                    ContainsSubstring("is corrupt: rank -1 of 0"));
-  read = reader({folder / "nowhere"});
-  CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("nowhere' is not a folder"));
-}
-
-TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
-          "[fault][flight]") {
-  const TemporaryFolder folder;
-  const auto logs = logs_of(folder, 2, [](ProcessGroup& g) {
-    all_reduce(g, 100, 5);
-    all_reduce(g, g.rank() == 1 ? 8 : 7);
-  });
-  REQUIRE(logs.size() == 2);
-  REQUIRE(mkfifo((folder / "flight-world-rank7").c_str(), 0600) == 0);
-  testing::write_text(folder / "flight-world-rank8\x1b[2J", "not a recorder");
-  auto read = reader({folder.path});
-  INFO(read.out << read.err);
-  CHECK(read.exit_code == 1);
-  CHECK_THAT(read.err, ContainsSubstring("rank7' is no plain file"));
-  CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is no flight recorder"));
-  CHECK_THAT(read.out, ContainsSubstring("first divergence"));
-  // Of one mind, but not all that was there: no success.
-  std::string empty(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
-  FlightHeader only;
-  only.bytes = empty.size();
-  only.rank = 0;
-  only.world = 2;
-  std::memcpy(empty.data(), &only, sizeof only);
-  testing::write_text(folder / "flight-world-rank0", empty);
-  std::filesystem::remove(folder / "flight-world-rank1");
-  CHECK(reader({folder.path}).exit_code == 6);
-  std::filesystem::remove(folder / "flight-world-rank7");
-  std::filesystem::remove(folder / "flight-world-rank8\x1b[2J");
-  CHECK(reader({folder.path}).exit_code == 0);
-}
-
-TEST_CASE("flight_reader shows control characters that a recorder holds", "[fault][flight]") {
-  const TemporaryFolder folder;
-  const auto logs = logs_of(folder, 2, [](ProcessGroup& g) { all_reduce(g, g.rank() + 1); });
-  REQUIRE(logs.size() == 2);
-  for (const int rank : {0, 1}) {
-    const std::string path = folder / ("flight-world-rank" + std::to_string(rank));
-    FlightHeader header = read_flight(path).header;
-    std::strcpy(header.host, "\x1b[31mhost");
-    std::strcpy(header.group, "\x1b]0;title\a");
-    std::strcpy(header.text, "\x1b[2Jall is well");
-    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&header), sizeof header);
-  }
-  const auto read = reader({folder.path, "--all"});
-  INFO(read.out << read.err);
-  CHECK(read.exit_code == 1);
-  CHECK(read.out.find('\x1b') == std::string::npos);
-  CHECK(read.out.find('\a') == std::string::npos);
-  CHECK_THAT(read.out, ContainsSubstring("\\x1b[31mhost") && ContainsSubstring("\\x1b]0;title") &&
-                           ContainsSubstring("\\x1b[2Jall is well"));
 }
 
 TEST_CASE("a recorder that the disk has no room for is not cut, but missed aloud",
