@@ -73,7 +73,7 @@ TEST_CASE("each rank of a group that fails leaves its last operations", "[fault]
   CHECK_THAT(read.out, ContainsSubstring("group 'world': 3 of 3 ranks left a recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence: collective #5: the ranks differ"));
   CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_runs.hpp:"));
-  CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_test"));
+  CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_runs"));
 }
 
 TEST_CASE("the recorder keeps the last 1,024 operations", "[fault][flight]") {

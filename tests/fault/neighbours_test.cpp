@@ -138,10 +138,10 @@ void attack(const Job& job, bool as_nobody) {
       CHECK(run(job, kind, as_nobody) == in_peace);
       ++made;
     }
-  if (times() > 1)
-    std::printf("%d attacks %s on %d ranks %s\n", made,
-                as_nobody ? "by another user" : "by our user", job.world,
-                job.device.is_cuda() ? "with emulated devices" : "that share memory");
+  if (times() == 1) return;
+  std::printf("%d attacks %s on %d ranks %s\n", made, as_nobody ? "by another user" : "by our user",
+              job.world, job.device.is_cuda() ? "with emulated devices" : "that share memory");
+  std::fflush(stdout);  // or children print it again
 }
 
 bool can_be_nobody(const char* test) {
