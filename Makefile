@@ -9,7 +9,7 @@ VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-s
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-vm configure build train doctor test test-kills bench nvcc-check test-rdma test-nodes test-slurm test-gpu lessons figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help deps deps-vm configure build train doctor test test-kills test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-gpu lessons figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -43,6 +43,9 @@ test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TC
 	@for transport in shm tcp; do \
 	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport "$(DIR)"/bin/tests_fault "[kills]" || exit 1; done
 	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
+
+test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by ours
+	@RINGSMITH_TEST_NEIGHBOURS=100 $(DIR)/bin/tests_fault "[neighbours]"
 
 bench: build ## tables beside the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"

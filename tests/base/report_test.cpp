@@ -1,13 +1,11 @@
 // What people and scripts read: the progress line, tables, JSON lines, run directories.
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <sys/resource.h>
 #include <unistd.h>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "runtime/base/run_dir.hpp"
 #include "runtime/base/table.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/tiny_files.hpp"
 
 using namespace ringsmith;
 namespace fs = std::filesystem;
@@ -119,20 +118,13 @@ TEST_CASE("JSON lines are on disk after every write, and NaN stays valid JSON", 
 TEST_CASE("a metrics line that does not fit on the disk is an error, not a silent loss", "[json]") {
   const TemporaryDir dir;
   JsonLines lines((dir.path / "lines").string());
-  // As on a full disk: no file may grow beyond 16 bytes.
-  rlimit before{};
-  getrlimit(RLIMIT_FSIZE, &before);
-  const rlimit tiny{16, before.rlim_max};
-  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-  setrlimit(RLIMIT_FSIZE, &tiny);
   std::string message;
   try {
+    const testing::TinyFiles full_disk(16);
     lines.write({{"text", std::string(1000, 'x')}});
   } catch (const Error& e) {
     message = e.what();
   }
-  setrlimit(RLIMIT_FSIZE, &before);
-  std::signal(SIGXFSZ, old_handler);
   REQUIRE_THAT(message, ContainsSubstring("lines") && ContainsSubstring("File too large"));
 }
 

@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/tiny_files.hpp"
 
 using namespace ringsmith;
 namespace fs = std::filesystem;
@@ -232,4 +233,26 @@ TEST_CASE("a failed save leaves the old checkpoint and no temporary file") {
   CHECK_THROWS_WITH(save_safetensors(folder.file("taken"), sample()),
                     ContainsSubstring("directory"));
   CHECK(folder.files() == 2);  // the checkpoint and the folder: the temporary is gone
+}
+
+TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
+  const Folder folder;
+  const std::string path = folder.file("model.safetensors");
+  save_safetensors(path, sample());
+  const std::string before = slurp(path);
+  const auto code_of = [](const std::string& where) {
+    try {
+      save_safetensors(where, sample());
+      return ExitCode::ok;
+    } catch (const Error& e) {
+      return e.exit_code();
+    }
+  };
+  {
+    const testing::TinyFiles full_disk(100);
+    CHECK(code_of(path) == ExitCode::internal);  // 1 in the programs' --help
+  }
+  CHECK(code_of(folder.file("no/such/folder")) == ExitCode::usage);
+  CHECK(slurp(path) == before);
+  CHECK(folder.files() == 1);
 }

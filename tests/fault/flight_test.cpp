@@ -1,7 +1,6 @@
 // The flight recorder: what ranks that failed, or were killed, leave behind, and what is read in
 // it.
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -9,11 +8,11 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/failure/flight_log.hpp"
-#include "tests/apps/programs.hpp"
-#include "tests/fault/fork_ranks.hpp"
+#include "tests/fault/flight_runs.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/alive.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/tiny_files.hpp"
 #include "tests/support/transport.hpp"
 
 using namespace ringsmith;
@@ -22,27 +21,6 @@ using namespace ringsmith::test;
 using testing::TemporaryFolder;
 
 namespace {
-
-// Runs a wrong program whose ranks leave their recorders; reads all that are there.
-std::vector<FlightLog> logs_of(const TemporaryFolder& folder, int world,
-                               const std::function<void(ProcessGroup&)>& body,
-                               int timeout_ms = 10'000) {
-  GroupOptions options;
-  options.timeout = std::chrono::milliseconds(timeout_ms);
-  options.flight_folder = folder.path;
-  (void)run_ranks(world, options, body);
-  std::vector<FlightLog> logs;
-  for (int r = 0; r < world; ++r) {
-    const std::string path = folder / ("flight-world-rank" + std::to_string(r));
-    if (std::filesystem::exists(path)) logs.push_back(read_flight(path));
-  }
-  return logs;
-}
-
-void all_reduce(ProcessGroup& g, std::size_t n, int times = 1) {
-  std::vector<float> x(n);
-  for (int i = 0; i < times; ++i) g.all_reduce(std::span(x));
-}
 
 // Ranks that a launcher ends when one has died.
 struct Launched : Bootstrap {
@@ -55,12 +33,6 @@ struct Launched : Bootstrap {
   [[nodiscard]] bool ends_survivors() const override { return true; }
   std::shared_ptr<Bootstrap> rest;
 };
-
-testing::ProgramResult reader(const std::vector<std::string>& words) {
-  std::vector<std::string> argv{RINGSMITH_BINARY_DIR "/bin/flight_reader"};
-  argv.insert(argv.end(), words.begin(), words.end());
-  return testing::run_program(argv);
-}
 
 }  // namespace
 
@@ -80,7 +52,7 @@ TEST_CASE("each rank of a group that fails leaves its last operations", "[fault]
       CHECK(r.started > 0);
       CHECK((r.ended != 0) == (i < 5));
       CHECK((r.ended == 0 || r.ended >= r.started));
-      CHECK_THAT(r.site, ContainsSubstring("flight_test.cpp:"));
+      CHECK_THAT(r.site, ContainsSubstring("flight_runs.hpp:"));
     }
     CHECK(log.header.kind == FailureKind::mismatch);
     CHECK(log.header.written_by == log.header.rank);
@@ -100,8 +72,8 @@ TEST_CASE("each rank of a group that fails leaves its last operations", "[fault]
   CHECK(read.exit_code == 1);
   CHECK_THAT(read.out, ContainsSubstring("group 'world': 3 of 3 ranks left a recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence: collective #5: the ranks differ"));
-  CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_test.cpp:"));
-  CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_test"));
+  CHECK_THAT(read.out, ContainsSubstring("rank 2: all_reduce(sum, f32, 8) at flight_runs.hpp:"));
+  CHECK_THAT(read.out, ContainsSubstring("all ranks: all_reduce(sum, f32, 100) at flight_runs"));
 }
 
 TEST_CASE("the recorder keeps the last 1,024 operations", "[fault][flight]") {
@@ -208,28 +180,19 @@ TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",
   CHECK(read_flight(folder / "flight-world-rank0").header.written_by == 0);
 }
 
-TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
+TEST_CASE("a recorder that the disk has no room for is not cut, but missed aloud",
           "[fault][flight]") {
   const TemporaryFolder folder;
-  auto read = reader({folder.path});
-  CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("no flight recorder in "));
-  testing::write_text(folder / "flight-world-rank0", "not a recorder");
-  read = reader({folder.path});
-  CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("flight-world-rank0' is no flight recorder"));
-  const FlightHeader header;
-  testing::write_text(folder / "flight-world-rank0",
-                      std::string(reinterpret_cast<const char*>(&header), sizeof header));
-  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
-  std::string whole(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
-  FlightHeader stranger;
-  stranger.bytes = whole.size();
-  std::memcpy(whole.data(), &stranger, sizeof stranger);
-  testing::write_text(folder / "flight-world-rank0", whole);
-  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"),
-                    ContainsSubstring("is corrupt: rank -1 of 0"));
-  read = reader({folder / "nowhere"});
-  CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("nowhere' is not a folder"));
+  GroupOptions options;
+  options.timeout = std::chrono::seconds(10);
+  options.flight_folder = folder.path;
+  const auto outcomes = run_ranks(2, options, [](ProcessGroup& g) {
+    const testing::TinyFiles full_disk(20'000);
+    all_reduce(g, g.rank() + 1);
+  });
+  for (const Outcome& outcome : outcomes)
+    CHECK_THAT(outcome.error, ContainsSubstring("flight-world-rank") &&
+                                  ContainsSubstring("could not be written: files may not be so") &&
+                                  ContainsSubstring("MismatchError"));
+  CHECK(std::filesystem::is_empty(folder.path));
 }

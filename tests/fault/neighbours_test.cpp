@@ -10,6 +10,7 @@
 #include <optional>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -20,6 +21,7 @@
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device_bytes.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;
@@ -136,10 +138,10 @@ void attack(const Job& job, bool as_nobody) {
       CHECK(run(job, kind, as_nobody) == in_peace);
       ++made;
     }
-  if (times() > 1)
-    std::printf("%d attacks %s on %d ranks %s\n", made,
-                as_nobody ? "by another user" : "by our user", job.world,
-                job.device.is_cuda() ? "with emulated devices" : "that share memory");
+  if (times() == 1) return;
+  std::printf("%d attacks %s on %d ranks %s\n", made, as_nobody ? "by another user" : "by our user",
+              job.world, job.device.is_cuda() ? "with emulated devices" : "that share memory");
+  std::fflush(stdout);  // or children print it again
 }
 
 bool can_be_nobody(const char* test) {
@@ -150,17 +152,16 @@ bool can_be_nobody(const char* test) {
 
 }  // namespace
 
-TEST_CASE("a job on shared memory, attacked by another user", "[neighbours]") {
-  if (can_be_nobody("a job on shared memory, attacked by another user")) attack(kOnHost, true);
+TEST_CASE("another user attacks a job on shared memory", "[neighbours]") {
+  if (can_be_nobody("another user attacks a job on shared memory")) attack(kOnHost, true);
 }
-TEST_CASE("a job on shared memory, attacked by our user without the word", "[neighbours]") {
+TEST_CASE("our user without the word attacks a job on shared memory", "[neighbours]") {
   attack(kOnHost, false);
 }
-TEST_CASE("a job on emulated devices, attacked by another user", "[neighbours]") {
-  if (can_be_nobody("a job on emulated devices, attacked by another user"))
-    attack(kOnDevices, true);
+TEST_CASE("another user attacks a job on emulated devices", "[neighbours]") {
+  if (can_be_nobody("another user attacks a job on emulated devices")) attack(kOnDevices, true);
 }
-TEST_CASE("a job on emulated devices, attacked by our user without the word", "[neighbours]") {
+TEST_CASE("our user without the word attacks a job on emulated devices", "[neighbours]") {
   attack(kOnDevices, false);
 }
 
@@ -260,4 +261,20 @@ TEST_CASE("another user who has taken a dead rank's name gets nothing", "[neighb
   CHECK_THAT(ranks.meet(1, Descriptor(socket(AF_UNIX, SOCK_STREAM, 0))),
              ContainsSubstring("rank 0 "));
   CHECK(stranger.was_right());
+}
+
+TEST_CASE("a cluster of namespaces runs nothing from another user's folder", "[neighbours]") {
+  std::string folder = "/tmp/ringsmith-cluster-XXXXXX";
+  REQUIRE(mkdtemp(folder.data()) != nullptr);
+  const auto up = [&] {
+    return testing::run_program({"env", "NETNS_CLUSTER_DIR=" + folder,
+                                 RINGSMITH_SOURCE_DIR "/tests/nodes/netns-cluster.sh", "up", "1"});
+  };
+  REQUIRE(chmod(folder.c_str(), 0777) == 0);
+  CHECK_THAT(up().err, ContainsSubstring("or is open, to another user"));
+  if (can_be_nobody("a cluster of namespaces in another user's folder")) {
+    REQUIRE((chmod(folder.c_str(), 0700) == 0 && chown(folder.c_str(), 65534, 65534) == 0));
+    CHECK_THAT(up().err, ContainsSubstring("or is open, to another user"));
+  }
+  CHECK(rmdir(folder.c_str()) == 0);
 }

@@ -57,6 +57,19 @@ TEST_CASE("freed memory is not opened") { passes("after_free"); }
 
 TEST_CASE("an event of one process is waited for in another") { passes("events"); }
 
+TEST_CASE("another user who has the handle imports nothing, nor is imported from") {
+  if (geteuid() != 0) {
+    WARN("NOT RUN: 'another user who has the handle' needs root, to become another user");
+    return;
+  }
+  passes("stranger_imports");
+  passes("stranger_exports");
+}
+
+TEST_CASE("a guessed handle opens nothing, and silent connections delay nobody") {
+  passes("guessed");
+}
+
 TEST_CASE("kill -9 of an exporter leaves nothing behind") {
   const auto result = run_program({kProgram, "killed"}, 60);  // prints whom it killed
   CAPTURE(result.out, result.err);

@@ -77,7 +77,8 @@ std::string starting_variables() {
   RINGSMITH_BIND         interface or address it listens on [MASTER_ADDR]
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
                          what the ranks must know to take part: 16 characters or more, or a file
-                         with them that only you can read (ringrun --make-secret FILE)
+                         with them that only you can read (ringrun --make-secret FILE). Data between
+                         hosts is neither encrypted nor authenticated
   RINGSMITH_FLIGHT_DIR   as --flight-dir
   RINGSMITH_MEETING_DIR  with RANK and WORLD_SIZE: the ranks meet in this folder instead
   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK, PMIX_RANK

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/vgpu/children/offer.hpp"
 #include "tests/vgpu/children/pair.hpp"
 #include "tests/vgpu/support.hpp"
 
@@ -22,33 +23,6 @@ __global__ void fill(int* x, int n, int first) {
 
 __global__ void doze(int ms) {
   for (int i = 0; i < ms * 10; ++i) __nanosleep(100'000);
-}
-
-void expect(bool condition, const std::string& what) {
-  if (!condition) throw Error("expected: " + what);
-}
-
-struct Offer {
-  cudaIpcMemHandle_t handle;
-  std::size_t offset;
-};
-
-template <class T>
-Offer offer(T* pointer) {
-  Offer o{};
-  cuda_check(cudaIpcGetMemHandle(&o.handle, pointer));
-  CUdeviceptr base = 0;
-  std::size_t size = 0;
-  if (cuMemGetAddressRange(&base, &size, reinterpret_cast<CUdeviceptr>(pointer)) != CUDA_SUCCESS)
-    throw Error("cuMemGetAddressRange failed");
-  o.offset = reinterpret_cast<CUdeviceptr>(pointer) - base;
-  return o;
-}
-
-std::byte* open_handle(const Offer& o) {
-  void* base = nullptr;
-  cuda_check(cudaIpcOpenMemHandle(&base, o.handle, cudaIpcMemLazyEnablePeerAccess));
-  return static_cast<std::byte*>(base);
 }
 
 // The importer's kernel writes into both of the exporter's arrays, from another device and from the
@@ -226,6 +200,11 @@ int killed() {
 
 }  // namespace
 
+// ipc_neighbours.cu
+int stranger_imports();
+int stranger_exports();
+int guessed();
+
 int main(int argc, char** argv) {
   const std::string scenario = argc > 1 ? argv[1] : "";
   if (scenario == "other_device") return write_both(1);
@@ -235,6 +214,9 @@ int main(int argc, char** argv) {
   if (scenario == "after_free") return after_free();
   if (scenario == "events") return events();
   if (scenario == "killed") return killed();
+  if (scenario == "stranger_imports") return stranger_imports();
+  if (scenario == "stranger_exports") return stranger_exports();
+  if (scenario == "guessed") return guessed();
   std::fprintf(stderr, "ipc: no scenario '%s'\n", scenario.c_str());
   return 6;
 }

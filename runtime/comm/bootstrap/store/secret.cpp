@@ -69,8 +69,11 @@ void Secret::create_file(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   require(file.valid(), "cannot make the secret's file '" + path + "': " + std::strerror(errno));
   const std::string text = random().bytes() + "\n";
-  require(write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()),
-          "cannot write the secret's file '" + path + "': " + std::strerror(errno));
+  const ssize_t n = write(file.get(), text.data(), text.size());
+  if (n == static_cast<ssize_t>(text.size())) return;
+  const std::string why = n < 0 ? std::strerror(errno) : "no room for all of it";
+  unlink(path.c_str());  // or the next attempt would find it there
+  throw Error("cannot write the secret's file '" + path + "': " + why);
 }
 
 }  // namespace ringsmith::comm

@@ -26,7 +26,8 @@ class Secret {
   [[nodiscard]] static Secret from_file(const std::string& path);
   // RINGSMITH_SECRET, else the file that RINGSMITH_SECRET_FILE names, else nothing.
   [[nodiscard]] static std::optional<Secret> from_environment();
-  // Makes a new file, mode 0600, with a random secret. UsageError if there is one of that name.
+  // Makes a new file, mode 0600, with a random secret. UsageError if there is one of that name;
+  // Error if the disk has no room for it.
   static void create_file(const std::string& path);
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }

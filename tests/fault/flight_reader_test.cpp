@@ -1,0 +1,91 @@
+// flight_reader among files that are no recorders, not whole, or made to deceive.
+#include <cstring>
+#include <fstream>
+#include <sys/stat.h>
+
+#include "tests/fault/flight_runs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using namespace ringsmith::test;
+using testing::TemporaryFolder;
+
+TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
+          "[fault][flight]") {
+  const TemporaryFolder folder;
+  auto read = reader({folder.path});
+  CHECK(read.exit_code == 6);
+  CHECK_THAT(read.err, ContainsSubstring("no flight recorder in "));
+  testing::write_text(folder / "flight-world-rank0", "not a recorder");
+  read = reader({folder.path});
+  CHECK(read.exit_code == 6);
+  CHECK_THAT(read.err, ContainsSubstring("flight-world-rank0' is no flight recorder"));
+  const FlightHeader header;
+  testing::write_text(folder / "flight-world-rank0",
+                      std::string(reinterpret_cast<const char*>(&header), sizeof header));
+  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
+  std::string whole(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
+  FlightHeader stranger;
+  stranger.bytes = whole.size();
+  std::memcpy(whole.data(), &stranger, sizeof stranger);
+  testing::write_text(folder / "flight-world-rank0", whole);
+  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"),
+                    ContainsSubstring("is corrupt: rank -1 of 0"));
+  read = reader({folder / "nowhere"});
+  CHECK(read.exit_code == 6);
+  CHECK_THAT(read.err, ContainsSubstring("nowhere' is not a folder"));
+}
+
+TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
+          "[fault][flight]") {
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 2, [](ProcessGroup& g) {
+    all_reduce(g, 100, 5);
+    all_reduce(g, g.rank() == 1 ? 8 : 7);
+  });
+  REQUIRE(logs.size() == 2);
+  REQUIRE(mkfifo((folder / "flight-world-rank7").c_str(), 0600) == 0);
+  testing::write_text(folder / "flight-world-rank8\x1b[2J", "not a recorder");
+  auto read = reader({folder.path});
+  INFO(read.out << read.err);
+  CHECK(read.exit_code == 1);
+  CHECK_THAT(read.err, ContainsSubstring("rank7' is no plain file"));
+  CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is no flight recorder"));
+  CHECK_THAT(read.out, ContainsSubstring("first divergence"));
+  // Of one mind, but not all that was there: no success.
+  std::string empty(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
+  FlightHeader only;
+  only.bytes = empty.size();
+  only.rank = 0;
+  only.world = 2;
+  std::memcpy(empty.data(), &only, sizeof only);
+  testing::write_text(folder / "flight-world-rank0", empty);
+  std::filesystem::remove(folder / "flight-world-rank1");
+  CHECK(reader({folder.path}).exit_code == 6);
+  std::filesystem::remove(folder / "flight-world-rank7");
+  std::filesystem::remove(folder / "flight-world-rank8\x1b[2J");
+  CHECK(reader({folder.path}).exit_code == 0);
+}
+
+TEST_CASE("flight_reader shows control characters that a recorder holds", "[fault][flight]") {
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 2, [](ProcessGroup& g) { all_reduce(g, g.rank() + 1); });
+  REQUIRE(logs.size() == 2);
+  for (const int rank : {0, 1}) {
+    const std::string path = folder / ("flight-world-rank" + std::to_string(rank));
+    FlightHeader header = read_flight(path).header;
+    std::strcpy(header.host, "\x1b[31mhost");
+    std::strcpy(header.group, "\x1b]0;title\a");
+    std::strcpy(header.text, "\x1b[2Jall is well");
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.write(reinterpret_cast<const char*>(&header), sizeof header);
+  }
+  const auto read = reader({folder.path, "--all"});
+  INFO(read.out << read.err);
+  CHECK(read.exit_code == 1);
+  CHECK(read.out.find('\x1b') == std::string::npos);
+  CHECK(read.out.find('\a') == std::string::npos);
+  CHECK_THAT(read.out, ContainsSubstring("\\x1b[31mhost") && ContainsSubstring("\\x1b]0;title") &&
+                           ContainsSubstring("\\x1b[2Jall is well"));
+}
