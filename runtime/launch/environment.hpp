@@ -20,7 +20,7 @@ struct StorePlace {
   std::string address;
   std::uint16_t port = 0;
   std::string secret;
-  std::string door;  // describe_door() of what the ranks inherit; "": none
+  std::string door = {};  // describe_door() of what the ranks inherit; "": none
 };
 
 // `inherited` (NAME=value each), without what other launchers left in it, and with

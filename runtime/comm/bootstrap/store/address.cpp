@@ -77,10 +77,18 @@ std::uint16_t bound_port(const Descriptor& socket) {
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-std::string reason_of_bind(int error, const std::string& chosen_by) {
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string reason_of_bind(int error, const std::string& host, const std::string& chosen_by) {
   if (error == EADDRINUSE) return "another program listens there: choose another port, or 0";
   if (error == EADDRNOTAVAIL)
-    return "that is not an address of this host: name one, or one of its interfaces" +
+    return (is_loopback(host)
+                ? "the loopback interface has no such address: 'ip link set lo up' (as root) may "
+                  "mend it; or name another address of this host, or one of its interfaces"
+                : std::string("that is not an address of this host: name one, or one of its "
+                              "interfaces")) +
            (chosen_by.empty() ? "" : ", with " + chosen_by) + " (it has " + names_of_interfaces() +
            ")";
   if (error == EINVAL) return "a link-local address needs its interface, as in fe80::1%eth0";
@@ -89,8 +97,7 @@ std::string reason_of_bind(int error, const std::string& chosen_by) {
 }
 
 std::string reason_of_silence(int error, const std::string& host) {
-  const bool loopback = host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
-  if (error == ENETUNREACH && loopback)
+  if (error == ENETUNREACH && is_loopback(host))
     return "the loopback interface is down: 'ip link set lo up' (as root) mends it";
   return reason_of(error);
 }
@@ -125,7 +132,8 @@ Listener listen_on(const std::string& where, std::uint16_t port, const std::stri
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||
       listen(socket.get(), kBacklog) != 0)
-    throw UsageError("cannot listen on " + address.str() + ": " + reason_of_bind(errno, chosen_by));
+    throw UsageError("cannot listen on " + address.str() + ": " +
+                     reason_of_bind(errno, address.host, chosen_by));
   const std::uint16_t bound = bound_port(socket);
   return {std::move(socket), bound};
 }
