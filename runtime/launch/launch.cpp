@@ -34,17 +34,22 @@ constexpr std::uint64_t kFilesOfRank = 4;  // its two streams, and two connectio
 constexpr std::uint64_t kLogsOfRank = 2;   // files of --log-dir
 constexpr std::uint64_t kOtherFiles = 32;
 constexpr std::uint64_t kBetweenTwoRanks = 8;  // what a rank opens for each other one, at most
+constexpr std::uint64_t kFewStrangers = 8, kManyStrangers = 512;
 
-void allow_files(const LaunchOptions& o) {
+// Raises the limit if it can be raised. What is left above the launcher's own needs is for
+// strangers who knock at the store: they must not take what the ranks need.
+void allow_files(LaunchOptions& o) {
   const auto ranks = static_cast<std::uint64_t>(o.ranks_here);
+  const auto nodes = static_cast<std::uint64_t>(o.nodes);
   const std::uint64_t needed =
       kOtherFiles + ranks * (kFilesOfRank + (o.log_folder.empty() ? 0 : kLogsOfRank));
-  const std::uint64_t allowed = allow_open_files(std::max(
-      needed, 2 * kOtherFiles + kBetweenTwoRanks * ranks * static_cast<std::uint64_t>(o.nodes)));
+  const std::uint64_t allowed = allow_open_files(
+      std::max(needed + kManyStrangers, 2 * kOtherFiles + kBetweenTwoRanks * ranks * nodes));
   require(allowed >= needed,
           "--nproc-per-node " + std::to_string(ranks) + " needs " + std::to_string(needed) +
               " open files, but this process may have " + std::to_string(allowed) +
               ": 'ulimit -n " + std::to_string(needed) + "' allows them, or start fewer ranks");
+  o.most_strangers = std::clamp(allowed - needed, kFewStrangers, kManyStrangers);
 }
 
 }  // namespace

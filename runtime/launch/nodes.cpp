@@ -153,6 +153,7 @@ void Nodes::open_store() {
   server.bind = options_.bind.empty() ? store_place_.address : options_.bind;
   server.chosen_by = "--bind";
   server.port = options_.master_port;
+  server.most_strangers = options_.most_strangers;
   comm::store::Door door = comm::store::make_door();
   server_ = std::make_unique<comm::StoreServer>(secret_, server, std::move(door.inside));
   door_ = std::move(door.outside);

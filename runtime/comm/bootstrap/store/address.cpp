@@ -20,7 +20,7 @@ namespace ringsmith::comm::store {
 
 namespace {
 
-constexpr int kBacklog = 1024;
+constexpr int kBacklog = 4096;
 
 struct FreeInfo {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }

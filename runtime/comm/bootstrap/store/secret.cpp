@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <set>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,6 +30,11 @@ Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(
                                        " bytes; it needs at least " + std::to_string(kLeast));
   require(bytes_.size() <= kMost,
           "the secret in " + origin + " has more than " + std::to_string(kMost) + " bytes");
+  const std::set<char> kinds(bytes_.begin(), bytes_.end());
+  require(kinds.size() >= kLeastKinds,
+          "the secret in " + origin + " has only " + std::to_string(kinds.size()) +
+              " different characters, which can be guessed: 'ringrun --make-secret FILE' makes a "
+              "good one");
 }
 
 Secret Secret::random() {
@@ -69,8 +75,13 @@ void Secret::create_file(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   require(file.valid(), "cannot make the secret's file '" + path + "': " + std::strerror(errno));
   const std::string text = random().bytes() + "\n";
-  require(write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()),
-          "cannot write the secret's file '" + path + "': " + std::strerror(errno));
+  errno = ENOSPC;  // what a write that is cut short means
+  const bool written =
+      write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      fsync(file.get()) == 0;
+  const std::string why = std::strerror(errno);
+  if (!written) unlink(path.c_str());
+  require(written, "cannot write the secret's file '" + path + "': " + why);
 }
 
 }  // namespace ringsmith::comm

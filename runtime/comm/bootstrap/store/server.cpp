@@ -19,7 +19,7 @@ namespace ringsmith::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kAcceptsAtOnce = 64;                         // then the others get a turn
+constexpr int kAcceptsAtOnce = 128;                        // then the others get a turn
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::chrono::milliseconds kDrainInterval{2};
 constexpr std::chrono::milliseconds kAcceptPause{50};

@@ -25,7 +25,7 @@ struct StoreServerOptions {
   std::string chosen_by = {};      // what a user sets it with, for messages
   std::uint16_t port = 0;          // 0: a free one
   std::chrono::milliseconds handshake{5000};
-  std::size_t most_strangers = 256;
+  std::size_t most_strangers = 512;
   store::TableLimits table{};
 };
 
