@@ -39,6 +39,8 @@ Environment of every rank:
   MASTER_ADDR, MASTER_PORT      where ringrun's store listens
   RINGSMITH_STORE               'launcher': there is a store there; the ranks need none of their own
   RINGSMITH_SECRET              what they must know to use it
+  RINGSMITH_STORE_FD            on node 0, an inherited socket by which they reach it past everybody
+                                else; a program that does not find it open there uses the address
   OMP_NUM_THREADS               1, unless it is set or the rank is alone on its node
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
@@ -126,6 +128,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       ->group("Ranks");
 
   auto* address = app.add_option("--master-addr", o.master_address, "node 0's address or name")
+                      ->default_str("the loopback's")
                       ->group("Meeting");
   auto* port = app.add_option("--master-port", master_port,
                               "TCP port of the job's store on node 0; 0: a free one")

@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 
 namespace ringsmith::launch {
@@ -13,8 +14,9 @@ namespace {
 
 // A ringrun started by mpirun or srun is a launcher, not a rank: its own place must not be taken
 // for that of its ranks. RINGSMITH_MEETING_DIR would have them meet elsewhere.
-constexpr std::array<std::string_view, 5> kDropped{
-    "OMPI_COMM_WORLD_", "PMIX_", "PMI_", "RINGSMITH_MEETING_DIR", "RINGSMITH_SECRET_FILE"};
+constexpr std::array<std::string_view, 6> kDropped{
+    "OMPI_COMM_WORLD_",        "PMIX_", "PMI_", "RINGSMITH_MEETING_DIR", "RINGSMITH_SECRET_FILE",
+    comm::store::kDoorVariable};
 
 bool dropped(std::string_view name) {
   return std::any_of(kDropped.begin(), kDropped.end(), [name](std::string_view start) {
@@ -38,6 +40,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
       {"RINGSMITH_STORE", "launcher"},
       {comm::kSecretVariable, store.secret},
   };
+  if (!store.door.empty()) ours[comm::store::kDoorVariable] = store.door;
   std::vector<std::string> out;
   bool threads_chosen = false;
   for (const std::string& variable : inherited) {

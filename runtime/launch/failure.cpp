@@ -41,7 +41,7 @@ std::string End::describe() const {
 }
 
 std::string Failure::encode() const {
-  std::vector<std::string> texts{host, log};
+  std::vector<std::string> texts{host, log, hint};
   for (const std::int64_t n :
        {std::int64_t{rank}, std::int64_t{local_rank}, std::int64_t{node}, std::int64_t{pid},
         std::int64_t{end.signalled}, std::int64_t{end.core_dumped}, std::int64_t{end.code}, when_us,
@@ -52,20 +52,21 @@ std::string Failure::encode() const {
 }
 
 Failure Failure::decode(const std::string& text) {
-  constexpr std::size_t kFixed = 11;
+  constexpr std::size_t kFixed = 12;
   const auto m = comm::store::Message::decode(text);
   if (m.texts.size() < kFixed) throw CommError("a report of a failure is too short");
   const auto number = [&m](std::size_t i) { return std::strtoll(m.texts[i].c_str(), nullptr, 10); };
   Failure f;
   f.host = m.texts[0];
   f.log = m.texts[1];
-  f.rank = static_cast<int>(number(2));
-  f.local_rank = static_cast<int>(number(3));
-  f.node = static_cast<int>(number(4));
-  f.pid = static_cast<int>(number(5));
-  f.end = {number(6) != 0, number(7) != 0, static_cast<int>(number(8))};
-  f.when_us = number(9);
-  f.after_us = number(10);
+  f.hint = m.texts[2];
+  f.rank = static_cast<int>(number(3));
+  f.local_rank = static_cast<int>(number(4));
+  f.node = static_cast<int>(number(5));
+  f.pid = static_cast<int>(number(6));
+  f.end = {number(7) != 0, number(8) != 0, static_cast<int>(number(9))};
+  f.when_us = number(10);
+  f.after_us = number(11);
   f.tail.assign(m.texts.begin() + kFixed, m.texts.end());
   return f;
 }
@@ -87,6 +88,7 @@ std::string describe(const Failure& f, int nodes) {
   out +=
       fmt::format("  where  {}{}, local rank {}, pid {}\n",
                   nodes > 1 ? fmt::format("node {}, ", f.node) : "", f.host, f.local_rank, f.pid);
+  if (!f.hint.empty()) out += fmt::format("  why    {}\n", f.hint);
   if (!f.log.empty()) out += fmt::format("  log    {}\n", f.log);
   if (f.tail.empty()) return out + "  it printed nothing";
   out += "  its last output:";

@@ -31,6 +31,7 @@ struct Failure {
   std::int64_t after_us = 0;      // since the node started its ranks
   std::vector<std::string> tail;  // its last lines
   std::string log;                // where all of them are, if anywhere
+  std::string hint;               // what may have been behind it
 
   // As one text for the store. CommError if it is not one.
   [[nodiscard]] std::string encode() const;

@@ -13,6 +13,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
+#include "runtime/base/open_files.hpp"
 
 namespace ringsmith::launch {
 
@@ -51,14 +52,20 @@ comm::Secret secret_for(const LaunchOptions& o) {
   return comm::Secret::random();
 }
 
+// Where node 0 is for all. Who names nothing but what to listen on is dialled there.
+std::string master_address(const LaunchOptions& o) {
+  if (!o.master_address.empty()) return o.master_address;
+  return o.bind.empty() ? comm::store::loopback_address() : comm::store::dial_for(o.bind);
+}
+
 // Appears whole, by rename.
 void write_port_file(const std::string& path, std::uint16_t port) {
   const std::string aside = path + "." + std::to_string(getpid());
   std::ofstream out(aside);
   out << port << "\n";
   out.close();
-  require(out.good() && std::rename(aside.c_str(), path.c_str()) == 0,
-          "cannot write --port-file '" + path + "': " + std::strerror(errno));
+  const bool written = out.good() && std::rename(aside.c_str(), path.c_str()) == 0;
+  require(written, "cannot write --port-file '" + path + "': " + std::strerror(errno));
 }
 
 std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
@@ -75,9 +82,14 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
 }  // namespace
 
 Nodes::Nodes(const LaunchOptions& options)
-    : options_(options), secret_(secret_for(options)), verdict_ready_(eventfd(0, EFD_CLOEXEC)) {
+    : options_(options),
+      secret_(secret_for(options)),
+      verdict_ready_(eventfd(0, EFD_CLOEXEC)),
+      stop_watching_(eventfd(0, EFD_CLOEXEC)) {
+  if (!verdict_ready_.valid() || !stop_watching_.valid())
+    throw Error("eventfd: " + reason_of(errno));
   const Deadline deadline = Deadline::in(options.join_timeout);
-  store_place_ = {options.master_address, options.master_port, secret_.bytes()};
+  store_place_ = {master_address(options), options.master_port, secret_.bytes(), ""};
   if (options.node == 0)
     open_store();
   else if (!options.port_file.empty())
@@ -85,7 +97,8 @@ Nodes::Nodes(const LaunchOptions& options)
 
   const comm::store::Address address{store_place_.address, store_place_.port};
   try {
-    client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline);
+    client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
+                                                  comm::StoreClientOptions{{}, door_.get(), -1});
   } catch (const TimeoutError& e) {
     throw TimeoutError(std::string(e.what()) +
                        "; node 0, whose ringrun holds it, never came, or "
@@ -123,7 +136,8 @@ Nodes::Nodes(const LaunchOptions& options)
 
 Nodes::~Nodes() {
   if (watcher_.joinable()) {
-    say_over("ringrun has stopped");  // so that the watcher ends
+    say_over("ringrun has stopped");
+    eventfd_write(stop_watching_.get(), 1);  // node 0 may not answer any more, or never have
     watcher_.join();
   }
   client_.reset();
@@ -136,17 +150,23 @@ void Nodes::open_store() {
           "--port-file '" + options_.port_file +
               "' exists: is another job using it? Remove it, or name another");
   comm::StoreServerOptions server;
-  server.bind = options_.bind.empty() ? options_.master_address : options_.bind;
+  server.bind = options_.bind.empty() ? store_place_.address : options_.bind;
+  server.chosen_by = "--bind";
   server.port = options_.master_port;
-  server_ = std::make_unique<comm::StoreServer>(secret_, server);
+  server.most_strangers = options_.most_strangers;
+  comm::store::Door door = comm::store::make_door();
+  server_ = std::make_unique<comm::StoreServer>(secret_, server, std::move(door.inside));
+  door_ = std::move(door.outside);
   store_place_.port = server_->port();
+  store_place_.door = comm::store::describe_door(door_.get());
   if (!options_.port_file.empty()) write_port_file(options_.port_file, store_place_.port);
 }
 
 // On a connection of its own: it waits for hours.
 void Nodes::watch(const comm::store::Address& address) {
   try {
-    comm::StoreClient store(address, secret_, Deadline::in(kTimeToReach));
+    comm::StoreClient store(address, secret_, Deadline::in(kTimeToReach),
+                            comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});
     for (;;) {
       if (!store.wait({kVerdict}, kLongWait).empty()) continue;
       verdict_ = decode(store.get(kVerdict, kNow));

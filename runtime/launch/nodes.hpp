@@ -39,6 +39,8 @@ class Nodes {
   [[nodiscard]] RankPlace place_of(int local_rank) const;
   [[nodiscard]] const StorePlace& store() const { return store_place_; }
   [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
+  // The outside of the store's door, for the ranks here; -1: the store is on another node.
+  [[nodiscard]] int door() const { return door_.get(); }
 
   // An eventfd, readable once the job's verdict is there.
   [[nodiscard]] int verdict_ready() const { return verdict_ready_.get(); }
@@ -65,10 +67,11 @@ class Nodes {
   comm::Secret secret_;
   StorePlace store_place_;
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
+  Descriptor door_;                            // its outside
   std::shared_ptr<comm::StoreClient> client_;
-  std::vector<int> ranks_on_;  // by node
-  Descriptor verdict_ready_;
-  Verdict verdict_;  // written by the watcher before verdict_ready_
+  std::vector<int> ranks_on_;                 // by node
+  Descriptor verdict_ready_, stop_watching_;  // eventfds
+  Verdict verdict_;                           // written by the watcher before verdict_ready_
   std::thread watcher_;
 };
 

@@ -13,11 +13,12 @@ struct LaunchOptions {
   int nodes = 1;       // launchers of the job, this one included
   int node = 0;        // which of them this is; node 0 holds the store
 
-  std::string master_address = "127.0.0.1";  // of node 0, as all nodes know it
-  std::uint16_t master_port = 0;             // 0: a free one, on node 0
-  std::string bind;                          // interface or address to listen on; "": the master's
-  std::string port_file;    // node 0 writes its port there, the others read it; "": none
-  std::string secret_file;  // "": the environment, or on one node a random one
+  std::string master_address;        // of node 0, as all nodes know it; "": what it listens on
+  std::uint16_t master_port = 0;     // 0: a free one, on node 0
+  std::string bind;                  // interface or address to listen on; "": the master's
+  std::size_t most_strangers = 512;  // connections to the store that have proved nothing yet
+  std::string port_file;             // node 0 writes its port there, the others read it; "": none
+  std::string secret_file;           // "": the environment, or on one node a random one
 
   std::string log_folder;  // a file for each stream of each rank; "": none
   bool tee = false;        // with log_folder: show it too

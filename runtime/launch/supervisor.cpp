@@ -14,6 +14,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
+#include "runtime/base/open_files.hpp"
 #include "runtime/launch/process.hpp"
 
 namespace ringsmith::launch {
@@ -27,14 +28,15 @@ constexpr milliseconds kDeath{5'000};        // for SIGKILL to do its work
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
 
-Descriptor block_signals() {
+// From now on these signals wait until they are read from the descriptor.
+Descriptor block(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})
-    sigaddset(&set, signal);
+  for (const int signal : signals) sigaddset(&set, signal);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
-  return Descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  Descriptor descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!descriptor.valid()) throw Error("signalfd: " + reason_of(errno));
+  return descriptor;
 }
 
 void say(const std::string& text) { fmt::print(stderr, "ringrun: {}\n", text); }
@@ -45,12 +47,17 @@ Supervisor::Supervisor(const LaunchOptions& options, Guardian& guardian, Nodes& 
     : options_(options),
       guardian_(guardian),
       nodes_(nodes),
-      signals_(block_signals()),
+      signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
+      hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
       closed_(eventfd(0, EFD_CLOEXEC)),
       output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix},
-              closed_.get()) {}
+              closed_.get()) {
+  if (!closed_.valid()) throw Error("eventfd: " + reason_of(errno));
+  ::signal(SIGPIPE, SIG_IGN);
+}
 
 int Supervisor::run(const std::string& program) {
+  look_after_guardian();
   start(program);
   // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
   const auto undecided = [this] {
@@ -90,15 +97,21 @@ void Supervisor::start(const std::string& program) {
   for (char** variable = environ; *variable != nullptr; ++variable)
     inherited.emplace_back(*variable);
   started_ = Clock::now();
-  for (int i = 0; i < options_.ranks_here; ++i) {
-    Rank rank;
-    rank.place = nodes_.place_of(i);
-    Process process =
-        start_process(program, options_.command,
-                      rank_environment(inherited, rank.place, nodes_.store()), guardian_);
-    rank.pid = process.pid;
-    output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
-    ranks_.push_back(rank);
+  memory_ = MemoryGroup::own();
+  try {
+    for (int i = 0; i < options_.ranks_here; ++i) {
+      Rank rank;
+      rank.place = nodes_.place_of(i);
+      Process process = start_process(program, options_.command,
+                                      rank_environment(inherited, rank.place, nodes_.store()),
+                                      guardian_, {nodes_.door(), hurry_.get()});
+      rank.pid = process.pid;
+      ranks_.push_back(rank);
+      output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
+    }
+  } catch (...) {
+    send(SIGKILL);  // now: the other nodes and the store would wait for them
+    throw;
   }
   output_.start();
 }
@@ -126,7 +139,12 @@ void Supervisor::handle_signals() {
   }
 }
 
+void Supervisor::look_after_guardian() {
+  if (const std::string obituary = guardian_.obituary(); !obituary.empty()) say(obituary);
+}
+
 void Supervisor::reap() {
+  look_after_guardian();
   for (Rank& rank : ranks_) {
     siginfo_t info{};
     if (!rank.running ||
@@ -155,7 +173,7 @@ void Supervisor::rank_ended(Rank& rank, End end) {
   if (phase_ == Phase::running) settle();
 }
 
-Failure Supervisor::failure_of(const Rank& rank) const {
+Failure Supervisor::failure_of(const Rank& rank) {
   using std::chrono::duration_cast;
   using std::chrono::microseconds;
   Failure f;
@@ -168,6 +186,7 @@ Failure Supervisor::failure_of(const Rank& rank) const {
   f.when_us =
       duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   f.after_us = duration_cast<microseconds>(Clock::now() - started_).count();
+  if (rank.end.exit_code() == 128 + SIGKILL) f.hint = memory_.why_killed();
   return f;
 }
 

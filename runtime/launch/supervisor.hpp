@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "runtime/launch/guardian.hpp"
+#include "runtime/launch/memory_group.hpp"
 #include "runtime/launch/nodes.hpp"
 #include "runtime/launch/output.hpp"
 
@@ -41,6 +42,7 @@ class Supervisor {
 
   void start(const std::string& program);
   void handle_signals();
+  void look_after_guardian();
   void reap();
   void rank_ended(Rank& rank, End end);
   void on_verdict();
@@ -49,18 +51,21 @@ class Supervisor {
   void begin_ending(int signal);
   void send(int signal);
   [[nodiscard]] bool any_running() const;
-  [[nodiscard]] Failure failure_of(const Rank& rank) const;
+  [[nodiscard]] Failure failure_of(const Rank& rank);
   void await_output();
   [[nodiscard]] int report();
 
   const LaunchOptions& options_;
   Guardian& guardian_;
   Nodes& nodes_;
-  Descriptor signals_, closed_;  // signalfd; eventfd: nobody reads our output
+  Descriptor signals_;  // signalfd
+  Descriptor hurry_;    // signalfd, only looked at: a signal that ends us is waiting
+  Descriptor closed_;   // eventfd: nobody reads our output
   Output output_;
   std::vector<Rank> ranks_;
   std::vector<std::pair<std::size_t, Failure>> failures_;  // index in ranks_
   Clock::time_point started_{};
+  MemoryGroup memory_;
   Phase phase_ = Phase::running;
   std::optional<Deadline> due_;  // of the phase
   bool verdict_seen_ = false, said_done_ = false;

@@ -57,8 +57,9 @@ TEST_CASE("doctor alone: this machine, in 80 columns, and no more than it knows"
   CHECK(r.err.empty());
   CHECK(widest_line(r.out) <= 80);
   for (const char* subject :
-       {"cores", "memory", "shared memory", "memlock", "open files", "ptrace scope", "namespaces",
-        "clock", "network", "RDMA", "GPUs", "launchers", "VM", "verdict: jobs run"})
+       {"processor", "memory keys", "cores", "memory", "shared memory", "memlock", "open files",
+        "addresses", "ptrace scope", "namespaces", "loopback", "clock", "network", "RDMA", "GPUs",
+        "launchers", "VM", "verdict: jobs run"})
     CHECK_THAT(r.out, ContainsSubstring(subject));
   CHECK_THAT(r.out, ContainsSubstring("emulated ones"));
   CHECK_THAT(r.out, ContainsSubstring("ringrun --standalone --nproc-per-node 2 -- doctor"));

@@ -1,10 +1,14 @@
 // Where the job's secret comes from, and what is refused as one.
 #include "runtime/comm/bootstrap/store/secret.hpp"
 
+#include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
@@ -52,6 +56,10 @@ TEST_CASE("a secret's file is only its owner's, and its content has a length", "
                     ContainsSubstring("needs at least 16"));
   CHECK_THROWS_WITH(Secret::from_file(folder.file("long", std::string(5000, 'x'), 0600)),
                     ContainsSubstring("more than 4096"));
+  for (const std::string simple : {"aaaaaaaaaaaaaaaaaaaa", "abababababababab", "1111222233334444"})
+    CHECK_THROWS_WITH(
+        Secret::from_file(folder.file("simple", simple, 0600)),
+        ContainsSubstring("different characters") && ContainsSubstring("--make-secret FILE"));
   CHECK_THROWS_WITH(Secret::from_file(folder.path), ContainsSubstring("not a plain file"));
   CHECK_THROWS_WITH(Secret::from_file(folder.path + "/none"), ContainsSubstring("/none"));
   REQUIRE(mkfifo((folder.path + "/fifo").c_str(), 0600) == 0);
@@ -70,6 +78,35 @@ TEST_CASE("a new secret's file can be read back, and is never written over", "[s
   CHECK((info.st_mode & 0777) == 0600);
   CHECK_THROWS_WITH(Secret::create_file(path), ContainsSubstring("File exists"));
   CHECK(Secret::from_file(path).bytes() == bytes);
+}
+
+// A full disk, as a limit on the size of files shows it: a child has none to spare.
+TEST_CASE("a secret that cannot be written is no file, and the reason is told", "[secret]") {
+  const Folder folder;
+  for (const rlim_t size : {0, 10}) {
+    const std::string path = folder.path + "/secret";
+    const pid_t child = fork();
+    if (child == 0) {
+      ::signal(SIGXFSZ, SIG_IGN);
+      const rlimit none{size, size};
+      setrlimit(RLIMIT_FSIZE, &none);
+      errno = 0;
+      try {
+        Secret::create_file(path);
+      } catch (const UsageError& e) {
+        const std::string said = e.what();
+        _exit(said.find("cannot write") != std::string::npos &&
+                      said.find("Success") == std::string::npos
+                  ? 0
+                  : 2);
+      }
+      _exit(1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK_FALSE(std::filesystem::exists(path));
+  }
 }
 
 TEST_CASE("the environment gives the secret itself before a file, and no secret is no error",

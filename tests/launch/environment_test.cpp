@@ -1,6 +1,7 @@
 // The variables of a rank, as torchrun names them.
 #include "runtime/launch/environment.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "tests/support/catch.hpp"
@@ -54,8 +55,16 @@ TEST_CASE("what another launcher left is replaced or dropped", "[environment]") 
   for (const char* gone : {"RINGSMITH_SECRET_FILE", "RINGSMITH_MEETING_DIR", "OMPI_COMM_WORLD_SIZE",
                            "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_SIZE"})
     CHECK(v.count(gone) == 0);
+  CHECK(variables({"RINGSMITH_STORE_FD=7:1"}, kPlace).count("RINGSMITH_STORE_FD") == 0);
   CHECK(v.at("OMPI_MCA_btl") == "tcp");
   CHECK(v.at("SLURM_PROCID") == "3");  // env goes before slurm
+}
+
+TEST_CASE("a rank is told of the door that it inherits, and of no other", "[environment]") {
+  const auto v =
+      rank_environment({"RINGSMITH_STORE_FD=7:1"}, kPlace, {"10.0.0.1", 29500, "hush", "9:4711"});
+  CHECK(std::count(v.begin(), v.end(), "RINGSMITH_STORE_FD=9:4711") == 1);
+  CHECK(std::count(v.begin(), v.end(), "RINGSMITH_STORE_FD=7:1") == 0);
 }
 
 TEST_CASE("OMP_NUM_THREADS is 1 where ranks share a node and nobody chose", "[environment]") {

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "labs/apps/common/calibration.hpp"
+#include "labs/apps/common/processor.hpp"
 #include "runtime/base/error.hpp"
 
 // The file of measured constants, and the shipped ones for those who have not measured.
@@ -20,13 +21,6 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
-
-std::string cpu_model() {
-  std::ifstream info("/proc/cpuinfo");
-  for (std::string line; std::getline(info, line);)
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  return "unknown CPU";
-}
 
 json to_json(const Rate& rate) {
   json points = json::array();
@@ -136,7 +130,7 @@ std::string CalibrationKey::text() const {
                                                   : fmt::format(", {} nodes over tcp", nodes);
   return fmt::format("{} ranks{}, {} memory, {}, {} cores, {}", world, over,
                      own_memory ? "own" : "user", name_of(algorithm),
-                     std::thread::hardware_concurrency(), cpu_model());
+                     std::thread::hardware_concurrency(), processor_name(processor_text()));
 }
 
 std::string calibration_file() {

@@ -1,12 +1,7 @@
 // doctor's look at one machine. Everything is read from the kernel or tried in a child process.
-#include <arpa/inet.h>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -14,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "labs/apps/common/examine.hpp"
 #include "labs/apps/common/findings.hpp"
 #include "runtime/device/device.hpp"
 
@@ -23,14 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Verdict = Finding::Verdict;
-
-std::string first_line(const fs::path& path) {
-  std::string line;
-  std::getline(std::ifstream(path), line);
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0)
-    line.pop_back();
-  return line;
-}
 
 std::string mebibytes(std::uint64_t bytes) {
   return bytes >= std::uint64_t{4} << 30 ? fmt::format("{} GiB", bytes >> 30)
@@ -121,6 +109,12 @@ Finding open_files() {
           "ulimit -n 1024"};
 }
 
+Finding addresses() {
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  return judge_address_limit(limit.rlim_cur);
+}
+
 Finding tracing() {
   const std::string scope = first_line("/proc/sys/kernel/yama/ptrace_scope");
   if (scope.empty() || scope == "0")
@@ -149,30 +143,6 @@ Finding kernel_clock() {
               ": reading the time takes a system call, so that traces "
               "and short measurements suffer",
           "if the processor has a stable TSC: clocksource=tsc on the kernel's command line"};
-}
-
-void networks(Findings& out) {
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return;
-  std::string list;
-  for (const ifaddrs* a = all; a != nullptr; a = a->ifa_next) {
-    if (a->ifa_addr == nullptr || a->ifa_addr->sa_family != AF_INET) continue;
-    if ((a->ifa_flags & IFF_UP) == 0 || (a->ifa_flags & IFF_LOOPBACK) != 0) continue;
-    char text[INET_ADDRSTRLEN] = {};
-    sockaddr_in address{};
-    std::memcpy(&address, a->ifa_addr, sizeof address);
-    inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-    const fs::path sys = fs::path("/sys/class/net") / a->ifa_name;
-    const std::string speed = first_line(sys / "speed"), mtu = first_line(sys / "mtu");
-    list += fmt::format("{}{} {} (mtu {}{})", list.empty() ? "" : "; ", a->ifa_name, text, mtu,
-                        speed.empty() || speed == "-1" ? "" : ", " + speed + " Mbit/s");
-  }
-  freeifaddrs(all);
-  if (!list.empty())
-    out.push_back({Verdict::ok, "network", list});
-  else
-    out.push_back({Verdict::note, "network", "only the loopback: no job across hosts from here",
-                   "bring an interface up, or start the container with --network host"});
 }
 
 // The ports of a device, and of each the GIDs that are set with their kinds.
@@ -267,9 +237,12 @@ Finding virtual_machine() {
 }  // namespace
 
 Findings examine_machine() {
-  Findings out{cores(),      memory(),  shared_memory(), locked_memory(),
-               open_files(), tracing(), namespaces(),    kernel_clock()};
-  networks(out);
+  Findings out;
+  examine_processor(out);
+  for (const auto look : {cores, memory, shared_memory, locked_memory, open_files, addresses,
+                          tracing, namespaces, kernel_clock})
+    out.push_back(look());
+  examine_networks(out);
   rdma(out);
   gpus(out);
   out.push_back(launchers());

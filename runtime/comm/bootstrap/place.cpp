@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/door.hpp"
 
 namespace ringsmith::comm {
 
@@ -75,6 +76,7 @@ JobPlace place_from_env(const Environment& environment) {
                  store::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"))};
   require(!place.store.host.empty(), "MASTER_ADDR is empty: give the address of rank 0's host");
   place.launcher_holds_store = value(environment, "RINGSMITH_STORE") == "launcher";
+  if (place.launcher_holds_store) place.door = value(environment, store::kDoorVariable);
   place.bind = is_set(environment, "RINGSMITH_BIND") ? value(environment, "RINGSMITH_BIND")
                                                      : place.store.host;
   return place;

@@ -32,6 +32,7 @@ struct JobPlace {
   store::Address store;                      // env, slurm
   std::string bind;                          // where rank 0 listens: an interface or address
   bool launcher_holds_store = false;         // else rank 0 does
+  std::string door;                          // of the launcher's store (store/door.hpp); "": none
   std::string folder;                        // file
 };
 

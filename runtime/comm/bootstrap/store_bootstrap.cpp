@@ -2,12 +2,39 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
+#include "runtime/comm/bootstrap/store/door.hpp"
 
 namespace ringsmith::comm {
 
 namespace {
+
 constexpr std::chrono::milliseconds kTimeToRead{2000};
+
+std::string explain(NoStore::How how, bool launcher_holds_store) {
+  const std::string holder = launcher_holds_store ? "the launcher" : "rank 0";
+  if (how == NoStore::How::silent)
+    return holder +
+           ", which holds it, is there, but has not answered in time: it may be stopped, "
+           "or strangers may be flooding its port";
+  if (!launcher_holds_store) return "rank 0, which holds it, never came, or is not at that address";
+  if (how == NoStore::How::refused) return "the launcher that holds it has gone";
+  return "the host of the launcher that holds it cannot be reached, or has no time to answer";
 }
+
+std::shared_ptr<Store> reach(const JobPlace& place, const store::Address& address,
+                             const Secret& secret, std::chrono::milliseconds timeout) {
+  StoreClientOptions options;
+  options.holder = place.launcher_holds_store ? "" : ", which rank 0 holds,";
+  options.door = store::find_door(place.door.c_str());
+  try {
+    return std::make_shared<StoreClient>(address, secret, Deadline::in(timeout), options);
+  } catch (const NoStore& e) {
+    throw TimeoutError(std::string(e.what()) + "; " + explain(e.how(), place.launcher_holds_store),
+                       {.rank = place.rank, .peer = place.launcher_holds_store ? -1 : 0, .op = {}});
+  }
+}
+
+}  // namespace
 
 StoreBootstrap::StoreBootstrap(const JobPlace& place, const Secret& secret,
                                std::chrono::milliseconds timeout)
@@ -17,24 +44,13 @@ StoreBootstrap::StoreBootstrap(const JobPlace& place, const Secret& secret,
   if (holds_store) {
     StoreServerOptions options;
     options.bind = place.bind;
+    options.chosen_by = "RINGSMITH_BIND";
     options.port = place.store.port;
     server_ = std::make_unique<StoreServer>(secret, options);
     address.port = server_->port();
   }
   try {
-    std::shared_ptr<Store> store;
-    try {
-      store =
-          std::make_shared<StoreClient>(address, secret, Deadline::in(timeout),
-                                        place.launcher_holds_store ? "" : ", which rank 0 holds,");
-    } catch (const TimeoutError& e) {
-      throw TimeoutError(
-          std::string(e.what()) + "; " +
-              (place.launcher_holds_store
-                   ? "the launcher that holds it has gone"
-                   : "rank 0, which holds it, never came, or is not at that address"),
-          {.rank = place.rank, .peer = place.launcher_holds_store ? -1 : 0, .op = {}});
-    }
+    const std::shared_ptr<Store> store = reach(place, address, secret, timeout);
     Membership me;
     me.index = place.rank;
     me.size = place.world;

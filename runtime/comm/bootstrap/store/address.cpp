@@ -14,12 +14,13 @@
 #include <sys/socket.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
 
 namespace ringsmith::comm::store {
 
 namespace {
 
-constexpr int kBacklog = 1024;
+constexpr int kBacklog = 4096;
 
 struct FreeInfo {
   void operator()(addrinfo* info) const { freeaddrinfo(info); }
@@ -70,19 +71,35 @@ std::uint16_t bound_port(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw CommError(std::string("getsockname: ") + std::strerror(errno));
+    throw CommError("getsockname: " + reason_of(errno));
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-std::string reason_of_bind(int error) {
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+std::string reason_of_bind(int error, const std::string& host, const std::string& chosen_by) {
   if (error == EADDRINUSE) return "another program listens there: choose another port, or 0";
   if (error == EADDRNOTAVAIL)
-    return "that is not an address of this host: name one, or one of its interfaces";
+    return (is_loopback(host)
+                ? "the loopback interface has no such address: 'ip link set lo up' (as root) may "
+                  "mend it; or name another address of this host, or one of its interfaces"
+                : std::string("that is not an address of this host: name one, or one of its "
+                              "interfaces")) +
+           (chosen_by.empty() ? "" : ", with " + chosen_by) + " (it has " + names_of_interfaces() +
+           ")";
   if (error == EINVAL) return "a link-local address needs its interface, as in fe80::1%eth0";
   if (error == EACCES) return "ports below 1024 are for root: choose another";
-  return std::strerror(error);
+  return reason_of(error);
+}
+
+std::string reason_of_silence(int error, const std::string& host) {
+  if (error == ENETUNREACH && is_loopback(host))
+    return "the loopback interface is down: 'ip link set lo up' (as root) mends it";
+  return reason_of(error);
 }
 
 }  // namespace
@@ -102,30 +119,48 @@ std::uint16_t parse_port(const std::string& what, const std::string& text, bool 
   return port;
 }
 
-Listener listen_on(const std::string& where, std::uint16_t port) {
+Listener listen_on(const std::string& where, std::uint16_t port, const std::string& chosen_by) {
   const std::string number = address_of_interface(where);
   const Address address{number.empty() ? where : number, port};
   const Info info = resolve(
       address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) throw CommError(std::string("socket: ") + std::strerror(errno));
+  if (!socket.valid()) throw CommError("socket: " + reason_of(errno));
   // So that a port can be used again while old connections to it fade away. Two listeners on one
   // port remain impossible.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||
       listen(socket.get(), kBacklog) != 0)
-    throw UsageError("cannot listen on " + address.str() + ": " + reason_of_bind(errno));
+    throw UsageError("cannot listen on " + address.str() + ": " +
+                     reason_of_bind(errno, address.host, chosen_by));
   const std::uint16_t bound = bound_port(socket);
   return {std::move(socket), bound};
 }
 
-Descriptor connect_to(const Address& address, Deadline deadline, std::string& why) {
+std::string dial_for(const std::string& where) {
+  const std::string number = address_of_interface(where);
+  const std::string& address = number.empty() ? where : number;
+  if (address == "0.0.0.0") return "127.0.0.1";
+  if (address == "::") return "::1";
+  return address;
+}
+
+std::string loopback_address() {
+  const auto is_ours = [](const char* number) {
+    const Info info = resolve(number, 0, "");
+    const Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return socket.valid() && bind(socket.get(), info->ai_addr, info->ai_addrlen) == 0;
+  };
+  return !is_ours("127.0.0.1") && is_ours("::1") ? "::1" : "127.0.0.1";
+}
+
+Descriptor connect_to(const Address& address, Deadline deadline, std::string& why, int* number) {
   const Info all = resolve(address.host, address.port,
                            "is it spelt right? 'getent hosts " + address.host + "' must know it");
   for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
     Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket.valid()) throw CommError(std::string("socket: ") + std::strerror(errno));
+    if (!socket.valid()) throw CommError("socket: " + reason_of(errno));
     int error = 0;
     if (connect(socket.get(), info->ai_addr, info->ai_addrlen) != 0) error = errno;
     if (error == EINPROGRESS) {
@@ -140,7 +175,8 @@ Descriptor connect_to(const Address& address, Deadline deadline, std::string& wh
       tune(socket);
       return socket;
     }
-    why = std::strerror(error);
+    why = reason_of_silence(error, address.host);
+    if (number != nullptr) *number = error;
   }
   return {};
 }

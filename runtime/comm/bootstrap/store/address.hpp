@@ -26,12 +26,22 @@ struct Listener {
 };
 
 // Listens on one interface: `where` is the name of one ("eth0"), or an address or host name that
-// belongs to one. Port 0 takes a free one. UsageError with the remedy if that cannot be.
-[[nodiscard]] Listener listen_on(const std::string& where, std::uint16_t port);
+// belongs to one. Port 0 takes a free one. UsageError with the remedy if that cannot be;
+// `chosen_by` is the option or variable that a user sets `where` with.
+[[nodiscard]] Listener listen_on(const std::string& where, std::uint16_t port,
+                                 const std::string& chosen_by = "");
 
-// A non-blocking connection; invalid, with the reason in `why`, if nobody answers there now or
-// before the deadline. UsageError if the host's name is unknown.
-[[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why);
+// The address by which a process reaches what listens on `where` of its own host: the number of an
+// interface; of an address that stands for all interfaces, the loopback's.
+[[nodiscard]] std::string dial_for(const std::string& where);
+
+// The loopback's address on this host: 127.0.0.1, or ::1 where there is no IPv4.
+[[nodiscard]] std::string loopback_address();
+
+// A non-blocking connection; invalid, with the reason in `why` and its number in `error`, if nobody
+// answers there now or before the deadline. UsageError if the host's name is unknown.
+[[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
+                                    int* error = nullptr);
 
 // Has the kernel notice, within 15 s, a peer whose host is gone without a word; no small-packet
 // delay.

@@ -2,12 +2,13 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <poll.h>
 #include <sys/socket.h>
-#include <thread>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/door.hpp"
 
 namespace ringsmith::comm {
 
@@ -21,7 +22,13 @@ using store::Status;
 
 constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two tries to connect
 constexpr milliseconds kOneTry{3000};                       // for connection and handshake
+constexpr milliseconds kPatience{5000};                     // before a word to the user
 constexpr milliseconds kWire{10'000};  // for a reply that the store does not hold back
+
+class CalledOff : public CommError {
+ public:
+  using CommError::CommError;
+};
 
 std::string seconds(milliseconds time) {
   std::string text = std::to_string(static_cast<double>(time.count()) / 1000);
@@ -33,23 +40,41 @@ std::string seconds(milliseconds time) {
 }  // namespace
 
 StoreClient::StoreClient(store::Address address, const Secret& secret, Deadline deadline,
-                         std::string holder)
-    : address_(std::move(address)), holder_(std::move(holder)) {
+                         StoreClientOptions options)
+    : address_(std::move(address)), options_(std::move(options)) {
   const milliseconds whole = deadline.left();
+  const Deadline patience = Deadline::in(kPatience);
   std::string why = "no time to try";
+  bool said = false;
   for (milliseconds pause = kFirstPause; !try_connect(secret, deadline, why);
        pause = std::min(2 * pause, kLongestPause)) {
+    socket_ = Descriptor();
     if (deadline.passed())
-      throw TimeoutError("no store answered at " + address_.str() + " within " + seconds(whole) +
-                         ": " + why);
-    std::this_thread::sleep_for(std::min(pause, deadline.left()));
+      throw NoStore(
+          "no store answered at " + address_.str() + " within " + seconds(whole) + ": " + why,
+          silence_);
+    if (!said && patience.passed()) {
+      said = true;
+      std::fprintf(stderr, "ringsmith: still trying to reach %s: %s\n", name().c_str(),
+                   why.c_str());
+    }
+    (void)await(0, deadline.at_most(pause));
   }
 }
 
 bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::string& why) {
   const Deadline limit = deadline.at_most(kOneTry);
-  socket_ = store::connect_to(address_, limit, why);
+  if (options_.door >= 0) {
+    socket_ = store::knock(options_.door, limit);
+    if (!socket_.valid()) options_.door = -1;  // nobody is there; TCP will say why
+  }
+  if (!socket_.valid()) {
+    int error = 0;
+    socket_ = store::connect_to(address_, limit, why, &error);
+    silence_ = error == ECONNREFUSED ? NoStore::How::refused : NoStore::How::unreachable;
+  }
   if (!socket_.valid()) return false;
+  silence_ = NoStore::How::silent;
   try {
     std::string hello;
     why = "what listens there closed the connection or kept silent";
@@ -79,10 +104,21 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
     return true;
   } catch (const MismatchError&) {
     throw;
+  } catch (const CalledOff&) {
+    throw;
   } catch (const CommError& e) {
     why = e.what();
     return false;
   }
+}
+
+bool StoreClient::await(short events, Deadline deadline) {
+  std::array<pollfd, 2> entries{
+      {{events != 0 ? socket_.get() : -1, events, 0}, {options_.hurry, POLLIN, 0}}};
+  const bool ready = poll(entries.data(), entries.size(), deadline.poll_ms()) > 0;
+  if (ready && entries[1].revents != 0)
+    throw CalledOff("waiting for " + name() + " has been called off");
+  return ready || !deadline.passed();
 }
 
 void StoreClient::send_all(std::string_view bytes, Deadline deadline) {
@@ -94,9 +130,7 @@ void StoreClient::send_all(std::string_view bytes, Deadline deadline) {
     }
     if (errno != EAGAIN && errno != EINTR)
       throw CommError(name() + " is gone: " + std::strerror(errno));
-    pollfd entry{socket_.get(), POLLOUT, 0};
-    if (poll(&entry, 1, deadline.poll_ms()) == 0 && deadline.passed())
-      throw TimeoutError(name() + " takes no more requests");
+    if (!await(POLLOUT, deadline)) throw TimeoutError(name() + " takes no more requests");
   }
 }
 
@@ -111,9 +145,7 @@ bool StoreClient::receive(std::string& bytes, std::size_t size, Deadline deadlin
     if (n == 0) return false;
     if (errno != EAGAIN && errno != EINTR)
       throw CommError(name() + " is gone: " + std::strerror(errno));
-    pollfd entry{socket_.get(), POLLIN, 0};
-    if (poll(&entry, 1, deadline.poll_ms()) == 0 && deadline.passed())
-      throw TimeoutError(name() + " does not answer");
+    if (!await(POLLIN, deadline)) throw TimeoutError(name() + " does not answer");
   }
   return true;
 }

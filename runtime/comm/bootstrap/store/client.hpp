@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/address.hpp"
 #include "runtime/comm/bootstrap/store/message.hpp"
 #include "runtime/comm/bootstrap/store/seal.hpp"
@@ -10,14 +11,33 @@
 
 namespace ringsmith::comm {
 
+// No store has answered within the time.
+class NoStore : public TimeoutError {
+ public:
+  // refused: nobody listens there; silent: somebody does, and takes calls without a right answer;
+  // unreachable: neither yes nor no.
+  enum class How { refused, silent, unreachable };
+  NoStore(const std::string& message, How how) : TimeoutError(message), how_(how) {}
+  [[nodiscard]] How how() const { return how_; }
+
+ private:
+  How how_;
+};
+
+struct StoreClientOptions {
+  std::string holder = {};  // who holds the store, for messages: ", which rank 0 holds,"
+  int door = -1;            // the outside of a door to it (door.hpp), which is tried before TCP
+  int hurry = -1;           // a descriptor; when it is readable, every call ends with a CommError
+};
+
 // One connection, used by one thread at a time; others wait for their turn.
 class StoreClient : public Store {
  public:
-  // Tries until the deadline: the server may start later than its clients. CommError at once if
-  // what listens there is no store, or refuses the secret; TimeoutError if nobody answers.
-  // holder: who holds the store, for messages: ", which rank 0 holds,".
+  // Tries until the deadline: the server may start later than its clients. After 5 s a line on
+  // standard error says so. CommError at once if what listens there is no store, or refuses the
+  // secret; NoStore if nobody answers.
   StoreClient(store::Address address, const Secret& secret, Deadline deadline,
-              std::string holder = "");
+              StoreClientOptions options = {});
 
   void set(const std::string& key, const std::string& value) override;
   [[nodiscard]] std::string get(const std::string& key, Milliseconds timeout) override;
@@ -29,7 +49,7 @@ class StoreClient : public Store {
   bool remove(const std::string& key) override;
   void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
   [[nodiscard]] std::string name() const override {
-    return "the store at " + address_.str() + holder_;
+    return "the store at " + address_.str() + options_.holder;
   }
 
  private:
@@ -38,11 +58,14 @@ class StoreClient : public Store {
   // Sends, and waits for the reply: at most `timeout`, and some time for the wire.
   store::Message call(const store::Message& request, Milliseconds timeout = {});
   void send_all(std::string_view bytes, Deadline deadline);
+  // Until the socket is ready (no socket: until the deadline). False if the deadline has passed.
+  [[nodiscard]] bool await(short events, Deadline deadline);
   // Appends what comes until there are at least `size` bytes; false at the connection's end.
   [[nodiscard]] bool receive(std::string& bytes, std::size_t size, Deadline deadline);
 
   store::Address address_;
-  std::string holder_;
+  StoreClientOptions options_;
+  NoStore::How silence_ = NoStore::How::unreachable;  // of the last try
   Descriptor socket_;
   std::mutex turn_;
   std::string input_;

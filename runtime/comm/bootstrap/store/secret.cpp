@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <set>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,6 +30,11 @@ Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(
                                        " bytes; it needs at least " + std::to_string(kLeast));
   require(bytes_.size() <= kMost,
           "the secret in " + origin + " has more than " + std::to_string(kMost) + " bytes");
+  const std::set<char> kinds(bytes_.begin(), bytes_.end());
+  require(kinds.size() >= kLeastKinds,
+          "the secret in " + origin + " has only " + std::to_string(kinds.size()) +
+              " different characters, which can be guessed: 'ringrun --make-secret FILE' makes a "
+              "good one");
 }
 
 Secret Secret::random() {
@@ -70,8 +76,9 @@ void Secret::create_file(const std::string& path) {
   require(file.valid(), "cannot make the secret's file '" + path + "': " + std::strerror(errno));
   const std::string text = random().bytes() + "\n";
   const ssize_t n = write(file.get(), text.data(), text.size());
-  if (n == static_cast<ssize_t>(text.size())) return;
-  const std::string why = n < 0 ? std::strerror(errno) : "no room for all of it";
+  if (n == static_cast<ssize_t>(text.size()) && fsync(file.get()) == 0) return;
+  const bool cut_short = n >= 0 && n < static_cast<ssize_t>(text.size());
+  const std::string why = cut_short ? "no room for all of it" : std::strerror(errno);
   unlink(path.c_str());  // or the next attempt would find it there
   throw Error("cannot write the secret's file '" + path + "': " + why);
 }

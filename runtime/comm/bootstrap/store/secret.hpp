@@ -17,7 +17,9 @@ class Secret {
   static constexpr std::size_t kLeast = 16;   // bytes; less can be guessed from one handshake
   static constexpr std::size_t kMost = 4096;  // bytes
 
-  // UsageError if it is too short or too long; `origin` says where it came from.
+  static constexpr std::size_t kLeastKinds = 6;  // different ones: "aaaa..." is guessed at once
+
+  // UsageError if it is too short, too long or too simple; `origin` says where it came from.
   Secret(std::string bytes, const std::string& origin);
 
   [[nodiscard]] static Secret random();  // 32 bytes from the kernel, in hexadecimal
@@ -26,8 +28,8 @@ class Secret {
   [[nodiscard]] static Secret from_file(const std::string& path);
   // RINGSMITH_SECRET, else the file that RINGSMITH_SECRET_FILE names, else nothing.
   [[nodiscard]] static std::optional<Secret> from_environment();
-  // Makes a new file, mode 0600, with a random secret. UsageError if there is one of that name;
-  // Error if the disk has no room for it.
+  // Makes a new file, mode 0600, with a random secret, on the disk when this returns. UsageError if
+  // there is one of that name; Error, and no file, if the disk has no room for it.
   static void create_file(const std::string& path);
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }

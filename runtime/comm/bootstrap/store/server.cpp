@@ -5,33 +5,51 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <vector>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
 
 namespace ringsmith::comm {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kAcceptsAtOnce = 64;                         // then the others get a turn
+constexpr int kAcceptsAtOnce = 128;                        // then the others get a turn
 constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::chrono::milliseconds kDrainInterval{2};
 constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr std::chrono::minutes kLongestSleep{1};
 
+template <class Origin>
+Origin origin_of(const sockaddr_storage& address) {
+  Origin out{};
+  if (address.ss_family == AF_INET6) {
+    const in6_addr& six = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    if (IN6_IS_ADDR_V4MAPPED(&six))
+      std::memcpy(out.data(), six.s6_addr + 12, 4);
+    else
+      std::memcpy(out.data(), six.s6_addr, 8);
+  } else {
+    std::memcpy(out.data(), &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+  }
+  return out;
+}
+
 }  // namespace
 
-StoreServer::StoreServer(Secret secret, StoreServerOptions options)
+StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor door)
     : secret_(std::move(secret)),
       options_(std::move(options)),
-      listener_(store::listen_on(options_.bind, options_.port)),
+      listener_(store::listen_on(options_.bind, options_.port, options_.chosen_by)),
+      door_(std::move(door)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options_.table) {
-  if (!stop_.valid()) throw CommError(std::string("eventfd: ") + std::strerror(errno));
+  if (!stop_.valid()) throw CommError("eventfd: " + reason_of(errno));
   // The program's signals are for its own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -61,6 +79,7 @@ void StoreServer::serve() {
     entries.push_back({stop_.get(), POLLIN, 0});
     const bool accepting = Clock::now() >= accept_again_;
     entries.push_back({listener_.socket.get(), static_cast<short>(accepting ? POLLIN : 0), 0});
+    entries.push_back({door_.get(), POLLIN, 0});
     for (Connection& c : connections_) {
       short events = 0;
       if (c.session.room() > 0) events |= POLLIN;
@@ -69,11 +88,12 @@ void StoreServer::serve() {
     }
     if (poll(entries.data(), entries.size(), milliseconds_to_sleep()) < 0 && errno != EINTR) return;
     if (entries[0].revents != 0) return;
-    std::size_t i = 2;
+    std::size_t i = 3;
     for (Connection& c : connections_) exchange(c, entries[i++].revents);
     while (advance_all()) {
     }
     sweep();
+    if (entries[2].revents != 0) let_in_by_door(entries[2].revents);
     if (entries[1].revents != 0) accept_all();
   }
 }
@@ -100,10 +120,10 @@ bool StoreServer::advance_all() {
   for (Connection& c : connections_) {
     if (!c.socket.valid()) continue;
     progress = c.session.advance(now) || progress;
-    if (c.session.member() && !c.counted) {
-      c.counted = true;
+    if (c.session.member() && c.standing != Standing::member) {
+      if (c.standing == Standing::stranger) no_stranger_any_more(c);
+      c.standing = Standing::member;
       ++counters_.members;
-      --counters_.strangers;
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;
@@ -126,10 +146,10 @@ void StoreServer::sweep() {
       continue;
     }
     c->session.leave();
-    if (c->counted) {
+    if (c->standing == Standing::member) {
       --counters_.members;
     } else {
-      --counters_.strangers;
+      if (c->standing == Standing::stranger) no_stranger_any_more(*c);
       ++counters_.refused;
     }
     c = connections_.erase(c);
@@ -138,32 +158,68 @@ void StoreServer::sweep() {
   }
 }
 
-void StoreServer::accept_all() {
-  const auto drop_oldest_stranger = [this] {
-    const auto oldest = std::find_if(connections_.begin(), connections_.end(),
-                                     [](const Connection& c) { return !c.counted; });
-    if (oldest == connections_.end()) return false;
-    connections_.erase(oldest);
-    --counters_.strangers;
-    ++counters_.refused;
-    return true;
-  };
+void StoreServer::no_stranger_any_more(const Connection& c) {
+  --counters_.strangers;
+  const auto from = strangers_from_.find(c.origin);
+  if (--from->second == 0) strangers_from_.erase(from);
+}
+
+bool StoreServer::drop_a_stranger() {
+  const auto most =
+      std::max_element(strangers_from_.begin(), strangers_from_.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == strangers_from_.end()) return false;
+  const Origin origin = most->first;
+  const auto oldest = std::find_if(connections_.begin(), connections_.end(), [&](const auto& c) {
+    return c.standing == Standing::stranger && c.origin == origin;
+  });
+  no_stranger_any_more(*oldest);
+  connections_.erase(oldest);
+  ++counters_.refused;
+  return true;
+}
+
+void StoreServer::let_in_by_door(short events) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
-    Descriptor socket(
-        accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor socket;
+    const store::Caller caller = store::open_door(door_, socket);
+    if (caller == store::Caller::none) {
+      if ((events & POLLHUP) != 0) door_ = Descriptor();  // nobody is outside any more
+      return;
+    }
+    if (caller == store::Caller::turned_away) {  // he will come again: let there be room then
+      (void)drop_a_stranger();
+      continue;
+    }
+    connections_.push_back({std::move(socket),
+                            store::Session(table_, secret_, Clock::now(), options_.handshake),
+                            Standing::by_door,
+                            {}});
+    ++counters_.accepted;
+  }
+}
+
+void StoreServer::accept_all() {
+  for (int i = 0; i < kAcceptsAtOnce; ++i) {
+    sockaddr_storage from{};
+    socklen_t size = sizeof from;
+    Descriptor socket(accept4(listener_.socket.get(), reinterpret_cast<sockaddr*>(&from), &size,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return;
       if (errno == EINTR || errno == ECONNABORTED) continue;
       // No descriptors or no memory: make room; where there is none to make, leave the rest in the
       // kernel's queue for a bit.
-      if (drop_oldest_stranger()) continue;
+      if (drop_a_stranger()) continue;
       accept_again_ = Clock::now() + kAcceptPause;
       return;
     }
-    if (counters_.strangers >= options_.most_strangers) static_cast<void>(drop_oldest_stranger());
+    if (counters_.strangers >= options_.most_strangers) (void)drop_a_stranger();
     store::tune(socket);
-    connections_.push_back(
-        {std::move(socket), store::Session(table_, secret_, Clock::now(), options_.handshake)});
+    connections_.push_back({std::move(socket),
+                            store::Session(table_, secret_, Clock::now(), options_.handshake),
+                            Standing::stranger, origin_of<Origin>(from)});
+    ++strangers_from_[connections_.back().origin];
     ++counters_.accepted;
     ++counters_.strangers;
   }

@@ -1,33 +1,39 @@
 // The store's server: one thread that owns the table and all connections.
 //
 // It is meant to stand on a port that anybody may knock at. Strangers have little time for their
-// proof and little memory; when too many of them knock at once the one that has waited longest goes
-// first, so that those who know the secret, and prove it within a round trip, get through. The
-// interface is chosen (never all of them by accident), and port 0 takes a free port, so that two
-// jobs never race for one.
+// proof and little memory; when too many of them knock at once one has to go: of the address that
+// most of them come from, the one that has waited longest. So those who know the secret get through
+// from any other address, and from the same one if they prove it before as many others have come.
+// Who comes by the door (door.hpp) is never sent away. The interface is chosen (never all of them
+// by accident), and port 0 takes a free port, so that two jobs never race for one.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <list>
+#include <map>
 #include <thread>
 
 #include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"
 
 namespace ringsmith::comm {
 
 struct StoreServerOptions {
   std::string bind = "127.0.0.1";  // an interface, or an address or name of one
+  std::string chosen_by = {};      // what a user sets it with, for messages
   std::uint16_t port = 0;          // 0: a free one
   std::chrono::milliseconds handshake{5000};
-  std::size_t most_strangers = 64;
+  std::size_t most_strangers = 512;
   store::TableLimits table{};
 };
 
 class StoreServer {
  public:
   // UsageError if the port is taken or the address is not ours.
-  StoreServer(Secret secret, StoreServerOptions options);
+  // door: its inside, if there is one.
+  StoreServer(Secret secret, StoreServerOptions options, Descriptor door = {});
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
   ~StoreServer();
@@ -38,21 +44,28 @@ class StoreServer {
 
   // For tests and reports.
   struct Counters {
-    std::atomic<std::uint64_t> accepted{0};  // connections
-    std::atomic<std::uint64_t> refused{0};   // of them: wrong proof, no proof in time, or no room
-    std::atomic<std::uint64_t> members{0};   // connected now
-    std::atomic<std::uint64_t> strangers{0};
+    std::atomic<std::uint64_t> accepted{0};   // connections
+    std::atomic<std::uint64_t> refused{0};    // of them: wrong proof, no proof in time, or no room
+    std::atomic<std::uint64_t> members{0};    // connected now
+    std::atomic<std::uint64_t> strangers{0};  // the same, without those who came by the door
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
 
  private:
+  // An IPv4 address, or the network of an IPv6 one: a host may have 2^64 addresses of that.
+  using Origin = std::array<unsigned char, 8>;
+  enum class Standing { by_door, stranger, member };
   struct Connection {
     Descriptor socket;
     store::Session session;
-    bool counted = false;  // as a member
+    Standing standing = Standing::stranger;
+    Origin origin{};
   };
   void serve();
   void accept_all();
+  void let_in_by_door(short events);
+  [[nodiscard]] bool drop_a_stranger();
+  void no_stranger_any_more(const Connection& connection);
   void exchange(Connection& connection, short events);
   [[nodiscard]] bool advance_all();
   void sweep();
@@ -61,9 +74,11 @@ class StoreServer {
   Secret secret_;
   StoreServerOptions options_;
   store::Listener listener_;
+  Descriptor door_;
   Descriptor stop_;  // eventfd: readable when the server is to end
   store::Table table_;
   std::list<Connection> connections_;  // in the order of their arrival
+  std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;
   Deadline::Clock::time_point accept_again_{};  // not before: there were no descriptors left
   std::thread thread_;

@@ -75,9 +75,9 @@ std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& rem
                               const Wiring& wiring, bool same_host) {
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const std::string here = !wiring.interface.empty() ? wiring.interface
-                           : same_host               ? "127.0.0.1"
+                           : same_host               ? store::loopback_address()
                                                      : outward_address();
-  const store::Listener listener = store::listen_on(here, 0);
+  const store::Listener listener = store::listen_on(here, 0, "--interface");
   const Record mine{{address_of(here), listener.port}, random_word(), wiring.sockets};
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   std::vector<Link> links(records.size());

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "runtime/base/descriptor.hpp"
+#include "runtime/comm/bootstrap/store/address.hpp"
 
 namespace ringsmith::comm::tcp {
 
@@ -72,7 +73,7 @@ std::string outward_address() {
   const std::string first = find_interface([](const ifaddrs& i) {
     return (i.ifa_flags & IFF_UP) != 0 && (i.ifa_flags & IFF_LOOPBACK) == 0;
   });
-  return first.empty() ? "127.0.0.1" : first;
+  return first.empty() ? store::loopback_address() : first;
 }
 
 }  // namespace ringsmith::comm::tcp

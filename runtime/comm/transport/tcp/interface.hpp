@@ -9,7 +9,7 @@ namespace ringsmith::comm::tcp {
 [[nodiscard]] std::string address_of(const std::string& where);
 
 // The address from which this host would speak to the job's master, if the environment names one;
-// else that of the first interface that is up and not the loopback; else 127.0.0.1.
+// else that of the first interface that is up and not the loopback; else the loopback's.
 [[nodiscard]] std::string outward_address();
 
 }  // namespace ringsmith::comm::tcp

@@ -1,0 +1,83 @@
+#include "labs/apps/common/processor.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace ringsmith::apps {
+
+namespace {
+
+struct Name {
+  unsigned number;
+  const char* name;
+};
+
+// Arm's registry of implementers, and its own parts; those that are likely to run this.
+constexpr std::array<Name, 8> kImplementers{{{0x41, "Arm"},
+                                             {0x46, "Fujitsu"},
+                                             {0x48, "HiSilicon"},
+                                             {0x4e, "NVIDIA"},
+                                             {0x50, "Applied Micro"},
+                                             {0x51, "Qualcomm"},
+                                             {0x61, "Apple"},
+                                             {0xc0, "Ampere"}}};
+constexpr std::array<Name, 8> kArmParts{{{0xd03, "Cortex-A53"},
+                                         {0xd08, "Cortex-A72"},
+                                         {0xd0b, "Cortex-A76"},
+                                         {0xd0c, "Neoverse-N1"},
+                                         {0xd40, "Neoverse-V1"},
+                                         {0xd49, "Neoverse-N2"},
+                                         {0xd4f, "Neoverse-V2 (Grace)"},
+                                         {0xd8e, "Neoverse-N3"}}};
+constexpr unsigned kArm = 0x41;
+
+template <std::size_t N>
+std::string name_in(const std::array<Name, N>& names, unsigned number) {
+  for (const Name& n : names)
+    if (n.number == number) return n.name;
+  return {};
+}
+
+// The value of the first line "key   : value"; empty without one.
+std::string value_of(const std::string& text, const std::string& key) {
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
+    if (line.find_first_not_of(" \t", key.size()) != colon) continue;
+    const std::size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string processor_text() {
+  std::ifstream in("/proc/cpuinfo");
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+std::string processor_name(const std::string& cpuinfo) {
+  if (std::string name = value_of(cpuinfo, "model name"); !name.empty()) return name;
+  const std::string maker = value_of(cpuinfo, "CPU implementer");
+  const std::string part = value_of(cpuinfo, "CPU part");
+  if (maker.empty()) return "unknown CPU";
+  const auto number = [](const std::string& text) {
+    return static_cast<unsigned>(std::strtoul(text.c_str(), nullptr, 0));
+  };
+  const std::string who = name_in(kImplementers, number(maker));
+  const std::string which =
+      number(maker) == kArm ? name_in(kArmParts, number(part)) : std::string();
+  return (who.empty() ? "implementer " + maker : who) + " " +
+         (which.empty() ? "part " + part : which);
+}
+
+bool has_processor_flag(const std::string& cpuinfo, const std::string& flag) {
+  return (" " + value_of(cpuinfo, "flags") + " ").find(" " + flag + " ") != std::string::npos;
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,106 @@
+#include "runtime/comm/bootstrap/store/door.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
+
+namespace ringsmith::comm::store {
+
+namespace {
+
+constexpr int kAboveStreams = 3;  // a door must not be where a standard stream is put
+
+// Below is a message of one byte with one descriptor.
+union Control {
+  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
+  cmsghdr align;
+};
+
+unsigned long long number_of(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) ? info.st_ino : 0;
+}
+
+}  // namespace
+
+Door make_door() {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    throw CommError("socketpair: " + reason_of(errno));
+  Door door{Descriptor(ends[0]), Descriptor(ends[1])};
+  if (door.outside.get() < kAboveStreams)
+    door.outside = Descriptor(fcntl(door.outside.get(), F_DUPFD_CLOEXEC, kAboveStreams));
+  if (!door.outside.valid()) throw CommError("socketpair: " + reason_of(errno));
+  return door;
+}
+
+std::string describe_door(int outside) {
+  return std::to_string(outside) + ":" + std::to_string(number_of(outside));
+}
+
+int find_door(const char* text) {
+  int fd = -1, end = 0;
+  unsigned long long number = 0;
+  if (text == nullptr || std::sscanf(text, "%9d:%19llu%n", &fd, &number, &end) != 2 ||
+      text[end] != '\0' || fd < kAboveStreams || number == 0 || number_of(fd) != number)
+    return -1;
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+Descriptor knock(int outside, Deadline deadline) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
+    throw CommError("socketpair: " + reason_of(errno));
+  Descriptor mine(ends[0]);
+  const Descriptor theirs(ends[1]);
+  char byte = 's';
+  iovec data{&byte, 1};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int fd = theirs.get();
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  while (sendmsg(outside, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN || deadline.passed()) return {};
+    pollfd entry{outside, POLLOUT, 0};
+    poll(&entry, 1, deadline.poll_ms());
+  }
+  return mine;
+}
+
+Caller open_door(const Descriptor& inside, Descriptor& connection) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  Control control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes.data();
+  message.msg_controllen = control.bytes.size();
+  if (recvmsg(inside.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) return Caller::none;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return Caller::turned_away;
+  int fd = -1;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
+  connection = Descriptor(fd);
+  return Caller::came;
+}
+
+}  // namespace ringsmith::comm::store

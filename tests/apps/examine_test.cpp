@@ -1,0 +1,68 @@
+// What doctor makes of what the kernel says: texts of machines that are not here.
+#include "labs/apps/common/examine.hpp"
+
+#include <sys/resource.h>
+
+#include "labs/apps/common/processor.hpp"
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::apps;
+using namespace ringsmith::testing;
+
+namespace {
+
+std::string arm(const std::string& maker, const std::string& part) {
+  return "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd evtstrm\nCPU implementer\t: " +
+         maker + "\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: " + part +
+         "\nCPU revision\t: 1\n";
+}
+
+}  // namespace
+
+TEST_CASE("a processor's name, or who made it and which part it is", "[doctor]") {
+  CHECK(processor_name("processor\t: 0\nmodel\t\t: 1\nmodel name\t: AMD EPYC 9R14\nflags\t: a\n") ==
+        "AMD EPYC 9R14");
+  CHECK(processor_name(arm("0x41", "0xd0c")) == "Arm Neoverse-N1");
+  CHECK(processor_name(arm("0x41", "0xd08")) == "Arm Cortex-A72");
+  CHECK(processor_name(arm("0x41", "0xd40")) == "Arm Neoverse-V1");
+  CHECK(processor_name(arm("0x41", "0xd49")) == "Arm Neoverse-N2");
+  CHECK(processor_name(arm("0x41", "0xd4f")) == "Arm Neoverse-V2 (Grace)");
+  CHECK(processor_name(arm("0x41", "0xfff")) == "Arm part 0xfff");
+  CHECK(processor_name(arm("0x61", "0x022")) == "Apple part 0x022");
+  CHECK(processor_name(arm("0xc0", "0xac3")) == "Ampere part 0xac3");
+  CHECK(processor_name(arm("0x99", "0xd0c")) == "implementer 0x99 part 0xd0c");
+  CHECK(processor_name("") == "unknown CPU");
+  CHECK(processor_name("model name\t:\n") == "unknown CPU");
+}
+
+TEST_CASE("a processor's flag is a whole word", "[doctor]") {
+  const std::string text = "flags\t\t: fpu pku ospke avx2\nflags\t\t: other\n";
+  CHECK(has_processor_flag(text, "ospke"));
+  CHECK(has_processor_flag(text, "avx2"));
+  CHECK_FALSE(has_processor_flag(text, "ospk"));
+  CHECK_FALSE(has_processor_flag(text, "other"));
+  CHECK_FALSE(has_processor_flag(arm("0x41", "0xd0c"), "ospke"));
+}
+
+TEST_CASE("a limit on addresses is a warning with the remedy", "[doctor]") {
+  CHECK(judge_address_limit(RLIM_INFINITY).verdict == Finding::Verdict::ok);
+  const Finding limited = judge_address_limit(std::uint64_t{40} << 30);
+  CHECK(limited.verdict == Finding::Verdict::warn);
+  CHECK_THAT(limited.fact, ContainsSubstring("40.0 GiB"));
+  CHECK(limited.remedy == "ulimit -v unlimited");
+}
+
+TEST_CASE("doctor without a loopback interface says how to bring it up", "[doctor]") {
+  const std::string doctor = RINGSMITH_BINARY_DIR "/bin/doctor --width 100";
+  if (run_program({"unshare", "--net", "true"}).exit_code != 0) {
+    WARN("not run: no right to make network namespaces");
+    return;
+  }
+  auto r = run_program({"unshare", "--net", "sh", "-c", "exec " + doctor});
+  INFO(r.out << r.err);
+  CHECK_THAT(r.out, ContainsSubstring("warn  loopback      down") &&
+                        ContainsSubstring("remedy: ip link set lo up"));
+  r = run_program({"unshare", "--net", "sh", "-c", "ip link set lo up; exec " + doctor});
+  CHECK_THAT(r.out, ContainsSubstring("ok    loopback      127.0.0.1"));
+}
