@@ -45,7 +45,7 @@ test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TC
 	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
 
 test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by ours
-	@RINGSMITH_TEST_NEIGHBOURS=100 $(DIR)/bin/tests_fault "[neighbours]"
+	@RINGSMITH_TEST_NEIGHBOURS=100 "$(DIR)"/bin/tests_fault "[neighbours]"
 
 bench: build ## tables beside the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"
