@@ -67,7 +67,7 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   ready.qp_state = IBV_QPS_RTR;
   ready.path_mtu = std::min(device.mtu, port.mtu);
   ready.dest_qp_num = theirs.queue_pair;
-  ready.rq_psn = theirs.first_packet;
+  ready.rq_psn = theirs.first_packet;  // a random number, told in the exchange
   ready.max_dest_rd_atomic = 1;
   ready.min_rnr_timer = 12;  // 0.64 ms
   ready.ah_attr.is_global = device.ethernet || port.lid == 0 ? 1 : 0;
