@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
 
 namespace ringsmith::comm {
 
@@ -27,7 +28,7 @@ Registry& registry() {
 }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw CommError("shared memory: " + what + ": " + std::strerror(errno));
+  throw CommError("shared memory: " + what + ": " + reason_of(errno));
 }
 
 }  // namespace
