@@ -77,13 +77,15 @@ TEST_CASE("a failure goes through the store unchanged, and garbage is refused", 
   f.after_us = 1'500'000;
   f.tail = {"first", "", "last \xff line"};
   f.log = "/logs/rank-5";
+  f.hint = "somebody did it";
   const Failure g = Failure::decode(f.encode());
   CHECK(g.encode() == f.encode());
   CHECK(g.tail == f.tail);
   CHECK(g.end.describe() == "signal 6 (SIGABRT), core dumped");
   const std::string text = describe(g, 2);
   for (const char* part : {"rank 5 failed first: signal 6 (SIGABRT)", "1.5 s after the start",
-                           "node 1, host b, local rank 1, pid 4711", "/logs/rank-5", "\n    first"})
+                           "node 1, host b, local rank 1, pid 4711", "/logs/rank-5",
+                           "why    somebody did it", "\n    first"})
     CHECK_THAT(text, ContainsSubstring(part));
   CHECK_THAT(describe(exited(0, 1, 0), 1), ContainsSubstring("it printed nothing"));
   for (const std::string& bad : {std::string(), std::string("x"), f.encode().substr(0, 60)})

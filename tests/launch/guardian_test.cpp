@@ -59,13 +59,14 @@ void check(Act act, End end) {
           : end == End::well     ? ends
                                  : kWithChild);
   REQUIRE(job.ready());
+  REQUIRE(eventually([&] { return job.guardian() > 0; }));  // it names itself when it first runs
   const pid_t guardian = job.guardian();
-  REQUIRE(guardian > 0);
   if (act == Act::hold && !hold(guardian)) {
     WARN("not run: no right to trace a process");
     return;
   }
   if (act != Act::hold) kill(guardian, act == Act::kill ? SIGKILL : SIGSTOP);
+  if (act == Act::kill) REQUIRE(eventually([&] { return !alive(guardian); }));
   const auto from = Clock::now();
   if (end == End::asked) kill(job.job.pid(), SIGTERM);
   if (end == End::killed) kill(job.job.pid(), SIGKILL);
@@ -115,8 +116,11 @@ void random_round(std::mt19937& random) {
   const bool kill_guardian = below(2) == 0, kill_launcher = below(3) == 0, pause = below(3) == 0;
   // Children of ranks are the guardian's business: without it and without ringrun they stay.
   Job job(kill_guardian && kill_launcher ? "exec sleep 300" : "sleep 300 & wait");
+  const pid_t launcher = job.job.pid();
+  const std::string name = "/proc/" + std::to_string(launcher) + "/comm";
+  REQUIRE(eventually([&] { return read_text(name) == "ringrun\n"; }));  // no copy of the test
   std::this_thread::sleep_for(std::chrono::microseconds(below(40'000)));
-  const pid_t launcher = job.job.pid(), guardian = job.guardian();
+  const pid_t guardian = job.guardian();
   if (guardian > 0) kill(guardian, kill_guardian ? SIGKILL : SIGSTOP);
   if (pause) kill(launcher, SIGSTOP);
   std::this_thread::sleep_for(std::chrono::microseconds(below(40'000)));

@@ -198,6 +198,18 @@ TEST_CASE("a signal to one node's ringrun ends the whole job", "[nodes]") {
   CHECK_THAT(job.output(0), ContainsSubstring("ringrun on node 1 got SIGTERM"));
 }
 
+// Ten seconds, which the store has to answer in: tests_launch "[slow]".
+TEST_CASE("a signal ends a node whose node 0 is stopped", "[.][slow]") {
+  Job job;
+  for (const int n : {0, 1}) job.start(n, 2, {}, "echo y > ready.$RANK; exec sleep 100");
+  REQUIRE(eventually([&] { return !read_text(job.folder / "ready.1").empty(); }));
+  kill(job.running[0]->pid(), SIGSTOP);
+  kill(job.running[1]->pid(), SIGTERM);
+  CHECK(job.running[1]->wait() == 128 + SIGTERM);
+  kill(job.running[0]->pid(), SIGCONT);
+  CHECK(job.running[0]->wait() == 1);
+}
+
 TEST_CASE("a node whose ranks have ended waits for the others, but not for ever", "[nodes]") {
   {
     Job job;

@@ -238,10 +238,10 @@ Finding virtual_machine() {
 
 Findings examine_machine() {
   Findings out;
-  examine_processor(out);
   for (const auto look : {cores, memory, shared_memory, locked_memory, open_files, addresses,
                           tracing, namespaces, kernel_clock})
     out.push_back(look());
+  examine_processor(out);
   examine_networks(out);
   rdma(out);
   gpus(out);

@@ -3,6 +3,7 @@
 #include <mutex>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/file.hpp"
 #include "runtime/comm/bootstrap/mpi.hpp"
@@ -37,6 +38,20 @@ std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds
   }
 }
 
+// A rank has a socket or a memory file for every other one. Without this the limit would be met
+// somewhere among the transports, on some ranks, as many different errors.
+void allow_files(int world) {
+  constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // for each other rank; besides
+  constexpr std::uint64_t kBare = 8;               // besides one for each other rank
+  const auto ranks = static_cast<std::uint64_t>(world);
+  const std::uint64_t allowed = allow_open_files(kOwn + kPlenty * ranks);
+  require(allowed >= kBare + ranks, "a job of " + std::to_string(world) + " ranks needs some " +
+                                        std::to_string(kOwn + 2 * ranks) +
+                                        " open files in each, but this process may have " +
+                                        std::to_string(allowed) + ": 'ulimit -n " +
+                                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
+}
+
 }  // namespace
 
 // A process joins its job once: a second group of the same kind exchanges its records through the
@@ -50,7 +65,10 @@ std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milli
   require(crypto, "libcrypto cannot be started");
   const JobPlace place = find_place(kind, process_environment());
   const std::lock_guard lock(mutex);
-  if (!joined || joined_as != place.kind) joined = make(place, timeout);
+  if (!joined || joined_as != place.kind) {
+    if (place.world > 1) allow_files(place.world);
+    joined = make(place, timeout);
+  }
   joined_as = place.kind;
   return joined;
 }

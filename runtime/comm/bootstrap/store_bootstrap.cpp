@@ -18,7 +18,7 @@ std::string explain(NoStore::How how, bool launcher_holds_store) {
            "or strangers may be flooding its port";
   if (!launcher_holds_store) return "rank 0, which holds it, never came, or is not at that address";
   if (how == NoStore::How::refused) return "the launcher that holds it has gone";
-  return "the host of the launcher that holds it cannot be reached, or has no time to answer";
+  return "the launcher that holds it cannot be reached, or has no time to answer";
 }
 
 std::shared_ptr<Store> reach(const JobPlace& place, const store::Address& address,

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
 #include "runtime/comm/transport/shm/reserve.hpp"
 
 namespace ringsmith::comm {
@@ -28,7 +29,7 @@ Registry& registry() {
 }
 
 [[noreturn]] void fail(const std::string& what) {
-  throw CommError("shared memory: " + what + ": " + std::strerror(errno));
+  throw CommError("shared memory: " + what + ": " + reason_of(errno));
 }
 
 }  // namespace

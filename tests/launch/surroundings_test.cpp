@@ -1,0 +1,94 @@
+// Launches on unusual machines: no IPv4, no loopback, few open files. Machines without a network
+// are network namespaces, where the user may make them.
+#include <algorithm>
+
+#include "tests/launch/ringrun.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::testing;
+
+namespace {
+
+const std::string kPerf = RINGSMITH_BINARY_DIR "/bin/all_reduce_perf -b 4 -e 4 -n 1 -w 0 -T 10";
+
+// The script in a network namespace, where the loopback is down and nothing else is.
+ProgramResult alone(const std::string& script) {
+  return run_program({"unshare", "--net", "sh", "-c", script}, 60);
+}
+
+bool can_be_alone() {
+  if (alone("ip link set lo up").exit_code == 0) return true;
+  WARN("not run: no right to make network namespaces, or no ip (iproute2)");
+  return false;
+}
+
+std::string launch(const std::string& options, const std::string& script) {
+  return kRingrun + " --standalone --nproc-per-node 2 " + options + " -- sh -c '" + script + "'";
+}
+
+}  // namespace
+
+TEST_CASE("what the store listens on is what the ranks call", "[surroundings]") {
+  if (!can_be_alone()) return;
+  const auto r =
+      alone("ip link set lo up; " +
+            launch("--bind ::1", "unset RINGSMITH_STORE_FD; echo at $MASTER_ADDR; " + kPerf));
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("[1] at ::1\n"));
+}
+
+TEST_CASE("a machine with IPv6 alone", "[surroundings]") {
+  if (!can_be_alone()) return;
+  const std::string six = "ip link set lo up; ip addr del 127.0.0.1/8 dev lo; ";
+  const auto r = alone(six + launch("", "unset RINGSMITH_STORE_FD; echo at $MASTER_ADDR; " + kPerf +
+                                            " --transport tcp"));
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 0);
+  CHECK_THAT(r.out, ContainsSubstring("[1] at ::1\n"));
+}
+
+TEST_CASE("a machine whose loopback is down: shared memory does, TCP says what is missing",
+          "[surroundings]") {
+  if (!can_be_alone()) return;
+  auto r = alone(launch("", kPerf));
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 0);
+  r = alone(launch("", "unset RINGSMITH_STORE_FD; exec " + kPerf + " -T 0.3"));
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 4);
+  CHECK_THAT(r.err, ContainsSubstring("'ip link set lo up'"));
+  const std::string bare =
+      "ip link set lo up; ip addr del 127.0.0.1/8 dev lo; ip addr del ::1/128 dev lo; ";
+  r = alone(bare + launch("", "true"));
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 6);
+  CHECK_THAT(r.err, ContainsSubstring("'ip link set lo up'") && ContainsSubstring("--bind"));
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  r = alone(bare + kRingrun + " --bind 192.0.2.1 true");
+  CHECK_THAT(r.err, ContainsSubstring("not an address of this host") &&
+                        ContainsSubstring("with --bind (it has lo)"));
+}
+
+TEST_CASE("too few open files are raised if they may be, and else refused with the number",
+          "[surroundings]") {
+  auto r =
+      run_program({"bash", "-c", "ulimit -n 128; exec " + kRingrun + " --nproc-per-node 64 true"});
+  INFO(r.err);
+  CHECK(r.exit_code == 6);
+  CHECK_THAT(r.err, ContainsSubstring("--nproc-per-node 64 needs 288 open files") &&
+                        ContainsSubstring("may have 128: 'ulimit -n 288'"));
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  r = run_program(
+      {"bash", "-c",
+       "ulimit -S -n 40; exec " + kRingrun + " --nproc-per-node 16 -- sh -c 'ulimit -S -n'"});
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 0);
+  CHECK(r.out.find("] 40\n") == std::string::npos);
+  // A rank that has even fewer of its own.
+  r = ringrun({"--nproc-per-node", "16", "--", "bash", "-c", "ulimit -n 20; exec " + kPerf});
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 6);
+  CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs some ") &&
+                        ContainsSubstring("may have 20: 'ulimit -n 192'"));
+}
