@@ -9,6 +9,7 @@
 #   no-shm        nobody may write to /dev/shm
 #   no-ptrace     no process may look into another: ptrace, process_vm_readv and pidfd_getfd are refused
 #   no-ipv6       only IPv4 (a network namespace)
+#   only-ipv6     no IPv4; ranks that share memory, and ranks that speak TCP
 #   host-name     a host name that nothing resolves
 #   other-user    a user without a home, a name or a group
 #   spaces        programs, folders and files with spaces in their names
@@ -78,6 +79,16 @@ case $what in
     namespaces --net
     plain
     train_here unshare --net sh -c 'ip link set lo up && ip -6 addr flush dev lo && exec "$@"' sh
+    ;;
+  only-ipv6)
+    namespaces --net
+    plain
+    six() { unshare --net sh -c 'ip link set lo up && ip addr del 127.0.0.1/8 dev lo && exec "$@"' sh "$@"; }
+    six ip -6 addr show dev lo | grep -q inet6 || not_run "no IPv6 here"
+    train_here six
+    options+=(--transport tcp)
+    train "$work/tcp" "$build/bin" six
+    same "$work/tcp"
     ;;
   host-name)
     namespaces --uts

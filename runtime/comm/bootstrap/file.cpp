@@ -40,7 +40,8 @@ bool is_ours(const std::string& name) {
 
 void require_ours(const std::string& folder, const std::string& where) {
   struct stat status {};
-  require(stat(folder.c_str(), &status) == 0, "cannot read " + where + ": " + std::strerror(errno));
+  const bool there = stat(folder.c_str(), &status) == 0;
+  require(there, "cannot read " + where + ": " + std::strerror(errno));
   require(S_ISDIR(status.st_mode), where + " is no folder: name another one");
   require(status.st_uid == geteuid(),
           where + " belongs to user " + std::to_string(status.st_uid) +
@@ -64,8 +65,8 @@ FileBootstrap::FileBootstrap(std::string folder, int rank, int world,
                              std::chrono::milliseconds timeout)
     : folder_(std::move(folder)), rank_(rank), world_(world), timeout_(timeout) {
   const std::string where = "the meeting folder '" + folder_ + "'";
-  require(mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST,
-          "cannot make " + where + ": " + std::strerror(errno));
+  const bool there = mkdir(folder_.c_str(), 0700) == 0 || errno == EEXIST;
+  require(there, "cannot make " + where + ": " + std::strerror(errno));
   require_ours(folder_, where);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder_, error))
