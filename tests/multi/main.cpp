@@ -24,6 +24,7 @@
 #include "tests/support/catch.hpp"
 
 #if __has_include(<catch2/reporters/catch_reporter_event_listener.hpp>)
+#include <catch2/catch_test_case_info.hpp>
 #include <catch2/reporters/catch_reporter_event_listener.hpp>
 #include <catch2/reporters/catch_reporter_registrars.hpp>
 using Listener = Catch::EventListenerBase;
