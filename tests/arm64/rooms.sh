@@ -2,6 +2,7 @@
 # rooms.sh [--register] BUILD COMPILER ROOM...: the tests of BUILD/arm64/COMPILER on the emulated
 # processor, one room at a time, and a table. run.sh calls it. Exits 1 if a test fails, if a room
 # runs none, or if a test that is to be left out does not exist.
+# RINGSMITH_DEADLINE: seconds that a room may take (900).
 #
 # rooms.sh --list: the rooms.  rooms.sh --probe BUILD: does the kernel start arm64 programs?
 set -eu
@@ -10,9 +11,28 @@ rooms=(base tensor autograd nn data optim checkpoint kernels reference comm para
        tensor_cuda autograd_cuda nn_cuda comm_cuda parallel_cuda training)
 [ "${1:-}" != --list ] || { printf '%s\n' "${rooms[@]}"; exit; }
 
-# left_out ROOM: what is not run there, as lines "test case|why".
+# left_out ROOM: what is not run there, as lines "test case, or [tag]|why".
 left_out() {
-  :
+  local tsan="ThreadSanitizer refuses to start on the emulator's address space"
+  case $1 in
+    comm_cuda)
+      echo "engine B's kernels are free of races, for 2 to 4 ranks as threads|$tsan"
+      echo "each end of each release and acquire pair, weakened to relaxed, is a reported race|$tsan"
+      ;;
+    comm) echo "16,384 ranks of a ring are simulated in seconds|asks how long that takes" ;;
+    vgpu)
+      echo "[tsan]|$tsan"
+      echo "bug 4: out of bounds|asks whether it was a write, which Linux tells and QEMU does not"
+      ;;
+  esac
+}
+emulator=$(qemu-aarch64-static --version | sed -nE 's/.*version ([0-9]+)\.([0-9]+).*/\1 \2/p' | { read -r major minor; echo $((major * 100 + minor)); })
+# GiB of addresses: the emulated devices reserve as many as they are let, and QEMU before 8.0 takes 6
+# MiB of memory for each GiB. Ranks reserve as many as the machine has memory: small_machine.c.
+addresses() {
+  case $1 in
+    vgpu | device | *_cuda) [ "$emulator" -ge 800 ] || echo 64 ;;
+  esac
 }
 
 register=$([ "$1" = --register ] && echo 1 || true)
@@ -36,24 +56,31 @@ if [ -n "$register" ]; then
   }
 fi
 export PATH=$here/tools:$PATH
+cd "$here/../.."  # where the tests' data is
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-table=() notes=() bad=0
+table=() notes=() bad=0 deadline=${RINGSMITH_DEADLINE:-900}  # seconds, of a room
 row() { table+=("$(printf '%-15s %7s %7s %9s %8s' "$@")"); }
 row room passed failed "left out" seconds
 
 run_room() {
   local room=$1 begin=$SECONDS out=$scratch/$1.log program=$bin/tests_$1 spec=() left=0 name why code=0
+  local limit found
+  limit=$(addresses "$room")
   while IFS='|' read -r name why; do
-    [ -n "$name" ] || continue
-    "$program" "\"$name\"" --list-tests 2> /dev/null | grep -q '^1 \|^ *1 matching' ||
-      { notes+=("$room: no test is called '$name'"); bad=1; }
-    spec+=("~\"$name\"")
-    left=$((left + 1))
+    [[ $name = \[* ]] || name=\"$name\"
+    found=$("$program" "$name" --list-tests 2> /dev/null | sed -nE 's/^([0-9]+) matching test cases?$/\1/p')
+    [ "${found:-0}" -gt 0 ] || { notes+=("$room: no test is called $name"); bad=1; }
+    spec+=("~$name")
+    left=$((left + ${found:-0}))
     notes+=("left out of $room: $name: $why")
   done < <(left_out "$room")
-  timeout --kill-after=5 "${RINGSMITH_ARM64_SECONDS:-900}" "$program" "${spec[@]}" > "$out" 2>&1 < /dev/null || code=$?
+  (
+    case $room in comm* | parallel*) export QEMU_SET_ENV=LD_PRELOAD=$work/small_machine.so ;; esac
+    [ -z "$limit" ] || ulimit -v $((limit << 20))
+    exec timeout --kill-after=5 "$deadline" "$program" "${spec[@]}"
+  ) > "$out" 2>&1 < /dev/null || code=$?
   local summary passed failed
   summary=$(grep -aE '^(All tests passed|test cases:)' "$out" | tail -n 1)
   case $summary in
@@ -70,31 +97,43 @@ run_room() {
   row "$room" "${passed:-0}" "${failed:-0}" $left $((SECONDS - begin))
 }
 
-# Two processes, arm64's own ringrun, and the same by this machine's processor.
-train() {
-  local begin=$SECONDS where text=$scratch/text ok=1
-  head -c 20000 "$here/../../README.md" > "$text"
-  local small=(--data "$text" --layers 2 --dim 32 --heads 2 --context 32 --batch 4 --steps 20 --validation-windows 4
-               --sample 0 --progress off --kernels oracle)
+# Two ranks, started by arm64's own ringrun, and the same by this machine's processor: one model. With
+# the oracle's kernels where what IEEE 754 prescribes suffices; tanhf and erff, which a GPT needs, are
+# the C library's, whose last bits differ between the two. The fast kernels bring their own.
+same=0 other=0
+train() {  # PROGRAM OPTIONS...
+  local program=$1 where
+  shift
   for where in "$bin" "$build/release/bin"; do
-    timeout 600 "$where/ringrun" --standalone --nproc-per-node 2 -- "$where/train_gpt" "${small[@]}" \
-      --run-dir "$scratch/run$ok" > "$scratch/train.log" 2>&1 ||
-      { notes+=("$where/train_gpt failed:" "$(tail -n 30 "$scratch/train.log")"); bad=1; row training 0 1 0 $((SECONDS - begin)); return; }
-    ok=2
+    rm -rf "$scratch/model"
+    if ! timeout --kill-after=5 "$deadline" "$where/ringrun" --standalone --nproc-per-node 2 -- "$where/$program" "$@" \
+      --progress off --run-dir "$scratch/model" > "$scratch/train.log" 2>&1; then
+      notes+=("$where/$program failed; its output ends so:" "$(tail -n 30 "$scratch/train.log")")
+      other=$((other + 1))
+      return
+    fi
+    if [ "$where" = "$bin" ]; then mv "$scratch/model/model.safetensors" "$scratch/arm64"; fi
   done
-  if cmp "$scratch/run1/model.safetensors" "$scratch/run2/model.safetensors"; then
-    row training 1 0 0 $((SECONDS - begin))
-    notes+=("2 ranks of train_gpt --kernels oracle: the model of x86, byte for byte")
+  if cmp "$scratch/arm64" "$scratch/model/model.safetensors"; then
+    same=$((same + 1))
+    notes+=("2 ranks of $program $*: the model of x86, byte for byte")
   else
-    bad=1
-    row training 0 1 0 $((SECONDS - begin))
-    notes+=("2 ranks of train_gpt --kernels oracle: another model than x86's")
+    other=$((other + 1))
+    notes+=("2 ranks of $program $*: another model than on x86")
   fi
+}
+train_both() {
+  local begin=$SECONDS
+  train train_mlp --kernels oracle --draw 400 --hidden 32 --batch 16 --steps 20
+  train train_gpt --data README.md --layers 2 --dim 32 --heads 2 --context 32 --batch 4 --steps 20 \
+    --validation-windows 4 --sample 0
+  [ $other -eq 0 ] || bad=1
+  row training $same $other 0 $((SECONDS - begin))
 }
 
 for room in "$@"; do
   echo "test-arm64: $room"
-  if [ "$room" = training ]; then train; else run_room "$room"; fi
+  if [ "$room" = training ]; then train_both; else run_room "$room"; fi
 done
 printf '%s\n' "" "${notes[@]}" "" "${table[@]}"
 exit $bad

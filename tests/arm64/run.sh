@@ -4,7 +4,7 @@
 #
 #   BUILD/arm64/sysroot   the packages, unpacked, not installed
 #   BUILD/arm64/gcc       the build, for armv8.2-a (RINGSMITH_CROSS=clang: BUILD/arm64/clang)
-#   BUILD/release         train_gpt and ringrun for this machine: what trains the model to compare with
+#   BUILD/release         ringrun and the trainings for this machine: the models to compare with
 #
 # `make test-arm64` installs what is needed and calls this. For root, or a user who may make user
 # namespaces.
@@ -54,10 +54,10 @@ targets=()
 for room in "${rooms[@]}"; do
   case $room in
     training)
-      targets+=(train_gpt ringrun)
-      cmake --preset release -S "$root" -B "$build/release" -G Ninja > "$work/configure.log" 2>&1 ||
-        { cat "$work/configure.log" >&2; stop "cmake failed"; }
-      cmake --build "$build/release" --parallel "$jobs" --target train_gpt ringrun > "$work/native.log" 2>&1 ||
+      targets+=(train_mlp train_gpt ringrun)
+      cmake --preset release -S "$root" -B "$build/release" -G Ninja > "$work/native.log" 2>&1 ||
+        { cat "$work/native.log" >&2; stop "cmake failed"; }
+      cmake --build "$build/release" --parallel "$jobs" --target train_mlp train_gpt ringrun > "$work/native.log" 2>&1 ||
         { tail -n 40 "$work/native.log" >&2; stop "the build for this machine failed"; }
       ;;
     *) targets+=("tests_$room") ;;
@@ -66,11 +66,12 @@ done
 begin=$SECONDS
 cmake --build "$cross" --parallel "$jobs" --target "${targets[@]}" > "$work/build.log" 2>&1 ||
   { grep -E 'error|FAILED' "$work/build.log" | head -n 40 >&2; stop "the build failed: $work/build.log"; }
-echo "test-arm64: built in $((SECONDS - begin)) s by $(grep -m1 'CXX compiler identification' "$work/configure.log" | sed 's/.*is //')"
+aarch64-linux-gnu-gcc -shared -fPIC -O1 -Wall -Wextra -Werror -o "$work/small_machine.so" "$here/small_machine.c"
+echo "test-arm64: built by $compiler in $((SECONDS - begin)) s; $(qemu-aarch64-static --version | head -n 1)"
 
 # Programs that start programs need the emulator registered with the kernel. Where it is not, it is
-# registered in a namespace of its own (Linux 6.7), and nothing outside sees it.
+# registered in a namespace of its own (Linux 6.7), which ends with all that is in it.
 if "$here/rooms.sh" --probe "$build" "$compiler"; then
   exec "$here/rooms.sh" "$build" "$compiler" "${rooms[@]}"
 fi
-exec unshare --user --map-root-user --mount "$here/rooms.sh" --register "$build" "$compiler" "${rooms[@]}"
+exec unshare --user --map-root-user --mount --pid --fork --mount-proc --kill-child "$here/rooms.sh" --register "$build" "$compiler" "${rooms[@]}"
