@@ -26,7 +26,7 @@ done
 
 # ---- the arm64 packages, from where this machine has its own ----
 packages=(libc6-dev libstdc++-"$(aarch64-linux-gnu-gcc -dumpversion | cut -d. -f1)"-dev libopenmpi-dev libibverbs-dev
-          libssl-dev libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev)
+          libssl-dev libopenblas0-pthread libboost-context-dev catch2 libcli11-dev libfmt-dev nlohmann-json3-dev)
 if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
   echo "test-arm64: unpacking ${packages[*]} for arm64"
   . /etc/os-release
@@ -41,6 +41,8 @@ if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
     --include="$(IFS=,; echo "${packages[*]}")" "$VERSION_CODENAME" - - <<< "$sources" 2> "$work/sysroot.log" |
     tar -x -C "$work/sysroot" --no-same-owner --wildcards ./lib ./usr/lib ./usr/include './usr/share/*cmake*' ||
     { cat "$work/sysroot.log" >&2; stop "the arm64 packages could not be unpacked"; }
+  # What installing would have done.
+  ln -s openblas-pthread/libopenblas.so.0 "$work/sysroot/usr/lib/aarch64-linux-gnu/libopenblas.so.0"
   echo "${packages[*]}" > "$work/packages"
 fi
 
