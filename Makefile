@@ -9,11 +9,11 @@ VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-s
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps deps-vm configure build train doctor test test-kills test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-gpu lessons figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help deps deps-vm configure build train doctor test test-kills test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu lessons figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
 
 deps: ## install what is missing (apt; elsewhere print the list and stop)
 	@.ci/deps $(PACKAGES)
@@ -62,6 +62,10 @@ test-nodes: build ## TCP between network namespaces (as root): all collectives o
 test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
 	@.ci/deps slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
 	@tests/support/run_tests.py "$(DIR)" -L slurm
+
+test-arm64: deps ## on x86: build for arm64, and run what an emulated processor can (ROOMS="base comm": those)
+	@.ci/deps g++-aarch64-linux-gnu qemu-user-static mmdebstrap
+	@JOBS=$(JOBS) tests/arm64/run.sh "$(BUILD)" $(ROOMS)
 
 test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
 	@tests/gpu/run.sh

@@ -10,8 +10,8 @@ namespace vgpu {
 // The instruction that was interrupted.
 [[nodiscard]] const void* code_at(const ucontext_t& at);
 
-// Of a page fault: was it a write? Nothing if the system does not tell: user-mode emulation before
-// QEMU 8.2.
+// Of a page fault: was it a write? Nothing if the system does not tell, as QEMU does not where it
+// emulates programs for arm64.
 [[nodiscard]] std::optional<bool> was_write(const ucontext_t& at);
 
 }  // namespace vgpu

@@ -97,9 +97,9 @@ class Host {
       wait_long(
           for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
   }
-  // Stores a counter that others wait for, then wakes those of them that sleep. A full barrier
-  // stands between the store and the look at `sleeping`: either the sleeper sees the counter or we
-  // see the sleeper.
+  // Stores a counter that others wait for, then wakes those that sleep. This store and the look at
+  // `sleeping`, and the sleeper's of both, are seq_cst (release and acquire would not do, which
+  // shows on arm64): either the sleeper sees the counter or we see the sleeper.
   void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     counter.exchange(value, std::memory_order_seq_cst);
     for (int r = 0; r < size(); ++r) tell(r, counter, value);

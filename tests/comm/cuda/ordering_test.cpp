@@ -37,7 +37,7 @@ struct Row {
 
 }  // namespace
 
-TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "[vgpu]") {
+TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "[vgpu][tsan]") {
 #ifdef RINGSMITH_TSAN_PROGRAMS
   for (const std::string kernel : {"ring", "packets", "broadcast", "two_shot", "one_shot"})
     for (const std::string world : {"2", "3", "4"}) {
@@ -57,7 +57,7 @@ TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "
 }
 
 TEST_CASE("each end of each release and acquire pair, weakened to relaxed, is a reported race",
-          "[vgpu]") {
+          "[vgpu][tsan]") {
 #ifdef RINGSMITH_TSAN_PROGRAMS
   for (const auto& [end, kernel] : kTable) {
     const auto result = run({kernel, "3", end});
