@@ -72,7 +72,7 @@ run_room() {
     [ "${found:-0}" -gt 0 ] || { notes+=("$room: no test is called $name"); bad=1; }
     spec+=("~$name")
     left=$((left + ${found:-0}))
-    notes+=("left out of $room: $name: $why")
+    notes+=("left out of $room: ${name//\\/}: $why")
   done < <(left_out "$room")
   (
     case $room in comm* | parallel*) export QEMU_SET_ENV=LD_PRELOAD=$work/small_machine.so ;; esac
