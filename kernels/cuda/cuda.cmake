@@ -66,7 +66,17 @@ function(ringsmith_cuda_library)
   target_link_libraries(ringsmith_cuda INTERFACE ringsmith_vgpu)
 endfunction()
 
-# ringsmith_tsan_program(NAME SOURCES...): a program under ThreadSanitizer in any build but asan, so
+# Not beside AddressSanitizer, nor where the compiler comes without its library (clang, for another processor).
+set(RINGSMITH_HAVE_TSAN OFF)
+if(NOT RINGSMITH_SANITIZE MATCHES "address")
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS -fsanitize=thread)
+  check_cxx_source_compiles("int main() { return 0; }" TSAN_LINKS)
+  unset(CMAKE_REQUIRED_FLAGS)
+  set(RINGSMITH_HAVE_TSAN ${TSAN_LINKS})
+endif()
+
+# ringsmith_tsan_program(NAME SOURCES...): a program under ThreadSanitizer wherever RINGSMITH_HAVE_TSAN, so
 # that `make test` can watch the detector at work.
 function(ringsmith_tsan_program NAME)
   add_executable(${NAME} ${ARGN})

@@ -41,6 +41,9 @@ if [ "$(cat "$work/packages" 2> /dev/null)" != "${packages[*]}" ]; then
     --include="$(IFS=,; echo "${packages[*]}")" "$VERSION_CODENAME" - - <<< "$sources" 2> "$work/sysroot.log" |
     tar -x -C "$work/sysroot" --no-same-owner --wildcards ./lib ./usr/lib ./usr/include './usr/share/*cmake*' ||
     { cat "$work/sysroot.log" >&2; stop "the arm64 packages could not be unpacked"; }
+  find "$work/sysroot" -type l -lname '/*' | while read -r link; do  # to what is here, not to this machine's
+    ln -snf "$work/sysroot$(readlink "$link")" "$link"
+  done
   # What installing would have done.
   ln -s openblas-pthread/libopenblas.so.0 "$work/sysroot/usr/lib/aarch64-linux-gnu/libopenblas.so.0"
   echo "${packages[*]}" > "$work/packages"

@@ -71,7 +71,7 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
   // that stands still meanwhile is not to be ended.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
-  WARN(bug << ": not run, this build has AddressSanitizer");
+  WARN(bug << ": not run, this build has no ThreadSanitizer programs");
   (void)words;
 #endif
 }

@@ -52,7 +52,7 @@ TEST_CASE("engine B's kernels are free of races, for 2 to 4 ranks as threads", "
   CHECK(alone.exit_code == 0);
   CHECK(alone.err.empty());
 #else
-  WARN("not run: this build has AddressSanitizer");
+  WARN("not run: this build has no ThreadSanitizer programs");
 #endif
 }
 
@@ -67,6 +67,6 @@ TEST_CASE("each end of each release and acquire pair, weakened to relaxed, is a 
                                ContainsSubstring("runtime/comm/transport/cuda_ipc/"));
   }
 #else
-  WARN("not run: this build has AddressSanitizer");
+  WARN("not run: this build has no ThreadSanitizer programs");
 #endif
 }
