@@ -24,8 +24,8 @@ Two hosts, the same secret file on both (node 1 with --node-rank 1):
   ringrun --make-secret job.secret
   ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr 10.0.0.1 --master-port 29500
           --secret-file job.secret -- build/release/bin/all_reduce_perf
-The secret keeps strangers out of the job; what its ranks send between hosts is neither encrypted nor
-authenticated: the network must be one that you trust.
+The secret keeps strangers out of the job; what its ranks send between hosts is neither encrypted
+nor authenticated: the network must be one that you trust.
 
 The first rank that fails ends all others, on all nodes: SIGTERM, after --grace SIGKILL. The last
 lines printed say which rank it was, when, how, and what it printed last. A rank that ends well
