@@ -26,7 +26,8 @@ std::string devices() {
 }
 
 // The record that a rank gives to its peers: "LID GID MTU", then for each rank the queue pair, the
-// keys of the mirror and of its slots, and the address, all hexadecimal.
+// first packet's number, the keys of the mirror and of its slots, and the address, all hexadecimal.
+constexpr std::size_t kWordsBefore = 3, kWordsOfRank = 5, kSlotsKey = 3;
 using Tamper = std::function<void(std::vector<std::string>& words)>;
 
 class TamperedBootstrap : public ThreadBootstrap {
@@ -37,7 +38,7 @@ class TamperedBootstrap : public ThreadBootstrap {
     std::vector<std::string> words;
     std::istringstream in(record);
     for (std::string word; in >> word;) words.push_back(word);
-    if (words.size() != 3 + 4 * static_cast<std::size_t>(size()) ||
+    if (words.size() != kWordsBefore + kWordsOfRank * static_cast<std::size_t>(size()) ||
         words[1].find(':') == std::string::npos)
       return ThreadBootstrap::all_gather(record);
     tampered_ = true;
@@ -90,7 +91,10 @@ std::string other_key(const std::string& hexadecimal) {
 
 TEST_CASE("a wrong key is refused by the peer's device, and both ranks say so", "[rdma]") {
   // Rank 1 tells rank 0 another key for the slots that rank 0 writes.
-  const auto said = complaints([](auto& words) { words[5] = other_key(words[5]); });
+  const auto said = complaints([](auto& words) {
+    std::string& key = words[kWordsBefore + kSlotsKey];
+    key = other_key(key);
+  });
   INFO("rank 0: " << said[0] << "\nrank 1: " << said[1]);
   CHECK_THAT(said[0], ContainsSubstring("rank 1") && ContainsSubstring("remote access error") &&
                           ContainsSubstring("the address or the key"));
