@@ -25,7 +25,7 @@ trap '"$cluster" down > /dev/null 2>&1; rm -rf "$work"' EXIT
 
 not_run() { echo "nodes: NOT RUN: $1" >&2; exit 77; }
 command -v ip > /dev/null && command -v bridge > /dev/null || not_run "no ip here (apt-get install iproute2)"
-unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root"
+unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root, and in a container with --privileged"
 unshare --net --mount --propagation private true 2> /dev/null ||
   not_run "namespaces need a root folder that is a mount point; in a chroot: mount --bind ROOT ROOT before entering it"
 

@@ -14,7 +14,7 @@ not_run() { echo "slurm: NOT RUN: $1" >&2; exit 77; }
 for program in slurmctld slurmd munged srun sbatch ip bridge; do
   command -v "$program" > /dev/null || not_run "no $program here; 'make test-slurm' installs what is needed"
 done
-unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root"
+unshare --net true 2> /dev/null || not_run "no right to make network namespaces: run the tests as root, and in a container with --privileged"
 unshare --net --mount --propagation private true 2> /dev/null ||
   not_run "namespaces need a root folder that is a mount point; in a chroot: mount --bind ROOT ROOT before entering it"
 
