@@ -71,6 +71,9 @@ std::vector<std::string> StoreBootstrap::all_gather(const std::string& record) {
     // The others' results are in our store.
     if (server_) exchange_->await_readers();
     return records;
+  } catch (const PeerLost&) {
+    let_others_read(place_.world);  // who is late would find no store, and blame this rank
+    throw;
   } catch (const CommError&) {
     let_others_read();
     throw;
@@ -85,9 +88,10 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// What is wrong stands in the store that would end with us.
-void StoreBootstrap::let_others_read() {
-  if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead);
+// What is wrong stands in the store that would end with us. expected: ranks that are to read it,
+// come already or not.
+void StoreBootstrap::let_others_read(int expected) {
+  if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));
 }
 
 }  // namespace ringsmith::comm

@@ -27,7 +27,7 @@ class StoreBootstrap : public Bootstrap {
   }
 
  private:
-  void let_others_read();
+  void let_others_read(int expected = 0);
 
   JobPlace place_;
   std::unique_ptr<StoreServer> server_;  // rank 0's, if the launcher has none

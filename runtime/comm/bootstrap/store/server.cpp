@@ -63,9 +63,10 @@ StoreServer::~StoreServer() {
   thread_.join();
 }
 
-bool StoreServer::drain(std::size_t members, std::chrono::milliseconds timeout) const {
+bool StoreServer::drain(std::size_t members, std::chrono::milliseconds timeout,
+                        std::size_t joined) const {
   const Deadline deadline = Deadline::in(timeout);
-  while (counters_.members.load() > members) {
+  while (counters_.joined.load() < joined || counters_.members.load() > members) {
     if (deadline.passed()) return false;
     std::this_thread::sleep_for(kDrainInterval);
   }
@@ -124,6 +125,7 @@ bool StoreServer::advance_all() {
       if (c.standing == Standing::stranger) no_stranger_any_more(c);
       c.standing = Standing::member;
       ++counters_.members;
+      ++counters_.joined;  // last: who waits for it finds the member connected
     }
     std::string& out = c.session.output();
     if (out.empty()) continue;

@@ -39,13 +39,15 @@ class StoreServer {
   ~StoreServer();
 
   [[nodiscard]] std::uint16_t port() const { return listener_.port; }
-  // Waits until at most `members` are still connected; false when the time is over.
-  bool drain(std::size_t members, std::chrono::milliseconds timeout) const;
+  // Waits until at least `joined` members have come, now or before, and at most `members` are still
+  // connected; false when the time is over.
+  bool drain(std::size_t members, std::chrono::milliseconds timeout, std::size_t joined = 0) const;
 
   // For tests and reports.
   struct Counters {
     std::atomic<std::uint64_t> accepted{0};   // connections
     std::atomic<std::uint64_t> refused{0};    // of them: wrong proof, no proof in time, or no room
+    std::atomic<std::uint64_t> joined{0};     // members, since the start
     std::atomic<std::uint64_t> members{0};    // connected now
     std::atomic<std::uint64_t> strangers{0};  // the same, without those who came by the door
   };
