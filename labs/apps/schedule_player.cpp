@@ -10,13 +10,13 @@
 #include "labs/apps/common/number.hpp"
 #include "labs/apps/common/output_file.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/checker.hpp"
-#include "runtime/comm/schedule/mapped.hpp"
+#include "runtime/comm/analysis/checker.hpp"
+#include "runtime/comm/analysis/credits.hpp"
+#include "runtime/comm/analysis/player.hpp"
+#include "runtime/comm/analysis/promise.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 #include "runtime/comm/schedule/nodes.hpp"
-#include "runtime/comm/schedule/player.hpp"
-#include "runtime/comm/schedule/promise.hpp"
 #include "runtime/comm/schedule/select.hpp"
-#include "runtime/comm/schedule/simulator.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "runtime/comm/schedule/cost.hpp"
+#include "runtime/comm/analysis/cost.hpp"
 
 using namespace ringsmith::comm;
 

@@ -3,7 +3,7 @@
 // Each mistake is a few lines that change the data of a right schedule; nothing is sent anywhere.
 #include <cstdio>
 
-#include "runtime/comm/schedule/checker.hpp"
+#include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 
 using namespace ringsmith::comm;

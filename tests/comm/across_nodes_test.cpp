@@ -1,13 +1,13 @@
 // The schedules for many ranks and several nodes: the order of their sums bit for bit, the bytes
 // between nodes, and messages of several chunks taken apart.
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/checker.hpp"
+#include "runtime/comm/analysis/checker.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/double_tree.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/ring.hpp"
-#include "runtime/comm/schedule/simulator.hpp"
 #include "tests/comm/reference_executor.hpp"
 #include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"

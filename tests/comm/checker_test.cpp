@@ -1,5 +1,5 @@
 // The checker: it accepts every schedule that ships, and rejects broken ones for the right reason.
-#include "runtime/comm/schedule/checker.hpp"
+#include "runtime/comm/analysis/checker.hpp"
 
 #include <algorithm>
 #include <functional>

@@ -1,5 +1,5 @@
 // The fastest algorithm by size: ranges that are what the prices say, on links of one kind and two.
-#include "runtime/comm/schedule/choose.hpp"
+#include "runtime/comm/analysis/choose.hpp"
 
 #include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/select.hpp"

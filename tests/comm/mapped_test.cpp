@@ -1,6 +1,5 @@
 // Which schedules are safe where receivers read straight out of the senders' buffers.
-#include "runtime/comm/schedule/mapped.hpp"
-
+#include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 #include "tests/comm/shipped.hpp"

@@ -1,5 +1,5 @@
 // The player shows what the interpreter did: nothing more, nothing less.
-#include "runtime/comm/schedule/player.hpp"
+#include "runtime/comm/analysis/player.hpp"
 
 #include <algorithm>
 #include <sstream>

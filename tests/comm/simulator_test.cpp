@@ -1,11 +1,11 @@
 // The simulator against the textbook formulas, and its fast path against its general one.
-#include "runtime/comm/schedule/simulator.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 
 #include <ctime>
 #include <random>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/cost.hpp"
+#include "runtime/comm/analysis/cost.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "runtime/comm/schedule/tree.hpp"

@@ -9,8 +9,8 @@
 #include <functional>
 #include <optional>
 
+#include "runtime/comm/analysis/choose.hpp"
 #include "runtime/comm/process_group.hpp"
-#include "runtime/comm/schedule/choose.hpp"
 
 namespace ringsmith::apps {
 

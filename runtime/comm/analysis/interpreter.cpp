@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/interpreter.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 
 #include <deque>
 #include <unordered_map>

@@ -1,9 +1,9 @@
-#include "runtime/comm/schedule/mapped.hpp"
+#include "runtime/comm/analysis/credits.hpp"
 
 #include <algorithm>
 #include <map>
 
-#include "runtime/comm/schedule/interpreter.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/choose.hpp"
+#include "runtime/comm/analysis/choose.hpp"
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/nodes.hpp"

@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/promise.hpp"
+#include "runtime/comm/analysis/promise.hpp"
 
 #include <algorithm>
 

@@ -13,7 +13,7 @@
 
 #include <string>
 
-#include "runtime/comm/schedule/simulator.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,10 +1,10 @@
-#include "runtime/comm/schedule/simulator.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/interpreter.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 
 namespace ringsmith::comm {

@@ -1,9 +1,9 @@
-#include "runtime/comm/schedule/checker.hpp"
+#include "runtime/comm/analysis/checker.hpp"
 
 #include <algorithm>
 
-#include "runtime/comm/schedule/contributions.hpp"
-#include "runtime/comm/schedule/promise.hpp"
+#include "runtime/comm/analysis/contributions.hpp"
+#include "runtime/comm/analysis/promise.hpp"
 
 namespace ringsmith::comm {
 

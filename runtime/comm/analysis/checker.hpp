@@ -13,7 +13,7 @@
 // (one maximal run decides) and contributions.hpp (values as lists of contributions).
 #pragma once
 
-#include "runtime/comm/schedule/interpreter.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/contributions.hpp"
+#include "runtime/comm/analysis/contributions.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/topology.hpp"
+#include "runtime/comm/analysis/topology.hpp"
 
 #include <algorithm>
 

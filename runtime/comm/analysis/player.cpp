@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/player.hpp"
+#include "runtime/comm/analysis/player.hpp"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -9,7 +9,7 @@
 // The choice changes the order of sums, and so their last bits: the group makes it only when asked.
 #pragma once
 
-#include "runtime/comm/schedule/cost.hpp"
+#include "runtime/comm/analysis/cost.hpp"
 
 namespace ringsmith::comm {
 

@@ -13,7 +13,7 @@
 
 #include <map>
 
-#include "runtime/comm/schedule/interpreter.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 
 namespace ringsmith::comm {
 

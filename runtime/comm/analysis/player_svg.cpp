@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/player.hpp"
+#include "runtime/comm/analysis/player.hpp"
 
 namespace ringsmith::comm {
 

@@ -9,7 +9,7 @@
 // paper.
 #pragma once
 
-#include "runtime/comm/schedule/contributions.hpp"
+#include "runtime/comm/analysis/contributions.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/schedule/cost.hpp"
+#include "runtime/comm/analysis/cost.hpp"
 
 #include <algorithm>
 #include <cmath>
