@@ -23,6 +23,13 @@ namespace ringsmith::kernels {
 
 enum class Reduction : std::uint8_t { sum, prod, min, max };
 
+// A reduction whose raw contributions may have a factor each.
+struct Arithmetic {
+  Reduction reduction = Reduction::sum;
+  bool scaled = false;  // every raw contribution is multiplied by `scale` before it is added
+  double scale = 1.0;
+};
+
 struct ReduceSource {  // no initial values: arrays of it are made in every call
   const std::byte* data;
   bool scaled;

@@ -15,7 +15,7 @@
 #include "runtime/comm/analysis/player.hpp"
 #include "runtime/comm/analysis/promise.hpp"
 #include "runtime/comm/analysis/simulator.hpp"
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 using namespace ringsmith;

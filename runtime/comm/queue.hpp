@@ -13,8 +13,7 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/comm/executor/transfer.hpp"
-#include "runtime/comm/work.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 

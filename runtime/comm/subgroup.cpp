@@ -5,7 +5,6 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/records.hpp"
-#include "runtime/comm/outsider.hpp"
 
 namespace ringsmith::comm {
 
@@ -74,6 +73,41 @@ class MemberBootstrap : public Bootstrap {
   std::optional<int> node_;
 };
 
+// The group as seen by a rank that is not in it: every call is a UsageError that names the rank.
+// rank() is -1, size() that of the group.
+class NonMemberGroup : public ProcessGroup {
+ public:
+  // rank and members as they are numbered in the group that was divided.
+  NonMemberGroup(int rank, const std::vector<int>& members, GroupOptions options)
+      : why_("rank " + std::to_string(rank) + " is not in the group of " +
+             (members.empty() ? "no ranks" : "ranks " + list_of(members)) +
+             ": only its members may make calls in it"),
+        size_(static_cast<int>(members.size())),
+        options_(std::move(options)) {}
+
+  [[nodiscard]] int rank() const override { return -1; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] const GroupOptions& options() const override { return options_; }
+  WorkPtr submit(const Transfer& transfer) override { refuse(transfer.call.name()); }
+  void set_algorithm(Algorithm) override { refuse("set_algorithm"); }
+  std::shared_ptr<CommMemory> allocate(Bytes) override { refuse("allocate"); }
+  std::shared_ptr<CommMemory> allocate_on(Device, Bytes) override { refuse("allocate_on"); }
+  std::shared_ptr<ProcessGroup> new_group(const std::vector<int>&) override { refuse("new_group"); }
+  std::shared_ptr<ProcessGroup> split(int) override { refuse("split"); }
+
+ protected:
+  void check_member(const char* call) const override { refuse(call); }
+
+ private:
+  [[noreturn]] void refuse(const char* call) const {
+    throw UsageError(std::string(call) + ": " + why_);
+  }
+
+  std::string why_;
+  int size_;
+  GroupOptions options_;
+};
+
 // What each rank gives, by rank.
 template <std::size_t n>
 std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
@@ -128,7 +162,7 @@ std::shared_ptr<ProcessGroup> make_subgroup(ProcessGroup& parent,
                                             const std::vector<int>& members) {
   const auto mine = std::find(members.begin(), members.end(), parent.rank());
   if (mine == members.end())
-    return std::make_shared<Outsider>(parent.rank(), members, parent.options());
+    return std::make_shared<NonMemberGroup>(parent.rank(), members, parent.options());
   const auto bootstrap = std::make_shared<MemberBootstrap>(
       parent, job, members, static_cast<int>(mine - members.begin()));
   auto group = init_process_group(bootstrap, parent.options());

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::comm {
 

@@ -2,7 +2,7 @@
 // meet in types.
 #pragma once
 
-#include "runtime/comm/buffer.hpp"
+#include "runtime/comm/types/buffer.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {

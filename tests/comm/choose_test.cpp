@@ -1,7 +1,6 @@
 // The fastest algorithm by size: ranges that are what the prices say, on links of one kind and two.
-#include "runtime/comm/analysis/choose.hpp"
-
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/analysis/cost.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "tests/support/catch.hpp"
 

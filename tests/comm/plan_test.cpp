@@ -3,10 +3,10 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/executor/mapped.hpp"
-#include "runtime/comm/schedule/double_tree.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/select.hpp"
+#include "runtime/comm/schedule/tree.hpp"
 #include "runtime/comm/transport/control.hpp"
 #include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"

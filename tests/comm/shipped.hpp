@@ -1,7 +1,7 @@
 // Every schedule that ships, in every small shape.
 #pragma once
 
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 namespace ringsmith::comm::testing {

@@ -4,7 +4,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/cost.hpp"
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "tests/support/catch.hpp"
 

@@ -1,9 +1,8 @@
 // What travels between nodes, by the counters of the wires: as many bytes as the schedule says, and
 // the least with the hierarchical one. Where all ranks share one node nothing travels.
-#include "runtime/comm/schedule/nodes.hpp"
-
 #include <algorithm>
 
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "tests/multi/data.hpp"
 #include "tests/multi/group.hpp"

@@ -9,7 +9,7 @@
 
 #include "kernels/reduce.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 namespace ringsmith::apps {

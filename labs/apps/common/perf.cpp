@@ -11,7 +11,7 @@
 #include "labs/apps/common/perf_report.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 
 namespace ringsmith::apps {
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "labs/apps/common/perf_timing.hpp"
-#include "runtime/comm/analysis/choose.hpp"
+#include "runtime/comm/analysis/cost.hpp"
 
 namespace ringsmith::apps {
 

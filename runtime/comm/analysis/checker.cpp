@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/comm/analysis/contributions.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 #include "runtime/comm/analysis/promise.hpp"
 
 namespace ringsmith::comm {

@@ -9,7 +9,7 @@
 // paper.
 #pragma once
 
-#include "runtime/comm/analysis/contributions.hpp"
+#include "runtime/comm/analysis/interpreter.hpp"
 
 namespace ringsmith::comm {
 

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "runtime/comm/schedule/double_tree.hpp"
 #include "runtime/comm/schedule/halving.hpp"
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 
 namespace ringsmith::comm {

@@ -4,7 +4,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
-#include "runtime/comm/schedule/nodes.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 namespace ringsmith::comm {

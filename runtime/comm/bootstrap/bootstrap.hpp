@@ -11,7 +11,7 @@
 
 #include "runtime/comm/bootstrap/lost_member.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
-#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/types/options.hpp"
 
 namespace ringsmith::comm {
 
@@ -41,9 +41,5 @@ class Bootstrap {
 // timeout; UsageError if the environment does not say enough.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
-
-// The seam for launchers and tests: a group over any bootstrap. Collective over its ranks.
-[[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
-                                                               const GroupOptions& options = {});
 
 }  // namespace ringsmith::comm

@@ -1,13 +1,4 @@
-// The ways in which the ranks of a job find each other.
+// BootstrapKind is one of the options of a group.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
-namespace ringsmith::comm {
-
-enum class BootstrapKind : std::uint8_t { automatic, mpi, env, slurm, file, self };
-[[nodiscard]] std::string_view name_of(BootstrapKind kind);          // automatic: "auto"
-[[nodiscard]] BootstrapKind parse_bootstrap(std::string_view name);  // UsageError: the choices
-
-}  // namespace ringsmith::comm
+#include "runtime/comm/types/options.hpp"

@@ -17,7 +17,7 @@
 #include <functional>
 #include <string>
 
-#include "runtime/comm/bootstrap/kind.hpp"
+#include "runtime/comm/types/options.hpp"
 #include "runtime/comm/bootstrap/store/address.hpp"
 
 namespace ringsmith::comm {

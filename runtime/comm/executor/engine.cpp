@@ -17,7 +17,7 @@ std::uint64_t offset_in(const Host& host, const std::byte* data, Bytes size) {
   return offset ? offset->value : kNotShared;
 }
 
-bool is_p2p(Op op) { return op == Op::send || op == Op::recv; }
+bool is_p2p(Op op) { return op == Collective::send || op == Collective::recv; }
 
 }  // namespace
 
@@ -37,10 +37,10 @@ Engine::Engine(Host& host)
 void Engine::run(const Transfer& transfer) {
   host_.check_usable();
   host_.enter(transfer.call, transfer.sequence, transfer.called_at());
-  if (transfer.call.op == Op::barrier) {
+  if (transfer.call.collective == Collective::barrier) {
     roll_call_.answer(transfer.call, transfer.sequence);
     roll_call_.await_all();
-  } else if (is_p2p(transfer.call.op)) {
+  } else if (is_p2p(transfer.call.collective)) {
     run_p2p(host_, channels_, transfer);
   } else {
     run_collective(transfer);

@@ -13,11 +13,11 @@ constexpr std::size_t kMostPrepared = 512;  // then all are dropped, and what is
 
 // Elements of the schedule's work buffer; the call counts what one rank gives or gets.
 std::size_t work_count(const Call& call, int world) {
-  switch (call.op) {
-    case Op::reduce_scatter:
-    case Op::all_gather:
-    case Op::gather:
-    case Op::scatter:
+  switch (call.collective) {
+    case Collective::reduce_scatter:
+    case Collective::all_gather:
+    case Collective::gather:
+    case Collective::scatter:
       return call.count * static_cast<std::size_t>(world);
     default:
       return call.count;
@@ -26,35 +26,12 @@ std::size_t work_count(const Call& call, int world) {
 
 }  // namespace
 
-Collective collective_of(Op op) {
-  switch (op) {
-    case Op::all_reduce:
-      return Collective::all_reduce;
-    case Op::reduce_scatter:
-      return Collective::reduce_scatter;
-    case Op::all_gather:
-      return Collective::all_gather;
-    case Op::broadcast:
-      return Collective::broadcast;
-    case Op::reduce:
-      return Collective::reduce;
-    case Op::gather:
-      return Collective::gather;
-    case Op::scatter:
-      return Collective::scatter;
-    case Op::all_to_all:
-      return Collective::all_to_all;
-    default:
-      throw Error("no schedule for a " + Call{op}.describe());
-  }
-}
-
 std::string_view host_algorithm(const Call& call, int /*world*/) {
   return call.algorithm == Algorithm::automatic ? "direct" : name_of(call.algorithm);
 }
 
 Schedule Library::make(const Call& call) const {
-  return make_schedule(collective_of(call.op), choice_(call, world_), world_,
+  return make_schedule(call.collective, choice_(call, world_), world_,
                        work_count(call, world_), size_of(call.dtype), call.root < 0 ? 0 : call.root,
                        node_of_);
 }

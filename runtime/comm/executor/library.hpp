@@ -26,7 +26,7 @@ class Library {
  public:
   // Which algorithm a collective call runs (a name for make_schedule).
   using Choice = std::string_view (*)(const Call& call, int world);
-  // node_of: [rank], as in schedule/nodes.hpp.
+  // node_of: [rank], as in schedule/schedule.hpp.
   Library(int rank, int world, Choice choice, std::vector<int> node_of)
       : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
 
@@ -50,7 +50,5 @@ class Library {
 // The choice for host memory: every rank reaches every other one in one step, so direct, unless the
 // call names an algorithm that its collective has.
 [[nodiscard]] std::string_view host_algorithm(const Call& call, int world);
-
-[[nodiscard]] Collective collective_of(Op op);  // Error for barrier, send and recv
 
 }  // namespace ringsmith::comm

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/comm/executor/arithmetic.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
@@ -16,7 +16,7 @@ std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) { return round << 
 
 void run_mapped(Host& host, const RollCall& roll_call, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer) {
-  const Arithmetic arithmetic(transfer.call.reduction, host.size());
+  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, host.size());
   const std::size_t width = size_of(transfer.call.dtype);
   const std::uint64_t round = roll_call.round();
   const auto await = [&](const std::vector<MappedMove::After>& after) {

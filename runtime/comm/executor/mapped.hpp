@@ -19,7 +19,7 @@
 #include <optional>
 
 #include "runtime/comm/executor/plan.hpp"
-#include "runtime/comm/executor/transfer.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/roll_call.hpp"
 
 namespace ringsmith::comm {

@@ -25,7 +25,7 @@ void receive_header(Host& host, Inbox& in, const Transfer& transfer) {
   theirs.count = header.count;
   theirs.on_device = header.on_device != 0;
   if (theirs == transfer.call) return;
-  theirs.op = Op::send;
+  theirs.collective = Collective::send;
   theirs.root = host.rank();
   host.fail(FailureKind::mismatch, peer,
             "rank " + std::to_string(host.rank()) + " called " + transfer.call.describe() + " #" +
@@ -67,7 +67,7 @@ void receive(Host& host, Inbox& in, const Transfer& transfer) {
 
 void run_p2p(Host& host, Channels& channels, const Transfer& transfer) {
   const int peer = transfer.call.root;
-  if (transfer.call.op == Op::send)
+  if (transfer.call.collective == Collective::send)
     send(host, channels.out(peer, kSendLane), transfer);
   else
     receive(host, channels.in(peer, kSendLane), transfer);

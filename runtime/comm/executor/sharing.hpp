@@ -19,17 +19,17 @@ Sharing look_at_buffers(const RollCall& roll_call, const Call& call, int world, 
                         Resolve resolve) {
   // Sizes of the two buffers, the same on all ranks that have them.
   const std::size_t part = call.bytes(), all = part * static_cast<std::size_t>(world);
-  const Op op = call.op;
-  const std::size_t input = op == Op::reduce_scatter || op == Op::scatter ? all : part;
-  const std::size_t output = op == Op::all_gather || op == Op::gather ? all : part;
+  const Op op = call.collective;
+  const std::size_t input = op == Collective::reduce_scatter || op == Collective::scatter ? all : part;
+  const std::size_t output = op == Collective::all_gather || op == Collective::gather ? all : part;
   Sharing sharing;
   for (int r = 0; r < world; ++r) {
     const Arrival& arrival = roll_call.arrival(r);
     const std::uint64_t in = arrival.input.load(std::memory_order_relaxed);
     const std::uint64_t out = arrival.output.load(std::memory_order_relaxed);
     const bool root = r == call.root;
-    const bool has_input = op != Op::scatter || root;
-    const bool has_output = (op != Op::reduce && op != Op::gather) || root;
+    const bool has_input = op != Collective::scatter || root;
+    const bool has_output = (op != Collective::reduce && op != Collective::gather) || root;
     sharing.none = sharing.none && in == kNotShared;
     if ((has_input && in == kNotShared) || (has_output && out == kNotShared)) {
       sharing.all = false;

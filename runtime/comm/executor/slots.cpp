@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/comm/executor/arithmetic.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
@@ -30,7 +30,7 @@ class SlotRun {
         schedule_(schedule),
         plan_(plan),
         transfer_(transfer),
-        arithmetic_(transfer.call.reduction, host.size()),
+        arithmetic_(transfer.call.op, host.size()),
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);

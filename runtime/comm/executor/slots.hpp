@@ -9,7 +9,7 @@
 #pragma once
 
 #include "runtime/comm/executor/plan.hpp"
-#include "runtime/comm/executor/transfer.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/channel.hpp"
 
 namespace ringsmith::comm {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/comm/executor/arithmetic.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
@@ -26,22 +26,22 @@ class Block {
 
   void stage() {
     const bool root = host_.rank() == t_.call.root;
-    switch (t_.call.op) {
-      case Op::all_reduce:
-      case Op::all_gather:
+    switch (t_.call.collective) {
+      case Collective::all_reduce:
+      case Collective::all_gather:
         return stage_for_all();
-      case Op::reduce:
-      case Op::gather:
+      case Collective::reduce:
+      case Collective::gather:
         stage_part(0);
         return expose(0, t_.call.root);
-      case Op::broadcast:
+      case Collective::broadcast:
         if (root) stage_for_all();
         return;
-      case Op::scatter:
+      case Collective::scatter:
         if (root) stage_for_each();
         return;
-      case Op::reduce_scatter:
-      case Op::all_to_all:
+      case Collective::reduce_scatter:
+      case Collective::all_to_all:
         return stage_for_each();
       default:
         return;
@@ -51,26 +51,26 @@ class Block {
   void take() {
     const int me = host_.rank(), world = host_.size();
     const bool root = me == t_.call.root;
-    switch (t_.call.op) {
-      case Op::all_reduce:
+    switch (t_.call.collective) {
+      case Collective::all_reduce:
         return reduce_into(0, 0);
-      case Op::reduce:
+      case Collective::reduce:
         if (root) reduce_into(0, 0);
         return;
-      case Op::reduce_scatter:
+      case Collective::reduce_scatter:
         return reduce_into(me, 0);
-      case Op::all_gather:
+      case Collective::all_gather:
         for (int r = 0; r < world; ++r) copy(r, 0, r);
         return;
-      case Op::gather:
+      case Collective::gather:
         for (int r = 0; r < world && root; ++r) copy(r, 0, r);
         return;
-      case Op::broadcast:
+      case Collective::broadcast:
         if (!root) copy(t_.call.root, 0, 0);
         return;
-      case Op::scatter:
+      case Collective::scatter:
         return copy(t_.call.root, me, 0);
-      case Op::all_to_all:
+      case Collective::all_to_all:
         for (int r = 0; r < world; ++r) copy(r, me, r);
         return;
       default:
@@ -104,7 +104,7 @@ class Block {
                 t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
   void reduce_into(int from_part, int to_part) {
-    const Arithmetic arithmetic(t_.call.reduction, host_.size());
+    const Arithmetic arithmetic = arithmetic_of(t_.call.op, host_.size());
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
     const auto world = static_cast<std::size_t>(host_.size());
     for (std::size_t r = 0; r < world; ++r)
@@ -122,7 +122,7 @@ class Block {
 
 // Elements that one rank gives to, or takes from, one other.
 std::size_t part_elements(const Call& call, int world) {
-  return call.op == Op::all_to_all ? call.count / static_cast<std::size_t>(world) : call.count;
+  return call.collective == Collective::all_to_all ? call.count / static_cast<std::size_t>(world) : call.count;
 }
 
 Block whole(Host& host, std::uint64_t round, const Transfer& transfer) {
@@ -143,7 +143,7 @@ void take_from_window(Host& host, std::uint64_t round, const Transfer& transfer)
 void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer) {
   const Call& call = transfer.call;
   const bool many_parts =
-      call.op == Op::reduce_scatter || call.op == Op::scatter || call.op == Op::all_to_all;
+      call.collective == Collective::reduce_scatter || call.collective == Collective::scatter || call.collective == Collective::all_to_all;
   const std::size_t parts = many_parts ? static_cast<std::size_t>(host.size()) : 1;
   const std::size_t part = part_elements(call, host.size());
   const std::size_t most = Layout::kWindow / size_of(call.dtype) / parts;

@@ -9,7 +9,7 @@
 // ((x0 + x1) + x2) + ..., on every rank.
 #pragma once
 
-#include "runtime/comm/executor/transfer.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/roll_call.hpp"
 
 namespace ringsmith::comm {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "runtime/comm/schedule/nodes.hpp"
 #include "runtime/comm/schedule/ring.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 
 namespace ringsmith::comm {
 

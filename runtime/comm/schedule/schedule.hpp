@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "runtime/base/units.hpp"
+#include "runtime/comm/types/collective.hpp"
 
 namespace ringsmith::comm {
 
@@ -56,18 +57,6 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-// What a collective promises; the checker compares a schedule's outcome with it.
-enum class Collective : std::uint8_t {
-  all_reduce,      // every chunk ends as the sum over all ranks, on all ranks
-  reduce_scatter,  // chunk r ends as the sum over all ranks, on rank r; other chunks end undefined
-  all_gather,      // chunk r starts valid on rank r only, ends as that value on all ranks
-  broadcast,       // every chunk of root, on all ranks
-  reduce,          // every chunk ends as the sum over all ranks, on root; elsewhere undefined
-  gather,          // chunk r starts valid on rank r, ends on root
-  scatter,         // chunk r starts valid on root, ends on rank r
-  all_to_all,      // separate input and output: output chunk p of rank r = input chunk r of rank p
-};
-
 struct Schedule {
   std::string algorithm;  // "ring", "gloo_ring", "direct", "hierarchical", ...
   Collective collective = Collective::all_reduce;
@@ -93,8 +82,6 @@ struct Schedule {
 // Elements of all chunks in a message that begins with this chunk.
 [[nodiscard]] std::size_t message_count(const Schedule& schedule, int first_chunk, int chunks);
 
-[[nodiscard]] const char* name_of(Collective collective);
-
 // UsageError unless world >= 1 and 0 <= root < world.
 void check_world(int world, int root = 0);
 
@@ -107,5 +94,23 @@ void check_world(int world, int root = 0);
 // Splits count elements into parts consecutive ranges whose sizes differ by at most one, the larger
 // ones first. parts >= 1.
 [[nodiscard]] std::vector<Chunk> split_evenly(std::size_t count, int parts);
+
+// Which ranks share a node: where the cheap links are.
+//
+//     node_of {0, 0, 0, 0, 1, 1, 1, 1}      [0 1 2 3] ===== wire ===== [4 5 6 7]
+//
+// A node's number says nothing but "the same" or "another"; an empty list means one node.
+
+// [node][rank on it], ranks in order, nodes in the order of their first rank. UsageError if the
+// list has not one entry for each rank.
+[[nodiscard]] std::vector<std::vector<int>> ranks_of_nodes(const std::vector<int>& node_of,
+                                                           int world);
+
+// Ranks 0..k-1 on node 0, the next k on node 1, and so on; the last node may have fewer.
+// UsageError unless ranks_per_node >= 1.
+[[nodiscard]] std::vector<int> nodes_of(int world, int ranks_per_node);
+
+// Ranks of the busiest node that send to another node.
+[[nodiscard]] int senders_per_node(const Schedule& schedule, const std::vector<int>& node_of);
 
 }  // namespace ringsmith::comm

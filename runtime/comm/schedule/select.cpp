@@ -4,7 +4,6 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/direct.hpp"
-#include "runtime/comm/schedule/double_tree.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/ring.hpp"

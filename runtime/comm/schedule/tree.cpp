@@ -1,5 +1,8 @@
 #include "runtime/comm/schedule/tree.hpp"
 
+#include <algorithm>
+#include <tuple>
+
 namespace ringsmith::comm {
 
 namespace {
@@ -73,6 +76,125 @@ Schedule tree_all_reduce(int world, std::size_t count) {
   Schedule schedule = empty(Collective::all_reduce, world, count, 0);
   add_reduce(schedule);
   add_broadcast(schedule);
+  return schedule;
+}
+
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{16} << 10;  // elements
+constexpr std::size_t kMostPieces = 16;                // of each half
+
+// The tree in order over positions 1..world: a position's height is the number of its trailing
+// zeros, as in the numbers that a counter in binary passes through.
+int parent_position(int position, int world) {
+  const int lowest = position & -position;
+  const int up = (position ^ lowest) | (lowest << 1);
+  return up <= world ? up : position ^ lowest;  // 0: none
+}
+
+std::array<int, 2> child_positions(int position, int world) {
+  const int lowest = position & -position;
+  if (lowest == 1) return {0, 0};
+  int right = lowest / 2;
+  while (right > 0 && position + right > world) right /= 2;
+  return {position - lowest / 2, right > 0 ? position + right : 0};
+}
+
+// Tree 1 is tree 0 read from the other end, or, for an odd world, one rank further on: either way
+// odd positions meet even ones.
+int position_of(int world, int rank, int tree) {
+  if (tree == 0) return rank + 1;
+  return world % 2 == 0 ? world - rank : (rank + 1) % world + 1;
+}
+
+int rank_at(int world, int position, int tree) {
+  if (position == 0) return kNobody;
+  if (tree == 0) return position - 1;
+  return world % 2 == 0 ? world - position : wrap(position - 2, world);
+}
+
+// Hops from each rank to the root of a tree.
+class Depths {
+ public:
+  Depths(int world, int tree) {
+    for (int rank = 0; rank < world; ++rank) {
+      int hops = -1;
+      for (int up = rank; up != kNobody; up = double_tree_node(world, up, tree).parent) ++hops;
+      depths_.push_back(hops);
+      most_ = std::max(most_, hops);
+    }
+  }
+  [[nodiscard]] int of(int rank) const { return depths_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int most() const { return most_; }
+
+ private:
+  std::vector<int> depths_;
+  int most_ = 0;
+};
+
+// When a rank attends to a piece, in units of a piece's time. A rank is near the root of one tree
+// and far from that of the other: in the order of the pieces alone it would wait in one for what
+// passes through the other, and nothing would overlap.
+struct Turn {
+  int when, tree, piece;
+  bool operator<(const Turn& other) const {
+    return std::tie(when, tree) < std::tie(other.when, other.tree);
+  }
+};
+
+void add_up(std::vector<Step>& steps, int world, int rank, int tree, int chunk) {
+  const TreeNode node = double_tree_node(world, rank, tree);
+  for (const int child : node.children)
+    if (child != kNobody) steps.push_back({kNobody, 0, child, chunk, Action::reduce});
+  if (node.parent != kNobody) steps.push_back({node.parent, chunk, kNobody, 0, Action::copy});
+}
+
+void add_down(std::vector<Step>& steps, int world, int rank, int tree, int chunk) {
+  const TreeNode node = double_tree_node(world, rank, tree);
+  if (node.parent != kNobody) steps.push_back({kNobody, 0, node.parent, chunk, Action::copy});
+  for (const int child : node.children)
+    if (child != kNobody) steps.push_back({child, chunk, kNobody, 0, Action::copy});
+}
+
+}  // namespace
+
+TreeNode double_tree_node(int world, int rank, int tree) {
+  const int position = position_of(world, rank, tree);
+  TreeNode node;
+  node.parent = rank_at(world, parent_position(position, world), tree);
+  const auto children = child_positions(position, world);
+  for (std::size_t i = 0; i < 2; ++i) node.children[i] = rank_at(world, children[i], tree);
+  return node;
+}
+
+Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
+  check_world(world);
+  if (pieces == 0)
+    pieces = static_cast<int>(
+        std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
+  Schedule schedule;
+  schedule.algorithm = "double_tree";
+  schedule.collective = Collective::all_reduce;
+  schedule.world = world;
+  schedule.count = count;
+  schedule.chunks = split_evenly(count, 2 * pieces);  // of tree t: from t pieces on
+  const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
+  for (int rank = 0; rank < world; ++rank) {
+    // Down, a rank's turn for a piece comes one after its parent's; up, one after its children's.
+    std::vector<Turn> up, down;
+    for (int tree = 0; tree < 2; ++tree)
+      for (int piece = 0; piece < pieces; ++piece) {
+        const int depth = depths[tree].of(rank);
+        up.push_back({piece + depths[tree].most() - depth, tree, piece});
+        down.push_back({piece + depth, tree, piece});
+      }
+    std::sort(up.begin(), up.end());
+    std::sort(down.begin(), down.end());
+    std::vector<Step> steps;
+    for (const Turn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    for (const Turn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
+    schedule.steps.push_back(std::move(steps));
+  }
   return schedule;
 }
 

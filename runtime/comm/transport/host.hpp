@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/call.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/control.hpp"
 #include "runtime/comm/transport/failure/flight_file.hpp"
 #include "runtime/comm/transport/failure/last_words.hpp"

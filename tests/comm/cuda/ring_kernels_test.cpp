@@ -80,7 +80,7 @@ std::size_t wrong_bytes(Stations& stations, const Case& c) {
   }
   for (int r = 0; r < c.world; ++r) {
     const DeviceGuard guard(Stations::device(r));
-    RingCall call = stations.ring(RingOp::all_reduce, r, c.direction, chunks, c.dtype);
+    RingCall call = stations.ring(Collective::all_reduce, r, c.direction, chunks, c.dtype);
     call.arithmetic = c.arithmetic;
     call.input = in[static_cast<std::size_t>(r)].data() + begin;
     call.output = (c.in_place ? in : out)[static_cast<std::size_t>(r)].data() + begin;
@@ -163,7 +163,7 @@ TEST_CASE("a kernel whose peer never comes ends, and says where it stood", "[vgp
     Stations stations(2, kSmall);
     stations.limit = 5000;
     const DeviceBlock data(Stations::device(0), 4000);
-    RingCall call = stations.ring(RingOp::all_reduce, 0, +1, split_evenly(1000, 2), DType::f32);
+    RingCall call = stations.ring(Collective::all_reduce, 0, +1, split_evenly(1000, 2), DType::f32);
     call.input = call.output = data.data();
     {
       const DeviceGuard guard(Stations::device(0));
@@ -187,7 +187,7 @@ TEST_CASE("a kernel whose peer never comes ends, and says where it stood", "[vgp
 TEST_CASE("a kernel ends when its host says stop", "[vgpu]") {
   Stations stations(2, kSmall);
   const DeviceBlock data(Stations::device(0), 4000);
-  RingCall call = stations.ring(RingOp::broadcast, 0, +1, {{0, 0}, {0, 0}}, DType::f32);
+  RingCall call = stations.ring(Collective::broadcast, 0, +1, {{0, 0}, {0, 0}}, DType::f32);
   call.chunks[0] = {0, 1000};  // the root sends until the slots are full
   call.shape.slot_bytes = 16;
   call.input = data.data();

@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/device_group.hpp"
+#include "runtime/comm/device_process_group.hpp"
 #include "tests/comm/cuda/device_ranks.hpp"
 #include "tests/support/catch.hpp"
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/reduce.hpp"
+#include "runtime/comm/types/collective.hpp"
 #include "runtime/comm/transport/cuda_ipc/station.hpp"
 
 struct CUstream_st;
@@ -21,25 +22,18 @@ struct Patience {
   std::uint64_t operation = 0;  // its number in the group, for the report
 };
 
-// out = own op message, the reduction of kernels/reduce.hpp.
-struct Arithmetic {
-  kernels::Reduction reduction = kernels::Reduction::sum;
-  bool scaled = false;  // every rank's own contribution is multiplied by scale
-  double scale = 1.0;
-};
+using kernels::Arithmetic;  // out = own op message
 
 // A chunk of the work buffer, in elements.
 struct Range {
   std::uint64_t begin, count;
 };
 
-enum class RingOp : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast };
-
 // Ranks stand in a ring and are counted in the direction of the data: position p sends to p + 1.
 // chunks[q] belongs to position q. For broadcast, position 0 is the root, and chunk 0 is
 // everything.
 struct RingCall {
-  RingOp op;
+  Collective collective;
   DType dtype;
   Arithmetic arithmetic;
   int world, position;

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/executor/arithmetic.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/executor/engine.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -51,8 +51,8 @@ void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
 
 std::string_view device_algorithm(const Call& call, int world) {
   if (call.algorithm == Algorithm::automatic) {
-    if (call.op == Op::all_reduce) return is_small(call, world) ? "one_shot" : "ring";
-    if (call.op == Op::reduce_scatter) return "ring";
+    if (call.collective == Collective::all_reduce) return is_small(call, world) ? "one_shot" : "ring";
+    if (call.collective == Collective::reduce_scatter) return "ring";
   }
   return host_algorithm(call, world);
 }
@@ -79,7 +79,7 @@ void EngineA::run(const Transfer& transfer, const Sharing& sharing, const Buffer
 // Progress counts from base on; the events of `after` are points in the same count on other ranks.
 void EngineA::run_moves(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
                         const View& view, std::uint64_t base) {
-  const comm::Arithmetic arithmetic(transfer.call.reduction, host_.size());
+  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, host_.size());
   const std::size_t width = size_of(transfer.call.dtype);
   const std::uint64_t round = roll_call_.round();
   const auto wait_for = [&](const std::vector<MappedMove::After>& after) {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/executor/arithmetic.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/executor/engine.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/transport/cuda_ipc/trouble.hpp"
@@ -15,32 +15,14 @@ namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-Arithmetic arithmetic_of(const Call& call, int world) {
-  const comm::Arithmetic a(call.reduction, world);
-  return {a.reduction, a.scaled, a.scale};
-}
-
 // The direction of the ring that a call asks for.
 int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
 
 std::vector<Chunk> chunks_of(const Call& call, int world) {
-  const bool parts = call.op == Op::reduce_scatter || call.op == Op::all_gather;
+  const bool parts = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
   if (call.algorithm == Algorithm::gloo_ring)
     return gloo_chunks(world, call.count, size_of(call.dtype));
   return split_evenly(parts ? call.count * at(world) : call.count, world);
-}
-
-RingOp ring_op(Op op) {
-  switch (op) {
-    case Op::all_reduce:
-      return RingOp::all_reduce;
-    case Op::reduce_scatter:
-      return RingOp::reduce_scatter;
-    case Op::all_gather:
-      return RingOp::all_gather;
-    default:
-      return RingOp::broadcast;
-  }
 }
 
 }  // namespace
@@ -66,15 +48,15 @@ EngineB::~EngineB() {
 }
 
 bool EngineB::serves(const Call& call, const Sharing& sharing) const {
-  switch (call.op) {
-    case Op::all_reduce:
+  switch (call.collective) {
+    case Collective::all_reduce:
       return call.algorithm == Algorithm::automatic || call.algorithm == Algorithm::ring ||
              call.algorithm == Algorithm::gloo_ring ||
              (call.algorithm == Algorithm::direct && sharing.all);
-    case Op::reduce_scatter:
+    case Collective::reduce_scatter:
       return call.algorithm != Algorithm::direct;
-    case Op::all_gather:
-    case Op::broadcast:
+    case Collective::all_gather:
+    case Collective::broadcast:
       return true;
     default:
       return false;
@@ -84,7 +66,7 @@ bool EngineB::serves(const Call& call, const Sharing& sharing) const {
 void EngineB::run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation) {
   const Call& call = transfer.call;
   CUstream_st* const stream = Stream::current().get();
-  if (call.op == Op::all_reduce && is_small(call, host_.size())) {
+  if (call.collective == Collective::all_reduce && is_small(call, host_.size())) {
     DirectCall direct = direct_call(transfer, buffers, operation);
     direct.chunk = {0, call.count};
     direct.packet_flag = next_packet_flag();
@@ -106,7 +88,7 @@ void EngineB::run(const Transfer& transfer, const Buffers& buffers, std::uint64_
     longest = std::max(longest, ring.chunks[q].count);
   }
   const std::size_t width = size_of(call.dtype);
-  if (ring.op != RingOp::broadcast && all * width <= kMostPacketBytes) {
+  if (ring.collective != Collective::broadcast && all * width <= kMostPacketBytes) {
     ring.packet_flag = next_packet_flag();
     ring.packet_lines = lines_of(longest * width);
     ring.blocks = blocks_for(longest * width, kLineData);
@@ -120,9 +102,9 @@ RingCall EngineB::ring_call(const Transfer& transfer, std::uint64_t operation) {
   const Call& call = transfer.call;
   const int world = host_.size(), me = host_.rank(), direction = direction_of(call);
   RingCall ring{};
-  ring.op = ring_op(call.op);
+  ring.collective = call.collective;
   ring.dtype = call.dtype;
-  ring.arithmetic = arithmetic_of(call, world);
+  ring.arithmetic = arithmetic_of(call.op, world);
   ring.world = world;
   ring.rank = me;
   ring.previous_rank = wrap(me - direction, world);
@@ -135,7 +117,7 @@ RingCall EngineB::ring_call(const Transfer& transfer, std::uint64_t operation) {
   ring.previous = station(ring.previous_rank);
   ring.next = station(ring.next_rank);
   ring.patience = patience(operation);
-  if (ring.op == RingOp::broadcast) {
+  if (ring.collective == Collective::broadcast) {
     ring.position = wrap(me - call.root, world);
     ring.chunks[0] = {0, call.count};
     return ring;
@@ -144,8 +126,8 @@ RingCall EngineB::ring_call(const Transfer& transfer, std::uint64_t operation) {
   const std::vector<Chunk> chunks = chunks_of(call, world);
   for (int c = 0; c < world; ++c)
     ring.chunks[wrap(direction * c, world)] = {chunks[at(c)].offset, chunks[at(c)].count};
-  if (ring.op == RingOp::reduce_scatter) ring.output_begin = chunks[at(me)].offset;
-  if (ring.op == RingOp::all_gather) ring.input_begin = chunks[at(me)].offset;
+  if (ring.collective == Collective::reduce_scatter) ring.output_begin = chunks[at(me)].offset;
+  if (ring.collective == Collective::all_gather) ring.input_begin = chunks[at(me)].offset;
   return ring;
 }
 
@@ -153,7 +135,7 @@ DirectCall EngineB::direct_call(const Transfer& transfer, const Buffers& buffers
                                 std::uint64_t operation) {
   DirectCall direct{};
   direct.dtype = transfer.call.dtype;
-  direct.arithmetic = arithmetic_of(transfer.call, host_.size());
+  direct.arithmetic = arithmetic_of(transfer.call.op, host_.size());
   direct.world = host_.size();
   direct.rank = host_.rank();
   direct.shape = shape_;
@@ -198,7 +180,7 @@ std::uint32_t EngineB::next_packet_flag() {
   cuda_check(cudaMemsetAsync(station_->data() + packets_at(0, host_.size()), 0,
                              2 * packet_half_bytes(host_.size()), stream.get()));
   stream.synchronize();
-  roll_call_.answer({Op::barrier}, 0);
+  roll_call_.answer({Collective::barrier}, 0);
   roll_call_.await_all();
   return packet_calls_;
 }

@@ -27,7 +27,7 @@ Messages::Messages(Host& host, Channels& channels, Peers& peers, DeviceArena& ar
       slots_(static_cast<std::size_t>(host.size())) {}
 
 void Messages::run(const Transfer& transfer) {
-  if (transfer.call.op == Op::send)
+  if (transfer.call.collective == Collective::send)
     send(transfer);
   else
     receive(transfer);

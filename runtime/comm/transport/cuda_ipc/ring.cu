@@ -76,17 +76,17 @@ __device__ void run(const RingCall& call) {
   const std::uint64_t passes = verbs.passes();
   for (std::uint64_t pass = 0; pass < passes; ++pass) {
     verbs.begin_pass(pass);
-    switch (call.op) {
-      case RingOp::all_reduce:
+    switch (call.collective) {
+      case Collective::all_reduce:
         all_reduce(verbs, behind);
         break;
-      case RingOp::reduce_scatter:
+      case Collective::reduce_scatter:
         reduce_scatter(verbs, behind);
         break;
-      case RingOp::all_gather:
+      case Collective::all_gather:
         all_gather(verbs, behind);
         break;
-      case RingOp::broadcast:
+      case Collective::broadcast:
         broadcast(verbs, behind);
         break;
     }

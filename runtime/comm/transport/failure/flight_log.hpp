@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/call.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/failure/flight_file.hpp"
 
 namespace ringsmith::comm {
@@ -17,7 +17,7 @@ struct FlightRecord {
   std::string site;                      // "train.cpp:120", or nothing
   std::uint64_t started = 0, ended = 0;  // nanoseconds since 1970; ended 0: it has not
 
-  [[nodiscard]] bool is_message() const { return call.op == Op::send || call.op == Op::recv; }
+  [[nodiscard]] bool is_message() const { return call.collective == Collective::send || call.collective == Collective::recv; }
   // "all_reduce(sum, f32, 1024) at train.cpp:120"
   [[nodiscard]] std::string describe() const;
 };

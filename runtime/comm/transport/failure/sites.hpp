@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/site.hpp"
+#include "runtime/comm/types/buffer.hpp"
 #include "runtime/comm/transport/control.hpp"
 
 namespace ringsmith::comm {

@@ -44,7 +44,7 @@ std::string WaitForGraph::Place::name_of_call() const {
 }
 
 std::string WaitForGraph::Place::describe() const {
-  if (call.op == Op::none) return " has made no call yet";
+  if (call.collective == Collective::none) return " has made no call yet";
   std::string text = stopped ? " is stopped in "
                      : stale ? " was last heard of in "
                      : busy  ? " in "
@@ -68,7 +68,7 @@ int WaitForGraph::culprit_from(int rank) const {
 
 std::string WaitForGraph::offence_of(int rank) const {
   const Place& p = place(rank);
-  if (p.call.op == Op::none) return "which has made no call yet";
+  if (p.call.collective == Collective::none) return "which has made no call yet";
   if (p.busy) return "which does not get on in " + p.name_of_call();
   return "which is not here: " + std::string(p.stale ? "last heard of in " : "its last call was ") +
          p.name_of_call();
@@ -97,7 +97,7 @@ std::string WaitForGraph::describe() const {
   for (std::size_t i = 1; i <= circle.size(); ++i)
     text += " for rank " + std::to_string(circle[i % circle.size()]);
   const bool all_send = std::all_of(circle.begin(), circle.end(),
-                                    [&](int r) { return place(r).call.op == Op::send; });
+                                    [&](int r) { return place(r).call.collective == Collective::send; });
   if (all_send)
     text +=
         ", all in send(): a long message waits for its receiver, so one of them must receive "

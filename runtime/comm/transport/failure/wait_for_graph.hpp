@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/call.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/control.hpp"
 
 namespace ringsmith::comm {

@@ -84,9 +84,9 @@ class Job {
       return (two ? launch_two_shot : launch_one_shot)(call, stream);
     }
     RingCall call =
-        stations_.ring(RingOp::all_reduce, rank, +1, split_evenly(kCount, world), DType::f32);
+        stations_.ring(Collective::all_reduce, rank, +1, split_evenly(kCount, world), DType::f32);
     if (kernel_ == "broadcast") {
-      call.op = RingOp::broadcast;
+      call.collective = Collective::broadcast;
       for (Range& chunk : call.chunks) chunk = {};
       call.chunks[0] = {0, kCount};
     }

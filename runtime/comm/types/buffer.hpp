@@ -1,6 +1,9 @@
 // What a collective is given: typed memory with its length in elements. Made from a std::span, so
-// that a byte size can never arrive where a count was meant. It also says where it was made, which
-// is where the call was made: site.hpp.
+// that a byte size can never arrive where a count was meant.
+//
+// It also says where it was made, file and line, for the error that names the call: buffers are made
+// in the argument list of a collective, so that the line where one is made is the line of the call,
+// also through groups that only pass calls on.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +12,20 @@
 
 #include "runtime/base/dtype.hpp"
 #include "runtime/base/units.hpp"
-#include "runtime/comm/site.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ringsmith::comm {
+
+// A place in the program. (Not std::source_location, which clang 14 does not have.)
+struct Site {
+  const char* file = nullptr;  // a string literal
+  int line = 0;
+
+  // As a default argument: of whoever calls the function that has it.
+  static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
 
 class ConstBuffer {
  public:
@@ -66,6 +80,20 @@ class Buffer {
   Elements count_;
   DType dtype_ = DType::f32;
   Site site_;
+};
+
+// Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
+// code must not follow the pointer of device memory.
+class CommMemory {
+ public:
+  virtual ~CommMemory() = default;
+  [[nodiscard]] virtual std::byte* data() const = 0;
+  [[nodiscard]] virtual Bytes size() const = 0;
+  [[nodiscard]] virtual Device device() const { return Device::cpu(); }
+  template <class T>
+  [[nodiscard]] std::span<T> as() const {
+    return {reinterpret_cast<T*>(data()), size().value / sizeof(T)};
+  }
 };
 
 }  // namespace ringsmith::comm

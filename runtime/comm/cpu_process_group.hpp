@@ -1,0 +1,64 @@
+// The process group of ranks with buffers in host memory, whichever way they reach each other: runs
+// each call in its turn, gives it a number, and hands it to the engine. device_process_group.hpp
+// adds the memory of GPUs.
+#pragma once
+
+#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/queue.hpp"
+
+namespace ringsmith::comm {
+
+class CpuProcessGroup : public ProcessGroup {
+ public:
+  CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
+
+  [[nodiscard]] int rank() const override { return host_.rank(); }
+  [[nodiscard]] int size() const override { return host_.size(); }
+  [[nodiscard]] const GroupOptions& options() const override { return options_; }
+
+  WorkPtr submit(const Transfer& transfer) override { return queue_.push(with_algorithm(transfer)); }
+  void run(const Transfer& transfer) override { queue_.run(with_algorithm(transfer)); }
+  void abort(Site site) override;
+
+  [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
+    return host_.arena()->allocate(size);
+  }
+  [[nodiscard]] std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks) override;
+  [[nodiscard]] std::shared_ptr<ProcessGroup> split(int colour) override;
+
+  void set_algorithm(Algorithm algorithm) override {
+    options_.algorithm = algorithm;
+    by_size_.clear();
+  }
+  void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size) override {
+    by_size_ = by_size;
+  }
+  [[nodiscard]] std::vector<int> node_of() const override { return host_.node_of(); }
+  [[nodiscard]] Bytes sent_between_nodes() const override { return host_.sent_between_nodes(); }
+  [[nodiscard]] std::vector<std::string> describe_transport() const override {
+    return host_.describe();
+  }
+  void keep_flight_in(const std::string& folder) override { host_.keep_flight_in(folder); }
+
+ protected:
+  // The call whose turn it is.
+  virtual void execute(Transfer& transfer) { engine_.run(transfer); }
+
+  Host host_;
+  Engine engine_;
+
+ private:
+  // The group's algorithm, where the collective has it.
+  [[nodiscard]] Transfer with_algorithm(Transfer transfer) const;
+  void take_turn(Transfer& transfer, bool foreground);
+
+  GroupOptions options_;
+  std::vector<std::pair<Bytes, Algorithm>> by_size_;  // empty: options_.algorithm for all
+  std::uint64_t collectives_ = 0, messages_ = 0;      // run so far: the numbers in error messages
+
+ protected:
+  Queue queue_;  // last: its thread uses all of the above
+};
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,120 @@
+#include "runtime/comm/device_process_group.hpp"
+
+#include "kernels/cuda/launch.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+// The device whose memory this is, or the CPU.
+Device device_of(const std::byte* data) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, data) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return Device::cpu();
+  }
+  return attributes.type == cudaMemoryTypeDevice ? Device::cuda(attributes.device) : Device::cpu();
+}
+
+// UsageError for buffers of another device, or of both kinds in one call.
+bool on_device(const Transfer& transfer, Device ours) {
+  if (transfer.call.count == 0) return false;  // also barrier: nothing moves, the hosts agree
+  bool any_host = false, any_device = false;
+  for (const ConstBuffer& buffer : {transfer.input, ConstBuffer(transfer.output)}) {
+    if (buffer.size().value == 0) continue;
+    const Device device = device_of(buffer.data());
+    if (device != ours && !device.is_cpu())
+      throw UsageError(std::string(transfer.call.name()) + ": a buffer is on " + device.str() +
+                       ", but this rank's group is on " + ours.str());
+    (device.is_cpu() ? any_host : any_device) = true;
+  }
+  if (any_host && any_device)
+    throw UsageError(std::string(transfer.call.name()) +
+                     ": one buffer is in host memory and one on " + ours.str() +
+                     "; use one kind in a call");
+  return any_device;
+}
+
+}  // namespace
+
+// In flight on the device.
+class DeviceProcessGroup::DeviceWork : public Work {
+ public:
+  DeviceWork(WorkPtr item, std::shared_ptr<cuda_ipc::Operation> operation,
+             DeviceBackend::HostWait host_wait, Device device)
+      : item_(std::move(item)),
+        operation_(std::move(operation)),
+        host_wait_(std::move(host_wait)),
+        device_(device) {}
+  [[nodiscard]] bool is_completed() const override {
+    return item_->is_completed() && operation_->done().has_happened();
+  }
+  void wait() override {
+    item_->wait();
+    Stream::current(device_).wait(operation_->done());
+  }
+  void host_wait() override {
+    item_->wait();
+    host_wait_(*operation_);
+  }
+
+ private:
+  WorkPtr item_;
+  std::shared_ptr<cuda_ipc::Operation> operation_;
+  DeviceBackend::HostWait host_wait_;
+  Device device_;
+};
+
+DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstrap,
+                                       const GroupOptions& options, const cuda_ipc::Tuning& tuning)
+    : CpuProcessGroup(bootstrap, options), device_(options.device) {
+  require_device(device_);
+  stream_ = Stream::create(device_);
+  const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
+  const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
+  const DeviceBackend::Group group{host_, engine_, device_, stream_};
+  backend_ = one_host && !network
+                 ? make_peer_backend(*bootstrap, group, options.engine, tuning)
+                 : make_staged_backend(group, options.engine);
+}
+
+// Notes whether the buffers are the device's; if so, gives the call an operation that starts after
+// what the caller's current stream holds.
+Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
+  Transfer transfer = call;
+  transfer.call.on_device = on_device(transfer, device_);
+  if (transfer.call.on_device)
+    transfer.operation =
+        std::make_shared<cuda_ipc::Operation>(Event::record(Stream::current(device_)));
+  return transfer;
+}
+
+void DeviceProcessGroup::run(const Transfer& call) {
+  const Transfer transfer = prepared(call);
+  CpuProcessGroup::run(transfer);
+  if (transfer.operation) Stream::current(device_).wait(transfer.operation->done());
+}
+
+WorkPtr DeviceProcessGroup::submit(const Transfer& call) {
+  const Transfer transfer = prepared(call);
+  WorkPtr item = CpuProcessGroup::submit(transfer);
+  if (!transfer.operation) return item;
+  return std::make_shared<DeviceWork>(std::move(item), transfer.operation, backend_->host_wait(),
+                                      device_);
+}
+
+void DeviceProcessGroup::execute(Transfer& transfer) {
+  if (transfer.call.on_device)
+    backend_->run(transfer);
+  else
+    CpuProcessGroup::execute(transfer);
+}
+
+std::shared_ptr<CommMemory> DeviceProcessGroup::allocate_on(Device where, Bytes size) {
+  return where == device_ ? backend_->allocate(size) : CpuProcessGroup::allocate_on(where, size);
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,56 @@
+// The names of the enumerations of this floor, as command lines and error messages have them.
+#include "runtime/comm/types/options.hpp"
+
+#include <array>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+constexpr std::array<const char*, 12> kCollectives{
+    "no call", "barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast",
+    "reduce",  "gather",  "scatter",    "all_to_all",     "send",       "recv"};
+constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
+constexpr std::array<std::string_view, 8> kAlgorithms{
+    "automatic",        "ring",        "gloo_ring",   "direct", "tree",
+    "halving_doubling", "double_tree", "hierarchical"};
+constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
+constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};
+
+template <class Enum, std::size_t n>
+Enum parse(const std::array<std::string_view, n>& names, std::string_view name, const char* what) {
+  std::string choices;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (names[i] == name) return static_cast<Enum>(i);
+    choices += (i == 0 ? "" : i + 1 == n ? " or " : ", ") + std::string(names[i]);
+  }
+  throw UsageError("unknown " + std::string(what) + " '" + std::string(name) + "': use " + choices);
+}
+
+}  // namespace
+
+const char* name_of(Collective collective) {
+  const auto index = static_cast<std::size_t>(collective);
+  return index < kCollectives.size() ? kCollectives[index] : "corrupt call";
+}
+std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
+std::string_view name_of(Algorithm a) { return kAlgorithms.at(static_cast<std::size_t>(a)); }
+std::string_view name_of(Transport t) { return kTransports.at(static_cast<std::size_t>(t)); }
+std::string_view name_of(CudaEngine e) { return kCudaEngines.at(static_cast<std::size_t>(e)); }
+
+ReduceOp parse_reduce_op(std::string_view name) {
+  return parse<ReduceOp>(kReduceOps, name, "reduction");
+}
+Algorithm parse_algorithm(std::string_view name) {
+  return parse<Algorithm>(kAlgorithms, name, "algorithm");
+}
+Transport parse_transport(std::string_view name) {
+  return parse<Transport>(kTransports, name, "transport");
+}
+CudaEngine parse_cuda_engine(std::string_view name) {
+  return parse<CudaEngine>(kCudaEngines, name, "engine");
+}
+
+}  // namespace ringsmith::comm
