@@ -7,14 +7,6 @@
 
 namespace ringsmith::comm {
 
-Channels::Channels(Host& host) {
-  for (int peer = 0; peer < host.size(); ++peer)
-    for (int lane = 0; lane < kLanes; ++lane) {
-      out_.emplace_back(host, peer, lane);
-      in_.emplace_back(host, peer, lane);
-    }
-}
-
 namespace {
 
 constexpr int kSlicesInFlight = 2;

@@ -14,21 +14,6 @@
 
 namespace ringsmith::comm {
 
-// The channels of one rank to all others.
-class Channels {
- public:
-  explicit Channels(Host& host);
-  [[nodiscard]] Outbox& out(int peer, int lane) { return out_[index(peer, lane)]; }
-  [[nodiscard]] Inbox& in(int peer, int lane) { return in_[index(peer, lane)]; }
-
- private:
-  [[nodiscard]] static std::size_t index(int peer, int lane) {
-    return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(lane);
-  }
-  std::vector<Outbox> out_;
-  std::vector<Inbox> in_;
-};
-
 void run_in_slots(Host& host, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer);
 

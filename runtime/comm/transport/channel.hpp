@@ -19,7 +19,13 @@ namespace ringsmith::comm {
 // The sending end of one lane.
 class Outbox {
  public:
-  Outbox(Host& host, int peer, int lane);
+  Outbox(Host& host, int peer, int lane)
+      : host_(&host),
+        peer_(peer),
+        tail_(&host.lane(host.rank(), peer, lane).tail),
+        head_(&host.lane(peer, host.rank(), lane).head),
+        slots_(host.slots(host.rank(), peer, lane)),
+        slot_bytes_(host.layout().slot_bytes()) {}
   [[nodiscard]] bool has_room() const {
     if (posted_ - known_head_ < kSlots) return true;
     known_head_ = head_->load();
@@ -53,7 +59,13 @@ class Outbox {
 // The receiving end.
 class Inbox {
  public:
-  Inbox(Host& host, int peer, int lane);
+  Inbox(Host& host, int peer, int lane)
+      : host_(&host),
+        peer_(peer),
+        tail_(&host.lane(peer, host.rank(), lane).tail),
+        head_(&host.lane(host.rank(), peer, lane).head),
+        slots_(host.slots(peer, host.rank(), lane)),
+        slot_bytes_(host.layout().slot_bytes()) {}
   [[nodiscard]] bool has_message() const {
     if (known_tail_ > taken_) return true;
     known_tail_ = tail_->load();
@@ -77,6 +89,27 @@ class Inbox {
   std::size_t slot_bytes_;
   std::uint64_t taken_ = 0;
   mutable std::uint64_t known_tail_ = 0;
+};
+
+// The channels of one rank to all others.
+class Channels {
+ public:
+  explicit Channels(Host& host) {
+    for (int peer = 0; peer < host.size(); ++peer)
+      for (int lane = 0; lane < kLanes; ++lane) {
+        out_.emplace_back(host, peer, lane);
+        in_.emplace_back(host, peer, lane);
+      }
+  }
+  [[nodiscard]] Outbox& out(int peer, int lane) { return out_[index(peer, lane)]; }
+  [[nodiscard]] Inbox& in(int peer, int lane) { return in_[index(peer, lane)]; }
+
+ private:
+  [[nodiscard]] static std::size_t index(int peer, int lane) {
+    return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(lane);
+  }
+  std::vector<Outbox> out_;
+  std::vector<Inbox> in_;
 };
 
 }  // namespace ringsmith::comm

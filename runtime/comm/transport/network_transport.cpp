@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/shm/doorbells.hpp"
+#include "runtime/comm/transport/network_transport.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,15 +1,15 @@
-// Wires: to the ranks whose memory cannot be mapped, because they are on other hosts.
+// The network: to the ranks whose memory cannot be mapped, because they are on other hosts.
 //
-// In shared memory every rank writes its own segment, and the others read it. A wire keeps that
-// picture: each host holds a mirror of a remote rank's segment, and what the rank writes travels
-// into the mirror, at the same place.
+// In shared memory every rank writes its own segment, and the others read it. The network keeps
+// that picture: each host holds a mirror of a remote rank's segment, and what the rank writes
+// travels into the mirror, at the same place.
 //
 //      rank 0's host                                   rank 1's host
 //      [ segment of 0 ] --- write(1, offset, n) -----> [ mirror of 0 ]   read by rank 1 only
 //      [ mirror of 1  ] <-- write(0, offset, n) ------ [ segment of 1 ]
 //
-// So slots, counters, the roll call and the board are what they are in control.hpp and channel.hpp,
-// and every executor runs on any wire as it is. One rule comes with it: a counter must not arrive
+// So slots, counters, the agreement barrier and the board are what they are in shared memory, and
+// every executor runs on any network as it is. One rule comes with it: a counter must not arrive
 // before the bytes that it publishes. TCP keeps the order of its stream; RDMA that of its queue.
 #pragma once
 
@@ -18,24 +18,40 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <poll.h>
 #include <string>
-
-#include "runtime/comm/transport/shm/doorbells.hpp"
+#include <vector>
 
 namespace ringsmith::comm {
 
-class Wires {
+// How local ranks wake one that sleeps on its sockets. Who has remote peers cannot sleep on a
+// futex; PeerMemory::ring() sends a byte over the Unix socket of the mesh instead.
+class Doorbells {
  public:
-  virtual ~Wires() = default;
-  Wires(const Wires&) = delete;
-  Wires& operator=(const Wires&) = delete;
+  // One socket of each local peer; owned by the mesh.
+  explicit Doorbells(std::vector<int> sockets) : sockets_(std::move(sockets)) {}
+  // Appends what poll() is to watch.
+  void watch(std::vector<pollfd>& entries) const;
+  // Takes the bytes of those that rang. A peer that has gone rings no more: others look for that.
+  // `entries`: those that watch() appended, at the end.
+  void silence(const std::vector<pollfd>& entries);
+
+ private:
+  std::vector<int> sockets_;
+};
+
+class NetworkTransport {
+ public:
+  virtual ~NetworkTransport() = default;
+  NetworkTransport(const NetworkTransport&) = delete;
+  NetworkTransport& operator=(const NetworkTransport&) = delete;
 
   // Copies `size` bytes at `from` to `offset` in rank's mirror of this rank. Only noted: sent by
   // the next publish() or progress(). More than kCopied bytes must stay as they are until rank has
-  // answered for them (a credit, a round of the roll call), or until flushed().
+  // answered for them (a credit, a round of the agreement barrier), or until flushed().
   virtual void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) = 0;
   // The same for bytes that are only lent, from any memory: they may change once the next publish()
-  // to rank has returned. What the wire has not taken by then goes from `shelter`, the place at
+  // to rank has returned. What the network has not taken by then goes from `shelter`, the place at
   // `offset` of this rank's own segment.
   virtual void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                     std::byte* shelter) {
@@ -43,7 +59,7 @@ class Wires {
     write(rank, offset, shelter, size);
   }
   // The same for one of the atomic counters, with the value that it has now; then sends what the
-  // wire takes at once. Never blocks.
+  // network takes at once. Never blocks.
   virtual void publish(int rank, std::size_t offset, std::uint64_t value) = 0;
   // A counter that nobody waits for yet: it may leave with the next publish() or progress().
   virtual void note(int rank, std::size_t offset, std::uint64_t value) {
@@ -52,7 +68,7 @@ class Wires {
 
   // Takes in what has come and sends what has room. Never blocks; for the thread whose turn it is.
   virtual void progress() = 0;
-  // Has all been handed to the wire, whoever waits for it there? If not, to_whom is one of them.
+  // Has all been handed to the network, whoever waits for it there? If not, to_whom is one of them.
   [[nodiscard]] virtual bool flushed(int& to_whom) const = 0;
   // Until something may have come, or there is room to send, or a local rank rang.
   virtual void sleep(std::chrono::milliseconds most) = 0;
@@ -70,7 +86,7 @@ class Wires {
 
  protected:
   // timeout: how long leaving the group may wait for what is under way.
-  Wires(Doorbells doorbells, std::chrono::milliseconds timeout)
+  NetworkTransport(Doorbells doorbells, std::chrono::milliseconds timeout)
       : doorbells_(std::move(doorbells)), timeout_(timeout) {}
   [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
   Doorbells doorbells_;

@@ -1,0 +1,125 @@
+#include "runtime/comm/transport/peer_memory.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <linux/futex.h>
+#include <optional>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/transport/rdma/rdma_wires.hpp"
+#include "runtime/comm/transport/tcp/tcp_wires.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+constexpr int kMostRanks = 64;  // sources of one reduction
+
+// TCP may still be what joins the ranks where nothing was asked for.
+std::size_t slot_bytes_for(Transport transport) {
+  const bool sockets = transport == Transport::automatic || transport == Transport::tcp;
+  return sockets ? kWireSlotBytes : kSlotBytes;
+}
+
+void make_counters(std::byte* segment, const Layout& layout, int world) {
+  new (segment) Control;
+  for (int peer = 0; peer < world; ++peer)
+    for (int index = 0; index < kLanes; ++index) new (segment + layout.lane(peer, index)) Lane;
+}
+
+}  // namespace
+
+PeerMemory::PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
+    : bootstrap_(std::move(bootstrap)),
+      rank_(bootstrap_->rank()),
+      layout_(bootstrap_->size(), slot_bytes_for(options.transport)) {
+  const int world = bootstrap_->size();
+  require(world <= kMostRanks, "a group of " + std::to_string(world) + " ranks: at most " +
+                                   std::to_string(kMostRanks) + " are supported");
+  const Bytes fixed(layout_.arena());
+  auto segment = Segment::create(fixed + communication_space(fixed, world));
+  segment->commit(Bytes(0), Bytes(layout_.first_slot()));
+  segment->commit(Bytes(layout_.flight()), Bytes(sizeof(Flight)));
+  make_counters(segment->data(), layout_, world);
+  new (segment->data() + layout_.flight()) Flight;
+  arena_ = std::make_shared<Arena>(segment, Bytes(layout_.arena()));
+  auto links = connect_mesh(*bootstrap_, segment->file(), options);
+  for (std::size_t r = 0; r < links.size(); ++r) {
+    Peer p;
+    p.link = std::move(links[r]);
+    if (p.link.remote) {
+      p.segment = Segment::create(Bytes(layout_.arena()));
+      make_counters(p.segment->data(), layout_, world);
+    } else {
+      p.segment = static_cast<int>(r) == rank_ ? segment : Segment::open(std::move(p.link.memory));
+    }
+    p.control = std::launder(reinterpret_cast<Control*>(p.segment->data()));
+    peers_.push_back(std::move(p));
+  }
+  commit_slots(*segment);
+  connect_network(options);
+}
+
+// What is written for ranks that share this memory; slots for the others are rarely used.
+void PeerMemory::commit_slots(Segment& segment) const {
+  for (int r = 0; r < size(); ++r)
+    for (int index = 0; index < kLanes && r != rank_ && !peer(r).link.remote; ++index)
+      segment.commit(Bytes(layout_.slots(r, index)),
+                     Bytes((kSlots - 1) * layout_.slot_bytes() + kSlotBytes));
+}
+
+void PeerMemory::connect_network(const GroupOptions& options) {
+  std::vector<bool> remote;
+  std::vector<std::byte*> mirrors;
+  std::vector<int> doorbells;
+  bool same_machine = true;
+  for (const Peer& p : peers_) {
+    remote.push_back(p.link.remote);
+    mirrors.push_back(p.link.remote ? p.segment->data() : nullptr);
+    if (p.link.socket.valid()) doorbells.push_back(p.link.socket.get());
+    same_machine = same_machine && p.link.same_host;
+  }
+  // On every rank alike: with more than one host, each rank has a remote one.
+  if (std::find(remote.begin(), remote.end(), true) == remote.end()) return;
+  const bool rdma = options.transport == Transport::rdma;
+  std::optional<rdma::Device> device;
+  if (rdma) device = rdma::open_device(options.interface, rank_);
+  // Beside RDMA they only show that a process lives.
+  const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets, timeout_};
+  auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
+  if (rdma)
+    network_ = std::make_unique<rdma::RdmaWires>(*bootstrap_, std::move(*device), std::move(links),
+                                                 base(rank_), mirrors, layout_,
+                                                 Doorbells(std::move(doorbells)), timeout_);
+  else
+    network_ = std::make_unique<tcp::TcpWires>(std::move(links), mirrors, layout_,
+                                               Doorbells(std::move(doorbells)), timeout_);
+}
+
+std::vector<std::string> PeerMemory::describe() const {
+  std::vector<std::string> facts;
+  for (int r = 0; r < size(); ++r)
+    if (on_network(r)) facts.push_back(network_->describe(r) + " on " + peer(r).link.host);
+  return facts;
+}
+
+std::vector<int> PeerMemory::node_of() const {
+  std::vector<int> nodes;
+  for (const Peer& p : peers_) nodes.push_back(p.link.node);
+  return nodes;
+}
+
+void PeerMemory::ring(int rank) {
+  Doorbell& bell = control(rank).bell;
+  bell.rings.fetch_add(1);
+  if (bell.sleeping.load() == kOnSockets) {
+    const char byte = 0;  // a full socket will wake it as well
+    (void)send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return;
+  }
+  syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace ringsmith::comm

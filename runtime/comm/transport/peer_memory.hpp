@@ -1,0 +1,140 @@
+// The memory of a group's ranks as one of them sees it: everybody's segment - the shared memory of
+// a rank on the same host, the mirror of a remote one (network_transport.hpp) -, and how what is
+// written there becomes known to the others.
+#pragma once
+
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/transport/layout.hpp"
+#include "runtime/comm/transport/network_transport.hpp"
+#include "runtime/comm/transport/shm/arena.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
+
+namespace ringsmith::comm {
+
+class PeerMemory {
+ public:
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return static_cast<int>(peers_.size()); }
+  [[nodiscard]] Control& control(int rank) const { return *peer(rank).control; }
+  [[nodiscard]] Control& mine() const { return control(rank_); }
+  // Of a rank's segment: layout.hpp.
+  [[nodiscard]] std::byte* base(int rank) const { return peer(rank).segment->data(); }
+  [[nodiscard]] std::byte* staging(int rank, std::uint64_t round) const {
+    return base(rank) + Layout::staging(round);
+  }
+  [[nodiscard]] Lane& lane(int rank, int peer, int index) const {
+    return *std::launder(reinterpret_cast<Lane*>(base(rank) + layout_.lane(peer, index)));
+  }
+  [[nodiscard]] std::byte* slots(int rank, int peer, int index) const {
+    return base(rank) + layout_.slots(peer, index);
+  }
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  // The longest message that is worth sending, the same on all ranks. Among ranks that share memory
+  // a slot is to stay in the cache, whatever room it has.
+  [[nodiscard]] std::size_t message_bytes() const {
+    return all_local() ? kSlotBytes : layout_.slot_bytes();
+  }
+  [[nodiscard]] const std::shared_ptr<Arena>& arena() const { return arena_; }
+
+  // Do all ranks share memory, so that they can read each other's communication memory?
+  [[nodiscard]] bool all_local() const { return network_ == nullptr; }
+  [[nodiscard]] bool on_network(int rank) const { return network_ && peer(rank).link.remote; }
+  [[nodiscard]] std::vector<std::string> describe() const;  // one line for each remote rank
+  [[nodiscard]] std::vector<int> node_of() const;           // [rank]: shm/mesh.hpp's number
+  [[nodiscard]] const std::shared_ptr<Bootstrap>& bootstrap() const { return bootstrap_; }
+  // Sent to ranks on other nodes: contents of slots and staging memory, and counters.
+  [[nodiscard]] Bytes sent_between_nodes() const {
+    return Bytes(between_nodes_.load(std::memory_order_relaxed));
+  }
+
+  // Stores a counter that others wait for, then wakes those that sleep. This store and the look at
+  // `sleeping`, and the sleeper's of both, are seq_cst (release and acquire would not do, which
+  // shows on arm64): either the sleeper sees the counter or we see the sleeper.
+  void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    counter.exchange(value, std::memory_order_seq_cst);
+    for (int r = 0; r < size(); ++r) tell(r, counter, value);
+  }
+  void publish_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    counter.exchange(value, std::memory_order_seq_cst);
+    tell(rank, counter, value);
+  }
+  // The same for a counter that nobody waits for yet: remote ranks may see it later, but before
+  // this rank waits for anything.
+  void note_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    if (!on_network(rank)) return publish_to(rank, counter, value);
+    counter.store(value, std::memory_order_relaxed);
+    network_->note(rank, offset_of(&counter), value);
+    count(rank, sizeof value);
+  }
+  // What the next publish() makes readable, for ranks that do not share this memory: bytes of this
+  // rank's segment, which stay as they are until the rank has answered for them.
+  void expose(int rank, const void* data, std::size_t size) {
+    if (!on_network(rank)) return;
+    network_->write(rank, offset_of(data), static_cast<const std::byte*>(data), size);
+    count(rank, size);
+  }
+  void expose_to_all(const void* data, std::size_t size) {
+    for (int r = 0; r < this->size() && network_; ++r) expose(r, data, size);
+  }
+  // The same for bytes that stand elsewhere, and may change after the publish(): `place` in the
+  // segment is theirs until rank has answered.
+  void lend(int rank, const std::byte* data, std::byte* place, std::size_t size) {
+    network_->lend(rank, offset_of(place), data, size, place);
+    count(rank, size);
+  }
+  // One look at what remote ranks have sent, for loops that are not wait().
+  void look() {
+    if (network_) network_->progress();
+  }
+
+ protected:
+  PeerMemory(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
+  ~PeerMemory() = default;
+
+  struct Peer {
+    PeerLink link;
+    std::shared_ptr<Segment> segment;  // or the mirror
+    Control* control = nullptr;
+  };
+  [[nodiscard]] const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
+  // Wakes a rank of this host that sleeps, whatever it waits for.
+  void ring(int rank);
+
+ private:
+  [[nodiscard]] std::size_t offset_of(const void* data) const {
+    return static_cast<std::size_t>(static_cast<const std::byte*>(data) - base(rank_));
+  }
+  void tell(int rank, const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
+    if (!on_network(rank)) {
+      if (control(rank).bell.sleeping.load(std::memory_order_seq_cst) != kAwake) ring(rank);
+      return;
+    }
+    network_->publish(rank, offset_of(&counter), value);
+    count(rank, sizeof value);
+  }
+  void count(int rank, std::size_t size) {
+    if (peer(rank).link.node != peer(rank_).link.node)
+      between_nodes_.fetch_add(size, std::memory_order_relaxed);
+  }
+  void commit_slots(Segment& segment) const;
+  void connect_network(const GroupOptions& options);
+
+  std::shared_ptr<Bootstrap> bootstrap_;
+  int rank_;
+  Layout layout_;
+  std::vector<Peer> peers_;
+  std::shared_ptr<Arena> arena_;
+  std::atomic<std::uint64_t> between_nodes_{0};  // bytes
+
+ protected:
+  std::unique_ptr<NetworkTransport> network_;  // null if all ranks share memory
+};
+
+}  // namespace ringsmith::comm

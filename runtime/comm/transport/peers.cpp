@@ -1,0 +1,123 @@
+#include "runtime/comm/transport/peers.hpp"
+
+#include <algorithm>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace ringsmith::comm {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCheckInterval{2};  // between two looks at the peers' health while waiting
+constexpr milliseconds kShowInterval{25};  // between two showings of the board to remote ranks
+
+// Ranks that share cores yield to each other within microseconds. A yield that takes longer has
+// given the core to a program that does not wait for us: then sleeping is better, because who
+// sleeps is run soon after being woken, and who yields goes to the end of the line.
+constexpr microseconds kSlowYield{500};
+constexpr int kWaitsWithoutYield = 256;  // then yielding gets another try
+
+}  // namespace
+
+Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
+    : PeerFailures(std::move(bootstrap), options) {
+  // Spinning is for ranks that have a core each.
+  foreground_ =
+      oversubscribed() ? Patience{0, microseconds(1000)} : Patience{4000, microseconds(2000)};
+  background_ = {0, microseconds(50)};
+}
+
+// More ranks of this machine than CPUs that they may run on together.
+bool Peers::oversubscribed() const {
+  std::string any;
+  int ranks = 0;
+  for (int r = 0; r < size(); ++r) {
+    const PeerLink& link = peer(r).link;
+    if (!link.same_machine) continue;
+    ++ranks;
+    any.resize(std::max(any.size(), link.cpus.size()), '0');
+    for (std::size_t c = 0; c < link.cpus.size(); ++c)
+      if (link.cpus[c] == '1') any[c] = '1';
+  }
+  return std::count(any.begin(), any.end(), '1') < ranks;
+}
+
+void Peers::pause() {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" : : : "memory");  // `yield` does nothing where a core has one thread
+#endif
+}
+
+void Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
+  Control& me = mine();
+  if (crowded_ > 0) --crowded_;
+  const auto start = Clock::now();
+  me.board.waited.store(0, std::memory_order_relaxed);
+  auto next_check = start + kCheckInterval, next_show = start + kShowInterval;
+  while (!ready(context)) {
+    me.board.waits_for.store(for_peer, std::memory_order_relaxed);
+    if (network_) {
+      network_->progress();
+      if (ready(context)) break;
+    }
+    const auto now = Clock::now();
+    if (now >= next_check) {
+      Failed failure = look_for_failure(for_peer);
+      const auto waited = std::chrono::duration_cast<milliseconds>(now - start).count();
+      me.board.waited.store(static_cast<std::uint32_t>(waited), std::memory_order_relaxed);
+      if (failure.kind == FailureKind::none && now - start >= timeout()) {
+        failure.kind = FailureKind::timeout;
+        failure.text = explain_timeout(for_peer, failure.culprit);
+      }
+      // Looked at after the failure was seen: a peer may have done its part and then left.
+      if (ready(context)) break;
+      if (failure.kind != FailureKind::none) fail(failure.kind, failure.culprit, failure.text);
+      next_check = now + kCheckInterval;
+    }
+    if (network_ && now >= next_show) {
+      show_board();
+      next_show = now + kShowInterval;
+    }
+    if (crowded_ == 0 && now - start < patience().yielding) {
+      sched_yield();
+      if (Clock::now() - now > kSlowYield) crowded_ = kWaitsWithoutYield;
+      continue;
+    }
+    sleep_until_told(ready, context);
+  }
+  me.board.waits_for.store(-1, std::memory_order_relaxed);
+  if (next_show > start + kShowInterval) show_board();  // the one shown says that we wait
+}
+
+void Peers::sleep_until_told(bool (*ready)(void*), void* context) {
+  Doorbell& bell = mine().bell;
+  const std::uint32_t seen = bell.rings.load();
+  bell.sleeping.store(network_ ? kOnSockets : kOnFutex);
+  if (!ready(context)) {
+    const timespec limit{0, std::chrono::nanoseconds(kCheckInterval).count()};
+    if (network_)
+      network_->sleep(kCheckInterval);
+    else
+      syscall(SYS_futex, &bell.rings, FUTEX_WAIT, seen, &limit, nullptr, 0);
+  }
+  bell.sleeping.store(kAwake);
+}
+
+void Peers::flush() {
+  if (!network_) return;
+  int to_whom = -1;
+  wait(to_whom, [&] { return network_->flushed(to_whom); });
+}
+
+}  // namespace ringsmith::comm
