@@ -56,8 +56,8 @@ bool check_and_report(const Schedule& schedule) {
   const auto findings = check(schedule);
   for (const Finding& finding : findings) fmt::print("FAULT  {}\n", finding.describe());
   if (!findings.empty()) return false;
-  const auto runs = [&](Wires wires) { return interpret(schedule, wires).empty(); };
-  const MappedReport mapped = check_mapped(schedule);
+  const auto runs = [&](LinkModel wires) { return interpret(schedule, wires).empty(); };
+  const CreditReport mapped = check_credits(schedule);
   fmt::print(
       "proved: {}: every promised chunk holds every contribution exactly once;\n"
       "        messages match in order; finishes with 1, 2 and 8 slots a connection\n",

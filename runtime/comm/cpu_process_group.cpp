@@ -6,11 +6,11 @@
 namespace ringsmith::comm {
 
 CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
-    : host_(std::move(bootstrap), options),
-      engine_(host_),
+    : peers_(std::move(bootstrap), options),
+      engine_(peers_),
       options_(options),
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
-             [this] { host_.hold_core(true); }) {}
+             [this] { peers_.hold_core(true); }) {}
 
 Transfer CpuProcessGroup::with_algorithm(Transfer transfer) const {
   Algorithm& algorithm = transfer.call.algorithm;
@@ -38,21 +38,21 @@ void CpuProcessGroup::take_turn(Transfer& transfer, bool foreground) {
   transfer.sequence = transfer.call.is_message() ? messages_++ : collectives_++;
   const trace::Span span(transfer.call.name(), trace::Category::comm,
                          {"bytes", static_cast<std::int64_t>(transfer.call.bytes())});
-  host_.hold_core(foreground);
+  peers_.hold_core(foreground);
   execute(transfer);
 }
 
 std::shared_ptr<ProcessGroup> CpuProcessGroup::new_group(const std::vector<int>& ranks) {
-  return make_subgroup(*this, host_.bootstrap(), agreed_members(*this, ranks));
+  return make_subgroup(*this, peers_.bootstrap(), agreed_members(*this, ranks));
 }
 std::shared_ptr<ProcessGroup> CpuProcessGroup::split(int colour) {
-  return make_subgroup(*this, host_.bootstrap(), members_of_colour(*this, colour));
+  return make_subgroup(*this, peers_.bootstrap(), members_of_colour(*this, colour));
 }
 
 // The running call looks for the mark and reports it; without one, this thread does.
 void CpuProcessGroup::abort(Site site) {
-  host_.mark_aborted(site);
-  queue_.take_turn([this] { host_.report_aborted(); });
+  peers_.mark_aborted(site);
+  queue_.take_turn([this] { peers_.report_aborted(); });
 }
 
 }  // namespace ringsmith::comm

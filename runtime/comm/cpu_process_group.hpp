@@ -13,16 +13,18 @@ class CpuProcessGroup : public ProcessGroup {
  public:
   CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options);
 
-  [[nodiscard]] int rank() const override { return host_.rank(); }
-  [[nodiscard]] int size() const override { return host_.size(); }
+  [[nodiscard]] int rank() const override { return peers_.rank(); }
+  [[nodiscard]] int size() const override { return peers_.size(); }
   [[nodiscard]] const GroupOptions& options() const override { return options_; }
 
-  WorkPtr submit(const Transfer& transfer) override { return queue_.push(with_algorithm(transfer)); }
+  WorkPtr submit(const Transfer& transfer) override {
+    return queue_.push(with_algorithm(transfer));
+  }
   void run(const Transfer& transfer) override { queue_.run(with_algorithm(transfer)); }
   void abort(Site site) override;
 
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
-    return host_.arena()->allocate(size);
+    return peers_.arena()->allocate(size);
   }
   [[nodiscard]] std::shared_ptr<ProcessGroup> new_group(const std::vector<int>& ranks) override;
   [[nodiscard]] std::shared_ptr<ProcessGroup> split(int colour) override;
@@ -34,18 +36,18 @@ class CpuProcessGroup : public ProcessGroup {
   void set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>& by_size) override {
     by_size_ = by_size;
   }
-  [[nodiscard]] std::vector<int> node_of() const override { return host_.node_of(); }
-  [[nodiscard]] Bytes sent_between_nodes() const override { return host_.sent_between_nodes(); }
+  [[nodiscard]] std::vector<int> node_of() const override { return peers_.node_of(); }
+  [[nodiscard]] Bytes sent_between_nodes() const override { return peers_.sent_between_nodes(); }
   [[nodiscard]] std::vector<std::string> describe_transport() const override {
-    return host_.describe();
+    return peers_.describe();
   }
-  void keep_flight_in(const std::string& folder) override { host_.keep_flight_in(folder); }
+  void keep_flight_in(const std::string& folder) override { peers_.keep_flight_in(folder); }
 
  protected:
   // The call whose turn it is.
   virtual void execute(Transfer& transfer) { engine_.run(transfer); }
 
-  Host host_;
+  Peers* peers_;
   Engine engine_;
 
  private:

@@ -75,10 +75,9 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
   stream_ = Stream::create(device_);
   const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
   const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
-  const DeviceBackend::Group group{host_, engine_, device_, stream_};
-  backend_ = one_host && !network
-                 ? make_peer_backend(*bootstrap, group, options.engine, tuning)
-                 : make_staged_backend(group, options.engine);
+  const DeviceBackend::Group group{peers_, engine_, device_, stream_};
+  backend_ = one_host && !network ? make_peer_backend(*bootstrap, group, options.engine, tuning)
+                                  : make_staged_backend(group, options.engine);
 }
 
 // Notes whether the buffers are the device's; if so, gives the call an operation that starts after

@@ -1,5 +1,6 @@
 // The process group of ranks with a GPU each: CpuProcessGroup, and the same calls on device memory.
-// Such a call starts after what the caller's stream holds, and the caller's stream goes on after it:
+// Such a call starts after what the caller's stream holds, and the caller's stream goes on after
+// it:
 //
 //     caller's stream   [before] --ready-.                      .-done--> [after]
 //     group's stream                     '--> [the collective] -'

@@ -125,8 +125,9 @@ class ProcessGroup::Check {
                        !before(a.data(), b.data() + b.size().value) ||
                        !before(b.data(), a.data() + a.size().value);
     if (!apart && in_place_at != in_place)
-      fail("input and output overlap without being the same memory; use one buffer (in place) or "
-           "two separate ones");
+      fail(
+          "input and output overlap without being the same memory; use one buffer (in place) or "
+          "two separate ones");
   }
 
   int rank_, world_;

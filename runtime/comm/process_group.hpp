@@ -27,9 +27,9 @@
 //   - Buffers may be any memory of the device. Communication memory (allocate_on) is read and
 //     written by the peers where it lies; other memory is staged.
 //
-// Every typed function below checks its arguments on the rank that made the mistake (a UsageError that
-// names the argument and the remedy) and makes a Transfer of them. A kind of group implements what
-// becomes of a Transfer: submit() and run().
+// Every typed function below checks its arguments on the rank that made the mistake (a UsageError
+// that names the argument and the remedy) and makes a Transfer of them. A kind of group implements
+// what becomes of a Transfer: submit() and run().
 #pragma once
 
 #include <memory>
@@ -57,8 +57,8 @@ class ProcessGroup {
   // output that only the root has is ignored elsewhere, and so is an input of scatter.
   void all_reduce(ConstBuffer input, Buffer output, ReduceOp op);
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum) { all_reduce(data, data, op); }
-  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op);    // input = world * output
-  void all_gather(ConstBuffer input, Buffer output);                     // output = world * input
+  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op);  // input = world * output
+  void all_gather(ConstBuffer input, Buffer output);                   // output = world * input
   void broadcast(Buffer data, int root);
   void reduce(ConstBuffer input, Buffer output, ReduceOp op, int root);  // output on root only
   void gather(ConstBuffer input, Buffer output, int root);   // output on root: world * input

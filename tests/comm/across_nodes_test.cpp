@@ -181,7 +181,7 @@ TEST_CASE("larger worlds and pipelines are proved, whole and taken apart", "[che
     for (Schedule form : {schedule, one_chunk_steps(schedule)}) {
       if (form.steps != schedule.steps)
         form.algorithm += ", taken apart";  // other steps, no promise
-      std::vector<Wires> wires{{1, false}, {2, false}, {8, false}};
+      std::vector<LinkModel> wires{{1, false}, {2, false}, {8, false}};
       if (schedule.algorithm != "double_tree") wires.push_back({0, true});
       const auto findings = check(form, {wires});
       INFO(form.algorithm << " world " << form.world << " count " << form.count);

@@ -9,7 +9,7 @@ using namespace ringsmith::comm;
 using ringsmith::comm::testing::for_each_shipped;
 
 TEST_CASE("every shipped schedule may read straight from its peers' buffers", "[mapped]") {
-  for_each_shipped([](const Schedule& schedule) { REQUIRE(check_mapped(schedule).waits.empty()); });
+  for_each_shipped([](const Schedule& schedule) { REQUIRE(check_credits(schedule).waits.empty()); });
 }
 
 TEST_CASE("a buffer that is overwritten while a peer may still read it needs a credit",
@@ -25,21 +25,21 @@ TEST_CASE("a buffer that is overwritten while a peer may still read it needs a c
   schedule.steps = {{{1, 0, kNobody, 0, Action::copy}, {kNobody, 0, 2, 0, Action::copy}},
                     {{kNobody, 0, 0, 0, Action::copy}},
                     {{0, 0, kNobody, 0, Action::copy}}};
-  auto waits = check_mapped(schedule).waits;
+  auto waits = check_credits(schedule).waits;
   REQUIRE(waits.size() == 1);
   REQUIRE((waits[0].rank == 0 && waits[0].step == 1 && waits[0].chunk == 0));
   REQUIRE((waits[0].reader == 1 && waits[0].reader_step == 0));
   // If rank 2 had first heard from rank 1 after its read, the dependency would protect rank 0 ...
   schedule.steps[1].push_back({2, 1, kNobody, 0, Action::copy});
   schedule.steps[2].insert(schedule.steps[2].begin(), Step{kNobody, 0, 1, 1, Action::copy});
-  REQUIRE(check_mapped(schedule).waits.empty());
+  REQUIRE(check_credits(schedule).waits.empty());
   // ... unless that message is empty: executors move nothing for it, so it orders nothing.
   schedule.chunks = {{0, 1}, {1, 0}, {1, 2}};
-  REQUIRE(check_mapped(schedule).waits.size() == 1);
+  REQUIRE(check_credits(schedule).waits.size() == 1);
 }
 
 TEST_CASE("the last readers are reported: the operation must not return before them", "[mapped]") {
-  REQUIRE(check_mapped(ring_all_reduce(4, 16)).read_after_end.size() == 4);
-  REQUIRE(check_mapped(ring_all_reduce(1, 16)).read_after_end.empty());
-  REQUIRE(check_mapped(tree_broadcast(2, 16, 0)).read_after_end == std::vector<int>{0});
+  REQUIRE(check_credits(ring_all_reduce(4, 16)).read_after_end.size() == 4);
+  REQUIRE(check_credits(ring_all_reduce(1, 16)).read_after_end.empty());
+  REQUIRE(check_credits(tree_broadcast(2, 16, 0)).read_after_end == std::vector<int>{0});
 }

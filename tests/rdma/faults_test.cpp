@@ -142,7 +142,7 @@ struct End {
     std::vector<std::byte*> mirrors(2, nullptr);
     mirrors[static_cast<std::size_t>(1 - rank)] = at(mirror, 0);
     constexpr std::chrono::seconds kTimeout{20};
-    wires = std::make_unique<rdma::RdmaWires>(bootstrap, rdma::open_device(devices(), rank),
+    wires = std::make_unique<rdma::RdmaTransport>(bootstrap, rdma::open_device(devices(), rank),
                                               tcp::connect_all(bootstrap, remote, {}, true),
                                               at(segment, 0), mirrors, Layout(2), Doorbells({}),
                                               kTimeout);
@@ -158,7 +158,7 @@ struct End {
 
   ThreadBootstrap bootstrap;
   Memory segment, mirror;
-  std::unique_ptr<rdma::RdmaWires> wires;
+  std::unique_ptr<rdma::RdmaTransport> wires;
 };
 
 }  // namespace

@@ -164,7 +164,7 @@ class Checker {
 
   // ---- 3 ----
   void progress() {
-    for (const Wires& wires : options_.wires) {
+    for (const LinkModel& wires : options_.wires) {
       const std::vector<Blocked> blocked = interpret(schedule_, wires);
       if (blocked.empty()) continue;
       const Blocked& first = blocked.front();

@@ -48,7 +48,7 @@ struct CheckOptions {
   // Connections to prove progress with. one_shot and double_tree are made for whole messages in
   // slots and would not pass {0, true} (messages larger than the slots); every other shipped
   // schedule does.
-  std::vector<Wires> wires = {{1, false}, {2, false}, {8, false}};
+  std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 
 // Empty: proved.

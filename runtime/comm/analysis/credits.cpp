@@ -44,8 +44,8 @@ class Clocks : public Observer {
     clock[at(rank)] = step + 1;
   }
 
-  MappedReport report() const {
-    MappedReport report;
+  CreditReport report() const {
+    CreditReport report;
     if (!schedule_.separate_input)
       for (const Write& write : writes_)
         for (const Read& read : reads_[at(write.rank)])
@@ -81,7 +81,7 @@ class Clocks : public Observer {
 
 }  // namespace
 
-MappedReport check_mapped(const Schedule& whole) {
+CreditReport check_credits(const Schedule& whole) {
   const Schedule schedule = one_chunk_steps(whole);
   Clocks clocks(schedule);
   (void)interpret(schedule, {}, clocks);

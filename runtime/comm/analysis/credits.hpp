@@ -20,7 +20,7 @@ struct CreditWait {
   int reader = 0, reader_step = 0;
 };
 
-struct MappedReport {
+struct CreditReport {
   std::vector<CreditWait> waits;  // empty: the data dependencies suffice
   // Ranks that may finish while somebody still reads their buffer: the operation must end with a
   // wait for its readers, or the caller could overwrite what is being read.
@@ -29,6 +29,6 @@ struct MappedReport {
 
 // The schedule must be one that the checker accepts. Messages of zero elements order nothing. Steps
 // are those of one_chunk_steps().
-[[nodiscard]] MappedReport check_mapped(const Schedule& schedule);
+[[nodiscard]] CreditReport check_credits(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

@@ -10,7 +10,7 @@ namespace {
 
 class Interpreter {
  public:
-  Interpreter(const Schedule& schedule, Wires wires, Observer& observer)
+  Interpreter(const Schedule& schedule, LinkModel wires, Observer& observer)
       : schedule_(schedule), wires_(wires), observer_(observer), ranks_(schedule.steps.size()) {}
 
   std::vector<Blocked> run() {
@@ -57,7 +57,7 @@ class Interpreter {
 
   bool may_send(int rank, int peer) {
     const auto& queue = connection(rank, peer);
-    if (wires_.slots == Wires::kUnlimited) return true;
+    if (wires_.slots == LinkModel::kUnlimited) return true;
     if (wires_.slots == 0) return queue.empty() && waits_for(peer, rank);
     return static_cast<int>(queue.size()) < wires_.slots;
   }
@@ -90,7 +90,7 @@ class Interpreter {
   }
 
   const Schedule& schedule_;
-  Wires wires_;
+  LinkModel wires_;
   Observer& observer_;
   std::vector<State> ranks_;
   // from * world + to -> steps of the messages that are posted and not yet received.
@@ -99,11 +99,11 @@ class Interpreter {
 
 }  // namespace
 
-std::vector<Blocked> interpret(const Schedule& schedule, Wires wires, Observer& observer) {
+std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires, Observer& observer) {
   return Interpreter(schedule, wires, observer).run();
 }
 
-std::vector<Blocked> interpret(const Schedule& schedule, Wires wires) {
+std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires) {
   Observer nobody;
   return interpret(schedule, wires, nobody);
 }

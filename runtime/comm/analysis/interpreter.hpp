@@ -16,7 +16,7 @@
 namespace ringsmith::comm {
 
 // How much a connection holds.
-struct Wires {
+struct LinkModel {
   static constexpr int kUnlimited = -1;
   // Messages between one sender and one receiver. 0 is rendezvous: a send ends when its receiver is
   // at the matching receive.
@@ -45,9 +45,9 @@ class Observer {
 
 // Runs until nobody can go on; the result is empty when all ranks have finished. Peers must be
 // ranks of the world (the checker looks first).
-[[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, Wires wires,
+[[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires,
                                              Observer& observer);
-[[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, Wires wires);
+[[nodiscard]] std::vector<Blocked> interpret(const Schedule& schedule, LinkModel wires);
 
 // What every chunk of every rank holds, as the list of what went into it.
 //

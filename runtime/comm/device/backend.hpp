@@ -11,7 +11,7 @@
 #include <functional>
 
 #include "runtime/comm/executor/engine.hpp"
-#include "runtime/comm/transport/cuda_ipc/engine_b.hpp"
+#include "runtime/comm/transport/cuda_ipc/kernel_engine.hpp"
 #include "runtime/comm/transport/cuda_ipc/operation.hpp"
 
 namespace ringsmith::comm {
@@ -24,8 +24,8 @@ class DeviceBackend {
 
   // What a backend works with. All of it outlives the backend.
   struct Group {
-    Host& host;
-    Engine& engine;  // of the same group, for host memory: its roll call opens every call
+    Peers& peers;
+    Engine& engine;  // of the same group, for host memory: its agreement barrier opens every call
     Device device;
     Stream& stream;
   };

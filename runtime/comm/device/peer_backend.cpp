@@ -1,16 +1,17 @@
 // Calls on the memory of GPUs of one host, which reach each other's memory.
 //
-//     call --> checked, an event on the caller's stream --> queue --> roll call (the hosts agree)
+//     call --> checked, an event on the caller's stream --> queue --> agreement barrier (the hosts
+//     agree)
 //          --> engine a or b on the group's stream, after that event --> an event: done
 //          --> wait(): the caller's stream goes on after it
 //
 // What a failure on the device does: monitor.hpp.
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/backend.hpp"
-#include "runtime/comm/transport/cuda_ipc/engine_a.hpp"
-#include "runtime/comm/transport/cuda_ipc/engine_b.hpp"
+#include "runtime/comm/transport/cuda_ipc/kernel_engine.hpp"
 #include "runtime/comm/transport/cuda_ipc/messages.hpp"
 #include "runtime/comm/transport/cuda_ipc/monitor.hpp"
+#include "runtime/comm/transport/cuda_ipc/stream_engine.hpp"
 
 namespace ringsmith::comm {
 
@@ -45,66 +46,68 @@ class PeerBackend : public DeviceBackend {
     const StreamGuard stream_guard(group.stream);
     const auto ranks = cuda_ipc::exchange_whereabouts(bootstrap, group.device);
     decision_ = cuda_ipc::decide(ranks, wish);
-    peers_ = std::make_unique<cuda_ipc::Peers>(bootstrap, group.host, group.device, ranks);
-    arena_ = std::make_shared<cuda_ipc::DeviceArena>(group.stream, peers_->mine(),
-                                                     peers_->catalogue_memory());
-    hand_off_ = std::make_unique<cuda_ipc::HandOff>(group.host, *peers_, group.stream);
-    RollCall& roll_call = group.engine.roll_call();
-    engine_a_ =
-        std::make_unique<cuda_ipc::EngineA>(group.host, roll_call, *peers_, *arena_, *hand_off_);
-    messages_ = std::make_unique<cuda_ipc::Messages>(group.host, group.engine.channels(), *peers_,
-                                                     *arena_, *hand_off_);
+    device_peers_ =
+        std::make_unique<cuda_ipc::DevicePeers>(bootstrap, group.peers, group.device, ranks);
+    arena_ = std::make_shared<cuda_ipc::DeviceArena>(group.stream, device_peers_->mine(),
+                                                     device_peers_->catalogue_memory());
+    hand_off_ = std::make_unique<cuda_ipc::HandOff>(group.peers, *device_peers_, group.stream);
+    AgreementBarrier& agreement = group.engine.agreement();
+    stream_engine_ = std::make_unique<cuda_ipc::StreamEngine>(group.peers, agreement,
+                                                              *device_peers_, *arena_, *hand_off_);
+    messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.engine.channels(),
+                                                     *device_peers_, *arena_, *hand_off_);
     if (decision_.engine == CudaEngine::b)
-      engine_b_ = std::make_unique<cuda_ipc::EngineB>(group.host, roll_call, *peers_, *arena_,
-                                                      decision_.shape, tuning);
-    monitor_ = std::make_shared<cuda_ipc::Monitor>(group.host, *peers_, group.device,
-                                                   engine_b_ ? engine_b_->trouble() : nullptr);
-    const auto world = static_cast<std::size_t>(group.host.size());
+      kernel_engine_ = std::make_unique<cuda_ipc::KernelEngine>(
+          group.peers, agreement, *device_peers_, *arena_, decision_.shape, tuning);
+    monitor_ =
+        std::make_shared<cuda_ipc::Monitor>(group.peers, *device_peers_, group.device,
+                                            kernel_engine_ ? kernel_engine_->trouble() : nullptr);
+    const auto world = static_cast<std::size_t>(group.peers.size());
     buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
-    peers_->meet(bootstrap);
+    device_peers_->meet(bootstrap);
   }
 
   ~PeerBackend() override {
     const DeviceGuard guard(group_.device);
     monitor_->stop();
-    const auto farewell = group_.host.is_usable() ? kFarewell : kHastyFarewell;
+    const auto farewell = group_.peers.is_usable() ? kFarewell : kHastyFarewell;
     if (becomes_idle(group_.stream, farewell)) {
-      peers_->close();
-      if (peers_->wait_for_others_to_close(farewell)) return;
+      device_peers_->close();
+      if (device_peers_->wait_for_others_to_close(farewell)) return;
     } else {
-      peers_->abandon();
+      device_peers_->abandon();
     }
     // Freeing would wait for a device that waits for a peer, or free what a peer still reads.
     arena_->abandon();
-    if (engine_b_) engine_b_->abandon();
+    if (kernel_engine_) kernel_engine_->abandon();
   }
   PeerBackend(const PeerBackend&) = delete;
   PeerBackend& operator=(const PeerBackend&) = delete;
 
   void run(Transfer& transfer) override {
-    Host& host = group_.host;
-    host.check_usable();
-    host.enter(transfer.call, transfer.sequence, transfer.called_at());
+    Peers& peers = group_.peers;
+    peers.check_usable();
+    peers.enter(transfer.call, transfer.sequence, transfer.called_at());
     try {
       launch(transfer);
     } catch (const CudaError& error) {
-      Host::Trouble trouble;
+      Peers::Failed trouble;
       for (auto waited = 0ms; trouble.kind == FailureKind::none && waited < kNotice;
            waited += 1ms) {
         std::this_thread::sleep_for(1ms);
-        trouble = host.look_for_trouble(-1);
+        trouble = peers.look_for_failure(-1);
       }
       if (trouble.kind == FailureKind::none)
         trouble = {FailureKind::other, -1,
-                   "rank " + std::to_string(host.rank()) + ": " + error.what()};
-      host.record_failure(trouble.kind, trouble.culprit, trouble.text);
+                   "rank " + std::to_string(peers.rank()) + ": " + error.what()};
+      peers.record_failure(trouble.kind, trouble.culprit, trouble.text);
       monitor_->give_up();
-      throw_failure(trouble.kind, trouble.text, host.where(trouble.culprit));
+      throw_failure(trouble.kind, trouble.text, peers.where(trouble.culprit));
     } catch (...) {  // the host's side has reported it
       monitor_->give_up();
       throw;
     }
-    host.leave();
+    peers.leave();
   }
 
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
@@ -128,20 +131,20 @@ class PeerBackend : public DeviceBackend {
       messages_->run(transfer);
     } else {
       hand_off_->record(cuda_ipc::kReadyEvent);
-      RollCall& roll_call = group_.engine.roll_call();
+      AgreementBarrier& agreement = group_.engine.agreement();
       const auto locate = [&](const ConstBuffer& buffer) {
         return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
       };
-      roll_call.answer(transfer.call, transfer.sequence, locate(transfer.input),
+      agreement.answer(transfer.call, transfer.sequence, locate(transfer.input),
                        locate(transfer.output));
-      roll_call.await_all();
+      agreement.await_all();
       const Sharing sharing = look_at_buffers(
-          roll_call, transfer.call, group_.host.size(), buffers_,
-          [&](int r, std::uint64_t location) { return peers_->address(r, location); });
-      if (engine_b_ && engine_b_->serves(transfer.call, sharing))
-        engine_b_->run(transfer, buffers_, number);
+          agreement, transfer.call, group_.peers.size(), buffers_,
+          [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
+      if (kernel_engine_ && kernel_engine_->serves(transfer.call, sharing))
+        kernel_engine_->run(transfer, buffers_, number);
       else
-        engine_a_->run(transfer, sharing, buffers_);
+        stream_engine_->run(transfer, sharing, buffers_);
     }
     transfer.operation->launched(number, transfer.call.describe(), transfer.sequence,
                                  group_.stream);
@@ -150,12 +153,12 @@ class PeerBackend : public DeviceBackend {
 
   Group group_;
   cuda_ipc::Decision decision_;
-  std::unique_ptr<cuda_ipc::Peers> peers_;
+  std::unique_ptr<cuda_ipc::DevicePeers> device_peers_;
   std::shared_ptr<cuda_ipc::DeviceArena> arena_;
   std::unique_ptr<cuda_ipc::HandOff> hand_off_;
-  std::unique_ptr<cuda_ipc::EngineA> engine_a_;
+  std::unique_ptr<cuda_ipc::StreamEngine> stream_engine_;
   std::unique_ptr<cuda_ipc::Messages> messages_;
-  std::unique_ptr<cuda_ipc::EngineB> engine_b_;
+  std::unique_ptr<cuda_ipc::KernelEngine> kernel_engine_;
   std::shared_ptr<cuda_ipc::Monitor> monitor_;  // also held by what has been launched
   Buffers buffers_;
 };

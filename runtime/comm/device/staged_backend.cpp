@@ -56,7 +56,8 @@ class StagedBackend : public DeviceBackend {
     Stream& stream = group_.stream;
     stream.wait(transfer.operation->ready());
     const auto fetch = [&](std::byte* to, const std::byte* from, std::size_t size) {
-      if (size > 0) cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
+      if (size > 0)
+        cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyDeviceToHost, stream.get()));
     };
     // The output, too: broadcast reads it, and reduce leaves that of most ranks as it is.
     if (in_place) {
@@ -83,7 +84,7 @@ class StagedBackend : public DeviceBackend {
     return [](const cuda_ipc::Operation& operation) { operation.done().synchronize(); };
   }
   [[nodiscard]] std::vector<std::string> describe() const override {
-    std::vector<std::string> facts = group_.host.describe();
+    std::vector<std::string> facts = group_.peers.describe();
     facts.push_back("memory of " + group_.device.str() +
                     " is copied through pinned host memory: letting the network device read it "
                     "(dma-buf, nvidia_peermem) is not implemented");

@@ -1,4 +1,4 @@
-// Runs one call at a time: opens it with the roll call and picks the executor.
+// Runs one call at a time: opens it with the agreement barrier and picks the executor.
 //
 // | message                                   | executor | order of the sum       |
 // |-------------------------------------------|----------|------------------------|
@@ -10,16 +10,16 @@
 // ranks whose buffers are all in communication memory need no window even then: they read each
 // other (and with two ranks every order of a sum gives the same bits).
 //
-// All ranks decide alike: from the call, which the roll call has compared, and from what every rank
-// said there about its buffers. Schedules are direct ones (all_reduce: two-shot) unless the group
-// was told otherwise.
+// All ranks decide alike: from the call, which the agreement barrier has compared, and from what
+// every rank said there about its buffers. Schedules are direct ones (all_reduce: two-shot) unless
+// the group was told otherwise.
 #pragma once
 
 #include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/mapped.hpp"
 #include "runtime/comm/executor/p2p.hpp"
-#include "runtime/comm/executor/sharing.hpp"
 #include "runtime/comm/executor/slots.hpp"
-#include "runtime/comm/executor/window.hpp"
+#include "runtime/comm/executor/staging.hpp"
 
 namespace ringsmith::comm {
 
@@ -29,16 +29,16 @@ namespace ringsmith::comm {
 
 class Engine {
  public:
-  explicit Engine(Host& host);
+  explicit Engine(Peers& peers);
   void run(const Transfer& transfer);
-  // The one roll call of the group, for other engines beside this one.
-  [[nodiscard]] RollCall& roll_call() { return roll_call_; }
+  // The one agreement barrier of the group, for other engines beside this one.
+  [[nodiscard]] AgreementBarrier& agreement() { return agreement_; }
   [[nodiscard]] Channels& channels() { return channels_; }
 
  private:
   void run_collective(const Transfer& transfer);
-  Host& host_;
-  RollCall roll_call_;
+  Peers& peers_;
+  AgreementBarrier agreement_;
   Channels channels_;
   Library library_;
   Buffers buffers_;  // kept to spare an allocation per call

@@ -31,9 +31,8 @@ std::string_view host_algorithm(const Call& call, int /*world*/) {
 }
 
 Schedule Library::make(const Call& call) const {
-  return make_schedule(call.collective, choice_(call, world_), world_,
-                       work_count(call, world_), size_of(call.dtype), call.root < 0 ? 0 : call.root,
-                       node_of_);
+  return make_schedule(call.collective, choice_(call, world_), world_, work_count(call, world_),
+                       size_of(call.dtype), call.root < 0 ? 0 : call.root, node_of_);
 }
 
 Prepared& Library::find(const Call& call) {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "runtime/comm/executor/mapped.hpp"
+#include "runtime/comm/executor/mapping.hpp"
 
 namespace ringsmith::comm {
 

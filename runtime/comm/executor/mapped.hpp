@@ -1,76 +1,60 @@
-// Runs a plan on communication memory: no staging, ranks read and write each other's buffers.
-//
-// A message becomes one of two things:
-//   pull  the receiver reads the chunk where the sender has it: a rank reduces straight from the
-//         buffers of all others;
-//   push  the sender stores the result straight into the receiver's buffer while it still has it
-//         in registers: used when the receiver only copies what the sender has just computed.
-//
-//     two-shot, rank r:   out[r] of every rank = in[r] of rank 0 + in[r] of rank 1 + ...
-//                         one pass: each element is read once per rank and stored once per rank
-//
-// Hand-off: every rank counts the moves it has completed. What must be complete before a move may
-// touch memory is worked out beforehand from the plans of all ranks, as pairs (rank, moves): data
-// that a pull reads, readers that a store would pull the rug from, and at the end everybody who
-// touches this rank's buffers. Some schedules cannot run this way (two ranks would wait for each
-// other's reads, as in an exchange in place); they have no mapping, and go through slots.
+// Runs a mapping (mapping.hpp) on communication memory that all ranks of the call can reach.
 #pragma once
 
-#include <optional>
-
-#include "runtime/comm/executor/plan.hpp"
+#include "runtime/comm/executor/mapping.hpp"
+#include "runtime/comm/transport/agreement_barrier.hpp"
 #include "runtime/comm/types/transfer.hpp"
-#include "runtime/comm/transport/roll_call.hpp"
 
 namespace ringsmith::comm {
-
-// A chunk in somebody's buffer.
-struct Place {
-  int rank = 0;
-  bool in_input = false;   // else in the output
-  std::size_t offset = 0;  // elements from the start of the buffer
-  int chunk = 0;  // of the schedule: the same thing for executors with buffers of their own
-};
-
-// How the buffers of the ranks lie.
-enum class Placement : std::uint8_t {
-  apart,     // input and output are separate on every rank
-  in_place,  // on some rank they share memory
-  staged     // apart, and both have room for every chunk of the work buffer, on every rank
-};
-
-struct MappedMove {
-  struct After {
-    int rank = 0;
-    std::uint32_t moves = 0;  // that the rank must have completed
-  };
-  std::vector<After> after;
-  std::vector<Place> sources;
-  std::vector<bool> raw;            // by source, as in Source
-  std::vector<Place> destinations;  // none: the work is done by others
-  std::size_t count = 0;            // elements
-  int chunk = 0;                    // where it goes; all places hold equally much
-  bool awaited = false;             // by any rank
-  int step = 0;
-};
-
-struct Mapping {
-  std::vector<MappedMove> moves;
-  std::vector<MappedMove::After> finally;  // before the caller may touch the buffers again
-};
-
-// The mapping of every rank, or nothing if there is none. Staged, every shipped schedule has one.
-[[nodiscard]] std::optional<std::vector<Mapping>> make_mappings(const Schedule& schedule,
-                                                                const std::vector<Plan>& plans,
-                                                                Placement placement);
 
 // Where the buffers of all ranks are in this process's address space.
 struct Buffers {
   std::vector<std::byte*> input, output;
 };
 
-// To be called after a completed roll call of this transfer.
-void run_mapped(Host& host, const RollCall& roll_call, const Mapping& mapping,
+// What all ranks said in the agreement barrier about their buffers: which of them can be reached by
+// the others where they lie.
+struct Sharing {
+  bool all = true;        // every buffer that the call uses, of every rank
+  bool none = true;       // no rank's input
+  bool in_place = false;  // some rank's input and output share memory
+};
+
+// Fills in where the shared buffers are, as resolve(rank, what the rank said) gives it; null where
+// a rank has no such buffer, or does not share it. All ranks come to the same Sharing.
+template <class Resolve>
+Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
+                        Buffers& buffers, Resolve resolve) {
+  // Sizes of the two buffers, the same on all ranks that have them.
+  const std::size_t part = call.bytes(), all = part * static_cast<std::size_t>(world);
+  using enum Collective;
+  const Collective c = call.collective;
+  const std::size_t input = c == reduce_scatter || c == scatter ? all : part;
+  const std::size_t output = c == all_gather || c == gather ? all : part;
+  Sharing sharing;
+  for (int r = 0; r < world; ++r) {
+    const Arrival& arrival = agreement.arrival(r);
+    const std::uint64_t in = arrival.input.load(std::memory_order_relaxed);
+    const std::uint64_t out = arrival.output.load(std::memory_order_relaxed);
+    const bool root = r == call.root;
+    const bool has_input = c != scatter || root;
+    const bool has_output = (c != reduce && c != gather) || root;
+    sharing.none = sharing.none && in == kNotShared;
+    if ((has_input && in == kNotShared) || (has_output && out == kNotShared)) {
+      sharing.all = false;
+      continue;
+    }
+    if (has_input && has_output)
+      sharing.in_place = sharing.in_place || (in < out + output && out < in + input);
+    const auto i = static_cast<std::size_t>(r);
+    buffers.input[i] = has_input ? resolve(r, in) : nullptr;
+    buffers.output[i] = has_output ? resolve(r, out) : nullptr;
+  }
+  return sharing;
+}
+
+// To be called after a completed agreement barrier of this transfer.
+void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

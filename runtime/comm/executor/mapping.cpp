@@ -1,8 +1,7 @@
-// Works out, from the plans of all ranks, who reads and writes what directly, and after whom.
+#include "runtime/comm/executor/mapping.hpp"
+
 #include <algorithm>
 #include <map>
-
-#include "runtime/comm/executor/mapped.hpp"
 
 namespace ringsmith::comm {
 
@@ -95,7 +94,7 @@ class Mapper {
            plan(reception.at).sources.size() == 1 && plan(reception.at).keep;
   }
 
-  [[nodiscard]] Place place(int rank, bool in_input, int chunk) const {
+  [[nodiscard]] ChunkPlace place(int rank, bool in_input, int chunk) const {
     const std::size_t offset = placement_ == Placement::staged ? schedule_.chunks[at(chunk)].offset
                                : in_input ? input_offset(schedule_, rank, chunk)
                                           : output_offset(schedule_, rank, chunk);

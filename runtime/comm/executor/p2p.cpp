@@ -5,18 +5,18 @@
 
 namespace ringsmith::comm {
 
-void send_header(Host& host, Outbox& out, const Transfer& transfer) {
+void send_header(Peers& peers, Outbox& out, const Transfer& transfer) {
   const Call& call = transfer.call;
   const MessageHeader header{static_cast<std::uint64_t>(call.dtype), call.count, transfer.sequence,
-                             call.on_device, host.mine().board.site.load()};
-  host.wait(call.root, [&] { return out.has_room(); });
+                             call.on_device, peers.mine().board.site.load()};
+  peers.wait(call.root, [&] { return out.has_room(); });
   std::memcpy(out.slot(), &header, sizeof header);
   out.post(sizeof header);
 }
 
-void receive_header(Host& host, Inbox& in, const Transfer& transfer) {
+void receive_header(Peers& peers, Inbox& in, const Transfer& transfer) {
   const int peer = transfer.call.root;
-  host.wait(peer, [&] { return in.has_message(); });
+  peers.wait(peer, [&] { return in.has_message(); });
   MessageHeader header{};
   std::memcpy(&header, in.slot(), sizeof header);
   in.release();
@@ -26,38 +26,38 @@ void receive_header(Host& host, Inbox& in, const Transfer& transfer) {
   theirs.on_device = header.on_device != 0;
   if (theirs == transfer.call) return;
   theirs.collective = Collective::send;
-  theirs.root = host.rank();
-  host.fail(FailureKind::mismatch, peer,
-            "rank " + std::to_string(host.rank()) + " called " + transfer.call.describe() + " #" +
-                std::to_string(transfer.sequence) +
-                host.at_site(host.rank(), host.mine().board.site.load()) + " but rank " +
-                std::to_string(peer) + " called " + theirs.describe() + " #" +
-                std::to_string(header.sequence) + host.at_site(peer, header.site) +
-                ": sender and receiver must agree");
+  theirs.root = peers.rank();
+  peers.fail(FailureKind::mismatch, peer,
+             "rank " + std::to_string(peers.rank()) + " called " + transfer.call.describe() + " #" +
+                 std::to_string(transfer.sequence) +
+                 peers.at_site(peers.rank(), peers.mine().board.site.load()) + " but rank " +
+                 std::to_string(peer) + " called " + theirs.describe() + " #" +
+                 std::to_string(header.sequence) + peers.at_site(peer, header.site) +
+                 ": sender and receiver must agree");
 }
 
 namespace {
 
-void send(Host& host, Outbox& out, const Transfer& transfer) {
-  send_header(host, out, transfer);
+void send(Peers& peers, Outbox& out, const Transfer& transfer) {
+  send_header(peers, out, transfer);
   const std::size_t size = transfer.input.size().value;
-  const std::size_t most = host.message_bytes();
+  const std::size_t most = peers.message_bytes();
   for (std::size_t at = 0; at < size; at += most) {
-    host.at_step(static_cast<std::int64_t>(at / most));
-    host.wait(transfer.call.root, [&] { return out.has_room(); });
+    peers.at_step(static_cast<std::int64_t>(at / most));
+    peers.wait(transfer.call.root, [&] { return out.has_room(); });
     const std::size_t part = std::min(most, size - at);
     std::memcpy(out.slot(), transfer.input.data() + at, part);
     out.post(part);
   }
 }
 
-void receive(Host& host, Inbox& in, const Transfer& transfer) {
-  receive_header(host, in, transfer);
+void receive(Peers& peers, Inbox& in, const Transfer& transfer) {
+  receive_header(peers, in, transfer);
   const std::size_t size = transfer.output.size().value;
-  const std::size_t most = host.message_bytes();
+  const std::size_t most = peers.message_bytes();
   for (std::size_t at = 0; at < size; at += most) {
-    host.at_step(static_cast<std::int64_t>(at / most));
-    host.wait(transfer.call.root, [&] { return in.has_message(); });
+    peers.at_step(static_cast<std::int64_t>(at / most));
+    peers.wait(transfer.call.root, [&] { return in.has_message(); });
     std::memcpy(transfer.output.data() + at, in.slot(), std::min(most, size - at));
     in.release();
   }
@@ -65,12 +65,12 @@ void receive(Host& host, Inbox& in, const Transfer& transfer) {
 
 }  // namespace
 
-void run_p2p(Host& host, Channels& channels, const Transfer& transfer) {
+void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer) {
   const int peer = transfer.call.root;
   if (transfer.call.collective == Collective::send)
-    send(host, channels.out(peer, kSendLane), transfer);
+    send(peers, channels.out(peer, kSendLane), transfer);
   else
-    receive(host, channels.in(peer, kSendLane), transfer);
+    receive(peers, channels.in(peer, kSendLane), transfer);
 }
 
 }  // namespace ringsmith::comm

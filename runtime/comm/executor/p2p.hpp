@@ -9,14 +9,14 @@
 
 namespace ringsmith::comm {
 
-void run_p2p(Host& host, Channels& channels, const Transfer& transfer);
+void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // What the first slot of a message holds; on the way to it and from it for every kind of memory.
 struct MessageHeader {
   std::uint64_t dtype, count, sequence, on_device, site;
 };
-void send_header(Host& host, Outbox& out, const Transfer& transfer);
+void send_header(Peers& peers, Outbox& out, const Transfer& transfer);
 // MismatchError if the message is not what this rank's call expects.
-void receive_header(Host& host, Inbox& in, const Transfer& transfer);
+void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm

@@ -15,20 +15,20 @@ static_assert(kSlicesInFlight <= kSendLane);
 
 class SlotRun {
  public:
-  SlotRun(Host& host, Channels& channels, const Schedule& schedule, const Plan& plan,
+  SlotRun(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
           const Transfer& transfer)
-      : host_(host),
+      : peers_(peers),
         channels_(channels),
         schedule_(schedule),
         plan_(plan),
         transfer_(transfer),
-        arithmetic_(transfer.call.op, host.size()),
+        arithmetic_(transfer.call.op, peers.size()),
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
     // Enough of them that one moves while another is reduced.
     slice_ =
-        std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, host.message_bytes()) / width_;
+        std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, peers.message_bytes()) / width_;
     slices_ = (longest + slice_ - 1) / slice_;
   }
 
@@ -145,17 +145,17 @@ class SlotRun {
         return output(source.chunk) + skipped;
       default:
         return transfer_.input.data() +
-               input_offset(schedule_, host_.rank(), source.chunk) * width_ + skipped;
+               input_offset(schedule_, peers_.rank(), source.chunk) * width_ + skipped;
     }
   }
 
   [[nodiscard]] std::byte* output(int chunk) const {
-    return transfer_.output.data() + output_offset(schedule_, host_.rank(), chunk) * width_;
+    return transfer_.output.data() + output_offset(schedule_, peers_.rank(), chunk) * width_;
   }
 
   void wait() {
-    host_.at_step(plan_[oldest().next].step);
-    host_.wait(blocker_, [this] {
+    peers_.at_step(plan_[oldest().next].step);
+    peers_.wait(blocker_, [this] {
       for (std::size_t i = 0; i < kSlicesInFlight; ++i) {
         const Lane& lane = lanes_[(oldest_ + i) % kSlicesInFlight];
         if (lane.slice < slices_ && ready(lane)) return true;
@@ -164,7 +164,7 @@ class SlotRun {
     });
   }
 
-  Host& host_;
+  Peers& peers_;
   Channels& channels_;
   const Schedule& schedule_;
   const Plan& plan_;
@@ -181,9 +181,9 @@ class SlotRun {
 
 }  // namespace
 
-void run_in_slots(Host& host, Channels& channels, const Schedule& schedule, const Plan& plan,
+void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer) {
-  SlotRun(host, channels, schedule, plan, transfer).run();
+  SlotRun(peers, channels, schedule, plan, transfer).run();
 }
 
 }  // namespace ringsmith::comm

@@ -9,12 +9,12 @@
 #pragma once
 
 #include "runtime/comm/executor/plan.hpp"
-#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/transport/channel.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 
-void run_in_slots(Host& host, Channels& channels, const Schedule& schedule, const Plan& plan,
+void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer);
 
 }  // namespace ringsmith::comm

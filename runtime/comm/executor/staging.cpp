@@ -1,4 +1,4 @@
-#include "runtime/comm/executor/window.hpp"
+#include "runtime/comm/executor/staging.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,9 +13,9 @@ namespace {
 // or takes from one other; all_reduce, broadcast and reduce have a single part.
 class Block {
  public:
-  Block(Host& host, std::uint64_t round, const Transfer& transfer, std::size_t part_elements,
+  Block(Peers& peers, std::uint64_t round, const Transfer& transfer, std::size_t part_elements,
         std::size_t at, std::size_t n)
-      : host_(host),
+      : peers_(peers),
         t_(transfer),
         round_(round),
         width_(size_of(transfer.call.dtype)),
@@ -25,7 +25,7 @@ class Block {
         n_(n) {}
 
   void stage() {
-    const bool root = host_.rank() == t_.call.root;
+    const bool root = peers_.rank() == t_.call.root;
     switch (t_.call.collective) {
       case Collective::all_reduce:
       case Collective::all_gather:
@@ -49,7 +49,7 @@ class Block {
   }
 
   void take() {
-    const int me = host_.rank(), world = host_.size();
+    const int me = peers_.rank(), world = peers_.size();
     const bool root = me == t_.call.root;
     switch (t_.call.collective) {
       case Collective::all_reduce:
@@ -81,20 +81,20 @@ class Block {
  private:
   // Part p of a rank's window starts after p blocks.
   [[nodiscard]] std::byte* staged(int rank, int part) const {
-    return host_.window(rank, round_) + static_cast<std::size_t>(part) * bytes_;
+    return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
   // Not memcpy, here and below: an empty buffer may have no address.
   void stage_part(int part) {
     std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
-                staged(host_.rank(), part));
+                staged(peers_.rank(), part));
   }
-  void expose(int part, int to) { host_.expose(to, staged(host_.rank(), part), bytes_); }
+  void expose(int part, int to) { peers_.expose(to, staged(peers_.rank(), part), bytes_); }
   void stage_for_all() {
     stage_part(0);
-    host_.expose_to_all(staged(host_.rank(), 0), bytes_);
+    peers_.expose_to_all(staged(peers_.rank(), 0), bytes_);
   }
   void stage_for_each() {
-    for (int part = 0; part < host_.size(); ++part) {
+    for (int part = 0; part < peers_.size(); ++part) {
       stage_part(part);
       expose(part, part);
     }
@@ -104,9 +104,9 @@ class Block {
                 t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
   void reduce_into(int from_part, int to_part) {
-    const Arithmetic arithmetic = arithmetic_of(t_.call.op, host_.size());
+    const Arithmetic arithmetic = arithmetic_of(t_.call.op, peers_.size());
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
-    const auto world = static_cast<std::size_t>(host_.size());
+    const auto world = static_cast<std::size_t>(peers_.size());
     for (std::size_t r = 0; r < world; ++r)
       sources[r] = {staged(static_cast<int>(r), from_part), arithmetic.scaled};
     std::byte* const out = t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_;
@@ -114,7 +114,7 @@ class Block {
                          Elements(n_), arithmetic.scale);
   }
 
-  Host& host_;
+  Peers& peers_;
   const Transfer& t_;
   std::uint64_t round_;
   std::size_t width_, part_, at_, bytes_, n_;  // bytes, except n_: elements
@@ -122,37 +122,39 @@ class Block {
 
 // Elements that one rank gives to, or takes from, one other.
 std::size_t part_elements(const Call& call, int world) {
-  return call.collective == Collective::all_to_all ? call.count / static_cast<std::size_t>(world) : call.count;
+  return call.collective == Collective::all_to_all ? call.count / static_cast<std::size_t>(world)
+                                                   : call.count;
 }
 
-Block whole(Host& host, std::uint64_t round, const Transfer& transfer) {
-  const std::size_t n = part_elements(transfer.call, host.size());
+Block whole(Peers& peers, std::uint64_t round, const Transfer& transfer) {
+  const std::size_t n = part_elements(transfer.call, peers.size());
   return {host, round, transfer, n, 0, n};
 }
 
 }  // namespace
 
-void stage_in_window(Host& host, std::uint64_t round, const Transfer& transfer) {
-  whole(host, round, transfer).stage();
+void stage(Peers& peers, std::uint64_t round, const Transfer& transfer) {
+  whole(peers, round, transfer).stage();
 }
 
-void take_from_window(Host& host, std::uint64_t round, const Transfer& transfer) {
-  whole(host, round, transfer).take();
+void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer) {
+  whole(peers, round, transfer).take();
 }
 
-void run_in_window(Host& host, RollCall& roll_call, const Transfer& transfer) {
+void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer) {
   const Call& call = transfer.call;
-  const bool many_parts =
-      call.collective == Collective::reduce_scatter || call.collective == Collective::scatter || call.collective == Collective::all_to_all;
-  const std::size_t parts = many_parts ? static_cast<std::size_t>(host.size()) : 1;
-  const std::size_t part = part_elements(call, host.size());
-  const std::size_t most = Layout::kWindow / size_of(call.dtype) / parts;
+  const bool many_parts = call.collective == Collective::reduce_scatter ||
+                          call.collective == Collective::scatter ||
+                          call.collective == Collective::all_to_all;
+  const std::size_t parts = many_parts ? static_cast<std::size_t>(peers.size()) : 1;
+  const std::size_t part = part_elements(call, peers.size());
+  const std::size_t most = Layout::kStaging / size_of(call.dtype) / parts;
   std::size_t at = 0;
   do {
-    Block block(host, roll_call.next(), transfer, part, at, std::min(most, part - at));
+    Block block(peers, agreement.next(), transfer, part, at, std::min(most, part - at));
     block.stage();
-    roll_call.answer(call, transfer.sequence);
-    roll_call.await_all();
+    agreement.answer(call, transfer.sequence);
+    agreement.await_all();
     block.take();
     at += most;
   } while (at < part);

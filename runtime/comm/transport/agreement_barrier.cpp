@@ -1,36 +1,36 @@
-#include "runtime/comm/transport/roll_call.hpp"
+#include "runtime/comm/transport/agreement_barrier.hpp"
 
 #include <algorithm>
 #include <thread>
 
 namespace ringsmith::comm {
 
-void RollCall::answer(const Call& call, std::uint64_t sequence, std::uint64_t input,
-                      std::uint64_t output) {
+void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uint64_t input,
+                              std::uint64_t output) {
   ++round_;
-  Arrival& mine = host_.mine().arrivals[round_ % 2];
+  Arrival& mine = peers_.mine().arrivals[round_ % 2];
   mine.call.store(call.pack(), std::memory_order_relaxed);
   mine.count.store(call.count, std::memory_order_relaxed);
   mine.sequence.store(sequence, std::memory_order_relaxed);
-  mine.site.store(host_.mine().board.site.load(std::memory_order_relaxed),
+  mine.site.store(peers_.mine().board.site.load(std::memory_order_relaxed),
                   std::memory_order_relaxed);
   mine.input.store(input, std::memory_order_relaxed);
   mine.output.store(output, std::memory_order_relaxed);
-  host_.expose_to_all(&mine, sizeof mine);
-  host_.publish(mine.round, round_);
+  peers_.expose_to_all(&mine, sizeof mine);
+  peers_.publish(mine.round, round_);
 }
 
-bool RollCall::differs(int r) const {
-  const Arrival &mine = arrival(host_.rank()), &theirs = arrival(r);
+bool AgreementBarrier::differs(int r) const {
+  const Arrival &mine = arrival(peers_.rank()), &theirs = arrival(r);
   return theirs.call.load(std::memory_order_relaxed) != mine.call.load(std::memory_order_relaxed) ||
          theirs.count.load(std::memory_order_relaxed) != mine.count.load(std::memory_order_relaxed);
 }
 
-void RollCall::await_all() {
-  const int world = host_.size();
+void AgreementBarrier::await_all() {
+  const int world = peers_.size();
   int missing = 0;  // everybody below has answered
   bool mismatch = false;
-  host_.wait(missing, [&] {
+  peers_.wait(missing, [&] {
     while (missing < world && arrival(missing).round.load() == round_) {
       mismatch = mismatch || differs(missing);
       ++missing;
@@ -46,11 +46,11 @@ void RollCall::await_all() {
 // All ranks shall name the same two: the lowest rank of the largest party, and the lowest that is
 // not in it. For that, those that are still on their way get a moment to arrive, unless somebody
 // has reported in the meantime.
-void RollCall::report_mismatch() {
+void AgreementBarrier::report_mismatch() {
   constexpr std::chrono::milliseconds kMoment{500};
   adopt_report();
   const auto until = std::chrono::steady_clock::now() + kMoment;
-  for (int r = 0; r < host_.size() && std::chrono::steady_clock::now() < until;) {
+  for (int r = 0; r < peers_.size() && std::chrono::steady_clock::now() < until;) {
     if (answered(r)) {
       ++r;
       continue;
@@ -59,7 +59,7 @@ void RollCall::report_mismatch() {
     std::this_thread::yield();
   }
   std::vector<std::vector<int>> parties;  // of ranks in the same call
-  for (int r = 0; r < host_.size(); ++r) {
+  for (int r = 0; r < peers_.size(); ++r) {
     if (!answered(r)) continue;
     const auto party = std::find_if(parties.begin(), parties.end(),
                                     [&](const auto& p) { return same_call(p.front(), r); });
@@ -69,7 +69,7 @@ void RollCall::report_mismatch() {
       party->push_back(r);
   }
   if (parties.size() < 2)
-    host_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
+    peers_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
   std::stable_sort(parties.begin(), parties.end(),
                    [](const auto& a, const auto& b) { return a.size() > b.size(); });
   const int first = parties[0].front(), odd = parties[1].front();
@@ -80,26 +80,26 @@ void RollCall::report_mismatch() {
     text += "; " + std::to_string(parties[0].size()) + " ranks agree with rank " +
             std::to_string(first) + ", " + std::to_string(parties[1].size()) + " with rank " +
             std::to_string(odd);
-  host_.fail(FailureKind::mismatch, clear || first == host_.rank() ? odd : first, text);
+  peers_.fail(FailureKind::mismatch, clear || first == peers_.rank() ? odd : first, text);
 }
 
 // What others have already given up for is the reason, and this only a consequence.
-void RollCall::adopt_report() {
-  host_.look();
-  if (const auto report = host_.look_for_report(); report.kind != FailureKind::none)
-    host_.fail(report.kind, report.culprit, report.text);
+void AgreementBarrier::adopt_report() {
+  peers_.look();
+  if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)
+    peers_.fail(report.kind, report.culprit, report.text);
 }
 
-bool RollCall::same_call(int a, int b) const {
+bool AgreementBarrier::same_call(int a, int b) const {
   return arrival(a).call.load() == arrival(b).call.load() &&
          arrival(a).count.load() == arrival(b).count.load();
 }
 
-std::string RollCall::describe(int r) const {
+std::string AgreementBarrier::describe(int r) const {
   const Arrival& a = arrival(r);
   return "rank " + std::to_string(r) + " called " +
          Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
-         std::to_string(a.sequence.load()) + host_.at_site(r, a.site.load());
+         std::to_string(a.sequence.load()) + peers_.at_site(r, a.site.load());
 }
 
 }  // namespace ringsmith::comm

@@ -1,4 +1,5 @@
-// The roll call: every rank says which call it is in, and goes on when all others are in the same.
+// The agreement barrier: every rank says which call it is in, and goes on when all others are in
+// the same.
 //
 // It is a barrier that carries the fingerprint, so that a mismatch is found before any data moves,
 // by every rank, with both calls at hand. Rounds are numbered from 1 and never reset. A rank that
@@ -6,13 +7,13 @@
 // alternates between two halves by the round's parity needs no other protection.
 #pragma once
 
-#include "runtime/comm/transport/host.hpp"
+#include "runtime/comm/transport/peers.hpp"
 
 namespace ringsmith::comm {
 
-class RollCall {
+class AgreementBarrier {
  public:
-  explicit RollCall(Host& host) : host_(host) {}
+  explicit AgreementBarrier(Peers& peers) : peers_(peers) {}
 
   // The round that answer() will open. Data for it may be staged now.
   [[nodiscard]] std::uint64_t next() const { return round_ + 1; }
@@ -28,7 +29,7 @@ class RollCall {
 
   // What rank r said in the current round.
   [[nodiscard]] const Arrival& arrival(int r) const {
-    return host_.control(r).arrivals[round_ % 2];
+    return peers_.control(r).arrivals[round_ % 2];
   }
 
  private:
@@ -39,7 +40,7 @@ class RollCall {
   [[nodiscard]] std::string describe(int r) const;
   [[noreturn]] void report_mismatch();
 
-  Host& host_;
+  Peers& peers_;
   std::uint64_t round_ = 0;
 };
 

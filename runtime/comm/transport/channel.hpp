@@ -12,20 +12,20 @@
 // consumer reads them in its mirror (wires.hpp).
 #pragma once
 
-#include "runtime/comm/transport/host.hpp"
+#include "runtime/comm/transport/peers.hpp"
 
 namespace ringsmith::comm {
 
 // The sending end of one lane.
 class Outbox {
  public:
-  Outbox(Host& host, int peer, int lane)
-      : host_(&host),
+  Outbox(Peers& peers, int peer, int lane)
+      : peers_(&host),
         peer_(peer),
-        tail_(&host.lane(host.rank(), peer, lane).tail),
-        head_(&host.lane(peer, host.rank(), lane).head),
-        slots_(host.slots(host.rank(), peer, lane)),
-        slot_bytes_(host.layout().slot_bytes()) {}
+        tail_(&peers.lane(peers.rank(), peer, lane).tail),
+        head_(&peers.lane(peer, peers.rank(), lane).head),
+        slots_(peers.slots(peers.rank(), peer, lane)),
+        slot_bytes_(peers.layout().slot_bytes()) {}
   [[nodiscard]] bool has_room() const {
     if (posted_ - known_head_ < kSlots) return true;
     known_head_ = head_->load();
@@ -34,19 +34,19 @@ class Outbox {
   [[nodiscard]] std::byte* slot() const { return slots_ + posted_ % kSlots * slot_bytes_; }
   // The message is the first `size` bytes of the slot.
   void post(std::size_t size) {
-    host_->expose(peer_, slot(), size);
-    host_->publish_to(peer_, *tail_, ++posted_);
+    peers_->expose(peer_, slot(), size);
+    peers_->publish_to(peer_, *tail_, ++posted_);
   }
   // May the message of this lane stand anywhere, instead of in the slot?
-  [[nodiscard]] bool lends() const { return host_->on_wire(peer_); }
+  [[nodiscard]] bool lends() const { return peers_->on_network(peer_); }
   // If so: the message is `size` bytes at `data`, which may change when this has returned.
   void post_from(const std::byte* data, std::size_t size) {
-    host_->lend(peer_, data, slot(), size);
-    host_->publish_to(peer_, *tail_, ++posted_);
+    peers_->lend(peer_, data, slot(), size);
+    peers_->publish_to(peer_, *tail_, ++posted_);
   }
 
  private:
-  Host* host_;
+  Peers* peers_;
   int peer_;
   std::atomic<std::uint64_t>* tail_;
   const std::atomic<std::uint64_t>* head_;
@@ -59,13 +59,13 @@ class Outbox {
 // The receiving end.
 class Inbox {
  public:
-  Inbox(Host& host, int peer, int lane)
-      : host_(&host),
+  Inbox(Peers& peers, int peer, int lane)
+      : peers_(&host),
         peer_(peer),
-        tail_(&host.lane(peer, host.rank(), lane).tail),
-        head_(&host.lane(host.rank(), peer, lane).head),
-        slots_(host.slots(peer, host.rank(), lane)),
-        slot_bytes_(host.layout().slot_bytes()) {}
+        tail_(&peers.lane(peer, peers.rank(), lane).tail),
+        head_(&peers.lane(peers.rank(), peer, lane).head),
+        slots_(peers.slots(peer, peers.rank(), lane)),
+        slot_bytes_(peers.layout().slot_bytes()) {}
   [[nodiscard]] bool has_message() const {
     if (known_tail_ > taken_) return true;
     known_tail_ = tail_->load();
@@ -75,13 +75,13 @@ class Inbox {
   // On a wire a credit is a message of its own: most travel with what is sent next.
   void release() {
     if (++taken_ % (kSlots / 2) == 0)
-      host_->publish_to(peer_, *head_, taken_);
+      peers_->publish_to(peer_, *head_, taken_);
     else
-      host_->note_to(peer_, *head_, taken_);
+      peers_->note_to(peer_, *head_, taken_);
   }
 
  private:
-  Host* host_;
+  Peers* peers_;
   int peer_;
   const std::atomic<std::uint64_t>* tail_;
   std::atomic<std::uint64_t>* head_;
@@ -94,11 +94,11 @@ class Inbox {
 // The channels of one rank to all others.
 class Channels {
  public:
-  explicit Channels(Host& host) {
-    for (int peer = 0; peer < host.size(); ++peer)
+  explicit Channels(Peers& peers) {
+    for (int peer = 0; peer < peers.size(); ++peer)
       for (int lane = 0; lane < kLanes; ++lane) {
-        out_.emplace_back(host, peer, lane);
-        in_.emplace_back(host, peer, lane);
+        out_.emplace_back(peers, peer, lane);
+        in_.emplace_back(peers, peer, lane);
       }
   }
   [[nodiscard]] Outbox& out(int peer, int lane) { return out_[index(peer, lane)]; }

@@ -4,8 +4,8 @@
 //     communication memory
 #pragma once
 
-#include "runtime/comm/transport/control.hpp"
 #include "runtime/comm/transport/failure/flight.hpp"
+#include "runtime/comm/types/control.hpp"
 
 namespace ringsmith::comm {
 
@@ -20,11 +20,11 @@ class Layout {
   explicit Layout(int world, std::size_t slot_bytes = kSlotBytes)
       : world_(static_cast<std::size_t>(world)), slot_bytes_(slot_bytes) {}
 
-  static constexpr std::size_t kWindow = std::size_t{256} << 10;  // bytes
+  static constexpr std::size_t kStaging = std::size_t{256} << 10;  // bytes
 
   // Offsets in bytes. A window is staging memory for small messages; two of them take turns.
   [[nodiscard]] static std::size_t window(std::uint64_t round) {
-    return kWindowsAt + (round % 2) * kWindow;
+    return kStagingAt + (round % 2) * kStaging;
   }
   // What the rank writes of its FIFO number `index` with `peer`, and the slots it fills for the
   // peer.
@@ -52,8 +52,8 @@ class Layout {
   [[nodiscard]] std::size_t arena() const { return flight() + round_up_to_page(sizeof(Flight)); }
 
  private:
-  static constexpr std::size_t kWindowsAt = round_up_to_page(sizeof(Control));
-  static constexpr std::size_t kLanesAt = kWindowsAt + 2 * kWindow;
+  static constexpr std::size_t kStagingAt = round_up_to_page(sizeof(Control));
+  static constexpr std::size_t kLanesAt = kStagingAt + 2 * kStaging;
 
   [[nodiscard]] static std::size_t fifo(int peer, int index) {
     return static_cast<std::size_t>(peer) * kLanes + static_cast<std::size_t>(index);

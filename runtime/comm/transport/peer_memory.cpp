@@ -90,12 +90,12 @@ void PeerMemory::connect_network(const GroupOptions& options) {
   const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets, timeout_};
   auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
   if (rdma)
-    network_ = std::make_unique<rdma::RdmaWires>(*bootstrap_, std::move(*device), std::move(links),
-                                                 base(rank_), mirrors, layout_,
-                                                 Doorbells(std::move(doorbells)), timeout_);
+    network_ = std::make_unique<rdma::RdmaTransport>(
+        *bootstrap_, std::move(*device), std::move(links), base(rank_), mirrors, layout_,
+        Doorbells(std::move(doorbells)), timeout_);
   else
-    network_ = std::make_unique<tcp::TcpWires>(std::move(links), mirrors, layout_,
-                                               Doorbells(std::move(doorbells)), timeout_);
+    network_ = std::make_unique<tcp::TcpTransport>(std::move(links), mirrors, layout_,
+                                                   Doorbells(std::move(doorbells)), timeout_);
 }
 
 std::vector<std::string> PeerMemory::describe() const {

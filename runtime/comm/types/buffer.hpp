@@ -1,9 +1,9 @@
 // What a collective is given: typed memory with its length in elements. Made from a std::span, so
 // that a byte size can never arrive where a count was meant.
 //
-// It also says where it was made, file and line, for the error that names the call: buffers are made
-// in the argument list of a collective, so that the line where one is made is the line of the call,
-// also through groups that only pass calls on.
+// It also says where it was made, file and line, for the error that names the call: buffers are
+// made in the argument list of a collective, so that the line where one is made is the line of the
+// call, also through groups that only pass calls on.
 #pragma once
 
 #include <cstddef>

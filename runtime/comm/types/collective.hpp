@@ -1,5 +1,5 @@
-// What ranks can do together, how they add up, and by which algorithm: the words of the whole floor,
-// of command lines, and of error messages.
+// What ranks can do together, how they add up, and by which algorithm: the words of the whole
+// floor, of command lines, and of error messages.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ enum class Collective : std::uint8_t {
   send,            // between two ranks: no schedule
   recv
 };
-[[nodiscard]] const char* name_of(Collective collective);  // "no call", "barrier", "all_reduce", ...
+[[nodiscard]] const char* name_of(
+    Collective collective);  // "no call", "barrier", "all_reduce", ...
 
 // avg multiplies each contribution by fl(1/world) and then sums, as PyTorch DDP does (floating
 // types only).

@@ -15,8 +15,8 @@ constexpr std::size_t kLine = 128;  // bytes
 constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
 constexpr std::size_t kFailureText = 1536;  // bytes
 
-// "I am in this call": one entry of the roll call that opens every collective. Two of them take
-// turns; a rank can be one round ahead of the others, never two.
+// "I am in this call": one entry of the agreement barrier that opens every collective. Two of them
+// take turns; a rank can be one round ahead of the others, never two.
 struct alignas(64) Arrival {
   std::atomic<std::uint64_t> round{0};  // published last
   std::atomic<std::uint64_t> call{0};   // Call::pack()

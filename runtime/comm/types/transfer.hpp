@@ -1,8 +1,8 @@
-// One call of a collective: what all ranks must agree on (Call), this rank's buffers (Transfer), and
-// the handle of one that is under way (Work).
+// One call of a collective: what all ranks must agree on (Call), this rank's buffers (Transfer),
+// and the handle of one that is under way (Work).
 //
-// A Call is the fingerprint of an operation. It travels as two words, is compared before data moves,
-// and can be printed as the call that the user wrote.
+// A Call is the fingerprint of an operation. It travels as two words, is compared before data
+// moves, and can be printed as the call that the user wrote.
 #pragma once
 
 #include <cstdint>
@@ -49,8 +49,8 @@ struct Transfer {
   Call call;
   ConstBuffer input;
   Buffer output;
-  Site site = {};              // of the call, where no buffer says it
-  std::uint64_t sequence = 0;  // given when it runs
+  Site site = {};                                            // of the call, where no buffer says it
+  std::uint64_t sequence = 0;                                // given when it runs
   std::shared_ptr<cuda_ipc::Operation> operation = nullptr;  // on device memory
 
   [[nodiscard]] Site called_at() const {

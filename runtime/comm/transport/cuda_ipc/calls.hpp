@@ -5,8 +5,8 @@
 #pragma once
 
 #include "kernels/reduce.hpp"
-#include "runtime/comm/types/collective.hpp"
 #include "runtime/comm/transport/cuda_ipc/station.hpp"
+#include "runtime/comm/types/collective.hpp"
 
 struct CUstream_st;
 

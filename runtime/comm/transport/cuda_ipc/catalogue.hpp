@@ -50,8 +50,8 @@ struct SharedEvent {
   void* pointer;
 };
 
-// Filled by its owner before the others are told that there is something (roll call, progress
-// counter), which is what orders the plain fields.
+// Filled by its owner before the others are told that there is something (agreement barrier,
+// progress counter), which is what orders the plain fields.
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];

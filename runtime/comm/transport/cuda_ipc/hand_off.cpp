@@ -6,22 +6,22 @@ namespace ringsmith::comm::cuda_ipc {
 
 void HandOff::reach(std::uint64_t stamp) {
   record(static_cast<std::uint32_t>(stamp % kMoveEvents));
-  host_.publish(host_.mine().progress, stamp);
+  peers_.publish(peers_.mine().progress, stamp);
 }
 
 void HandOff::wait_for(int rank, std::uint64_t stamp) {
-  const auto& progress = host_.control(rank).progress;
-  host_.wait(rank, [&] { return progress.load() >= stamp; });
+  const auto& progress = peers_.control(rank).progress;
+  peers_.wait(rank, [&] { return progress.load() >= stamp; });
   wait_for_event(rank, static_cast<std::uint32_t>(stamp % kMoveEvents));
 }
 
 void HandOff::record(std::uint32_t event) {
-  cuda_check(cudaEventRecord(peers_.event(host_.rank(), event), stream_.get()));
+  cuda_check(cudaEventRecord(device_peers_.event(peers_.rank(), event), stream_.get()));
 }
 
 void HandOff::wait_for_event(int rank, std::uint32_t event) {
-  if (rank == host_.rank()) return;  // one stream: in order
-  cuda_check(cudaStreamWaitEvent(stream_.get(), peers_.event(rank, event), 0));
+  if (rank == peers_.rank()) return;  // one stream: in order
+  cuda_check(cudaStreamWaitEvent(stream_.get(), device_peers_.event(rank, event), 0));
 }
 
 }  // namespace ringsmith::comm::cuda_ipc

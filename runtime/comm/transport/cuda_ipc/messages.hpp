@@ -13,7 +13,8 @@ namespace ringsmith::comm::cuda_ipc {
 
 class Messages {
  public:
-  Messages(Host& host, Channels& channels, Peers& peers, DeviceArena& arena, HandOff& hand_off);
+  Messages(Peers& peers, Channels& channels, DevicePeers& device_peers, DeviceArena& arena,
+           HandOff& hand_off);
   // Enqueues on the calling thread's current stream.
   void run(const Transfer& transfer);
 
@@ -26,9 +27,9 @@ class Messages {
     std::shared_ptr<CommMemory> memory;
     std::uint64_t sent = 0;  // pieces
   };
-  Host& host_;
-  Channels& channels_;
   Peers& peers_;
+  Channels& channels_;
+  DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
   std::vector<Slots> slots_;  // by peer

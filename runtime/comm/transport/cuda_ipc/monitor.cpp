@@ -36,8 +36,8 @@ std::string describe(const Trouble& t) {
 
 }  // namespace
 
-Monitor::Monitor(Host& host, Peers& peers, Device device, Trouble* trouble)
-    : host_(host), peers_(peers), device_(device), trouble_(trouble) {}
+Monitor::Monitor(Peers& peers, DevicePeers& device_peers, Device device, Trouble* trouble)
+    : peers_(peers), device_peers_(device_peers), device_(device), trouble_(trouble) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {
   const std::lock_guard lock(mutex_);
@@ -95,16 +95,16 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   // A peer that fails reports it, then releases all streams: what is done thereafter is not done
   // well.
   if (!done && age < kPeersLook) return;
-  Host::Trouble trouble = done ? host_.look_for_report() : host_.look_for_trouble(-1);
-  if (!done && trouble.kind == FailureKind::none && age >= host_.timeout()) {
+  Peers::Failed trouble = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
+  if (!done && trouble.kind == FailureKind::none && age >= peers_.timeout()) {
     trouble.kind = FailureKind::timeout;
-    trouble.culprit = peers_.find_laggard();
-    trouble.text = operation.call() + " has not ended " + std::to_string(host_.timeout().count()) +
+    trouble.culprit = device_peers_.find_laggard();
+    trouble.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
                    " ms after its data was there. ";
     if (trouble.culprit >= 0)
       trouble.text +=
           "The stream of rank " + std::to_string(trouble.culprit) + " has not come so far. ";
-    trouble.text += host_.wait_for_graph();
+    trouble.text += peers_.wait_for_graph();
   }
   if (trouble.kind == FailureKind::none) return;
   if (!done && operation.done().has_happened()) return;  // just now: the next look decides
@@ -124,8 +124,8 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
       if (culprit < 0) culprit = trouble_->peer;
     }
   }
-  host_.record_failure(kind, culprit, text);
-  peers_.release_waiters();
+  peers_.record_failure(kind, culprit, text);
+  device_peers_.release_waiters();
   const std::lock_guard lock(mutex_);
   kind_ = kind;
   text_ = text;
@@ -136,7 +136,7 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
 
 Where Monitor::where_of(const Operation& operation, int peer) const {
   Where where;
-  where.rank = host_.rank();
+  where.rank = peers_.rank();
   where.peer = peer;
   where.op = operation.call();
   where.sequence = operation.sequence();
@@ -173,7 +173,7 @@ void Monitor::wait_for(const Operation& operation) {
     std::unique_lock lock(mutex_);
     if (ended_) return;
     if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
-    const Host::Trouble trouble = host_.look_for_report();
+    const Peers::Failed trouble = peers_.look_for_report();
     if (kind_ == FailureKind::none && trouble.kind != FailureKind::none)
       throw_failure(trouble.kind, trouble.text, where_of(operation, trouble.culprit));
   }
@@ -200,7 +200,7 @@ void Monitor::give_up() noexcept {
     if (trouble_ != nullptr)
       SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
   }
-  peers_.release_waiters();
+  device_peers_.release_waiters();
 }
 
 }  // namespace ringsmith::comm::cuda_ipc

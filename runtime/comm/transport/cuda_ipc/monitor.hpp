@@ -12,17 +12,17 @@
 #include <mutex>
 #include <thread>
 
+#include "runtime/comm/transport/cuda_ipc/device_peers.hpp"
 #include "runtime/comm/transport/cuda_ipc/operation.hpp"
-#include "runtime/comm/transport/cuda_ipc/peers.hpp"
 #include "runtime/comm/transport/cuda_ipc/trouble.hpp"
-#include "runtime/comm/transport/host.hpp"
+#include "runtime/comm/transport/peers.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
 class Monitor {
  public:
   // trouble: engine B's record, or null; it outlives stop().
-  Monitor(Host& host, Peers& peers, Device device, Trouble* trouble);
+  Monitor(Peers& peers, DevicePeers& device_peers, Device device, Trouble* trouble);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
   ~Monitor() { stop(); }
@@ -51,8 +51,8 @@ class Monitor {
   [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
   void throw_if_failed(const Operation& operation);
 
-  Host& host_;
   Peers& peers_;
+  DevicePeers& device_peers_;
   Device device_;
   Trouble* trouble_;
   std::uint64_t numbers_ = 0;

@@ -6,7 +6,7 @@
 //
 // One hop, where the ring takes 2 (world - 1): the way for messages so small that nothing but the
 // number of hops counts. The sum is in rank order on every rank, as in the window of the host's
-// transport (executor/window.hpp), and bit for bit the same.
+// transport (executor/staging.hpp), and bit for bit the same.
 //
 // When packets may be overwritten: packets.cuh.
 #include "runtime/comm/transport/cuda_ipc/launch.cuh"

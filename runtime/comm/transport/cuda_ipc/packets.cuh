@@ -14,7 +14,7 @@
 // finished call n has got data that every rank contributed to after it had begun call n, and a rank
 // begins call n after its kernel of call n - 1 has ended: so in call n + 1 nobody reads what call
 // n - 1 brought. (Hence no broadcast by packets: its root gets nothing.) The number has 32 bits;
-// the host wipes the packets before it comes round (engine_b.cpp).
+// the host wipes the packets before it comes round (kernel_engine.cpp).
 #pragma once
 
 #include "runtime/comm/transport/cuda_ipc/flow.cuh"

@@ -10,7 +10,7 @@
 #include <string>
 #include <sys/types.h>
 
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 #include "runtime/comm/transport/failure/flight.hpp"
 
 namespace ringsmith::comm {

@@ -11,7 +11,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 #include "runtime/comm/transport/failure/flight_file.hpp"
 
 namespace ringsmith::comm {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <unistd.h>
 
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 
 namespace ringsmith::comm {
 

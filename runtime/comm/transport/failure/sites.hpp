@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runtime/comm/types/buffer.hpp"
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 
 namespace ringsmith::comm {
 

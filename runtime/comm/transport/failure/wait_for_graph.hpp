@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "runtime/comm/types/transfer.hpp"
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 
 namespace ringsmith::comm {
 
-// What is seen of a rank: its board, and of a remote one also its two entries of the roll call.
+// What is seen of a rank: its board, and of a remote one also its two entries of the agreement barrier.
 struct Sight {
   const Board* board = nullptr;
   const Arrival* arrivals = nullptr;  // null: not remote, so that the board is up to date

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 
 namespace ringsmith::comm::rdma {
 
@@ -42,7 +42,7 @@ Connection::Connection(const Device& device, ibv_cq* completions, std::byte* mir
   ibv_qp_init_attr wanted{};
   wanted.send_cq = wanted.recv_cq = completions;
   wanted.qp_type = IBV_QPT_RC;
-  wanted.cap = {kSends, kReceives, 1, 1, Wires::kCopied};
+  wanted.cap = {kSends, kReceives, 1, 1, NetworkTransport::kCopied};
   queue_pair_.reset(ibv_create_qp(device.domain.get(), &wanted));
   if (!queue_pair_) fail("making a queue pair of " + std::to_string(kSends) + " requests");
 }

@@ -17,7 +17,7 @@
 
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/rdma/device.hpp"
-#include "runtime/comm/transport/wires.hpp"
+#include "runtime/comm/transport/network_transport.hpp"
 
 namespace ringsmith::comm::rdma {
 
@@ -47,7 +47,7 @@ struct Immediate {
 class Connection {
  public:
   // Requests under way at a time. A peer that does not look gets at most a message for each slot
-  // and each credit of the lanes, and two answers to the roll call: those fit into kReceives.
+  // and each credit of the lanes, and two answers to the agreement barrier: those fit into kReceives.
   static constexpr int kSends = 128, kSignalEvery = kSends / 2, kReceives = 64;
 
   // Of the mirror, only what the peer writes for `rank` is registered: the rest stays untouched.
@@ -76,7 +76,7 @@ class Connection {
     const std::byte* data = nullptr;  // null: in `copy`
     std::uint32_t size = 0, key = 0, immediate = 0;
     bool counter = false;
-    std::array<std::byte, Wires::kCopied> copy{};
+    std::array<std::byte, NetworkTransport::kCopied> copy{};
   };
   [[nodiscard]] int post_one(const Request& request, bool signalled);
 

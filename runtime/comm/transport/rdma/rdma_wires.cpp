@@ -29,10 +29,10 @@ std::string text_of(const ibv_gid& gid) {
 
 }  // namespace
 
-RdmaWires::RdmaWires(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
+RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
                      std::byte* segment, const std::vector<std::byte*>& mirrors,
                      const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout)
-    : Wires(std::move(doorbells), timeout), device_(std::move(device)), wires_(links.size()) {
+    : NetworkTransport(std::move(doorbells), timeout), device_(std::move(device)), network_(links.size()) {
   const auto remote = static_cast<int>(std::count_if(
       mirrors.begin(), mirrors.end(), [](const std::byte* m) { return m != nullptr; }));
   channel_.reset(ibv_create_comp_channel(device_.context.get()));
@@ -43,28 +43,28 @@ RdmaWires::RdmaWires(Bootstrap& bootstrap, Device device, std::vector<tcp::Link>
   if (!completions_) fail("making a completion queue of " + std::to_string(room));
   segment_ = register_memory(device_, segment, layout.arena(), IBV_ACCESS_LOCAL_WRITE);
   for (std::size_t r = 0; r < links.size(); ++r) {
-    wires_[r].link = std::move(links[r]);
-    wires_[r].mirror = mirrors[r];
+    network_[r].link = std::move(links[r]);
+    network_[r].mirror = mirrors[r];
     if (mirrors[r] != nullptr)
-      wires_[r].connection = std::make_unique<Connection>(device_, completions_.get(), mirrors[r],
+      network_[r].connection = std::make_unique<Connection>(device_, completions_.get(), mirrors[r],
                                                           layout, bootstrap.rank());
   }
   exchange(bootstrap);
 }
 
 // Each rank's record: its port, then for every rank the queue pair, key and address meant for it.
-void RdmaWires::exchange(Bootstrap& bootstrap) {
+void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
   mine << device_.lid << ' ' << text_of(device_.gid) << ' ' << static_cast<int>(device_.mtu);
-  for (const Wire& wire : wires_) {
+  for (const Wire& wire : network_) {
     const Endpoint e = wire.connection ? wire.connection->endpoint() : Endpoint{};
     mine << std::hex << ' ' << e.queue_pair << ' ' << e.first_packet << ' ' << e.key << ' '
          << e.slots_key << ' ' << e.address;
   }
   const auto records = bootstrap.all_gather(mine.str());
   std::string trouble;
-  for (std::size_t r = 0; r < wires_.size() && trouble.empty(); ++r) {
-    if (!wires_[r].connection) continue;
+  for (std::size_t r = 0; r < network_.size() && trouble.empty(); ++r) {
+    if (!network_[r].connection) continue;
     std::istringstream in(records[r]);
     PortAddress port;
     std::string gid;
@@ -78,7 +78,7 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
     if (!in || inet_pton(AF_INET6, gid.c_str(), port.gid.raw) != 1)
       throw CommError("corrupt bootstrap record '" + records[r] + "'");
     try {
-      wires_[r].connection->connect(device_, theirs, port);
+      network_[r].connection->connect(device_, theirs, port);
     } catch (const CommError& e) {
       trouble = "to rank " + std::to_string(r) + " (GID " + gid + "): " + e.what();
     }
@@ -90,48 +90,48 @@ void RdmaWires::exchange(Bootstrap& bootstrap) {
       throw CommError("rank " + std::to_string(r) + " cannot connect " + outcomes[r]);
 }
 
-RdmaWires::~RdmaWires() {
+RdmaTransport::~RdmaTransport() {
   const Deadline deadline = Deadline::in(timeout());
   const auto under_way = [](const Wire& w) {
     return w.connection && w.broken.empty() && !w.connection->all_done();
   };
   try {
-    RdmaWires::progress();
-    for (Wire& wire : wires_)
+    RdmaTransport::progress();
+    for (Wire& wire : network_)
       if (under_way(wire)) wire.connection->ask_for_completion();
-    while (std::any_of(wires_.begin(), wires_.end(), under_way) && !deadline.passed()) {
-      RdmaWires::progress();
+    while (std::any_of(network_.begin(), network_.end(), under_way) && !deadline.passed()) {
+      RdmaTransport::progress();
       std::this_thread::yield();
     }
   } catch (const std::exception&) {  // the queue is broken: what is under way cannot be waited for
   }
 }
 
-void RdmaWires::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
+void RdmaTransport::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
   Wire& to = wire(rank);
   if (to.broken.empty()) to.connection->write(offset, from, size, segment_->lkey);
 }
 
-void RdmaWires::publish(int rank, std::size_t offset, std::uint64_t value) {
+void RdmaTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
   Wire& to = wire(rank);
   if (!to.broken.empty()) return;
   to.connection->publish(offset, value);
   post(to);
 }
 
-void RdmaWires::post(Wire& wire) {
+void RdmaTransport::post(Wire& wire) {
   if (std::string trouble = wire.connection->post(); !trouble.empty())
     wire.broken = std::move(trouble);
 }
 
-void RdmaWires::progress() {
+void RdmaTransport::progress() {
   take_completions();
-  for (Wire& wire : wires_)
+  for (Wire& wire : network_)
     if (wire.connection && wire.broken.empty() && !wire.connection->empty()) post(wire);
   if (++looks_ >= kPollsBetweenLooks) look_at_sockets();
 }
 
-void RdmaWires::take_completions() {
+void RdmaTransport::take_completions() {
   std::array<ibv_wc, 16> batch;
   for (;;) {
     const int n = ibv_poll_cq(completions_.get(), static_cast<int>(batch.size()), batch.data());
@@ -142,11 +142,11 @@ void RdmaWires::take_completions() {
   }
 }
 
-void RdmaWires::take(const ibv_wc& completion) {
-  const auto found = std::find_if(wires_.begin(), wires_.end(), [&](const Wire& w) {
+void RdmaTransport::take(const ibv_wc& completion) {
+  const auto found = std::find_if(network_.begin(), network_.end(), [&](const Wire& w) {
     return w.connection && w.connection->number() == completion.qp_num;
   });
-  if (found == wires_.end()) return;
+  if (found == network_.end()) return;
   Wire& wire = *found;
   if (completion.status != IBV_WC_SUCCESS) {
     if (wire.broken.empty()) wire.broken = explain(completion);
@@ -163,25 +163,25 @@ void RdmaWires::take(const ibv_wc& completion) {
     wire.broken = std::move(trouble);
 }
 
-void RdmaWires::look_at_sockets() {
+void RdmaTransport::look_at_sockets() {
   looks_ = 0;
-  for (Wire& wire : wires_)
+  for (Wire& wire : network_)
     if (wire.connection && wire.broken.empty() && hung_up(wire.link.socket())) {
       take_completions();  // what it sent before
       if (wire.broken.empty()) wire.broken = "its process has ended";
     }
 }
 
-bool RdmaWires::flushed(int& to_whom) const {
-  for (std::size_t r = 0; r < wires_.size(); ++r)
-    if (wires_[r].connection && wires_[r].broken.empty() && !wires_[r].connection->empty()) {
+bool RdmaTransport::flushed(int& to_whom) const {
+  for (std::size_t r = 0; r < network_.size(); ++r)
+    if (network_[r].connection && network_[r].broken.empty() && !network_[r].connection->empty()) {
       to_whom = static_cast<int>(r);
       return false;
     }
   return true;
 }
 
-void RdmaWires::sleep(std::chrono::milliseconds most) {
+void RdmaTransport::sleep(std::chrono::milliseconds most) {
   // What comes after the request rings; what came before it must be looked for.
   const std::uint64_t before = taken_;
   if (const int error = ibv_req_notify_cq(completions_.get(), 0); error != 0)
@@ -189,7 +189,7 @@ void RdmaWires::sleep(std::chrono::milliseconds most) {
   take_completions();
   if (taken_ != before) return;
   std::vector<pollfd> entries{{channel_->fd, POLLIN, 0}};
-  for (const Wire& wire : wires_)
+  for (const Wire& wire : network_)
     if (wire.connection && wire.broken.empty())
       entries.push_back({wire.link.socket().get(), POLLRDHUP, 0});
   doorbells_.watch(entries);
@@ -203,7 +203,7 @@ void RdmaWires::sleep(std::chrono::milliseconds most) {
   look_at_sockets();
 }
 
-std::string RdmaWires::describe(int rank) const {
+std::string RdmaTransport::describe(int rank) const {
   return "rank " + std::to_string(rank) + ": rdma, " + device_.str();
 }
 

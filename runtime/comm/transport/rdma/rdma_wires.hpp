@@ -1,4 +1,4 @@
-// Wires over RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion queue
+// NetworkTransport over RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion queue
 // for all. Beside each connection stands a TCP socket that carries nothing: the kernel closes it
 // when the peer's process dies, which the device would notice only after all its retries.
 #pragma once
@@ -9,18 +9,18 @@
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/rdma/connection.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
-#include "runtime/comm/transport/wires.hpp"
+#include "runtime/comm/transport/network_transport.hpp"
 
 namespace ringsmith::comm::rdma {
 
-class RdmaWires : public Wires {
+class RdmaTransport : public NetworkTransport {
  public:
   // Collective. segment: this rank's own; mirrors: of the remote ranks, null for others.
-  RdmaWires(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links, std::byte* segment,
+  RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links, std::byte* segment,
             const std::vector<std::byte*>& mirrors, const Layout& layout, Doorbells doorbells,
             std::chrono::milliseconds timeout);
   // Waits until the peers' devices have all that was sent.
-  ~RdmaWires() override;
+  ~RdmaTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
   void publish(int rank, std::size_t offset, std::uint64_t value) override;
@@ -38,8 +38,8 @@ class RdmaWires : public Wires {
     std::unique_ptr<Connection> connection;
     std::string broken;
   };
-  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Wire& wire(int rank) { return network_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Wire& wire(int rank) const { return network_[static_cast<std::size_t>(rank)]; }
   void exchange(Bootstrap& bootstrap);
   void post(Wire& wire);
   void take_completions();
@@ -50,7 +50,7 @@ class RdmaWires : public Wires {
   CompletionChannel channel_;
   CompletionQueue completions_;
   MemoryRegion segment_;
-  std::vector<Wire> wires_;  // by rank
+  std::vector<Wire> network_;  // by rank
   int looks_ = 0;            // polls since the sockets were looked at
   std::uint64_t taken_ = 0;  // completions
 };

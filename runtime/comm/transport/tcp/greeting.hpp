@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/types/control.hpp"
 #include "runtime/comm/transport/word.hpp"
 
 namespace ringsmith::comm::tcp {

@@ -13,13 +13,13 @@
 #include <string>
 
 #include "runtime/comm/transport/tcp/frame.hpp"
-#include "runtime/comm/transport/wires.hpp"
+#include "runtime/comm/transport/network_transport.hpp"
 
 namespace ringsmith::comm::tcp {
 
 class Sender {
  public:
-  // Small writes are copied now, larger ones referred to: see Wires::write(), and Wires::lend() for
+  // Small writes are copied now, larger ones referred to: see NetworkTransport::write(), and NetworkTransport::lend() for
   // those with a shelter.
   void write(std::size_t offset, const std::byte* from, std::size_t size,
              std::byte* shelter = nullptr);
@@ -33,7 +33,7 @@ class Sender {
  private:
   struct Frame {
     FrameHeader header;
-    std::array<std::byte, Wires::kCopied> copy;  // directly behind the header
+    std::array<std::byte, NetworkTransport::kCopied> copy;  // directly behind the header
     const std::byte* data = nullptr;             // null: the bytes are in `copy`
     std::byte* shelter = nullptr;                // of bytes that are only lent
     [[nodiscard]] std::size_t bytes() const { return sizeof header + header.size; }

@@ -10,29 +10,29 @@
 
 namespace ringsmith::comm::tcp {
 
-TcpWires::TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
+TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
                    const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout)
-    : Wires(std::move(doorbells), timeout), layout_(layout), wires_(links.size()) {
+    : NetworkTransport(std::move(doorbells), timeout), layout_(layout), network_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
-    wires_[r].address = links[r].address;
+    network_[r].address = links[r].address;
     for (Descriptor& socket : links[r].sockets)
-      wires_[r].streams.push_back(
+      network_[r].streams.push_back(
           Stream{std::move(socket), {}, Receiver(mirrors[r], layout.arena())});
-    for (const Stream& stream : wires_[r].streams)
+    for (const Stream& stream : network_[r].streams)
       entries_.push_back({stream.socket.get(), POLLIN, 0});
   }
 }
 
-TcpWires::~TcpWires() {
+TcpTransport::~TcpTransport() {
   constexpr std::chrono::milliseconds kLook{1};
   const Deadline deadline = Deadline::in(timeout());
-  while (!std::all_of(wires_.begin(), wires_.end(), delivered) && !deadline.passed()) {
-    TcpWires::progress();
+  while (!std::all_of(network_.begin(), network_.end(), delivered) && !deadline.passed()) {
+    TcpTransport::progress();
     std::this_thread::sleep_for(kLook);
   }
 }
 
-bool TcpWires::delivered(const Wire& wire) {
+bool TcpTransport::delivered(const Wire& wire) {
   return !wire.broken.empty() ||
          std::all_of(wire.streams.begin(), wire.streams.end(), [](const Stream& stream) {
            int bytes = 0;  // that the peer's kernel has not acknowledged
@@ -41,28 +41,28 @@ bool TcpWires::delivered(const Wire& wire) {
          });
 }
 
-TcpWires::Stream& TcpWires::stream(Wire& wire, std::size_t offset) const {
+TcpTransport::Stream& TcpTransport::stream(Wire& wire, std::size_t offset) const {
   const int lane = layout_.lane_at(offset);
   return wire.streams[lane < 0 ? 0 : static_cast<std::size_t>(lane) % wire.streams.size()];
 }
 
-void TcpWires::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
+void TcpTransport::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
   Wire& to = wire(rank);
   if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size);
 }
 
-void TcpWires::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
+void TcpTransport::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                     std::byte* shelter) {
   Wire& to = wire(rank);
   if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size, shelter);
 }
 
-void TcpWires::note(int rank, std::size_t offset, std::uint64_t value) {
+void TcpTransport::note(int rank, std::size_t offset, std::uint64_t value) {
   Wire& to = wire(rank);
   if (to.broken.empty()) stream(to, offset).sender.counter(offset, value);
 }
 
-void TcpWires::publish(int rank, std::size_t offset, std::uint64_t value) {
+void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
   Wire& to = wire(rank);
   if (!to.broken.empty()) return;
   Stream& s = stream(to, offset);
@@ -72,17 +72,17 @@ void TcpWires::publish(int rank, std::size_t offset, std::uint64_t value) {
 }
 
 // A peer that has gone may have said why before: that is read before `broken` is set.
-void TcpWires::flush(Wire& wire, Stream& stream) {
+void TcpTransport::flush(Wire& wire, Stream& stream) {
   std::string trouble = stream.sender.flush(stream.socket.get());
   if (!trouble.empty()) give_up(wire, std::move(trouble), nullptr);
 }
 
-void TcpWires::take(Wire& wire, Stream& stream) {
+void TcpTransport::take(Wire& wire, Stream& stream) {
   std::string trouble = stream.receiver.take(stream.socket.get());
   if (!trouble.empty()) give_up(wire, std::move(trouble), &stream);
 }
 
-void TcpWires::give_up(Wire& wire, std::string why, const Stream* silent) {
+void TcpTransport::give_up(Wire& wire, std::string why, const Stream* silent) {
   for (Stream& stream : wire.streams) {
     if (&stream != silent) (void)stream.receiver.take(stream.socket.get());
     stream.sender = {};
@@ -90,7 +90,7 @@ void TcpWires::give_up(Wire& wire, std::string why, const Stream* silent) {
   wire.broken = std::move(why);
 }
 
-void TcpWires::progress() {
+void TcpTransport::progress() {
   // Of one socket nothing is learnt by asking first.
   const bool ask = entries_.size() > 1;
   if (ask) {
@@ -98,7 +98,7 @@ void TcpWires::progress() {
     if (poll(entries_.data(), entries_.size(), 0) <= 0) return;
   }
   std::size_t e = 0;
-  for (Wire& wire : wires_)
+  for (Wire& wire : network_)
     for (Stream& stream : wire.streams) {
       const pollfd& entry = entries_[e++];
       if (!wire.broken.empty()) continue;
@@ -108,9 +108,9 @@ void TcpWires::progress() {
 }
 
 // What poll() is to look for.
-void TcpWires::look() {
+void TcpTransport::look() {
   std::size_t e = 0;
-  for (const Wire& wire : wires_)
+  for (const Wire& wire : network_)
     for (const Stream& stream : wire.streams) {
       pollfd& entry = entries_[e++];
       entry.events = static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT);
@@ -118,9 +118,9 @@ void TcpWires::look() {
     }
 }
 
-bool TcpWires::flushed(int& to_whom) const {
-  for (std::size_t r = 0; r < wires_.size(); ++r)
-    for (const Stream& stream : wires_[r].streams)
+bool TcpTransport::flushed(int& to_whom) const {
+  for (std::size_t r = 0; r < network_.size(); ++r)
+    for (const Stream& stream : network_[r].streams)
       if (!stream.sender.empty()) {
         to_whom = static_cast<int>(r);
         return false;
@@ -128,7 +128,7 @@ bool TcpWires::flushed(int& to_whom) const {
   return true;
 }
 
-void TcpWires::sleep(std::chrono::milliseconds most) {
+void TcpTransport::sleep(std::chrono::milliseconds most) {
   look();
   std::vector<pollfd> entries = entries_;
   doorbells_.watch(entries);
@@ -136,7 +136,7 @@ void TcpWires::sleep(std::chrono::milliseconds most) {
   doorbells_.silence(entries);
 }
 
-std::string TcpWires::describe(int rank) const {
+std::string TcpTransport::describe(int rank) const {
   const std::size_t sockets = wire(rank).streams.size();
   return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).address +
          (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "");

@@ -1,4 +1,4 @@
-// Wires over TCP: one or several sockets to each remote rank.
+// NetworkTransport over TCP: one or several sockets to each remote rank.
 //
 //     socket 0   control, windows, FIFO 0, FIFO 2 ...        each FIFO with its counters, so that
 //     socket 1   FIFO 1 ...                                  a counter cannot overtake its bytes
@@ -11,18 +11,18 @@
 #include "runtime/comm/transport/tcp/connect.hpp"
 #include "runtime/comm/transport/tcp/receiver.hpp"
 #include "runtime/comm/transport/tcp/sender.hpp"
-#include "runtime/comm/transport/wires.hpp"
+#include "runtime/comm/transport/network_transport.hpp"
 
 namespace ringsmith::comm::tcp {
 
-class TcpWires : public Wires {
+class TcpTransport : public NetworkTransport {
  public:
   // mirrors[r]: what this rank keeps of remote rank r, up to the arena; null for others.
-  TcpWires(std::vector<Link> links, const std::vector<std::byte*>& mirrors, const Layout& layout,
+  TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors, const Layout& layout,
            Doorbells doorbells, std::chrono::milliseconds timeout);
   // Waits until the peers' hosts have all that was sent. A socket that is closed while bytes lie
   // unread in it (a credit that nobody needs any more) drops what it has not delivered.
-  ~TcpWires() override;
+  ~TcpTransport() override;
 
   void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
   void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
@@ -47,8 +47,8 @@ class TcpWires : public Wires {
     std::deque<Stream> streams;  // none to ranks that share memory
     std::string broken;
   };
-  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Wire& wire(int rank) { return network_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Wire& wire(int rank) const { return network_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] Stream& stream(Wire& wire, std::size_t offset) const;
   void look();
   static void flush(Wire& wire, Stream& stream);
@@ -58,7 +58,7 @@ class TcpWires : public Wires {
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
-  std::vector<Wire> wires_;      // by rank
+  std::vector<Wire> network_;      // by rank
   std::vector<pollfd> entries_;  // of all streams, in their order; closed ones with -1
 };
 

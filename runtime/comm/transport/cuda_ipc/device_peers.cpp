@@ -1,4 +1,4 @@
-#include "runtime/comm/transport/cuda_ipc/peers.hpp"
+#include "runtime/comm/transport/cuda_ipc/device_peers.hpp"
 
 #include <cstring>
 #include <new>
@@ -12,9 +12,10 @@ namespace ringsmith::comm::cuda_ipc {
 static_assert(sizeof(cudaIpcMemHandle_t) == kHandleBytes &&
               sizeof(cudaIpcEventHandle_t) == kHandleBytes);
 
-Peers::Peers(Bootstrap& bootstrap, Host& host, Device device, const std::vector<Whereabouts>& ranks)
-    : host_(host), device_(device), ranks_(ranks) {
-  memory_ = host_.arena()->allocate(Bytes(sizeof(Catalogue)));
+DevicePeers::DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
+                         const std::vector<Whereabouts>& ranks)
+    : peers_(peers), device_(device), ranks_(ranks) {
+  memory_ = peers_.arena()->allocate(Bytes(sizeof(Catalogue)));
   auto* const catalogue = new (memory_->data()) Catalogue{};
   for (SharedEvent& event : catalogue->events) {
     cudaEvent_t made = nullptr;
@@ -25,25 +26,25 @@ Peers::Peers(Bootstrap& bootstrap, Host& host, Device device, const std::vector<
     std::memcpy(&event.handle, &handle, sizeof handle);
     event.pointer = made;
   }
-  const auto offset = host_.arena()->offset_of(memory_->data(), memory_->size());
+  const auto offset = peers_.arena()->offset_of(memory_->data(), memory_->size());
   const auto records = bootstrap.all_gather(std::to_string(offset->value));
-  for (int r = 0; r < host_.size(); ++r)
+  for (int r = 0; r < peers_.size(); ++r)
     catalogues_.push_back(
-        std::launder(reinterpret_cast<Catalogue*>(host_.base(r) + std::stoull(records[at(r)]))));
+        std::launder(reinterpret_cast<Catalogue*>(peers_.base(r) + std::stoull(records[at(r)]))));
   enable_peer_access();
 }
 
-void Peers::meet(Bootstrap& bootstrap) {
+void DevicePeers::meet(Bootstrap& bootstrap) {
   // Whoever has got everybody's answer knows that everybody has filled its catalogue.
   (void)bootstrap.all_gather("ready");
 }
 
-bool Peers::in_my_process(int rank) const {
-  return ranks_[at(rank)].process == ranks_[at(host_.rank())].process;
+bool DevicePeers::in_my_process(int rank) const {
+  return ranks_[at(rank)].process == ranks_[at(peers_.rank())].process;
 }
 
-void Peers::enable_peer_access() const {
-  for (int r = 0; r < host_.size(); ++r) {
+void DevicePeers::enable_peer_access() const {
+  for (int r = 0; r < peers_.size(); ++r) {
     const Device theirs = ranks_[at(r)].device;
     if (!in_my_process(r) || theirs == device_) continue;
     const cudaError_t code = cudaDeviceEnablePeerAccess(theirs.index, 0);
@@ -54,7 +55,7 @@ void Peers::enable_peer_access() const {
   }
 }
 
-std::byte* Peers::address(int rank, Location location) {
+std::byte* DevicePeers::address(int rank, Location location) {
   const std::uint32_t index = region_of(location);
   const Region& region = of(rank).regions[index];
   if (in_my_process(rank)) return region.pointer + offset_of(location);
@@ -67,7 +68,7 @@ std::byte* Peers::address(int rank, Location location) {
   return static_cast<std::byte*>(base) + region.in_block + offset_of(location);
 }
 
-CUevent_st* Peers::event(int rank, std::uint32_t index) {
+CUevent_st* DevicePeers::event(int rank, std::uint32_t index) {
   const SharedEvent& event = of(rank).events[index];
   if (in_my_process(rank)) return static_cast<CUevent_st*>(event.pointer);
   const std::lock_guard lock(mutex_);
@@ -80,7 +81,7 @@ CUevent_st* Peers::event(int rank, std::uint32_t index) {
   return opened;
 }
 
-void Peers::release_waiters() noexcept {
+void DevicePeers::release_waiters() noexcept {
   const std::lock_guard lock(mutex_);
   try {
     const DeviceGuard guard(device_);
@@ -92,10 +93,10 @@ void Peers::release_waiters() noexcept {
   }
 }
 
-int Peers::find_laggard() noexcept {
+int DevicePeers::find_laggard() noexcept {
   try {
     const DeviceGuard guard(device_);
-    for (int r = 0; r < host_.size(); ++r) {
+    for (int r = 0; r < peers_.size(); ++r) {
       const cudaError_t code = cudaEventQuery(event(r, kReadyEvent));
       if (code == cudaSuccess) continue;
       (void)cudaGetLastError();
@@ -107,7 +108,7 @@ int Peers::find_laggard() noexcept {
   return -1;
 }
 
-void Peers::close() noexcept {
+void DevicePeers::close() noexcept {
   if (closed_) return;
   closed_ = true;
   for (const auto& [key, base] : opened_regions_)
@@ -117,15 +118,15 @@ void Peers::close() noexcept {
   mine().closed.store(1, std::memory_order_release);
 }
 
-void Peers::abandon() noexcept {
+void DevicePeers::abandon() noexcept {
   closed_ = true;
   own_events_.clear();
 }
 
-bool Peers::wait_for_others_to_close(std::chrono::milliseconds most) const {
+bool DevicePeers::wait_for_others_to_close(std::chrono::milliseconds most) const {
   const auto end = std::chrono::steady_clock::now() + most;
-  for (int r = 0; r < host_.size();) {
-    if (of(r).closed.load(std::memory_order_acquire) != 0 || host_.is_gone(r)) {
+  for (int r = 0; r < peers_.size();) {
+    if (of(r).closed.load(std::memory_order_acquire) != 0 || peers_.is_gone(r)) {
       ++r;
       continue;
     }
@@ -135,7 +136,7 @@ bool Peers::wait_for_others_to_close(std::chrono::milliseconds most) const {
   return true;
 }
 
-Peers::~Peers() {
+DevicePeers::~DevicePeers() {
   close();
   for (CUevent_st* event : own_events_) (void)cudaEventDestroy(event);
 }

@@ -14,26 +14,27 @@
 
 #include "runtime/comm/transport/cuda_ipc/catalogue.hpp"
 #include "runtime/comm/transport/cuda_ipc/whereabouts.hpp"
-#include "runtime/comm/transport/host.hpp"
+#include "runtime/comm/transport/peers.hpp"
 
 struct CUevent_st;
 
 namespace ringsmith::comm::cuda_ipc {
 
-class Peers {
+class DevicePeers {
  public:
   // Collective. Makes this rank's events; everything else in its catalogue is for others to fill,
   // before they call ready().
-  Peers(Bootstrap& bootstrap, Host& host, Device device, const std::vector<Whereabouts>& ranks);
-  Peers(const Peers&) = delete;
-  Peers& operator=(const Peers&) = delete;
-  ~Peers();  // closes; destroys this rank's events
+  DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
+              const std::vector<Whereabouts>& ranks);
+  DevicePeers(const DevicePeers&) = delete;
+  DevicePeers& operator=(const DevicePeers&) = delete;
+  ~DevicePeers();  // closes; destroys this rank's events
 
   // Collective: afterwards every rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
 
   [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
-  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(host_.rank())]; }
+  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(peers_.rank())]; }
   [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
 
   // For the thread that runs the group's operations.
@@ -61,7 +62,7 @@ class Peers {
   [[nodiscard]] bool in_my_process(int rank) const;
   void enable_peer_access() const;
 
-  Host& host_;
+  Peers& peers_;
   Device device_;
   std::vector<Whereabouts> ranks_;
   std::shared_ptr<CommMemory> memory_;  // of this rank's catalogue

@@ -1,12 +1,12 @@
-#include "runtime/comm/transport/cuda_ipc/engine_b.hpp"
+#include "runtime/comm/transport/cuda_ipc/kernel_engine.hpp"
 
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/types/transfer.hpp"
 #include "runtime/comm/executor/engine.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/transport/cuda_ipc/trouble.hpp"
+#include "runtime/comm/types/transfer.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -19,7 +19,8 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
 
 std::vector<Chunk> chunks_of(const Call& call, int world) {
-  const bool parts = call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  const bool parts =
+      call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
   if (call.algorithm == Algorithm::gloo_ring)
     return gloo_chunks(world, call.count, size_of(call.dtype));
   return split_evenly(parts ? call.count * at(world) : call.count, world);
@@ -27,27 +28,27 @@ std::vector<Chunk> chunks_of(const Call& call, int world) {
 
 }  // namespace
 
-EngineB::EngineB(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena, Shape shape,
-                 Tuning tuning)
-    : host_(host),
-      roll_call_(roll_call),
-      peers_(peers),
+KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
+                           DeviceArena& arena, Shape shape, Tuning tuning)
+    : peers_(peers),
+      agreement_(agreement),
+      device_peers_(device_peers),
       shape_(tuning.shape.channels > 0 ? tuning.shape : shape),
       tuning_(tuning),
       packet_calls_(tuning.packet_calls) {
-  const Bytes size(station_bytes(host.size(), shape_));
+  const Bytes size(station_bytes(peers.size(), shape_));
   station_ = arena.allocate(size);
-  peers.mine().station = *arena.locate(station_->data(), size);
+  device_peers.mine().station = *arena.locate(station_->data(), size);
   cuda_check(cudaHostAlloc(&trouble_, sizeof(Trouble), cudaHostAllocMapped));
   *trouble_ = {};
   Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
 }
 
-EngineB::~EngineB() {
+KernelEngine::~KernelEngine() {
   if (trouble_ != nullptr) (void)cudaFreeHost(trouble_);
 }
 
-bool EngineB::serves(const Call& call, const Sharing& sharing) const {
+bool KernelEngine::serves(const Call& call, const Sharing& sharing) const {
   switch (call.collective) {
     case Collective::all_reduce:
       return call.algorithm == Algorithm::automatic || call.algorithm == Algorithm::ring ||
@@ -63,10 +64,10 @@ bool EngineB::serves(const Call& call, const Sharing& sharing) const {
   }
 }
 
-void EngineB::run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation) {
+void KernelEngine::run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation) {
   const Call& call = transfer.call;
   CUstream_st* const stream = Stream::current().get();
-  if (call.collective == Collective::all_reduce && is_small(call, host_.size())) {
+  if (call.collective == Collective::all_reduce && is_small(call, peers_.size())) {
     DirectCall direct = direct_call(transfer, buffers, operation);
     direct.chunk = {0, call.count};
     direct.packet_flag = next_packet_flag();
@@ -75,7 +76,7 @@ void EngineB::run(const Transfer& transfer, const Buffers& buffers, std::uint64_
   }
   if (call.algorithm == Algorithm::direct) {
     DirectCall direct = direct_call(transfer, buffers, operation);
-    const Chunk chunk = chunks_of(call, host_.size())[at(host_.rank())];
+    const Chunk chunk = chunks_of(call, peers_.size())[at(peers_.rank())];
     direct.chunk = {chunk.offset, chunk.count};
     direct.meeting = meetings_ + 1;
     meetings_ += 2;
@@ -83,7 +84,7 @@ void EngineB::run(const Transfer& transfer, const Buffers& buffers, std::uint64_
   }
   RingCall ring = ring_call(transfer, operation);
   std::uint64_t all = 0, longest = 0;
-  for (int q = 0; q < host_.size(); ++q) {
+  for (int q = 0; q < peers_.size(); ++q) {
     all += ring.chunks[q].count;
     longest = std::max(longest, ring.chunks[q].count);
   }
@@ -98,9 +99,9 @@ void EngineB::run(const Transfer& transfer, const Buffers& buffers, std::uint64_
   launch_ring(ring, stream);
 }
 
-RingCall EngineB::ring_call(const Transfer& transfer, std::uint64_t operation) {
+RingCall KernelEngine::ring_call(const Transfer& transfer, std::uint64_t operation) {
   const Call& call = transfer.call;
-  const int world = host_.size(), me = host_.rank(), direction = direction_of(call);
+  const int world = peers_.size(), me = peers_.rank(), direction = direction_of(call);
   RingCall ring{};
   ring.collective = call.collective;
   ring.dtype = call.dtype;
@@ -131,17 +132,17 @@ RingCall EngineB::ring_call(const Transfer& transfer, std::uint64_t operation) {
   return ring;
 }
 
-DirectCall EngineB::direct_call(const Transfer& transfer, const Buffers& buffers,
-                                std::uint64_t operation) {
+DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& buffers,
+                                     std::uint64_t operation) {
   DirectCall direct{};
   direct.dtype = transfer.call.dtype;
-  direct.arithmetic = arithmetic_of(transfer.call.op, host_.size());
-  direct.world = host_.size();
-  direct.rank = host_.rank();
+  direct.arithmetic = arithmetic_of(transfer.call.op, peers_.size());
+  direct.world = peers_.size();
+  direct.rank = peers_.rank();
   direct.shape = shape_;
   direct.blocks = shape_.channels;
   direct.patience = patience(operation);
-  for (int r = 0; r < host_.size(); ++r) {
+  for (int r = 0; r < peers_.size(); ++r) {
     direct.input[r] = buffers.input[at(r)];
     direct.output[r] = buffers.output[at(r)];
     direct.station[r] = station(r);
@@ -151,20 +152,22 @@ DirectCall EngineB::direct_call(const Transfer& transfer, const Buffers& buffers
   return direct;
 }
 
-std::byte* EngineB::station(int rank) { return peers_.address(rank, peers_.of(rank).station); }
+std::byte* KernelEngine::station(int rank) {
+  return device_peers_.address(rank, device_peers_.of(rank).station);
+}
 
 // The monitor ends kernels when the deadline has passed; the limit of polls is there for the case
 // that it cannot. No device polls faster than this.
-Patience EngineB::patience(std::uint64_t operation) const {
+Patience KernelEngine::patience(std::uint64_t operation) const {
   constexpr std::uint64_t kMostPollsPerMillisecond = 50'000;
-  const auto deadline = static_cast<std::uint64_t>(host_.timeout().count());
+  const auto deadline = static_cast<std::uint64_t>(peers_.timeout().count());
   return {trouble_,
           tuning_.limit_of_polls > 0 ? tuning_.limit_of_polls : deadline * kMostPollsPerMillisecond,
           operation};
 }
 
 // No more blocks than have something to do.
-int EngineB::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
+int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
   const std::size_t block = bytes_per_thread * at(shape_.threads);
   return static_cast<int>(
       std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
@@ -173,15 +176,15 @@ int EngineB::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
 // Numbers from 1 on. Before they come round, all packets are wiped: a line that was last written
 // 2^32 calls ago must not look like a new one. All ranks do so in the same call, and nobody sends
 // the next packet before everybody has wiped.
-std::uint32_t EngineB::next_packet_flag() {
+std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;
   const Stream stream = Stream::current();
-  cuda_check(cudaMemsetAsync(station_->data() + packets_at(0, host_.size()), 0,
-                             2 * packet_half_bytes(host_.size()), stream.get()));
+  cuda_check(cudaMemsetAsync(station_->data() + packets_at(0, peers_.size()), 0,
+                             2 * packet_half_bytes(peers_.size()), stream.get()));
   stream.synchronize();
-  roll_call_.answer({Collective::barrier}, 0);
-  roll_call_.await_all();
+  agreement_.answer({Collective::barrier}, 0);
+  agreement_.await_all();
   return packet_calls_;
 }
 

@@ -15,22 +15,23 @@
 #pragma once
 
 #include "runtime/comm/executor/library.hpp"
-#include "runtime/comm/executor/sharing.hpp"
+#include "runtime/comm/executor/mapped.hpp"
 #include "runtime/comm/transport/cuda_ipc/device_arena.hpp"
 #include "runtime/comm/transport/cuda_ipc/hand_off.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
-class EngineA {
+class StreamEngine {
  public:
-  EngineA(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena, HandOff& hand_off);
+  StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
+               DeviceArena& arena, HandOff& hand_off);
 
-  // After the completed roll call of this transfer, before which every rank has recorded
+  // After the completed agreement barrier of this transfer, before which every rank has recorded
   // kReadyEvent. Enqueues on the calling thread's current stream.
   void run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers);
 
  private:
-  // Where a Place is, and how many elements of the move there are.
+  // Where a ChunkPlace is, and how many elements of the move there are.
   struct View {
     const Buffers& input_output;
     std::size_t slice = 0;  // elements set aside for a chunk; 0: places are in the callers' buffers
@@ -41,9 +42,9 @@ class EngineA {
   void run_staged(Prepared& prepared, const Transfer& transfer);
   void reserve_staging();
 
-  Host& host_;
-  RollCall& roll_call_;
   Peers& peers_;
+  AgreementBarrier& agreement_;
+  DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
   Library library_;

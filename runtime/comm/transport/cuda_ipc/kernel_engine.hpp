@@ -17,21 +17,21 @@
 // time; whereabouts.hpp refuses that.
 #pragma once
 
-#include "runtime/comm/executor/sharing.hpp"
+#include "runtime/comm/executor/mapped.hpp"
 #include "runtime/comm/transport/cuda_ipc/calls.hpp"
 #include "runtime/comm/transport/cuda_ipc/device_arena.hpp"
-#include "runtime/comm/transport/cuda_ipc/peers.hpp"
+#include "runtime/comm/transport/cuda_ipc/device_peers.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
-class EngineB {
+class KernelEngine {
  public:
   // Puts this rank's station into its catalogue.
-  EngineB(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena, Shape shape,
-          Tuning tuning);
-  EngineB(const EngineB&) = delete;
-  EngineB& operator=(const EngineB&) = delete;
-  ~EngineB();
+  KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
+               DeviceArena& arena, Shape shape, Tuning tuning);
+  KernelEngine(const KernelEngine&) = delete;
+  KernelEngine& operator=(const KernelEngine&) = delete;
+  ~KernelEngine();
 
   // What the monitor watches, in pinned host memory.
   [[nodiscard]] Trouble* trouble() const { return trouble_; }
@@ -39,8 +39,8 @@ class EngineB {
   void abandon() { trouble_ = nullptr; }
 
   [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;
-  // After the completed roll call. Launches on the calling thread's current stream; `operation` is
-  // its number in the group.
+  // After the completed agreement barrier. Launches on the calling thread's current stream;
+  // `operation` is its number in the group.
   void run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation);
 
  private:
@@ -52,9 +52,9 @@ class EngineB {
   [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const;
   std::uint32_t next_packet_flag();
 
-  Host& host_;
-  RollCall& roll_call_;
   Peers& peers_;
+  AgreementBarrier& agreement_;
+  DevicePeers& device_peers_;
   Shape shape_;
   Tuning tuning_;
   std::shared_ptr<CommMemory> station_;
