@@ -47,7 +47,7 @@ class CpuProcessGroup : public ProcessGroup {
   // The call whose turn it is.
   virtual void execute(Transfer& transfer) { engine_.run(transfer); }
 
-  Peers* peers_;
+  Peers peers_;
   Engine engine_;
 
  private:

@@ -2,12 +2,12 @@
 //
 // | message                                   | executor | order of the sum       |
 // |-------------------------------------------|----------|------------------------|
-// | small, and no algorithm asked for         | window   | ((x0 + x1) + x2) + ... |
+// | small, and no algorithm asked for         | staging  | ((x0 + x1) + x2) + ... |
 // | all buffers in communication memory       | mapped   | the schedule's         |
 // | anything else                             | slots    | the schedule's         |
 //
 // Small: one rank's part of the message is at most 8 KiB between 2 ranks, 16 KiB between more. Two
-// ranks whose buffers are all in communication memory need no window even then: they read each
+// ranks whose buffers are all in communication memory need no staging even then: they read each
 // other (and with two ranks every order of a sum gives the same bits).
 //
 // All ranks decide alike: from the call, which the agreement barrier has compared, and from what

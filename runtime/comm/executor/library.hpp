@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/comm/executor/mapping.hpp"
+#include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
 

@@ -37,7 +37,7 @@ class SlotRun {
     while (oldest().slice < slices_) {
       bool moved = false;
       for (int i = 0; i < kSlicesInFlight; ++i) {
-        Lane& lane = lanes_[(oldest_ + static_cast<std::size_t>(i)) % kSlicesInFlight];
+        InFlight& lane = lanes_[(oldest_ + static_cast<std::size_t>(i)) % kSlicesInFlight];
         while (lane.slice < slices_ && ready(lane)) {
           execute(lane);
           moved = true;
@@ -54,13 +54,13 @@ class SlotRun {
 
  private:
   // One slice on its way through the plan.
-  struct Lane {
+  struct InFlight {
     int index = 0;
     std::size_t slice = 0;
     std::size_t next = 0;  // move of the plan
   };
 
-  Lane& oldest() { return lanes_[oldest_]; }
+  InFlight& oldest() { return lanes_[oldest_]; }
 
   void start_next(int lane) {
     lanes_[static_cast<std::size_t>(lane)] = {lane, next_slice_++, 0};
@@ -68,14 +68,14 @@ class SlotRun {
   }
 
   // Elements of this slice of a chunk; 0 beyond its end: such messages are not sent.
-  [[nodiscard]] std::size_t count(const Lane& lane, int chunk) const {
+  [[nodiscard]] std::size_t count(const InFlight& lane, int chunk) const {
     const std::size_t all = schedule_.chunks[static_cast<std::size_t>(chunk)].count;
     const std::size_t begin = lane.slice * slice_;
     return begin < all ? std::min(slice_, all - begin) : 0;
   }
 
   // Is everything there that the next move of this slice needs? If not, blocker_ is the peer.
-  bool ready(const Lane& lane) {
+  bool ready(const InFlight& lane) {
     if (lane.next == plan_.size()) return false;
     const Move& move = plan_[lane.next];
     if (count(lane, move.chunk) == 0) return true;
@@ -93,7 +93,7 @@ class SlotRun {
     return true;
   }
 
-  void execute(const Lane& lane) {
+  void execute(const InFlight& lane) {
     const Move& move = plan_[lane.next];
     const std::size_t n = count(lane, move.chunk);
     if (n == 0) return;
@@ -136,7 +136,7 @@ class SlotRun {
     return move.sources.size() > 1 || schedule_.world == 1;
   }
 
-  [[nodiscard]] const std::byte* address(const Source& source, const Lane& lane,
+  [[nodiscard]] const std::byte* address(const Source& source, const InFlight& lane,
                                          std::size_t skipped) {
     switch (source.kind) {
       case Source::Kind::message:
@@ -157,7 +157,7 @@ class SlotRun {
     peers_.at_step(plan_[oldest().next].step);
     peers_.wait(blocker_, [this] {
       for (std::size_t i = 0; i < kSlicesInFlight; ++i) {
-        const Lane& lane = lanes_[(oldest_ + i) % kSlicesInFlight];
+        const InFlight& lane = lanes_[(oldest_ + i) % kSlicesInFlight];
         if (lane.slice < slices_ && ready(lane)) return true;
       }
       return false;
@@ -174,7 +174,7 @@ class SlotRun {
   std::size_t slice_;   // elements of a slice
   std::size_t slices_;  // of the longest chunk
   std::size_t next_slice_ = 0;
-  std::array<Lane, kSlicesInFlight> lanes_;
+  std::array<InFlight, kSlicesInFlight> lanes_;
   std::size_t oldest_ = 0;
   int blocker_ = -1;
 };

@@ -79,7 +79,7 @@ class Block {
   }
 
  private:
-  // Part p of a rank's window starts after p blocks.
+  // Part p of a rank's staging memory starts after p blocks.
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }

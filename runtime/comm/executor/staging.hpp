@@ -1,13 +1,13 @@
-// Small messages: every rank puts its contribution into its window, all meet in one agreement
-// barrier, and everybody takes what it needs from the windows of the others. One hand-off per
-// collective.
+// Small messages: every rank copies its contribution into its staging memory, all meet in one
+// agreement barrier, and everybody takes what it needs from the staging memory of the others. One
+// hand-off per collective.
 //
-//     rank 0   [stage]--answer--await_all--[take from windows 0, 1, 2] --> next call
-//     rank 1   [stage]--answer--await_all--[take from windows 0, 1, 2]
+//     rank 0   [stage]--answer--await_all--[take from 0, 1, 2] --> next call
+//     rank 1   [stage]--answer--await_all--[take from 0, 1, 2]
 //     rank 2      [stage]--answer--await_all--...
 //
-// Messages longer than the window go in blocks, one agreement barrier each. Sums are in rank order:
-// ((x0 + x1) + x2) + ..., on every rank.
+// Messages longer than the staging memory go in blocks, one agreement barrier each. Sums are in rank
+// order: ((x0 + x1) + x2) + ..., on every rank.
 #pragma once
 
 #include "runtime/comm/transport/agreement_barrier.hpp"

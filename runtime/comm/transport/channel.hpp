@@ -20,7 +20,7 @@ namespace ringsmith::comm {
 class Outbox {
  public:
   Outbox(Peers& peers, int peer, int lane)
-      : peers_(&host),
+      : peers_(&peers),
         peer_(peer),
         tail_(&peers.lane(peers.rank(), peer, lane).tail),
         head_(&peers.lane(peer, peers.rank(), lane).head),
@@ -60,7 +60,7 @@ class Outbox {
 class Inbox {
  public:
   Inbox(Peers& peers, int peer, int lane)
-      : peers_(&host),
+      : peers_(&peers),
         peer_(peer),
         tail_(&peers.lane(peer, peers.rank(), lane).tail),
         head_(&peers.lane(peers.rank(), peer, lane).head),

@@ -1,6 +1,6 @@
 // Where things are in a segment, the same for every rank of a group:
 //
-//     control | two windows | a Lane for each peer and FIFO | their slots | flight recorder |
+//     control | two staging areas | a Lane for each peer and FIFO | their slots | flight recorder |
 //     communication memory
 #pragma once
 
@@ -22,8 +22,8 @@ class Layout {
 
   static constexpr std::size_t kStaging = std::size_t{256} << 10;  // bytes
 
-  // Offsets in bytes. A window is staging memory for small messages; two of them take turns.
-  [[nodiscard]] static std::size_t window(std::uint64_t round) {
+  // Offsets in bytes. Staging memory for small messages: two areas, used alternately.
+  [[nodiscard]] static std::size_t staging(std::uint64_t round) {
     return kStagingAt + (round % 2) * kStaging;
   }
   // What the rank writes of its FIFO number `index` with `peer`, and the slots it fills for the
