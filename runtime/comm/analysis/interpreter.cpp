@@ -170,11 +170,6 @@ void Contributions::take(int rank, int step, int chunk, Value arrived) {
 Value initial_value(const Schedule& schedule, int rank, int chunk) {
   bool valid = true;
   switch (schedule.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce_scatter:
-    case Collective::reduce:
-    case Collective::all_to_all:
-      break;
     case Collective::all_gather:
     case Collective::gather:
       valid = chunk == rank;
@@ -182,6 +177,8 @@ Value initial_value(const Schedule& schedule, int rank, int chunk) {
     case Collective::broadcast:
     case Collective::scatter:
       valid = rank == schedule.root;
+      break;
+    default:
       break;
   }
   return {valid ? Origin{rank, chunk} : kUndefined};
@@ -207,8 +204,9 @@ Value promised_value(const Schedule& schedule, int rank, int chunk) {
       return chunk == rank ? Value{{schedule.root, chunk}} : Value{};
     case Collective::all_to_all:
       return {{chunk, rank}};
+    default:
+      return {};
   }
-  return {};
 }
 
 }  // namespace ringsmith::comm

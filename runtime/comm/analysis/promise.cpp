@@ -165,6 +165,8 @@ std::optional<Promise> promised_cost(const Schedule& schedule) {
       steps = world;
       add_all_but_one(sent, schedule, 0);
       break;
+    default:
+      return std::nullopt;
   }
   return from(steps, sent);
 }

@@ -128,7 +128,7 @@ std::size_t part_elements(const Call& call, int world) {
 
 Block whole(Peers& peers, std::uint64_t round, const Transfer& transfer) {
   const std::size_t n = part_elements(transfer.call, peers.size());
-  return {host, round, transfer, n, 0, n};
+  return {peers, round, transfer, n, 0, n};
 }
 
 }  // namespace

@@ -89,6 +89,8 @@ Schedule generate(Collective collective, std::string_view algorithm, int world, 
     case Collective::all_to_all:
       if (direct) return direct_all_to_all(world, count);
       break;
+    default:
+      throw Error(std::string("no schedule for ") + name_of(collective));
   }
   std::string choices;
   for (const std::string& name : algorithms_of(collective))

@@ -32,7 +32,7 @@ Info resolve(const std::string& host, std::uint16_t port, const std::string& rem
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(peers.c_str(), std::to_string(port).c_str(), &hints, &found);
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   require(code == 0,
           "'" + host + "' is no address of a host: " + gai_strerror(code) + "; " + remedy);
   return Info(found);
@@ -78,13 +78,13 @@ std::uint16_t bound_port(const Descriptor& socket) {
 }
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || peers.rfind("127.", 0) == 0;
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
 }
 
 std::string reason_of_bind(int error, const std::string& host, const std::string& chosen_by) {
   if (error == EADDRINUSE) return "another program listens there: choose another port, or 0";
   if (error == EADDRNOTAVAIL)
-    return (is_loopback(peers)
+    return (is_loopback(host)
                 ? "the loopback interface has no such address: 'ip link set lo up' (as root) may "
                   "mend it; or name another address of this host, or one of its interfaces"
                 : std::string("that is not an address of this host: name one, or one of its "
@@ -97,7 +97,7 @@ std::string reason_of_bind(int error, const std::string& host, const std::string
 }
 
 std::string reason_of_silence(int error, const std::string& host) {
-  if (error == ENETUNREACH && is_loopback(peers))
+  if (error == ENETUNREACH && is_loopback(host))
     return "the loopback interface is down: 'ip link set lo up' (as root) mends it";
   return reason_of(error);
 }
@@ -105,7 +105,7 @@ std::string reason_of_silence(int error, const std::string& host) {
 }  // namespace
 
 std::string Address::str() const {
-  const bool six = peers.find(':') != std::string::npos;
+  const bool six = host.find(':') != std::string::npos;
   return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 

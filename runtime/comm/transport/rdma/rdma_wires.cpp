@@ -32,7 +32,7 @@ std::string text_of(const ibv_gid& gid) {
 RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
                      std::byte* segment, const std::vector<std::byte*>& mirrors,
                      const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout)
-    : NetworkTransport(std::move(doorbells), timeout), device_(std::move(device)), network_(links.size()) {
+    : NetworkTransport(std::move(doorbells), timeout), device_(std::move(device)), wires_(links.size()) {
   const auto remote = static_cast<int>(std::count_if(
       mirrors.begin(), mirrors.end(), [](const std::byte* m) { return m != nullptr; }));
   channel_.reset(ibv_create_comp_channel(device_.context.get()));
@@ -43,10 +43,10 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tc
   if (!completions_) fail("making a completion queue of " + std::to_string(room));
   segment_ = register_memory(device_, segment, layout.arena(), IBV_ACCESS_LOCAL_WRITE);
   for (std::size_t r = 0; r < links.size(); ++r) {
-    network_[r].link = std::move(links[r]);
-    network_[r].mirror = mirrors[r];
+    wires_[r].link = std::move(links[r]);
+    wires_[r].mirror = mirrors[r];
     if (mirrors[r] != nullptr)
-      network_[r].connection = std::make_unique<Connection>(device_, completions_.get(), mirrors[r],
+      wires_[r].connection = std::make_unique<Connection>(device_, completions_.get(), mirrors[r],
                                                           layout, bootstrap.rank());
   }
   exchange(bootstrap);
@@ -56,15 +56,15 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tc
 void RdmaTransport::exchange(Bootstrap& bootstrap) {
   std::ostringstream mine;
   mine << device_.lid << ' ' << text_of(device_.gid) << ' ' << static_cast<int>(device_.mtu);
-  for (const Wire& wire : network_) {
+  for (const Wire& wire : wires_) {
     const Endpoint e = wire.connection ? wire.connection->endpoint() : Endpoint{};
     mine << std::hex << ' ' << e.queue_pair << ' ' << e.first_packet << ' ' << e.key << ' '
          << e.slots_key << ' ' << e.address;
   }
   const auto records = bootstrap.all_gather(mine.str());
   std::string trouble;
-  for (std::size_t r = 0; r < network_.size() && trouble.empty(); ++r) {
-    if (!network_[r].connection) continue;
+  for (std::size_t r = 0; r < wires_.size() && trouble.empty(); ++r) {
+    if (!wires_[r].connection) continue;
     std::istringstream in(records[r]);
     PortAddress port;
     std::string gid;
@@ -78,7 +78,7 @@ void RdmaTransport::exchange(Bootstrap& bootstrap) {
     if (!in || inet_pton(AF_INET6, gid.c_str(), port.gid.raw) != 1)
       throw CommError("corrupt bootstrap record '" + records[r] + "'");
     try {
-      network_[r].connection->connect(device_, theirs, port);
+      wires_[r].connection->connect(device_, theirs, port);
     } catch (const CommError& e) {
       trouble = "to rank " + std::to_string(r) + " (GID " + gid + "): " + e.what();
     }
@@ -97,9 +97,9 @@ RdmaTransport::~RdmaTransport() {
   };
   try {
     RdmaTransport::progress();
-    for (Wire& wire : network_)
+    for (Wire& wire : wires_)
       if (under_way(wire)) wire.connection->ask_for_completion();
-    while (std::any_of(network_.begin(), network_.end(), under_way) && !deadline.passed()) {
+    while (std::any_of(wires_.begin(), wires_.end(), under_way) && !deadline.passed()) {
       RdmaTransport::progress();
       std::this_thread::yield();
     }
@@ -126,7 +126,7 @@ void RdmaTransport::post(Wire& wire) {
 
 void RdmaTransport::progress() {
   take_completions();
-  for (Wire& wire : network_)
+  for (Wire& wire : wires_)
     if (wire.connection && wire.broken.empty() && !wire.connection->empty()) post(wire);
   if (++looks_ >= kPollsBetweenLooks) look_at_sockets();
 }
@@ -143,10 +143,10 @@ void RdmaTransport::take_completions() {
 }
 
 void RdmaTransport::take(const ibv_wc& completion) {
-  const auto found = std::find_if(network_.begin(), network_.end(), [&](const Wire& w) {
+  const auto found = std::find_if(wires_.begin(), wires_.end(), [&](const Wire& w) {
     return w.connection && w.connection->number() == completion.qp_num;
   });
-  if (found == network_.end()) return;
+  if (found == wires_.end()) return;
   Wire& wire = *found;
   if (completion.status != IBV_WC_SUCCESS) {
     if (wire.broken.empty()) wire.broken = explain(completion);
@@ -165,7 +165,7 @@ void RdmaTransport::take(const ibv_wc& completion) {
 
 void RdmaTransport::look_at_sockets() {
   looks_ = 0;
-  for (Wire& wire : network_)
+  for (Wire& wire : wires_)
     if (wire.connection && wire.broken.empty() && hung_up(wire.link.socket())) {
       take_completions();  // what it sent before
       if (wire.broken.empty()) wire.broken = "its process has ended";
@@ -173,8 +173,8 @@ void RdmaTransport::look_at_sockets() {
 }
 
 bool RdmaTransport::flushed(int& to_whom) const {
-  for (std::size_t r = 0; r < network_.size(); ++r)
-    if (network_[r].connection && network_[r].broken.empty() && !network_[r].connection->empty()) {
+  for (std::size_t r = 0; r < wires_.size(); ++r)
+    if (wires_[r].connection && wires_[r].broken.empty() && !wires_[r].connection->empty()) {
       to_whom = static_cast<int>(r);
       return false;
     }
@@ -189,7 +189,7 @@ void RdmaTransport::sleep(std::chrono::milliseconds most) {
   take_completions();
   if (taken_ != before) return;
   std::vector<pollfd> entries{{channel_->fd, POLLIN, 0}};
-  for (const Wire& wire : network_)
+  for (const Wire& wire : wires_)
     if (wire.connection && wire.broken.empty())
       entries.push_back({wire.link.socket().get(), POLLRDHUP, 0});
   doorbells_.watch(entries);

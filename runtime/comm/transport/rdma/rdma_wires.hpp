@@ -1,4 +1,4 @@
-// NetworkTransport over RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion queue
+// The network by RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion queue
 // for all. Beside each connection stands a TCP socket that carries nothing: the kernel closes it
 // when the peer's process dies, which the device would notice only after all its retries.
 #pragma once
@@ -38,8 +38,8 @@ class RdmaTransport : public NetworkTransport {
     std::unique_ptr<Connection> connection;
     std::string broken;
   };
-  [[nodiscard]] Wire& wire(int rank) { return network_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Wire& wire(int rank) const { return network_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
   void exchange(Bootstrap& bootstrap);
   void post(Wire& wire);
   void take_completions();
@@ -50,7 +50,7 @@ class RdmaTransport : public NetworkTransport {
   CompletionChannel channel_;
   CompletionQueue completions_;
   MemoryRegion segment_;
-  std::vector<Wire> network_;  // by rank
+  std::vector<Wire> wires_;  // by rank
   int looks_ = 0;            // polls since the sockets were looked at
   std::uint64_t taken_ = 0;  // completions
 };

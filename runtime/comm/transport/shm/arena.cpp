@@ -5,7 +5,7 @@
 #include <string>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/shm/reserve.hpp"
+#include "runtime/comm/transport/shm/segment.hpp"
 
 namespace ringsmith::comm {
 

@@ -56,7 +56,7 @@ std::string random_name() {
 }
 
 struct Record {
-  std::string machine, network, peers, address, cpus, transport;
+  std::string machine, network, host, address, cpus, transport;
   Word word{};
   pid_t pid = 0;
   int ranks_per_node = 0;

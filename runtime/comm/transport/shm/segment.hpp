@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "runtime/base/descriptor.hpp"
 #include "runtime/base/units.hpp"
@@ -39,5 +40,12 @@ class Segment {
   std::byte* data_;
   Bytes size_;
 };
+
+// For communication memory, beside `fixed` bytes of the segment, on each of so many ranks.
+// CommError with the limit, the need and the remedy if the limit leaves too little for a group.
+[[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
+
+// For errors: what limits this process's addresses, and the remedy; empty if nothing does.
+[[nodiscard]] std::string address_limit_advice();
 
 }  // namespace ringsmith::comm

@@ -12,13 +12,13 @@ namespace ringsmith::comm::tcp {
 
 TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
                    const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout)
-    : NetworkTransport(std::move(doorbells), timeout), layout_(layout), network_(links.size()) {
+    : NetworkTransport(std::move(doorbells), timeout), layout_(layout), wires_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
-    network_[r].address = links[r].address;
+    wires_[r].address = links[r].address;
     for (Descriptor& socket : links[r].sockets)
-      network_[r].streams.push_back(
+      wires_[r].streams.push_back(
           Stream{std::move(socket), {}, Receiver(mirrors[r], layout.arena())});
-    for (const Stream& stream : network_[r].streams)
+    for (const Stream& stream : wires_[r].streams)
       entries_.push_back({stream.socket.get(), POLLIN, 0});
   }
 }
@@ -26,7 +26,7 @@ TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*
 TcpTransport::~TcpTransport() {
   constexpr std::chrono::milliseconds kLook{1};
   const Deadline deadline = Deadline::in(timeout());
-  while (!std::all_of(network_.begin(), network_.end(), delivered) && !deadline.passed()) {
+  while (!std::all_of(wires_.begin(), wires_.end(), delivered) && !deadline.passed()) {
     TcpTransport::progress();
     std::this_thread::sleep_for(kLook);
   }
@@ -98,7 +98,7 @@ void TcpTransport::progress() {
     if (poll(entries_.data(), entries_.size(), 0) <= 0) return;
   }
   std::size_t e = 0;
-  for (Wire& wire : network_)
+  for (Wire& wire : wires_)
     for (Stream& stream : wire.streams) {
       const pollfd& entry = entries_[e++];
       if (!wire.broken.empty()) continue;
@@ -110,7 +110,7 @@ void TcpTransport::progress() {
 // What poll() is to look for.
 void TcpTransport::look() {
   std::size_t e = 0;
-  for (const Wire& wire : network_)
+  for (const Wire& wire : wires_)
     for (const Stream& stream : wire.streams) {
       pollfd& entry = entries_[e++];
       entry.events = static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT);
@@ -119,8 +119,8 @@ void TcpTransport::look() {
 }
 
 bool TcpTransport::flushed(int& to_whom) const {
-  for (std::size_t r = 0; r < network_.size(); ++r)
-    for (const Stream& stream : network_[r].streams)
+  for (std::size_t r = 0; r < wires_.size(); ++r)
+    for (const Stream& stream : wires_[r].streams)
       if (!stream.sender.empty()) {
         to_whom = static_cast<int>(r);
         return false;

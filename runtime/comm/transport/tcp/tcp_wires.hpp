@@ -1,4 +1,4 @@
-// NetworkTransport over TCP: one or several sockets to each remote rank.
+// The network by TCP: one or several sockets to each remote rank.
 //
 //     socket 0   control, windows, FIFO 0, FIFO 2 ...        each FIFO with its counters, so that
 //     socket 1   FIFO 1 ...                                  a counter cannot overtake its bytes
@@ -47,8 +47,8 @@ class TcpTransport : public NetworkTransport {
     std::deque<Stream> streams;  // none to ranks that share memory
     std::string broken;
   };
-  [[nodiscard]] Wire& wire(int rank) { return network_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Wire& wire(int rank) const { return network_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] Stream& stream(Wire& wire, std::size_t offset) const;
   void look();
   static void flush(Wire& wire, Stream& stream);
@@ -58,7 +58,7 @@ class TcpTransport : public NetworkTransport {
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
-  std::vector<Wire> network_;      // by rank
+  std::vector<Wire> wires_;      // by rank
   std::vector<pollfd> entries_;  // of all streams, in their order; closed ones with -1
 };
 
