@@ -1,8 +1,8 @@
 // What a call on a group with a device was given: memory of the host, or of that device.
 #pragma once
 
+#include "runtime/comm/device/operation.hpp"
 #include "runtime/comm/executor/transfer.hpp"
-#include "runtime/comm/transport/cuda_ipc/operation.hpp"
 
 namespace ringsmith::comm {
 

@@ -5,14 +5,14 @@
 //          --> engine a or b on the group's stream, after that event --> an event: done
 //          --> wait(): the caller's stream goes on after it
 //
-// What a failure on the device does: runtime/comm/transport/cuda_ipc/monitor.hpp.
+// What a failure on the device does: runtime/comm/device/monitor.hpp.
 #pragma once
 
+#include "runtime/comm/device/engine_a.hpp"
+#include "runtime/comm/device/engine_b.hpp"
+#include "runtime/comm/device/messages.hpp"
+#include "runtime/comm/device/monitor.hpp"
 #include "runtime/comm/group_on_device.hpp"
-#include "runtime/comm/transport/cuda_ipc/engine_a.hpp"
-#include "runtime/comm/transport/cuda_ipc/engine_b.hpp"
-#include "runtime/comm/transport/cuda_ipc/messages.hpp"
-#include "runtime/comm/transport/cuda_ipc/monitor.hpp"
 
 namespace ringsmith::comm {
 

@@ -10,8 +10,8 @@
 
 #include <functional>
 
+#include "runtime/comm/device/operation.hpp"
 #include "runtime/comm/group.hpp"
-#include "runtime/comm/transport/cuda_ipc/operation.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm {

@@ -65,7 +65,7 @@ enum class Algorithm : std::uint8_t {
 [[nodiscard]] std::string_view name_of(Algorithm algorithm);
 Algorithm parse_algorithm(std::string_view name);
 
-// How collectives on device memory are run (runtime/comm/transport/cuda_ipc). Both give the same
+// How collectives on device memory are run (runtime/comm/device). Both give the same
 // bits. automatic: b where every rank has a device of its own and reaches the others', else a.
 enum class CudaEngine : std::uint8_t {
   automatic,
@@ -97,7 +97,7 @@ struct GroupOptions {
   // memory within. 0: nodes are hosts, as they are found. All ranks alike.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files
-  // (runtime/comm/transport/failure/flight_file.hpp) of a group that fails; empty: they are not
+  // (runtime/comm/failure/flight_file.hpp) of a group that fails; empty: they are not
   // written.
   std::string flight_folder = {};
 };

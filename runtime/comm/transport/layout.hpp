@@ -4,8 +4,8 @@
 //     communication memory
 #pragma once
 
+#include "runtime/comm/failure/flight.hpp"
 #include "runtime/comm/transport/control.hpp"
-#include "runtime/comm/transport/failure/flight.hpp"
 
 namespace ringsmith::comm {
 

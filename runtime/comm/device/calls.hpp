@@ -1,0 +1,83 @@
+// What the host tells the kernels of engine B about one collective, and how it starts them.
+//
+// Plain data, copied into the kernel's arguments. Pointers are device pointers of the rank that
+// launches: its own memory, or a peer's as this process sees it.
+#pragma once
+
+#include "kernels/reduce.hpp"
+#include "runtime/comm/device/station.hpp"
+
+struct CUstream_st;
+
+namespace ringsmith::comm::cuda_ipc {
+
+struct Trouble;
+
+// How long a kernel waits and where it complains. `limit` counts polls, each of which takes some
+// hundred nanoseconds; it is the last resort of a kernel whose host has stopped to watch it.
+struct Patience {
+  Trouble* trouble = nullptr;
+  std::uint64_t limit = ~std::uint64_t{0};
+  std::uint64_t operation = 0;  // its number in the group, for the report
+};
+
+// out = own op message, the reduction of kernels/reduce.hpp.
+struct Arithmetic {
+  kernels::Reduction reduction = kernels::Reduction::sum;
+  bool scaled = false;  // every rank's own contribution is multiplied by scale
+  double scale = 1.0;
+};
+
+// A chunk of the work buffer, in elements.
+struct Range {
+  std::uint64_t begin, count;
+};
+
+enum class RingOp : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast };
+
+// Ranks stand in a ring and are counted in the direction of the data: position p sends to p + 1.
+// chunks[q] belongs to position q. For broadcast, position 0 is the root, and chunk 0 is
+// everything.
+struct RingCall {
+  RingOp op;
+  DType dtype;
+  Arithmetic arithmetic;
+  int world, position;
+  int rank, previous_rank, next_rank;  // for reports
+  int ring;                            // of Station::channels
+  Shape shape;
+  int blocks;  // to launch, at most shape.channels
+  const std::byte* input;
+  std::byte* output;
+  std::uint64_t input_begin, output_begin;  // element of the work buffer with which they begin
+  std::byte *mine, *previous, *next;        // stations
+  std::uint32_t packet_flag;                // the number of this call among those that use packets
+  std::uint64_t packet_lines;               // lines set aside for one message
+  Patience patience;
+  Range chunks[kMostRanks];
+};
+
+// Every rank with every other one.
+struct DirectCall {
+  DType dtype;
+  Arithmetic arithmetic;
+  int world, rank;
+  Shape shape;
+  int blocks;                 // to launch, at most shape.channels
+  std::uint64_t meeting;      // two_shot: number of the first of its two meetings
+  std::uint32_t packet_flag;  // one_shot: as in RingCall
+  Range chunk;                // two_shot: this rank's own; one_shot: everything
+  Patience patience;
+  const std::byte* input[kMostRanks];  // two_shot: of all ranks; one_shot: only [rank] is used
+  std::byte* output[kMostRanks];
+  std::byte* station[kMostRanks];
+};
+
+// On the current device. All ranks must launch the same call; a kernel ends when its rank has its
+// result and nobody needs this rank any more, or with a Trouble. CudaError if the launch fails.
+void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
+void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
+void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
+void launch_two_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by peer access
+
+}  // namespace ringsmith::comm::cuda_ipc

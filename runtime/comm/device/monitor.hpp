@@ -1,0 +1,71 @@
+// Watches over what has been launched and nobody waits for: streams have no deadline.
+//
+// A thread looks at the oldest operation that is not done. If that has been so for too long since
+// its data was there, or a peer has failed or died, it tells the kernels of engine B to stop, notes
+// where they stood, and breaks the group: the next call throws, and so does everybody in
+// host_wait(). Peers read the same failure on this rank's board.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "runtime/comm/device/operation.hpp"
+#include "runtime/comm/device/peers.hpp"
+#include "runtime/comm/device/trouble.hpp"
+#include "runtime/comm/transport/host.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+class Monitor {
+ public:
+  // trouble: engine B's record, or null; it outlives stop().
+  Monitor(Host& host, Peers& peers, Device device, Trouble* trouble);
+  Monitor(const Monitor&) = delete;
+  Monitor& operator=(const Monitor&) = delete;
+  ~Monitor() { stop(); }
+
+  // The number that the next operation shall have.
+  [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
+  void watch(std::shared_ptr<const Operation> operation);
+
+  // Returns when the operation is done; throws what went wrong in it or before it. Also after
+  // stop().
+  void wait_for(const Operation& operation);
+
+  // The group has failed on the host's side: nobody shall go on waiting on the device.
+  void give_up() noexcept;
+
+  // Waits until everything that was launched is done, or lost; then ends the thread.
+  void stop();
+
+ private:
+  void run();
+  // Has this operation's kernel, or one before it, given up?
+  [[nodiscard]] bool has_complained(const Operation& operation) const;
+  void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
+  void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
+  static void wait_for_last_words(const Operation& operation);
+  [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
+  void throw_if_failed(const Operation& operation);
+
+  Host& host_;
+  Peers& peers_;
+  Device device_;
+  Trouble* trouble_;
+  std::uint64_t numbers_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<const Operation>> launched_;
+  bool stopping_ = false, ended_ = false;
+  // The first failure: operations from this number on are lost.
+  std::uint64_t failed_from_ = ~std::uint64_t{0};
+  FailureKind kind_ = FailureKind::none;
+  std::string text_;
+  Where where_;
+  std::thread thread_;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc
