@@ -1,7 +1,7 @@
 // What a call on a group with a device was given: memory of the host, or of that device.
 #pragma once
 
-#include "runtime/comm/device/operation.hpp"
+#include "runtime/comm/device/monitor.hpp"
 #include "runtime/comm/executor/transfer.hpp"
 
 namespace ringsmith::comm {

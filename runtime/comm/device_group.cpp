@@ -37,7 +37,7 @@ DeviceGroup::DeviceGroup(const std::shared_ptr<Bootstrap>& bootstrap, const Grou
   const StreamGuard stream_guard(stream_);
   const auto ranks = cuda_ipc::exchange_whereabouts(*bootstrap, device_);
   decision_ = cuda_ipc::decide(ranks, options.engine);
-  peers_ = std::make_unique<cuda_ipc::Peers>(*bootstrap, host_, device_, ranks);
+  peers_ = std::make_unique<cuda_ipc::DevicePeers>(*bootstrap, host_, device_, ranks);
   arena_ =
       std::make_shared<cuda_ipc::DeviceArena>(stream_, peers_->mine(), peers_->catalogue_memory());
   hand_off_ = std::make_unique<cuda_ipc::HandOff>(host_, *peers_, stream_);

@@ -10,7 +10,6 @@
 
 #include "runtime/comm/device/engine_a.hpp"
 #include "runtime/comm/device/engine_b.hpp"
-#include "runtime/comm/device/messages.hpp"
 #include "runtime/comm/device/monitor.hpp"
 #include "runtime/comm/group_on_device.hpp"
 
@@ -37,7 +36,7 @@ class DeviceGroup : public GroupOnDevice {
   void execute_on_device(Transfer& transfer);
 
   cuda_ipc::Decision decision_;
-  std::unique_ptr<cuda_ipc::Peers> peers_;
+  std::unique_ptr<cuda_ipc::DevicePeers> peers_;
   std::shared_ptr<cuda_ipc::DeviceArena> arena_;
   std::unique_ptr<cuda_ipc::HandOff> hand_off_;
   std::unique_ptr<cuda_ipc::EngineA> engine_a_;

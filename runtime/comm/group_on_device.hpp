@@ -10,7 +10,7 @@
 
 #include <functional>
 
-#include "runtime/comm/device/operation.hpp"
+#include "runtime/comm/device/monitor.hpp"
 #include "runtime/comm/group.hpp"
 #include "runtime/device/stream.hpp"
 

@@ -97,7 +97,7 @@ struct GroupOptions {
   // memory within. 0: nodes are hosts, as they are found. All ranks alike.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files
-  // (runtime/comm/failure/flight_file.hpp) of a group that fails; empty: they are not
+  // (runtime/comm/failure/last_words.hpp) of a group that fails; empty: they are not
   // written.
   std::string flight_folder = {};
 };

@@ -1,8 +1,11 @@
-// What the host tells the kernels of engine B about one collective, and how it starts them.
+// What the host and the kernels of engine B tell each other: a call, with which the host starts
+// them, and the trouble that they report when a wait in it does not end.
 //
-// Plain data, copied into the kernel's arguments. Pointers are device pointers of the rank that
-// launches: its own memory, or a peer's as this process sees it.
+// Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
+// rank that launches: its own memory, or a peer's as this process sees it.
 #pragma once
+
+#include <cstdint>
 
 #include "kernels/reduce.hpp"
 #include "runtime/comm/device/station.hpp"
@@ -11,7 +14,37 @@ struct CUstream_st;
 
 namespace ringsmith::comm::cuda_ipc {
 
-struct Trouble;
+enum class Awaited : std::uint32_t {
+  none,
+  tail,     // a message from peer
+  head,     // that peer takes a message out of a slot: credit
+  packet,   // a packet from peer
+  arrival,  // that peer's block comes to a meeting
+};
+
+// What a kernel leaves behind when a wait does not end: who stood where, waiting for what. It lies
+// in pinned host memory that the device writes and the host reads; the host in turn tells the
+// device's blocks to stop by setting `stop`.
+//
+//     block: poll, poll, ... limit reached, or stop set --> fills the record, sets `written`
+//                                                           and `stop`, ends
+//     other blocks:                                             see stop, end
+//     host:                                                     sees written, reads, throws
+struct Trouble {
+  std::uint32_t stop;     // kernels are to end: set by the host, or by the block that reports
+  std::uint32_t written;  // 1: all that follows is there
+  Awaited awaited;
+  std::int32_t rank, peer;
+  std::uint32_t block;
+  std::uint64_t operation;   // its number in the group
+  std::int64_t step;         // of the schedule
+  std::uint64_t have, want;  // of the counter, or the packet's flag
+};
+
+// For the host, while the kernel may still run. After a yes, the whole record is there to be read.
+inline bool has_written(Trouble& trouble) {
+  return SystemAtomic<std::uint32_t>(trouble.written).load(order_of(End::report_acquire)) != 0;
+}
 
 // How long a kernel waits and where it complains. `limit` counts polls, each of which takes some
 // hundred nanoseconds; it is the last resort of a kernel whose host has stopped to watch it.

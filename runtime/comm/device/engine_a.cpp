@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
@@ -10,9 +11,30 @@
 
 namespace ringsmith::comm::cuda_ipc {
 
+void HandOff::reach(std::uint64_t stamp) {
+  record(static_cast<std::uint32_t>(stamp % kMoveEvents));
+  host_.publish(host_.mine().progress, stamp);
+}
+
+void HandOff::wait_for(int rank, std::uint64_t stamp) {
+  const auto& progress = host_.control(rank).progress;
+  host_.wait(rank, [&] { return progress.load() >= stamp; });
+  wait_for_event(rank, static_cast<std::uint32_t>(stamp % kMoveEvents));
+}
+
+void HandOff::record(std::uint32_t event) {
+  cuda_check(cudaEventRecord(peers_.event(host_.rank(), event), stream_.get()));
+}
+
+void HandOff::wait_for_event(int rank, std::uint32_t event) {
+  if (rank == host_.rank()) return;  // one stream: in order
+  cuda_check(cudaStreamWaitEvent(stream_.get(), peers_.event(rank, event), 0));
+}
+
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // for input, and for output
+constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
@@ -57,7 +79,7 @@ std::string_view device_algorithm(const Call& call, int world) {
   return host_algorithm(call, world);
 }
 
-EngineA::EngineA(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena,
+EngineA::EngineA(Host& host, RollCall& roll_call, DevicePeers& peers, DeviceArena& arena,
                  HandOff& hand_off)
     : host_(host),
       roll_call_(roll_call),
@@ -174,6 +196,61 @@ void EngineA::run_staged(Prepared& prepared, const Transfer& transfer) {
       copy_bytes(transfer.output.data() + to, staging_output_->data() + place, bytes);
     });
     base += prepared.most_moves + 1;
+  }
+}
+
+Messages::Messages(Host& host, Channels& channels, DevicePeers& peers, DeviceArena& arena,
+                   HandOff& hand_off)
+    : host_(host),
+      channels_(channels),
+      peers_(peers),
+      arena_(arena),
+      hand_off_(hand_off),
+      slots_(static_cast<std::size_t>(host.size())) {}
+
+void Messages::run(const Transfer& transfer) {
+  if (transfer.call.op == Op::send)
+    send(transfer);
+  else
+    receive(transfer);
+}
+
+void Messages::send(const Transfer& transfer) {
+  const int peer = transfer.call.root;
+  Outbox& out = channels_.out(peer, kSendLane);
+  Slots& slots = slots_[static_cast<std::size_t>(peer)];
+  if (!slots.memory) slots.memory = arena_.allocate(Bytes(kSlots * kPieceBytes));
+  send_header(host_, out, transfer);
+  const std::size_t size = transfer.input.size().value;
+  for (std::size_t at = 0; at < size; at += kPieceBytes) {
+    host_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    // Room on the host's lane is room on the device: every piece has a message there.
+    host_.wait(peer, [&] { return out.has_room(); });
+    if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
+    std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;
+    copy_bytes(slot, transfer.input.data() + at, std::min(kPieceBytes, size - at));
+    hand_off_.record(kMessageEvent);
+    const Location location = *arena_.locate(slot, Bytes(kPieceBytes));
+    std::memcpy(out.slot(), &location, sizeof location);
+    out.post(sizeof location);
+  }
+}
+
+void Messages::receive(const Transfer& transfer) {
+  const int peer = transfer.call.root;
+  Inbox& in = channels_.in(peer, kSendLane);
+  receive_header(host_, in, transfer);
+  const std::size_t size = transfer.output.size().value;
+  for (std::size_t at = 0; at < size; at += kPieceBytes) {
+    host_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    host_.wait(peer, [&] { return in.has_message(); });
+    Location location = 0;
+    std::memcpy(&location, in.slot(), sizeof location);
+    hand_off_.wait_for_event(peer, kMessageEvent);
+    copy_bytes(transfer.output.data() + at, peers_.address(peer, location),
+               std::min(kPieceBytes, size - at));
+    hand_off_.record(kCreditEvent);
+    in.release();
   }
 }
 

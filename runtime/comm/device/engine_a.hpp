@@ -1,29 +1,65 @@
 // Engine A: the host drives. Each move of the plan becomes a copy or one short kernel on the
 // group's stream, which reads and writes the peers' memory directly; streams wait for each other by
-// events (hand_off.hpp). It serves every collective and any number of ranks on one device, because
-// nothing on the device ever spins.
+// events. It serves every collective and any number of ranks on one device, because nothing on the
+// device ever spins.
 //
-// It is the executor of executor/mapped.hpp with a device's hands: where all buffers are
-// communication memory, a message is a peer's read or write of the buffer itself. Elsewhere, and
-// for schedules that cannot run in place, the data goes through staging memory, a slice of every
-// chunk at a time:
+// The hand-off: a stream of one rank goes on after a point in the stream of another one.
 //
-//     caller's input --copy--> staging input ==moves of all ranks==> staging output --copy-->
-//     output
+//     rank 0   host:   enqueue move, record event 5, progress = 5
+//              stream: ...[move 5] event 5 ........
+//     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
+//              stream:                          ........ wait [move that needs it]
 //
-// so that the order of the sums, which hangs on chunks, is the same.
+// The hosts hand on that the event has been recorded (a counter in shared host memory, with all the
+// waiting and all the deadlines of transport/host.hpp); the streams hand on that it has happened.
+// So hosts run ahead, and no host waits for a device.
+//
+// An event is used again and again. Who waits for it waits for its latest record, which may be
+// later than the one that was meant; that is safe, and never a deadlock: a wait is always enqueued
+// after the record that it refers to, so that no circle of waits can close.
 #pragma once
 
-#include "runtime/comm/device/device_arena.hpp"
-#include "runtime/comm/device/hand_off.hpp"
+#include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/p2p.hpp"
 #include "runtime/comm/executor/sharing.hpp"
+#include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
+class HandOff {
+ public:
+  HandOff(Host& host, DevicePeers& peers, Stream stream)
+      : host_(host), peers_(peers), stream_(std::move(stream)) {}
+
+  // Points named by progress counters: (round of the roll call, moves so far).
+  static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
+    return round << 24 | moves;
+  }
+  void reach(std::uint64_t stamp);
+  void wait_for(int rank, std::uint64_t stamp);
+
+  // Points that the ranks' hosts hand on by other means (a roll call, a message).
+  void record(std::uint32_t event);
+  void wait_for_event(int rank, std::uint32_t event);
+
+ private:
+  Host& host_;
+  DevicePeers& peers_;
+  Stream stream_;
+};
+
+// The executor of executor/mapped.hpp on streams: where all buffers are communication memory, a
+// message is a peer's read or write of the buffer itself. Elsewhere, and for schedules that cannot
+// run in place, the data goes through staging memory, a slice of every chunk at a time, so that the
+// order of the sums, which depends on the chunks, is the same:
+//
+//     caller's input --copy--> staging input ==moves of all ranks==> staging output --copy-->
+//     output
 class EngineA {
  public:
-  EngineA(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena, HandOff& hand_off);
+  EngineA(Host& host, RollCall& roll_call, DevicePeers& peers, DeviceArena& arena,
+          HandOff& hand_off);
 
   // After the completed roll call of this transfer, before which every rank has recorded
   // kReadyEvent. Enqueues on the calling thread's current stream.
@@ -43,7 +79,7 @@ class EngineA {
 
   Host& host_;
   RollCall& roll_call_;
-  Peers& peers_;
+  DevicePeers& peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
   Library library_;
@@ -52,5 +88,34 @@ class EngineA {
 
 // Which schedule a call on device memory runs, on this engine; engine B computes the same sums.
 [[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
+
+// send and recv of device memory: the FIFO of executor/p2p.hpp, with its slots on the sender's
+// device. The hosts' slots carry where the data is instead of the data itself.
+//
+//     sender's stream     wait(credit) [copy into slot] event ...
+//     receiver's stream        wait(event) [copy out of slot] credit ...
+class Messages {
+ public:
+  Messages(Host& host, Channels& channels, DevicePeers& peers, DeviceArena& arena,
+           HandOff& hand_off);
+  // Enqueues on the calling thread's current stream.
+  void run(const Transfer& transfer);
+
+ private:
+  void send(const Transfer& transfer);
+  void receive(const Transfer& transfer);
+
+  // The slots towards one peer.
+  struct Slots {
+    std::shared_ptr<CommMemory> memory;
+    std::uint64_t sent = 0;  // pieces
+  };
+  Host& host_;
+  Channels& channels_;
+  DevicePeers& peers_;
+  DeviceArena& arena_;
+  HandOff& hand_off_;
+  std::vector<Slots> slots_;  // by peer
+};
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/device/trouble.hpp"
+#include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/executor/arithmetic.hpp"
 #include "runtime/comm/executor/engine.hpp"
 #include "runtime/comm/schedule/ring.hpp"
@@ -45,8 +45,8 @@ RingOp ring_op(Op op) {
 
 }  // namespace
 
-EngineB::EngineB(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena, Shape shape,
-                 Tuning tuning)
+EngineB::EngineB(Host& host, RollCall& roll_call, DevicePeers& peers, DeviceArena& arena,
+                 Shape shape, Tuning tuning)
     : host_(host),
       roll_call_(roll_call),
       peers_(peers),

@@ -18,8 +18,7 @@
 #pragma once
 
 #include "runtime/comm/device/calls.hpp"
-#include "runtime/comm/device/device_arena.hpp"
-#include "runtime/comm/device/peers.hpp"
+#include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/executor/sharing.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -27,7 +26,7 @@ namespace ringsmith::comm::cuda_ipc {
 class EngineB {
  public:
   // Puts this rank's station into its catalogue.
-  EngineB(Host& host, RollCall& roll_call, Peers& peers, DeviceArena& arena, Shape shape,
+  EngineB(Host& host, RollCall& roll_call, DevicePeers& peers, DeviceArena& arena, Shape shape,
           Tuning tuning);
   EngineB(const EngineB&) = delete;
   EngineB& operator=(const EngineB&) = delete;
@@ -54,7 +53,7 @@ class EngineB {
 
   Host& host_;
   RollCall& roll_call_;
-  Peers& peers_;
+  DevicePeers& peers_;
   Shape shape_;
   Tuning tuning_;
   std::shared_ptr<CommMemory> station_;

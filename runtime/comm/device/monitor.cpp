@@ -36,7 +36,7 @@ std::string describe(const Trouble& t) {
 
 }  // namespace
 
-Monitor::Monitor(Host& host, Peers& peers, Device device, Trouble* trouble)
+Monitor::Monitor(Host& host, DevicePeers& peers, Device device, Trouble* trouble)
     : host_(host), peers_(peers), device_(device), trouble_(trouble) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {

@@ -7,22 +7,56 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 
-#include "runtime/comm/device/operation.hpp"
-#include "runtime/comm/device/peers.hpp"
-#include "runtime/comm/device/trouble.hpp"
+#include "runtime/comm/device/calls.hpp"
+#include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/transport/host.hpp"
+#include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
+
+// One operation on device memory: its place between the caller's stream and the group's.
+//
+//     caller's stream   ... ready ...........................  wait(done) ...
+//     group's stream        wait(ready) [the collective] done
+class Operation {
+ public:
+  explicit Operation(Event ready) : ready_(std::move(ready)) {}
+
+  // The data is there: what the caller's stream held at the time of the call has been done.
+  [[nodiscard]] const Event& ready() const { return ready_; }
+
+  // To be called once, when everything has been put on the group's stream.
+  void launched(std::uint64_t number, std::string call, std::uint64_t sequence,
+                const Stream& stream) {
+    number_ = number;
+    call_ = std::move(call);
+    sequence_ = static_cast<std::int64_t>(sequence);
+    done_ = Event::record(stream);
+  }
+  // After launched():
+  [[nodiscard]] const Event& done() const { return done_; }
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // in the group's stream, from 1
+  [[nodiscard]] const std::string& call() const { return call_; }
+  [[nodiscard]] std::int64_t sequence() const { return sequence_; }
+
+ private:
+  Event ready_, done_;
+  std::uint64_t number_ = 0;
+  std::string call_;
+  std::int64_t sequence_ = -1;
+};
 
 class Monitor {
  public:
   // trouble: engine B's record, or null; it outlives stop().
-  Monitor(Host& host, Peers& peers, Device device, Trouble* trouble);
+  Monitor(Host& host, DevicePeers& peers, Device device, Trouble* trouble);
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
   ~Monitor() { stop(); }
@@ -52,7 +86,7 @@ class Monitor {
   void throw_if_failed(const Operation& operation);
 
   Host& host_;
-  Peers& peers_;
+  DevicePeers& peers_;
   Device device_;
   Trouble* trouble_;
   std::uint64_t numbers_ = 0;

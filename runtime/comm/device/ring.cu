@@ -20,7 +20,7 @@
 //
 // The loops below know nothing of memory or order; that is the verbs' business: slots.cuh for large
 // messages, packets.cuh for small ones.
-#include "runtime/comm/device/launch.cuh"
+#include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 #include "runtime/comm/device/slots.cuh"
 

@@ -27,7 +27,7 @@
 #pragma once
 
 #include "runtime/comm/device/flow.cuh"
-#include "runtime/comm/device/patience.cuh"
+#include "runtime/comm/device/kernel.cuh"
 
 namespace ringsmith::comm::cuda_ipc {
 

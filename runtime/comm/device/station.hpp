@@ -1,9 +1,8 @@
-// A station: what a rank keeps in the memory of its device for the kernels of its peers to write
-// to.
+// A station: what a rank keeps in the memory of its device for its peers' kernels to write to, and
+// the memory orders in which they do.
 //
 // Every wait of engine B is a poll of the rank's own memory, and every hand-off a store into the
-// peer's: stores travel over NVLink without anybody waiting for them, loads would make a round
-// trip.
+// peer's: over NVLink nobody waits for a store, but a load makes a round trip.
 //
 //     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
 //
@@ -21,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cuda/atomic>
 
 namespace ringsmith::comm::cuda_ipc {
 
@@ -51,8 +51,7 @@ struct Station {
   Counter claimed;                             // a block of this rank has reported trouble
 };
 
-// A line of the low-latency protocol: two words, each four bytes of data and the number of the
-// call.
+// A line of the low-latency protocol: two words, each of four bytes of data and the call's number.
 constexpr std::size_t kLineData = 8;    // bytes
 constexpr std::size_t kLineBytes = 16;  // bytes
 
@@ -104,5 +103,43 @@ constexpr std::size_t slots_at(int ring, int channel, int world, const Shape& sh
 constexpr std::size_t station_bytes(int world, const Shape& shape) {
   return slots_at(kRings, 0, world, shape);
 }
+
+// The places where one processor's stores become another's loads, by name.
+//
+// Each pair is a release at one end and an acquire at the other, at system scope: device scope
+// stops at the edge of a GPU, and volatile orders nothing at all. A test weakens each end in turn
+// to relaxed and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp); were
+// it silent, that end would not be needed, or the test be blind.
+enum class End {
+  none,
+  tail_release,     // "the slot is filled":  the sender's stores to the slot ...
+  tail_acquire,     // ... are seen by the receiver's loads of it
+  head_release,     // "the slot is free":  the receiver's loads of the slot ...
+  head_acquire,     // ... come before the sender's next stores to it
+  arrival_release,  // "I am here":  what this rank has written and read so far ...
+  arrival_acquire,  // ... comes before what the peers do after the meeting
+  report_release,   // "a block has given up":  what it noted about its wait ...
+  report_acquire,   // ... is what the host reads
+};
+
+constexpr bool acquires(End end) {
+  return end == End::tail_acquire || end == End::head_acquire || end == End::arrival_acquire ||
+         end == End::report_acquire;
+}
+constexpr cuda::memory_order strong_order(End end) {
+  return acquires(end) ? cuda::memory_order_acquire : cuda::memory_order_release;
+}
+
+#ifdef RINGSMITH_WEAKEN  // that test's program
+inline End weakened = End::none;
+inline cuda::memory_order order_of(End end) {
+  return end == weakened ? cuda::memory_order_relaxed : strong_order(end);
+}
+#else
+constexpr cuda::memory_order order_of(End end) { return strong_order(end); }
+#endif
+
+template <class T>
+using SystemAtomic = cuda::atomic_ref<T, cuda::thread_scope_system>;
 
 }  // namespace ringsmith::comm::cuda_ipc

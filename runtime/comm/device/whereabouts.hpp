@@ -29,7 +29,7 @@ struct Decision {
 };
 
 // Pure: all ranks come to the same decision. UsageError if a device cannot reach another one, or if
-// engine b is asked for where its kernels would wait for each other in vain.
+// engine b is asked for where its kernels would deadlock.
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -10,7 +10,6 @@
 
 #include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/failure/sites.hpp"
 
 namespace ringsmith::comm {
 

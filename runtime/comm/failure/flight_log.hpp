@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/call.hpp"
-#include "runtime/comm/failure/flight_file.hpp"
+#include "runtime/comm/failure/last_words.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,11 +1,13 @@
-// Who is where, since when, and waits for whom: for the error that ends a wait.
+// Who is where, since when, and waits for whom, and what the kernel says of its process: for the
+// error that ends a wait.
 #pragma once
 
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "runtime/comm/call.hpp"
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 
 namespace ringsmith::comm {
 
@@ -48,7 +50,7 @@ class WaitForGraph {
     [[nodiscard]] std::string describe() const;
   };
   static Place look_at(const Sight& sight);
-  // The ranks that one comes to for ever by going from each to whom it waits for; or none.
+  // Ranks of which each waits for the next, and the last one for the first; or none.
   [[nodiscard]] std::vector<int> find_circle() const;
   [[nodiscard]] const Place& place(int rank) const {
     return places_[static_cast<std::size_t>(rank)];
@@ -56,5 +58,14 @@ class WaitForGraph {
 
   std::vector<Place> places_;
 };
+
+// What the kernel says of a process that others wait for: the difference between a hang and a stop.
+// ": its process is stopped by a signal; kill -CONT 4711 lets it go on", ": its process computes",
+// ": its process sleeps", ": its process has ended"; empty if this process may not see it. Same
+// machine only.
+[[nodiscard]] std::string state_of_process(pid_t pid);
+
+// By a signal or a debugger. False if this process may not see it.
+[[nodiscard]] bool is_stopped(pid_t pid);
 
 }  // namespace ringsmith::comm

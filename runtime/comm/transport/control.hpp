@@ -9,23 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/comm/failure/rank_report.hpp"
+
 namespace ringsmith::comm {
-
-constexpr std::size_t kLine = 128;  // bytes
-constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
-constexpr std::size_t kFailureText = 1536;  // bytes
-
-// "I am in this call": one entry of the roll call that opens every collective. Two of them take
-// turns; a rank can be one round ahead of the others, never two.
-struct alignas(64) Arrival {
-  std::atomic<std::uint64_t> round{0};  // published last
-  std::atomic<std::uint64_t> call{0};   // Call::pack()
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
-  std::atomic<std::uint64_t> input{0};   // offsets of the buffers in the rank's segment, bytes, or
-  std::atomic<std::uint64_t> output{0};  // kNotShared
-  std::atomic<std::uint64_t> site{0};    // where the call was made: index of Control::sites
-};
 
 // Sleeping and waking. A waiter that has waited long says so in `sleeping`, looks once more, and
 // sleeps on `rings`, or on its sockets if it has remote peers too; whoever publishes a counter
@@ -36,46 +22,10 @@ struct alignas(kLine) Doorbell {
   std::atomic<std::uint32_t> rings{0};
 };
 
-// How a rank left its group: in good order, or because an exception unwound its stack.
-constexpr std::uint32_t kStays = 0, kInOrder = 1, kThrownOut = 2;
-
-// For the error messages of the others: what this rank is doing.
-struct alignas(kLine) Board {
-  std::atomic<std::uint64_t> call{0};
-  std::atomic<std::uint64_t> count{0};
-  std::atomic<std::uint64_t> sequence{0};
-  std::atomic<std::int64_t> step{-1};
-  std::atomic<std::int32_t> waits_for{-1};  // rank, or -1: not waiting
-  std::atomic<std::uint32_t> busy{0};       // inside a call
-  std::atomic<std::uint32_t> left{kStays};  // the group was destroyed
-  std::atomic<std::uint32_t> site{0};       // index of Control::sites
-  std::atomic<std::uint32_t> waited{0};     // for so long already, milliseconds
-};
-
-enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
-
-// The first failure this rank met, for ranks that would otherwise wait for it in vain.
-struct alignas(kLine) Failure {
-  std::atomic<FailureKind> kind{FailureKind::none};  // published last
-  std::atomic<std::int32_t> culprit{-1};
-  std::atomic<char> text[kFailureText]{};
-};
-
-// A place in the program as text ("train.cpp:120"): peers cannot follow this process's pointers.
-// The first one stands for "nobody knows".
-constexpr int kSites = 128;
-constexpr std::size_t kSiteText = 64;  // bytes
-struct SiteText {
-  std::atomic<char> text[kSiteText]{};
-};
-
-struct Control {
+struct Control : RankReport {
   alignas(kLine) Arrival arrivals[2];
   alignas(kLine) std::atomic<std::uint64_t> progress{0};
   Doorbell bell;
-  Board board;
-  Failure failure;
-  SiteText sites[kSites];
 };
 
 // One rank's counters towards and from one peer, for one of the FIFOs between them (channel.hpp).

@@ -17,9 +17,8 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/call.hpp"
-#include "runtime/comm/failure/flight_file.hpp"
 #include "runtime/comm/failure/last_words.hpp"
-#include "runtime/comm/failure/sites.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 #include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/control.hpp"
 #include "runtime/comm/transport/layout.hpp"

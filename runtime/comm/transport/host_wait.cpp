@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
-#include "runtime/comm/failure/process_state.hpp"
+#include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/host.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 

@@ -4,7 +4,7 @@
 //     communication memory
 #pragma once
 
-#include "runtime/comm/failure/flight.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 #include "runtime/comm/transport/control.hpp"
 
 namespace ringsmith::comm {

@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/calls.hpp"
-#include "runtime/comm/device/trouble.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/device/stream.hpp"
 
