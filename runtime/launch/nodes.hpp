@@ -61,7 +61,7 @@ class Nodes {
 
  private:
   void open_store();
-  void watch(const comm::store::Address& address);
+  void watch(const comm::tcp::Address& address);
 
   const LaunchOptions& options_;
   comm::Secret secret_;

@@ -73,7 +73,7 @@ JobPlace place_from_env(const Environment& environment) {
   place.kind = BootstrapKind::env;
   read_rank(environment, place);
   place.store = {value(environment, "MASTER_ADDR"),
-                 store::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"))};
+                 tcp::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"))};
   require(!place.store.host.empty(), "MASTER_ADDR is empty: give the address of rank 0's host");
   place.launcher_holds_store = value(environment, "RINGSMITH_STORE") == "launcher";
   if (place.launcher_holds_store) place.door = value(environment, store::kDoorVariable);
@@ -95,11 +95,11 @@ JobPlace place_from_file(const Environment& environment) {
 
 std::uint16_t slurm_port(const Environment& environment) {
   if (is_set(environment, "MASTER_PORT"))
-    return store::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"));
+    return tcp::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"));
   // srun --resv-ports: "12000-12003".
   const std::string reserved = value(environment, "SLURM_STEP_RESV_PORTS");
   if (!reserved.empty())
-    return store::parse_port("SLURM_STEP_RESV_PORTS",
+    return tcp::parse_port("SLURM_STEP_RESV_PORTS",
                              reserved.substr(0, reserved.find_first_of("-,")));
   const long job = std::atol(value(environment, "SLURM_JOB_ID").c_str());
   const long step = std::atol(value(environment, "SLURM_STEP_ID").c_str());

@@ -21,7 +21,7 @@ std::string explain(NoStore::How how, bool launcher_holds_store) {
   return "the launcher that holds it cannot be reached, or has no time to answer";
 }
 
-std::shared_ptr<Store> reach(const JobPlace& place, const store::Address& address,
+std::shared_ptr<Store> reach(const JobPlace& place, const tcp::Address& address,
                              const Secret& secret, std::chrono::milliseconds timeout) {
   StoreClientOptions options;
   options.holder = place.launcher_holds_store ? "" : ", which rank 0 holds,";
@@ -40,7 +40,7 @@ StoreBootstrap::StoreBootstrap(const JobPlace& place, const Secret& secret,
                                std::chrono::milliseconds timeout)
     : place_(place) {
   const bool holds_store = place.rank == 0 && !place.launcher_holds_store;
-  store::Address address = place.store;
+  tcp::Address address = place.store;
   if (holds_store) {
     StoreServerOptions options;
     options.bind = place.bind;

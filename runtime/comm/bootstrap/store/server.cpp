@@ -45,7 +45,7 @@ Origin origin_of(const sockaddr_storage& address) {
 StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor door)
     : secret_(std::move(secret)),
       options_(std::move(options)),
-      listener_(store::listen_on(options_.bind, options_.port, options_.chosen_by)),
+      listener_(tcp::listen_on(options_.bind, options_.port, options_.chosen_by)),
       door_(std::move(door)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options_.table) {
@@ -217,7 +217,7 @@ void StoreServer::accept_all() {
       return;
     }
     if (counters_.strangers >= options_.most_strangers) (void)drop_a_stranger();
-    store::tune(socket);
+    tcp::tune(socket);
     connections_.push_back({std::move(socket),
                             store::Session(table_, secret_, Clock::now(), options_.handshake),
                             Standing::stranger, origin_of<Origin>(from)});

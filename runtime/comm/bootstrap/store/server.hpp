@@ -14,9 +14,9 @@
 #include <map>
 #include <thread>
 
-#include "runtime/comm/bootstrap/store/address.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 
 namespace ringsmith::comm {
 
@@ -75,7 +75,7 @@ class StoreServer {
 
   Secret secret_;
   StoreServerOptions options_;
-  store::Listener listener_;
+  tcp::Listener listener_;
   Descriptor door_;
   Descriptor stop_;  // eventfd: readable when the server is to end
   store::Table table_;

@@ -16,7 +16,7 @@
 #include <random>
 
 #include "runtime/comm/transport/layout.hpp"
-#include "runtime/comm/transport/rdma/device.hpp"
+#include "runtime/comm/transport/rdma/verbs.hpp"
 #include "runtime/comm/transport/wires.hpp"
 
 namespace ringsmith::comm::rdma {

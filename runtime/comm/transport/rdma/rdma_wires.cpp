@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/transport/rdma/completion.hpp"
+#include "runtime/comm/transport/rdma/verbs.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
 
 namespace ringsmith::comm::rdma {

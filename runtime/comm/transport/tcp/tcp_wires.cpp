@@ -46,11 +46,6 @@ TcpWires::Stream& TcpWires::stream(Wire& wire, std::size_t offset) const {
   return wire.streams[lane < 0 ? 0 : static_cast<std::size_t>(lane) % wire.streams.size()];
 }
 
-void TcpWires::write(int rank, std::size_t offset, const std::byte* from, std::size_t size) {
-  Wire& to = wire(rank);
-  if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size);
-}
-
 void TcpWires::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                     std::byte* shelter) {
   Wire& to = wire(rank);

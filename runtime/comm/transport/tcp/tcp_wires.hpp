@@ -9,8 +9,7 @@
 
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
-#include "runtime/comm/transport/tcp/receiver.hpp"
-#include "runtime/comm/transport/tcp/sender.hpp"
+#include "runtime/comm/transport/tcp/stream.hpp"
 #include "runtime/comm/transport/wires.hpp"
 
 namespace ringsmith::comm::tcp {
@@ -24,7 +23,9 @@ class TcpWires : public Wires {
   // unread in it (a credit that nobody needs any more) drops what it has not delivered.
   ~TcpWires() override;
 
-  void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
+  void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override {
+    lend(rank, offset, from, size, nullptr);
+  }
   void lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
             std::byte* shelter) override;
   void publish(int rank, std::size_t offset, std::uint64_t value) override;

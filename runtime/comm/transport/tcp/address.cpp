@@ -1,7 +1,8 @@
-#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 
 #include <cerrno>
 #include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <ifaddrs.h>
@@ -13,10 +14,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/open_files.hpp"
 
-namespace ringsmith::comm::store {
+namespace ringsmith::comm::tcp {
 
 namespace {
 
@@ -38,21 +40,42 @@ Info resolve(const std::string& host, std::uint16_t port, const std::string& rem
   return Info(found);
 }
 
-// The number of an interface's address, IPv4 before IPv6; empty if there is no such interface.
-std::string address_of_interface(const std::string& name) {
+std::string number_of(const sockaddr* address) {
+  char text[NI_MAXHOST];
+  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const int code = getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return code == 0 ? text : "";
+}
+
+// The number of the first interface that `fits`, IPv4 before IPv6; empty without one.
+template <class Fits>
+std::string find_interface(Fits fits) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return {};
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
   for (const int family : {AF_INET, AF_INET6})
-    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next) {
-      if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != family || name != i->ifa_name)
-        continue;
-      char text[NI_MAXHOST];
-      const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-      if (getnameinfo(i->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-        return text;
-    }
+    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next)
+      if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == family && fits(*i))
+        if (std::string number = number_of(i->ifa_addr); !number.empty()) return number;
   return {};
+}
+
+// The address of ours towards that host. "Connecting" a UDP socket sends nothing: the kernel only
+// chooses the way.
+std::string address_towards(const char* host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host, "9", &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (!socket.valid() || connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return {};
+  return number_of(reinterpret_cast<const sockaddr*>(&address));
 }
 
 // "lo, eth0"
@@ -78,7 +101,7 @@ std::uint16_t bound_port(const Descriptor& socket) {
 }
 
 bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
 std::string reason_of_bind(int error, const std::string& host, const std::string& chosen_by) {
@@ -120,8 +143,7 @@ std::uint16_t parse_port(const std::string& what, const std::string& text, bool 
 }
 
 Listener listen_on(const std::string& where, std::uint16_t port, const std::string& chosen_by) {
-  const std::string number = address_of_interface(where);
-  const Address address{number.empty() ? where : number, port};
+  const Address address{address_of(where), port};
   const Info info = resolve(
       address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -139,8 +161,7 @@ Listener listen_on(const std::string& where, std::uint16_t port, const std::stri
 }
 
 std::string dial_for(const std::string& where) {
-  const std::string number = address_of_interface(where);
-  const std::string& address = number.empty() ? where : number;
+  std::string address = address_of(where);
   if (address == "0.0.0.0") return "127.0.0.1";
   if (address == "::") return "::1";
   return address;
@@ -190,12 +211,35 @@ void tune(const Descriptor& socket) {
   set(IPPROTO_TCP, TCP_KEEPIDLE, 5);   // seconds of silence before the first question
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);  // seconds between questions
   set(IPPROTO_TCP, TCP_KEEPCNT, 5);    // questions without an answer
-  // A cable that is cut and mended within the ranks' default deadline must not cost the job. Left
-  // to itself the kernel doubles the time between two attempts, up to 2 minutes.
-  constexpr int kLongestRetry = 44;               // TCP_RTO_MAX_MS, since Linux 6.15
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 40'000);     // ms that sent bytes may stay unacknowledged
-  set(IPPROTO_TCP, kLongestRetry, 1'000);         // ms
-  set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
+  endure(socket, std::chrono::milliseconds(40'000));  // the ranks' default deadline, and some more
 }
 
-}  // namespace ringsmith::comm::store
+void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
+  constexpr int kLongestRetry = 44;  // TCP_RTO_MAX_MS, ms; since Linux 6.15
+  const auto set = [&socket](int option, int value) {
+    setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
+  };
+  set(TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+  set(kLongestRetry, 1000);
+  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
+}
+
+std::string address_of(const std::string& where) {
+  const std::string number =
+      find_interface([&where](const ifaddrs& i) { return where == i.ifa_name; });
+  return number.empty() ? where : number;
+}
+
+std::string outward_address() {
+  // The master's own host would speak to itself through the loopback: then the name it has is an
+  // address of this host, and the interface that carries it is found below.
+  if (const char* master = std::getenv("MASTER_ADDR"); master != nullptr)
+    if (std::string address = address_towards(master); !address.empty() && !is_loopback(address))
+      return address;
+  const std::string first = find_interface([](const ifaddrs& i) {
+    return (i.ifa_flags & IFF_UP) != 0 && (i.ifa_flags & IFF_LOOPBACK) == 0;
+  });
+  return first.empty() ? loopback_address() : first;
+}
+
+}  // namespace ringsmith::comm::tcp

@@ -1,4 +1,5 @@
-// Addresses, and TCP sockets to listen and to connect with, for the store.
+// Addresses of hosts and their interfaces, and TCP sockets to listen and to connect with: for the
+// ranks of several hosts, and for the store that they meet at.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/descriptor.hpp"
 
-namespace ringsmith::comm::store {
+namespace ringsmith::comm::tcp {
 
 struct Address {
   std::string host;  // name or number
@@ -44,7 +45,19 @@ struct Listener {
                                     int* error = nullptr);
 
 // Has the kernel notice, within 15 s, a peer whose host is gone without a word; no small-packet
-// delay.
+// delay. Bytes may stay unacknowledged for 40 s: see endure().
 void tune(const Descriptor& socket);
 
-}  // namespace ringsmith::comm::store
+// A cable that is cut and mended within `silence` costs time, not the job. So the kernel must not
+// give up before, and must not be slow to try again after: left to itself it doubles the time
+// between two attempts, up to 2 minutes.
+void endure(const Descriptor& socket, std::chrono::milliseconds silence);
+
+// The number of an interface's address ("eth0"), or `where` itself if there is no such interface.
+[[nodiscard]] std::string address_of(const std::string& where);
+
+// The address from which this host would speak to the job's master, if the environment names one;
+// else that of the first interface that is up and not the loopback; else the loopback's.
+[[nodiscard]] std::string outward_address();
+
+}  // namespace ringsmith::comm::tcp
