@@ -3,7 +3,6 @@
 #pragma once
 
 #include "runtime/comm/arguments.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/executor/engine.hpp"
 #include "runtime/comm/queue.hpp"
 

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/device_group.hpp"
 #include "runtime/comm/staged_group.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"

@@ -37,8 +37,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/comm/bootstrap/kind.hpp"
 #include "runtime/comm/buffer.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 #include "runtime/comm/work.hpp"
 #include "runtime/device/device.hpp"
 
@@ -208,5 +208,9 @@ class ProcessGroup {
 // The group of all ranks of this job, found as options.bootstrap says: by default through whatever
 // started this process (mpirun, ringrun, srun), or else it is alone. Collective.
 [[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options = {});
+
+// The seam for launchers and tests: a group over any bootstrap. Collective over its ranks.
+[[nodiscard]] std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
+                                                               const GroupOptions& options = {});
 
 }  // namespace ringsmith::comm

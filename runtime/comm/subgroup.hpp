@@ -8,7 +8,7 @@
 // of any group do: a subgroup has everything of its own.
 #pragma once
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::comm {
 

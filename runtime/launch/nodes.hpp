@@ -14,9 +14,9 @@
 #include "runtime/comm/bootstrap/exchange.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/comm/bootstrap/store/server.hpp"
-#include "runtime/launch/environment.hpp"
 #include "runtime/launch/failure.hpp"
-#include "runtime/launch/options.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/launch/process.hpp"
 
 namespace ringsmith::launch {
 

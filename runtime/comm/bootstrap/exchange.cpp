@@ -6,8 +6,8 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
-#include "runtime/comm/bootstrap/store/message.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
+#include "runtime/comm/bootstrap/store/store.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,8 +1,9 @@
-#include "runtime/comm/bootstrap/store_bootstrap.hpp"
-
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/bootstrap/exchange.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
+#include "runtime/comm/bootstrap/store/server.hpp"
 
 namespace ringsmith::comm {
 

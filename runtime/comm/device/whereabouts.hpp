@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/device/station.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 

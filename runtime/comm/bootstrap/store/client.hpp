@@ -4,8 +4,7 @@
 #include <mutex>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/message.hpp"
-#include "runtime/comm/bootstrap/store/seal.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
 

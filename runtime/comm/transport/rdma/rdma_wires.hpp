@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/rdma/connection.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
 #include "runtime/comm/transport/wires.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm::rdma {
 

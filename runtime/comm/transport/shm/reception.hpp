@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,4 +1,4 @@
-#include "runtime/comm/bootstrap/store/message.hpp"
+#include "runtime/comm/bootstrap/store/store.hpp"
 
 #include "runtime/base/error.hpp"
 

@@ -1,15 +1,12 @@
 // Which bootstrap a process uses, and the one instance of it.
-#include <memory>
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+
 #include <mutex>
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/open_files.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
-#include "runtime/comm/bootstrap/file.hpp"
-#include "runtime/comm/bootstrap/mpi.hpp"
-#include "runtime/comm/bootstrap/self.hpp"
-#include "runtime/comm/bootstrap/store/seal.hpp"
-#include "runtime/comm/bootstrap/store_bootstrap.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
+#include "runtime/comm/bootstrap/threads.hpp"
 
 namespace ringsmith::comm {
 
