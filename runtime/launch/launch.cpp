@@ -31,7 +31,6 @@
 #include "runtime/base/open_files.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/launch/failure.hpp"
-#include "runtime/launch/guardian.hpp"
 #include "runtime/launch/nodes.hpp"
 #include "runtime/launch/output.hpp"
 #include "runtime/launch/process.hpp"

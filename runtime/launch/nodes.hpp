@@ -32,8 +32,6 @@ class Nodes {
   // Starts the store (node 0), waits for all nodes. UsageError, TimeoutError, MismatchError with
   // the node at fault.
   explicit Nodes(const LaunchOptions& options);
-  Nodes(const Nodes&) = delete;
-  Nodes& operator=(const Nodes&) = delete;
   ~Nodes();
 
   [[nodiscard]] RankPlace place_of(int local_rank) const;

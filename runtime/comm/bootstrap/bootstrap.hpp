@@ -52,8 +52,8 @@ class MpiBootstrap : public Bootstrap {
 class FileBootstrap : public Bootstrap {
  public:
   // Makes the folder (mode 0700) if it is not there. MismatchError if the rank is taken or world
-  // sizes disagree; UsageError if the folder cannot be used, is open to other users, or holds other
-  // files.
+  // sizes disagree; UsageError if the folder cannot be used, is open to other users, or holds files
+  // of others.
   FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
   ~FileBootstrap() override;
   FileBootstrap(const FileBootstrap&) = delete;
@@ -87,8 +87,6 @@ class StoreBootstrap : public Bootstrap {
   // is to hold it. TimeoutError and MismatchError as Exchange.
   StoreBootstrap(const JobPlace& place, const Secret& secret, std::chrono::milliseconds timeout);
   ~StoreBootstrap() override;
-  StoreBootstrap(const StoreBootstrap&) = delete;
-  StoreBootstrap& operator=(const StoreBootstrap&) = delete;
 
   [[nodiscard]] int rank() const override { return place_.rank; }
   [[nodiscard]] int size() const override { return place_.world; }

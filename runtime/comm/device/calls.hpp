@@ -69,8 +69,7 @@ struct Range {
 enum class RingOp : std::uint32_t { all_reduce, reduce_scatter, all_gather, broadcast };
 
 // Ranks stand in a ring and are counted in the direction of the data: position p sends to p + 1.
-// chunks[q] belongs to position q. For broadcast, position 0 is the root, and chunk 0 is
-// everything.
+// chunks[q] belongs to position q. In a broadcast position 0 is the root, and chunk 0 everything.
 struct RingCall {
   RingOp op;
   DType dtype;

@@ -3,9 +3,8 @@
 //
 // Catalogues are in host memory that all ranks of the host map, written by their owners, read by
 // everybody. A place in device memory travels between ranks as a number, (region, offset): what a
-// pointer would be if address spaces were shared. A region is one allocation. Its handle names the
-// whole block of memory that the driver put it in, so the region's place in that block travels with
-// it.
+// pointer would be if address spaces were shared. A region is one allocation; its handle names the
+// whole block of memory that the driver put it in, so its place in that block travels, too.
 #pragma once
 
 #include <atomic>
@@ -88,8 +87,6 @@ class DevicePeers {
   // before they call meet().
   DevicePeers(Bootstrap& bootstrap, Host& host, Device device,
               const std::vector<Whereabouts>& ranks);
-  DevicePeers(const DevicePeers&) = delete;
-  DevicePeers& operator=(const DevicePeers&) = delete;
   ~DevicePeers();  // closes; destroys this rank's events
 
   // Collective: afterwards every rank may read every catalogue.
@@ -107,8 +104,7 @@ class DevicePeers {
   // another process, which may never come, by recording all these events anew. (The emulator's
   // streams go on then; what a driver does with the event of a dead process is not documented.)
   void release_waiters() noexcept;
-  // From any thread: a rank whose stream has yet to come to the last collective that it has called,
-  // or -1.
+  // From any thread: a rank whose stream has not come to the last collective that it called, or -1.
   [[nodiscard]] int find_laggard() noexcept;
 
   // Lets go of everything that belongs to others, and tells them. The device must be idle.
@@ -146,8 +142,6 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
   // `communication` runs the group's collectives. The catalogue is this rank's; keep holds it.
   DeviceArena(Stream communication, Catalogue& catalogue, std::shared_ptr<CommMemory> keep);
-  DeviceArena(const DeviceArena&) = delete;
-  DeviceArena& operator=(const DeviceArena&) = delete;
   ~DeviceArena();
 
   // Zero-filled (by the calling thread's current stream), 256-byte aligned. CudaError if the device

@@ -21,7 +21,6 @@
 // In place is no special case: only rank r touches chunk r, and it loads an element from everywhere
 // before it stores it anywhere. The order of the sum is that of the two-shot schedule
 // (schedule/direct.hpp), on every executor.
-#include "runtime/comm/device/flow.cuh"
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 

@@ -92,8 +92,7 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, trouble_->peer,
                 operation.call() + " reached its limit of polls");
-  // A peer that fails reports it, then releases all streams: what is done thereafter is not done
-  // well.
+  // A peer that fails reports it, then releases all streams: what ends then has not ended well.
   if (!done && age < kPeersLook) return;
   Host::Trouble trouble = done ? host_.look_for_report() : host_.look_for_trouble(-1);
   if (!done && trouble.kind == FailureKind::none && age >= host_.timeout()) {

@@ -57,16 +57,13 @@ class Monitor {
  public:
   // trouble: engine B's record, or null; it outlives stop().
   Monitor(Host& host, DevicePeers& peers, Device device, Trouble* trouble);
-  Monitor(const Monitor&) = delete;
-  Monitor& operator=(const Monitor&) = delete;
   ~Monitor() { stop(); }
 
   // The number that the next operation shall have.
   [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
   void watch(std::shared_ptr<const Operation> operation);
 
-  // Returns when the operation is done; throws what went wrong in it or before it. Also after
-  // stop().
+  // Returns when the operation is done; throws what went wrong in it or before. Also after stop().
   void wait_for(const Operation& operation);
 
   // The group has failed on the host's side: nobody shall go on waiting on the device.

@@ -5,8 +5,7 @@
 //     line  [ word ][ word ]                                8 bytes of data
 //
 // The receiver polls the very word that brings the data: no fence, no counter, no barrier, and
-// every thread goes its own way. Half of the wire carries flags: a bargain while latency is all
-// that counts.
+// every thread goes its own way. Half of the wire carries flags: a bargain when latency counts.
 //
 // The contract: none of the words orders anything but itself, so relaxed is enough; data and flag
 // cannot part because they are one word. What remains is when a word may be overwritten. A call
@@ -17,7 +16,6 @@
 // the host wipes the packets before it comes round (engine_b.cpp).
 #pragma once
 
-#include "runtime/comm/device/flow.cuh"
 #include "runtime/comm/device/kernel.cuh"
 
 namespace ringsmith::comm::cuda_ipc {

@@ -26,7 +26,6 @@
 // at system scope is transitive through it.
 #pragma once
 
-#include "runtime/comm/device/flow.cuh"
 #include "runtime/comm/device/kernel.cuh"
 
 namespace ringsmith::comm::cuda_ipc {

@@ -14,7 +14,7 @@
 //
 // It is the handshake of transport/channel.hpp on another wire: counters only grow, are never
 // reset, and go on counting from one collective to the next. Each is written by one rank only and
-// lies on a line of its own. A ring has one channel for each block of the kernel, so that blocks
+// lies on a line of its own. Each block of the kernel has a channel of the ring, so that blocks
 // never meet.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Who sits on which device, and what follows from it: which engine a group can use, and why not a
-// better one.
+// Which rank is on which device, and what follows: which engine a group can use, and why no better.
 #pragma once
 
 #include <string>

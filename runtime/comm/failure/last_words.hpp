@@ -73,8 +73,6 @@ class LastWords {
     const RankReport* report = nullptr;
   };
   LastWords(int rank, std::vector<Peer> peers);
-  LastWords(const LastWords&) = delete;
-  LastWords& operator=(const LastWords&) = delete;
   ~LastWords();
   // Also to be written then: this rank's, and that of a rank that is gone, if this host has its
   // memory. By rank; null: nothing. They must live as long as this.

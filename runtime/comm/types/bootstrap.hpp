@@ -39,8 +39,7 @@ class Bootstrap {
   virtual ~Bootstrap() = default;
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
-  // Every rank gives one record (up to 4 KiB) and gets those of all ranks, in rank order.
-  // Collective.
+  // Collective: every rank gives one record, up to 4 KiB, and gets those of all, in rank order.
   [[nodiscard]] virtual std::vector<std::string> all_gather(const std::string& record) = 0;
   // A rank that is known to have ended since the last all_gather, if this bootstrap can know; {}
   // otherwise. For those who wait for a peer that does not come; does not wait itself.
@@ -49,8 +48,7 @@ class Bootstrap {
   virtual void abandon() {}
   // Does whoever started the ranks end all of them (SIGTERM) when one dies?
   [[nodiscard]] virtual bool ends_survivors() const { return false; }
-  // For ranks that were on nodes before, in the group that this one is a part of: the number of
-  // this rank's.
+  // For ranks that were on nodes before, in the group that this one is a part of: this rank's node.
   [[nodiscard]] virtual std::optional<int> node() const { return {}; }
   // Empty for all ranks of the job; else which of them, for error messages.
   [[nodiscard]] virtual std::string scope() const { return {}; }

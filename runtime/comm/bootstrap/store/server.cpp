@@ -181,6 +181,13 @@ bool StoreServer::drop_a_stranger() {
   return true;
 }
 
+void StoreServer::admit(Descriptor socket, Standing standing, Origin origin) {
+  connections_.push_back({std::move(socket),
+                          store::Session(table_, secret_, Clock::now(), options_.handshake),
+                          standing, origin});
+  ++counters_.accepted;
+}
+
 void StoreServer::let_in_by_door(short events) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     Descriptor socket;
@@ -193,11 +200,7 @@ void StoreServer::let_in_by_door(short events) {
       (void)drop_a_stranger();
       continue;
     }
-    connections_.push_back({std::move(socket),
-                            store::Session(table_, secret_, Clock::now(), options_.handshake),
-                            Standing::by_door,
-                            {}});
-    ++counters_.accepted;
+    admit(std::move(socket), Standing::by_door, {});
   }
 }
 
@@ -218,11 +221,8 @@ void StoreServer::accept_all() {
     }
     if (counters_.strangers >= options_.most_strangers) (void)drop_a_stranger();
     tcp::tune(socket);
-    connections_.push_back({std::move(socket),
-                            store::Session(table_, secret_, Clock::now(), options_.handshake),
-                            Standing::stranger, origin_of<Origin>(from)});
+    admit(std::move(socket), Standing::stranger, origin_of<Origin>(from));
     ++strangers_from_[connections_.back().origin];
-    ++counters_.accepted;
     ++counters_.strangers;
   }
 }

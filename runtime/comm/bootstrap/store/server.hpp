@@ -34,8 +34,6 @@ class StoreServer {
   // UsageError if the port is taken or the address is not ours.
   // door: its inside, if there is one.
   StoreServer(Secret secret, StoreServerOptions options, Descriptor door = {});
-  StoreServer(const StoreServer&) = delete;
-  StoreServer& operator=(const StoreServer&) = delete;
   ~StoreServer();
 
   [[nodiscard]] std::uint16_t port() const { return listener_.port; }
@@ -66,6 +64,7 @@ class StoreServer {
   void serve();
   void accept_all();
   void let_in_by_door(short events);
+  void admit(Descriptor socket, Standing standing, Origin origin);
   [[nodiscard]] bool drop_a_stranger();
   void no_stranger_any_more(const Connection& connection);
   void exchange(Connection& connection, short events);

@@ -13,7 +13,6 @@
 
 namespace ringsmith::comm::rdma {
 
-// An object must go before those that it was made from.
 template <auto destroy>
 struct Destroy {
   template <class T>
@@ -22,6 +21,7 @@ struct Destroy {
   }
 };
 
+// An object must go before those that it was made from.
 using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
 using ProtectionDomain = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;

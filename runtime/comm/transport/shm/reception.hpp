@@ -1,6 +1,6 @@
 // The ranks of a host greet each other on Unix sockets, in whatever order they come, and hand each
 // other their memory. If one dies meanwhile, who finds out tells the others before it leaves, so
-// that all name the same rank; transport/tcp/reception.hpp has the same for TCP.
+// that all name the same rank; transport/tcp/connect.cpp has the same for TCP.
 //
 // Strangers may call, too: processes of other users, which the kernel tells apart, and others of
 // our own, which do not know the word (greeting.hpp). Whatever they say or do not say is dropped,

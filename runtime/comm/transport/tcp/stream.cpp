@@ -95,8 +95,7 @@ void Sender::drop(std::size_t sent) {
 
 std::string Receiver::take(int socket) {
   for (;;) {
-    // The buffer is empty but for a header that is not complete; what is missing of a frame comes
-    // first.
+    // The buffer holds no more than a part of a header; what is missing of a frame comes first.
     std::array<iovec, 2> pieces;
     std::size_t used = 0, asked = 0;
     const auto add = [&](void* data, std::size_t size) {
