@@ -48,12 +48,10 @@ class MpiBootstrap : public Bootstrap {
 // Files appear whole, under a name that nobody else can take: written aside, then linked.
 // A folder that an earlier job left behind (it crashed) is noticed and named, never used; nor is
 // one that another user owns or may write to, who could then speak for ranks.
-#pragma once
 class FileBootstrap : public Bootstrap {
  public:
   // Makes the folder (mode 0700) if it is not there. MismatchError if the rank is taken or world
-  // sizes disagree; UsageError if the folder cannot be used, is open to other users, or holds files
-  // of others.
+  // sizes disagree; UsageError if it cannot be used, is open to other users, or holds other files.
   FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
   ~FileBootstrap() override;
   FileBootstrap(const FileBootstrap&) = delete;
