@@ -1,6 +1,6 @@
 // The pairwise operations of kernels/reduce.hpp on a device, bit for bit those of
 // kernels/cpu/reduce_ops.hpp: one definition for the reduction kernel and for the kernels of
-// runtime/comm/transport/cuda_ipc. (A NaN stays a NaN; its payload is each processor's own.)
+// runtime/comm/device. (A NaN stays a NaN; its payload is each processor's own.)
 //
 // Sums and products are written as intrinsics that round: an operator could be contracted with its
 // neighbour into a fused multiply-add, which rounds once where the CPU rounds twice.

@@ -12,7 +12,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/printable.hpp"
 #include "runtime/base/table.hpp"
-#include "runtime/comm/transport/failure/flight_log.hpp"
+#include "runtime/comm/failure/flight_log.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;

@@ -1,7 +1,7 @@
 // statuses: what the runtime says about completions that failed.
 #include <cstdio>
 
-#include "runtime/comm/transport/rdma/completion.hpp"
+#include "runtime/comm/transport/rdma/verbs.hpp"
 
 int main() {
   for (const ibv_wc_status status : {IBV_WC_REM_ACCESS_ERR, IBV_WC_RNR_RETRY_EXC_ERR,

@@ -2,8 +2,8 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/records.hpp"
+#include "runtime/comm/bootstrap/threads.hpp"
 
 namespace ringsmith::comm {
 

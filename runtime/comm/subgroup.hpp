@@ -8,8 +8,8 @@
 // of any group do: a subgroup has everything of its own.
 #pragma once
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/process_group.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

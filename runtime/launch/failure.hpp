@@ -1,4 +1,5 @@
-// How ranks end, which of several ends was the cause of the others, and what the last screen says.
+// How ranks end, which of several ends was the cause of the others, what the last screen says, and
+// whether the kernel killed one for want of memory.
 #pragma once
 
 #include <cstdint>
@@ -46,5 +47,33 @@ struct Failure {
 
 // The report: several lines, the last one not ended.
 [[nodiscard]] std::string describe(const Failure& first, int nodes);
+
+// The folder of a process's control group that counts memory, from the text of its
+// /proc/PID/cgroup; empty if there is none. `mounts`: where control groups are to be seen.
+[[nodiscard]] std::string memory_group_folder(const std::string& proc_cgroup,
+                                              const std::string& mounts = "/sys/fs/cgroup");
+
+// Why a rank was killed: the kernel ends processes of a control group that needs more memory than
+// it may have, by SIGKILL, without a word to anybody. The group counts how often.
+class MemoryGroup {
+ public:
+  MemoryGroup() = default;
+  // Of the calling process, and its count by now.
+  [[nodiscard]] static MemoryGroup own();
+  // Version 2's memory.events and memory.max, or version 1's memory.oom_control and
+  // memory.limit_in_bytes, in this folder.
+  explicit MemoryGroup(std::string folder);
+
+  // What to tell about a process that has just been killed: that the kernel did it, and the limit,
+  // for as many processes as the kernel has killed since this was made.
+  [[nodiscard]] std::string why_killed();
+
+ private:
+  [[nodiscard]] std::int64_t kills() const;  // -1: the group does not say
+  [[nodiscard]] std::string limit() const;   // "2 GiB"; empty if there is none
+
+  std::string folder_;
+  std::int64_t seen_ = -1;
+};
 
 }  // namespace ringsmith::launch

@@ -55,7 +55,7 @@ comm::Secret secret_for(const LaunchOptions& o) {
 // Where node 0 is for all. Who names nothing but what to listen on is dialled there.
 std::string master_address(const LaunchOptions& o) {
   if (!o.master_address.empty()) return o.master_address;
-  return o.bind.empty() ? comm::store::loopback_address() : comm::store::dial_for(o.bind);
+  return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
 }
 
 // Appears whole, by rename.
@@ -72,7 +72,7 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
   for (;;) {
     std::ifstream in(path);
     std::string text;
-    if (in >> text) return comm::store::parse_port("the port in '" + path + "'", text);
+    if (in >> text) return comm::tcp::parse_port("the port in '" + path + "'", text);
     if (deadline.passed())
       throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never came");
     std::this_thread::sleep_for(kPoll);
@@ -95,7 +95,7 @@ Nodes::Nodes(const LaunchOptions& options)
   else if (!options.port_file.empty())
     store_place_.port = read_port_file(options.port_file, deadline);
 
-  const comm::store::Address address{store_place_.address, store_place_.port};
+  const comm::tcp::Address address{store_place_.address, store_place_.port};
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), -1});
@@ -163,7 +163,7 @@ void Nodes::open_store() {
 }
 
 // On a connection of its own: it waits for hours.
-void Nodes::watch(const comm::store::Address& address) {
+void Nodes::watch(const comm::tcp::Address& address) {
   try {
     comm::StoreClient store(address, secret_, Deadline::in(kTimeToReach),
                             comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});

@@ -14,9 +14,9 @@
 #include "runtime/comm/bootstrap/exchange.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/comm/bootstrap/store/server.hpp"
-#include "runtime/launch/environment.hpp"
 #include "runtime/launch/failure.hpp"
-#include "runtime/launch/options.hpp"
+#include "runtime/launch/launch.hpp"
+#include "runtime/launch/process.hpp"
 
 namespace ringsmith::launch {
 
@@ -32,8 +32,6 @@ class Nodes {
   // Starts the store (node 0), waits for all nodes. UsageError, TimeoutError, MismatchError with
   // the node at fault.
   explicit Nodes(const LaunchOptions& options);
-  Nodes(const Nodes&) = delete;
-  Nodes& operator=(const Nodes&) = delete;
   ~Nodes();
 
   [[nodiscard]] RankPlace place_of(int local_rank) const;
@@ -61,7 +59,7 @@ class Nodes {
 
  private:
   void open_store();
-  void watch(const comm::store::Address& address);
+  void watch(const comm::tcp::Address& address);
 
   const LaunchOptions& options_;
   comm::Secret secret_;

@@ -32,8 +32,6 @@ class Output {
 
   // `closed` (an eventfd) is written to when standard output has no reader any more.
   Output(OutputOptions options, int closed);
-  Output(const Output&) = delete;
-  Output& operator=(const Output&) = delete;
   ~Output();
 
   // Streams of one rank; before start(). UsageError if its files cannot be made.

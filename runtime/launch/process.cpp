@@ -1,27 +1,57 @@
 #include "runtime/launch/process.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <map>
 #include <poll.h>
 #include <sstream>
+#include <string_view>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/open_files.hpp"
+#include "runtime/comm/bootstrap/store/door.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
+#include "runtime/launch/failure.hpp"
 
 namespace ringsmith::launch {
 
 namespace {
 
-constexpr std::chrono::milliseconds kToBegin{10'000};  // for a new process to become its program
+using std::chrono::milliseconds;
+
+constexpr milliseconds kToEnd{2'000};     // for it to kill what is left, and to end
+constexpr milliseconds kToBeKilled{500};  // after SIGKILL; longer only in the kernel
+constexpr milliseconds kToListen{500};    // to take a message when the pipe is full
+constexpr milliseconds kBetweenLooks{2};
+constexpr milliseconds kToBegin{10'000};  // for a new process to become its program
+
+// A group's number comes in: positive to watch it, negative to forget it.
+[[noreturn]] void guard(int pipe) {
+  std::set<pid_t> groups;
+  pid_t message = 0;
+  for (;;) {
+    const ssize_t n = read(pipe, &message, sizeof message);
+    if (n < 0 && errno == EINTR) continue;
+    if (n != sizeof message) break;
+    if (message > 0)
+      groups.insert(message);
+    else
+      groups.erase(-message);
+  }
+  for (const pid_t group : groups) kill(-group, SIGKILL);
+  _exit(0);
+}
 
 bool runnable(const std::string& path) {
   struct stat info {};
@@ -68,7 +98,95 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   _exit(127);
 }
 
+// A ringrun started by mpirun or srun is a launcher, not a rank: its own place must not be taken
+// for that of its ranks. RINGSMITH_MEETING_DIR would have them meet elsewhere.
+constexpr std::array<std::string_view, 6> kDropped{
+    "OMPI_COMM_WORLD_",        "PMIX_", "PMI_", "RINGSMITH_MEETING_DIR", "RINGSMITH_SECRET_FILE",
+    comm::store::kDoorVariable};
+
+bool dropped(std::string_view name) {
+  return std::any_of(kDropped.begin(), kDropped.end(), [name](std::string_view start) {
+    return name.substr(0, start.size()) == start;
+  });
+}
+
 }  // namespace
+
+Guardian::Guardian() {
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("pipe: " + reason_of(errno));
+  pid_ = fork();
+  if (pid_ < 0) throw Error("fork: " + reason_of(errno));
+  if (pid_ == 0) {
+    setsid();  // what the terminal sends to the launcher is not for us
+    prctl(PR_SET_NAME, "ringrun-guard");
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // should it be stopped when the launcher dies
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    // Whoever reads the launcher's output must see its end.
+    const int null = open("/dev/null", O_RDWR);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
+    close(ends[1]);
+    guard(ends[0]);
+  }
+  close(ends[0]);
+  pipe_ = Descriptor(ends[1]);
+  fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
+}
+
+Guardian::~Guardian() {
+  for (const pid_t group : groups_) kill(-group, SIGKILL);
+  pipe_ = Descriptor();
+  if (!ended_) kill(pid_, SIGCONT);
+  if (has_ended(Deadline::in(kToEnd))) return;
+  kill(pid_, SIGKILL);
+  (void)has_ended(Deadline::in(kToBeKilled));
+}
+
+void Guardian::watch(pid_t group) {
+  groups_.insert(group);
+  tell(group);
+}
+
+void Guardian::forget(pid_t group) {
+  groups_.erase(group);
+  tell(-group);
+}
+
+void Guardian::watch_me() const { tell(getpid()); }
+
+std::string Guardian::obituary() {
+  if (told_ || !has_ended(Deadline::in(milliseconds(0)))) return {};
+  told_ = true;
+  const End end{WIFSIGNALED(status_), false,
+                WIFSIGNALED(status_) ? WTERMSIG(status_) : WEXITSTATUS(status_)};
+  return "its guardian (pid " + std::to_string(pid_) + ") has ended: " + end.describe() +
+         "; should ringrun be killed now, children of the ranks may stay";
+}
+
+// A stopped guardian reads nothing. It goes on when it is told to; if it is stopped again at once,
+// the launcher's own list must do.
+void Guardian::tell(pid_t message) const {
+  const Deadline deadline = Deadline::in(kToListen);
+  while (write(pipe_.get(), &message, sizeof message) < 0) {
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN || deadline.passed()) return;
+    kill(pid_, SIGCONT);
+    pollfd entry{pipe_.get(), POLLOUT, 0};
+    poll(&entry, 1, deadline.poll_ms());
+  }
+}
+
+bool Guardian::has_ended(Deadline deadline) {
+  while (!ended_) {
+    const pid_t found = waitpid(pid_, &status_, WNOHANG);
+    ended_ = found == pid_ || (found < 0 && errno == ECHILD);
+    if (ended_ || deadline.passed()) break;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return ended_;
+}
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
@@ -101,7 +219,7 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   setpgid(process.pid, process.pid);  // whoever of the two comes first; the group must exist now
   guardian.watch(process.pid);
   report.write = Descriptor();
-  // Readable when the program runs, or cannot. Not for ever: the process may have been stopped just
+  // Readable when the program runs, or cannot. Not forever: the process may have been stopped just
   // now, or its file may be on a server that does not answer.
   std::array<pollfd, 2> entries{{{report.read.get(), POLLIN, 0}, {inherited.hurry, POLLIN, 0}}};
   const Deadline deadline = Deadline::in(kToBegin);
@@ -118,6 +236,34 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   process.out = std::move(out.read);
   process.err = std::move(err.read);
   return process;
+}
+
+std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
+                                          const RankPlace& place, const StorePlace& store) {
+  std::map<std::string, std::string> ours{
+      {"RANK", std::to_string(place.rank)},
+      {"WORLD_SIZE", std::to_string(place.world)},
+      {"LOCAL_RANK", std::to_string(place.local_rank)},
+      {"LOCAL_WORLD_SIZE", std::to_string(place.local_world)},
+      {"GROUP_RANK", std::to_string(place.node)},
+      {"GROUP_WORLD_SIZE", std::to_string(place.nodes)},
+      {"MASTER_ADDR", store.address},
+      {"MASTER_PORT", std::to_string(store.port)},
+      {"RINGSMITH_STORE", "launcher"},
+      {comm::kSecretVariable, store.secret},
+  };
+  if (!store.door.empty()) ours[comm::store::kDoorVariable] = store.door;
+  std::vector<std::string> out;
+  bool threads_chosen = false;
+  for (const std::string& variable : inherited) {
+    const std::string name = variable.substr(0, variable.find('='));
+    if (dropped(name) || ours.count(name) != 0) continue;
+    threads_chosen = threads_chosen || name == "OMP_NUM_THREADS";
+    out.push_back(variable);
+  }
+  if (!threads_chosen && place.local_world > 1) ours["OMP_NUM_THREADS"] = "1";
+  for (const auto& [name, value] : ours) out.emplace_back(name).append("=").append(value);
+  return out;
 }
 
 }  // namespace ringsmith::launch

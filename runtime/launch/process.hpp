@@ -1,15 +1,54 @@
-// Starting a rank: a process in a group of its own that dies with its launcher.
+// Starting a rank: its variables, and a process in a group of its own that dies with its launcher.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <sys/types.h>
 #include <vector>
 
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/descriptor.hpp"
-#include "runtime/launch/guardian.hpp"
 
 namespace ringsmith::launch {
 
+// What outlives the launcher for a moment: a small process that ends all ranks when the launcher is
+// gone, whatever ended it.
+//
+// Each rank asks the kernel to be killed with the launcher (PR_SET_PDEATHSIG), but its own children
+// are not covered by that: a rank that is a shell script would leave its program running. So each
+// rank is the leader of a process group, and the guardian holds the list of groups and one end of a
+// pipe. When the other end closes, it kills them.
+//
+// Anybody who may send us signals may stop or kill the guardian as well. The launcher waits for it
+// nowhere without a limit, and keeps the same list: what the guardian does not do, it does itself.
+class Guardian {
+ public:
+  Guardian();   // forks: while the program has one thread
+  ~Guardian();  // kills what is still on the list; the guardian itself, too, if it does not end
+
+  // In the launcher, once the process is there.
+  void watch(pid_t group);
+  void forget(pid_t group);
+  // The same for a process about itself, safe between fork and exec.
+  void watch_me() const;
+
+  // A line on how it ended, once, if it has ended before its time.
+  [[nodiscard]] std::string obituary();
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  void tell(pid_t message) const;
+  [[nodiscard]] bool has_ended(Deadline deadline);
+
+  std::set<pid_t> groups_;
+  Descriptor pipe_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+  bool ended_ = false, told_ = false;
+};
+
+// A rank that runs.
 struct Process {
   pid_t pid = -1;       // also the number of its process group
   Descriptor out, err;  // the reading ends of its streams
@@ -31,5 +70,30 @@ struct Inherited {
                                     const std::vector<std::string>& command,
                                     const std::vector<std::string>& environment, Guardian& guardian,
                                     const Inherited& inherited = {});
+
+// A rank's place among all, as its launcher knows it.
+struct RankPlace {
+  int rank = 0, world = 1;              // of all ranks
+  int local_rank = 0, local_world = 1;  // of those on this node
+  int node = 0, nodes = 1;
+};
+
+// How its ranks find the job's store.
+struct StorePlace {
+  std::string address;
+  std::uint16_t port = 0;
+  std::string secret;
+  std::string door = {};  // describe_door() of what the ranks inherit; "": none
+};
+
+// The variables that a rank is started with; torchrun's names where there are such, so that what
+// reads them elsewhere reads them here: `inherited` (NAME=value each), without what other launchers
+// left in it, and with
+//   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
+//   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door
+//   OMP_NUM_THREADS=1 if it was not set and several ranks share the node
+[[nodiscard]] std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
+                                                        const RankPlace& place,
+                                                        const StorePlace& store);
 
 }  // namespace ringsmith::launch

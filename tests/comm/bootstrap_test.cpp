@@ -9,9 +9,8 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/file.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
-#include "runtime/comm/bootstrap/store_bootstrap.hpp"
+#include "runtime/comm/process_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/free_port.hpp"
 

@@ -52,7 +52,7 @@ class DiesBeforeItReads : public Store {
 
 struct Job {
   [[nodiscard]] std::shared_ptr<Store> store() const {
-    return std::make_shared<StoreClient>(store::Address{"127.0.0.1", server.port()}, kSecret,
+    return std::make_shared<StoreClient>(tcp::Address{"127.0.0.1", server.port()}, kSecret,
                                          Deadline::in(10s));
   }
   [[nodiscard]] static Membership member(int index) {

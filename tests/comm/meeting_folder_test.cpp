@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/file.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

@@ -7,7 +7,7 @@
 #include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "runtime/comm/schedule/tree.hpp"
-#include "runtime/comm/types/control.hpp"
+#include "runtime/comm/transport/layout.hpp"
 #include "tests/comm/shipped.hpp"
 #include "tests/support/catch.hpp"
 

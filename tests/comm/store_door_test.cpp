@@ -23,7 +23,7 @@ namespace {
 const Secret kSecret("a secret of this test", "the test");
 
 // No program listens there: who reaches the store does so by the door.
-store::Address nowhere() {
+tcp::Address nowhere() {
   return {"127.0.0.1", static_cast<std::uint16_t>(std::stoi(testing::free_port()))};
 }
 
@@ -40,7 +40,7 @@ struct Fixture {
   std::unique_ptr<StoreServer> server;
 };
 
-NoStore::How silence_of(const store::Address& address, std::chrono::milliseconds time) {
+NoStore::How silence_of(const tcp::Address& address, std::chrono::milliseconds time) {
   try {
     const StoreClient client(address, kSecret, Deadline::in(time));
   } catch (const NoStore& e) {
@@ -88,7 +88,7 @@ TEST_CASE("the secret is asked for at the door as well", "[store][door]") {
 TEST_CASE("a door with nobody behind it: the address is tried", "[store][door]") {
   Fixture dead, other;
   dead.server.reset();
-  const store::Address address{"127.0.0.1", other.server->port()};
+  const tcp::Address address{"127.0.0.1", other.server->port()};
   StoreClient(address, kSecret, Deadline::in(10s), StoreClientOptions{{}, dead.outside.get(), -1})
       .set("k", "v");
   CHECK(other.client()->get("k", 0ms) == "v");
@@ -118,7 +118,7 @@ TEST_CASE("a door is found by number and socket, and is closed in programs that 
 
 TEST_CASE("no store: nobody listens, or somebody does and is silent", "[store][door]") {
   CHECK(silence_of(nowhere(), 50ms) == NoStore::How::refused);
-  const store::Listener mute = store::listen_on("127.0.0.1", 0);
+  const tcp::Listener mute = tcp::listen_on("127.0.0.1", 0);
   CHECK(silence_of({"127.0.0.1", mute.port}, 50ms) == NoStore::How::silent);
 }
 

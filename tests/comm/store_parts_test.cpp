@@ -1,9 +1,8 @@
 // The store without a network: its messages, its seals and its table.
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/message.hpp"
-#include "runtime/comm/bootstrap/store/seal.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
+#include "runtime/comm/bootstrap/store/session.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
-#include "runtime/comm/bootstrap/store/table.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

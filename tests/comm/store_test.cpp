@@ -24,7 +24,7 @@ const Secret kSecret("a secret of this test", "the test");
 // A server on a free port of the loopback interface, and clients of it.
 struct Fixture {
   explicit Fixture(StoreServerOptions options = {}) : server(kSecret, std::move(options)) {}
-  [[nodiscard]] store::Address address() const { return {"127.0.0.1", server.port()}; }
+  [[nodiscard]] tcp::Address address() const { return {"127.0.0.1", server.port()}; }
   [[nodiscard]] std::unique_ptr<StoreClient> client() const {
     return std::make_unique<StoreClient>(address(), kSecret, Deadline::in(10s));
   }
@@ -148,7 +148,7 @@ TEST_CASE("without the secret nobody gets in, and the refusal says why", "[store
 TEST_CASE("a server that does not know the secret, or is none at all, is not believed", "[store]") {
   // Answers every connection with the same bytes.
   const auto impostor = [](const std::string& says) {
-    store::Listener listener = store::listen_on("127.0.0.1", 0);
+    tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);
     const std::uint16_t port = listener.port;
     std::thread([says, l = std::move(listener)] {
       pollfd entry{l.socket.get(), POLLIN, 0};
@@ -160,7 +160,7 @@ TEST_CASE("a server that does not know the secret, or is none at all, is not bel
       while (recv(c.get(), block, sizeof block, 0) > 0) {
       }
     }).detach();
-    return store::Address{"127.0.0.1", port};
+    return tcp::Address{"127.0.0.1", port};
   };
   const std::string hello = std::string(store::kMagic) + std::string(store::kNonce, 'n');
   CHECK_THROWS_WITH(StoreClient(impostor(hello + '\1' + std::string(store::kTag, 't')), kSecret,
@@ -217,7 +217,7 @@ TEST_CASE("listening: port 0 is free, a taken port and a foreign address say wha
   CHECK_THROWS_WITH(StoreServer(kSecret, {.bind = "nowhere.invalid"}),
                     ContainsSubstring("'nowhere.invalid'"));
   for (const char* bad : {"", "0", "-1", "65536", "29500x", "x"})
-    CHECK_THROWS_WITH(store::parse_port("MASTER_PORT", bad), ContainsSubstring("MASTER_PORT"));
-  CHECK(store::parse_port("MASTER_PORT", "65535") == 65535);
-  CHECK(store::parse_port("--master-port", "0", true) == 0);
+    CHECK_THROWS_WITH(tcp::parse_port("MASTER_PORT", bad), ContainsSubstring("MASTER_PORT"));
+  CHECK(tcp::parse_port("MASTER_PORT", "65535") == 65535);
+  CHECK(tcp::parse_port("--master-port", "0", true) == 0);
 }

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/records.hpp"
+#include "runtime/comm/bootstrap/threads.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 

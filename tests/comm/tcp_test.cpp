@@ -9,10 +9,9 @@
 #include <sys/socket.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
-#include "runtime/comm/transport/tcp/receiver.hpp"
-#include "runtime/comm/transport/tcp/sender.hpp"
+#include "runtime/comm/transport/tcp/stream.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 
@@ -65,12 +64,12 @@ class WithStrangers : public ThreadBootstrap {
   // Silent, talking nonsense, and greeting with a wrong word.
   void visit(const std::string& record) {
     std::istringstream in(record);
-    store::Address address;
+    tcp::Address address;
     std::string rest;
     if (!(in >> address.host >> address.port >> rest)) return;  // not of the TCP wires
     for (const std::size_t bytes : {0, 5, 32, 4000}) {
       std::string why;
-      Descriptor stranger = store::connect_to(address, Deadline::in(std::chrono::seconds(5)), why);
+      Descriptor stranger = tcp::connect_to(address, Deadline::in(std::chrono::seconds(5)), why);
       if (!stranger.valid()) continue;
       const std::string nonsense(bytes, '\x52');
       (void)send(stranger.get(), nonsense.data(), nonsense.size(), MSG_NOSIGNAL);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
 #include "tests/support/transport.hpp"
 
 namespace ringsmith::test {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/transport/failure/flight_log.hpp"
+#include "runtime/comm/failure/flight_log.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/fault/fork_ranks.hpp"
 

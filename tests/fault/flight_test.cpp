@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/failure/flight_log.hpp"
+#include "runtime/comm/failure/flight_log.hpp"
 #include "tests/fault/flight_runs.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/alive.hpp"

@@ -9,7 +9,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::test {
 

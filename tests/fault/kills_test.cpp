@@ -134,7 +134,7 @@ double check_kill(const Plan& plan) {
   }
   CHECK((waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD));
   CHECK(left_behind(endings) == 0);
-  CHECK_NOTHROW(store::listen_on("lo", static_cast<std::uint16_t>(std::stoi(port))));
+  CHECK_NOTHROW(tcp::listen_on("lo", static_cast<std::uint16_t>(std::stoi(port))));
   return slowest;
 }
 

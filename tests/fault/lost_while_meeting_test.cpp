@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 #include "runtime/comm/transport/shm/reception.hpp"
 #include "tests/fault/forked_ranks.hpp"

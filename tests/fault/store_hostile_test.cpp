@@ -29,9 +29,9 @@ std::size_t open_descriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}));
 }
 
-Descriptor knock(const store::Address& address) {
+Descriptor knock(const tcp::Address& address) {
   std::string why;
-  return store::connect_to(address, Deadline::in(10s), why);
+  return tcp::connect_to(address, Deadline::in(10s), why);
 }
 
 void say(const Descriptor& socket, const std::string& text) {
@@ -78,7 +78,7 @@ TEST_CASE("1,000 hostile connections: the job goes on, strangers hear nothing", 
   StoreServerOptions options;
   options.handshake = 200ms;
   StoreServer server(kSecret, options);
-  const store::Address address{"127.0.0.1", server.port()};
+  const tcp::Address address{"127.0.0.1", server.port()};
   const auto before = open_descriptors();
 
   std::atomic<int> wrong{0};
@@ -144,7 +144,7 @@ TEST_CASE("a flood of silent connections keeps nobody out who knows the secret",
   options.handshake = 60s;  // time sends nobody away
   options.most_strangers = 8;
   StoreServer server(kSecret, options);
-  const store::Address address{"127.0.0.1", server.port()};
+  const tcp::Address address{"127.0.0.1", server.port()};
   std::atomic<bool> over{false};
   std::thread flood([&] {
     std::vector<Descriptor> silent(100);
@@ -183,7 +183,7 @@ TEST_CASE("a server without descriptors left drops strangers, not the job", "[st
   }
   std::uint16_t port = 0;
   REQUIRE(read(ends[0], &port, sizeof port) == sizeof port);
-  const store::Address address{"127.0.0.1", port};
+  const tcp::Address address{"127.0.0.1", port};
   std::vector<Descriptor> silent;
   for (int n = 0; n < 100; ++n) silent.push_back(knock(address));
   std::string song;
@@ -205,7 +205,7 @@ TEST_CASE("a member may write no more than the store holds, and others do not su
   StoreServerOptions options;
   options.table = {.keys = 10, .bytes = 100'000};
   StoreServer server(kSecret, options);
-  const store::Address address{"127.0.0.1", server.port()};
+  const tcp::Address address{"127.0.0.1", server.port()};
   StoreClient greedy(address, kSecret, Deadline::in(60s)),
       modest(address, kSecret, Deadline::in(60s));
   modest.set("mine", "kept");

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::test {
 

@@ -1,9 +1,8 @@
 // The variables of a rank, as torchrun names them.
-#include "runtime/launch/environment.hpp"
-
 #include <algorithm>
 #include <map>
 
+#include "runtime/launch/process.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith::launch;

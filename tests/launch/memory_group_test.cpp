@@ -1,8 +1,7 @@
 // Who killed a rank: what the files of control groups say, and a real one that is too small.
-#include "runtime/launch/memory_group.hpp"
-
 #include <filesystem>
 
+#include "runtime/launch/failure.hpp"
 #include "tests/launch/ringrun.hpp"
 #include "tests/support/catch.hpp"
 

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
 #include "runtime/optim/sgd.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "tests/support/catch.hpp"

@@ -12,7 +12,8 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
-#include "runtime/comm/transport/rdma/rdma_wires.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/transport/rdma/rdma_transport.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
 #include "tests/reference/data.hpp"
 #include "tests/reference/strict_rank.hpp"
 #include "tests/support/catch.hpp"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 
 namespace ringsmith::testing {
 
@@ -26,7 +26,7 @@ inline std::string free_port() {
     const int port = kLowest + (next++ % span);
     try {
       return std::to_string(
-          ringsmith::comm::store::listen_on("lo", static_cast<std::uint16_t>(port)).port);
+          ringsmith::comm::tcp::listen_on("lo", static_cast<std::uint16_t>(port)).port);
     } catch (const UsageError&) {
       continue;  // somebody listens there
     }

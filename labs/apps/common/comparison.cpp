@@ -9,6 +9,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/sgd.hpp"

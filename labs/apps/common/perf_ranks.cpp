@@ -5,8 +5,9 @@
 #include <thread>
 
 #include "labs/apps/common/agreement.hpp"
-#include "runtime/comm/bootstrap/place.hpp"
-#include "runtime/comm/bootstrap/several.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::apps {
 
@@ -66,7 +67,7 @@ int run_ranks(const PerfOptions& o, const std::function<int(comm::ProcessGroup&)
     return body(*join_job(comm::make_bootstrap(options.bootstrap, options.timeout), options));
   }
   const comm::GroupOptions first = group_options(o, 0);
-  const auto meeting = std::make_shared<comm::ProcessMeeting>(
+  const auto meeting = std::make_shared<comm::ThreadRendezvous>(
       comm::make_bootstrap(first.bootstrap, first.timeout), o.ranks_per_process);
   std::vector<int> codes(static_cast<std::size_t>(o.ranks_per_process));
   std::vector<std::exception_ptr> errors(codes.size());
@@ -77,7 +78,8 @@ int run_ranks(const PerfOptions& o, const std::function<int(comm::ProcessGroup&)
         const int thread = static_cast<int>(t);
         const comm::GroupOptions options = group_options(o, thread);
         const DeviceGuard guard(options.device);
-        codes[t] = body(*join_job(std::make_shared<comm::RankOfProcess>(meeting, thread), options));
+        codes[t] =
+            body(*join_job(std::make_shared<comm::ThreadBootstrap>(meeting, thread), options));
       } catch (...) {
         errors[t] = std::current_exception();
       }

@@ -3,7 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "labs/apps/common/number.hpp"
-#include "runtime/comm/transport/control.hpp"
+#include "runtime/comm/transport/layout.hpp"
 
 namespace ringsmith::apps {
 

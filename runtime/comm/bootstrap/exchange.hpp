@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/bootstrap/lost_member.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,5 +1,3 @@
-#include "runtime/comm/bootstrap/file.hpp"
-
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,6 +13,7 @@
 #include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/host_name.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,5 +1,3 @@
-#include "runtime/comm/bootstrap/mpi.hpp"
-
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

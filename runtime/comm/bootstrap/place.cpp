@@ -1,6 +1,5 @@
 #include "runtime/comm/bootstrap/place.hpp"
 
-#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <vector>
@@ -12,7 +11,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kNames{"auto", "mpi", "env", "slurm", "file", "self"};
 constexpr int kMostRanks = 1 << 20;
 
 // srun without reserved ports: a port of the job's own, below those that the kernel hands out.
@@ -73,7 +71,7 @@ JobPlace place_from_env(const Environment& environment) {
   place.kind = BootstrapKind::env;
   read_rank(environment, place);
   place.store = {value(environment, "MASTER_ADDR"),
-                 store::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"))};
+                 tcp::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"))};
   require(!place.store.host.empty(), "MASTER_ADDR is empty: give the address of rank 0's host");
   place.launcher_holds_store = value(environment, "RINGSMITH_STORE") == "launcher";
   if (place.launcher_holds_store) place.door = value(environment, store::kDoorVariable);
@@ -95,12 +93,12 @@ JobPlace place_from_file(const Environment& environment) {
 
 std::uint16_t slurm_port(const Environment& environment) {
   if (is_set(environment, "MASTER_PORT"))
-    return store::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"));
+    return tcp::parse_port("MASTER_PORT", value(environment, "MASTER_PORT"));
   // srun --resv-ports: "12000-12003".
   const std::string reserved = value(environment, "SLURM_STEP_RESV_PORTS");
   if (!reserved.empty())
-    return store::parse_port("SLURM_STEP_RESV_PORTS",
-                             reserved.substr(0, reserved.find_first_of("-,")));
+    return tcp::parse_port("SLURM_STEP_RESV_PORTS",
+                           reserved.substr(0, reserved.find_first_of("-,")));
   const long job = std::atol(value(environment, "SLURM_JOB_ID").c_str());
   const long step = std::atol(value(environment, "SLURM_STEP_ID").c_str());
   return static_cast<std::uint16_t>(kFirstSlurmPort + (job * 7 + step) % kSlurmPorts);
@@ -145,15 +143,6 @@ int hint(const Environment& environment, const std::vector<const char*>& names) 
 }
 
 }  // namespace
-
-std::string_view name_of(BootstrapKind kind) { return kNames.at(static_cast<std::size_t>(kind)); }
-
-BootstrapKind parse_bootstrap(std::string_view name) {
-  for (std::size_t i = 0; i < kNames.size(); ++i)
-    if (kNames[i] == name) return static_cast<BootstrapKind>(i);
-  throw UsageError("unknown bootstrap '" + std::string(name) +
-                   "': use auto, mpi, env, slurm, file or self");
-}
 
 Environment process_environment() {
   return [](const char* name) -> const char* { return std::getenv(name); };

@@ -17,8 +17,8 @@
 #include <functional>
 #include <string>
 
-#include "runtime/comm/types/options.hpp"
-#include "runtime/comm/bootstrap/store/address.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 
@@ -29,7 +29,7 @@ using Environment = std::function<const char*(const char*)>;
 struct JobPlace {
   BootstrapKind kind = BootstrapKind::self;  // never automatic
   int rank = 0, world = 1;                   // not for mpi, which asks MPI
-  store::Address store;                      // env, slurm
+  tcp::Address store;                        // env, slurm
   std::string bind;                          // where rank 0 listens: an interface or address
   bool launcher_holds_store = false;         // else rank 0 does
   std::string door;                          // of the launcher's store (store/door.hpp); "": none

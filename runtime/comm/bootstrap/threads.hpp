@@ -1,42 +1,84 @@
-// Ranks as threads of one process: the same code, with ThreadSanitizer or a debugger over all
-// ranks.
+// Ranks as threads, one or several in each process: process p of n, with k ranks a process, holds
+// ranks p k to p k + k - 1 of n k. In one process for the whole job, ThreadSanitizer or a debugger
+// sees all ranks; GPUs of one process reach each other by plain pointers.
+//
+//     thread 0 --.                                        .--> thread 0
+//     thread 1 ---+--> the last one asks the processes ---+--> thread 1
+//     thread 2 --'     (one exchange for all of them)     '--> thread 2
 #pragma once
 
 #include <condition_variable>
+#include <exception>
+#include <memory>
 #include <mutex>
+#include <string>
+#include <vector>
 
-#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 
-// Where the threads meet; one for the whole job.
+// A job of one: every collective is then a copy.
+class SelfBootstrap : public Bootstrap {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
+    return {record};
+  }
+};
+
+// Where the threads of one process meet. The bootstrap between the processes is used by one thread
+// at a time, not always the same.
 class ThreadRendezvous {
  public:
-  explicit ThreadRendezvous(int world);
-  std::vector<std::string> all_gather(int rank, const std::string& record);
-  [[nodiscard]] int world() const { return static_cast<int>(records_.size()); }
+  explicit ThreadRendezvous(int world)  // one process for the whole job
+      : ThreadRendezvous(std::make_shared<SelfBootstrap>(), world) {}
+  ThreadRendezvous(std::shared_ptr<Bootstrap> processes, int ranks_per_process)
+      : processes_(std::move(processes)), mine_(static_cast<std::size_t>(ranks_per_process)) {}
+  [[nodiscard]] Bootstrap& processes() const { return *processes_; }
+  [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
+  // UsageError if another process has another number of ranks. Throws the same on all threads.
+  [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
 
  private:
+  [[nodiscard]] std::vector<std::string> exchange() const;
+
+  std::shared_ptr<Bootstrap> processes_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::string> records_, result_;
-  int arrived_ = 0;
+  std::vector<std::string> mine_, result_;
+  std::exception_ptr error_;
+  std::size_t arrived_ = 0;
   int generation_ = 0;
 };
 
 class ThreadBootstrap : public Bootstrap {
  public:
-  ThreadBootstrap(std::shared_ptr<ThreadRendezvous> rendezvous, int rank)
-      : rendezvous_(std::move(rendezvous)), rank_(rank) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return rendezvous_->world(); }
+  ThreadBootstrap(std::shared_ptr<ThreadRendezvous> rendezvous, int thread)
+      : rendezvous_(std::move(rendezvous)), thread_(thread) {}
+  [[nodiscard]] int rank() const override {
+    return rendezvous_->processes().rank() * rendezvous_->ranks_per_process() + thread_;
+  }
+  [[nodiscard]] int size() const override {
+    return rendezvous_->processes().size() * rendezvous_->ranks_per_process();
+  }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
-    return rendezvous_->all_gather(rank_, record);
+    return rendezvous_->all_gather(thread_, record);
+  }
+  void abandon() override { rendezvous_->processes().abandon(); }
+  [[nodiscard]] bool ends_survivors() const override {
+    return rendezvous_->processes().ends_survivors();
   }
 
  private:
   std::shared_ptr<ThreadRendezvous> rendezvous_;
-  int rank_;
+  int thread_;
 };
+
+// A list of records as one record: "3:abc" for each.
+[[nodiscard]] std::string join_records(const std::vector<std::string>& records);
+// CommError for what join_records() did not make.
+[[nodiscard]] std::vector<std::string> split_records(const std::string& all);
 
 }  // namespace ringsmith::comm

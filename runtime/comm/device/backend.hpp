@@ -10,9 +10,9 @@
 
 #include <functional>
 
+#include "runtime/comm/device/kernel_engine.hpp"
+#include "runtime/comm/device/monitor.hpp"
 #include "runtime/comm/executor/engine.hpp"
-#include "runtime/comm/transport/cuda_ipc/kernel_engine.hpp"
-#include "runtime/comm/transport/cuda_ipc/operation.hpp"
 
 namespace ringsmith::comm {
 

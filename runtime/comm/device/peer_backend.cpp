@@ -8,10 +8,9 @@
 // What a failure on the device does: monitor.hpp.
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/backend.hpp"
-#include "runtime/comm/transport/cuda_ipc/kernel_engine.hpp"
-#include "runtime/comm/transport/cuda_ipc/messages.hpp"
-#include "runtime/comm/transport/cuda_ipc/monitor.hpp"
-#include "runtime/comm/transport/cuda_ipc/stream_engine.hpp"
+#include "runtime/comm/device/kernel_engine.hpp"
+#include "runtime/comm/device/monitor.hpp"
+#include "runtime/comm/device/stream_engine.hpp"
 
 namespace ringsmith::comm {
 

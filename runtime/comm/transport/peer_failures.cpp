@@ -4,7 +4,6 @@
 #include <cctype>
 #include <exception>
 
-#include "runtime/comm/transport/failure/process_state.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 
 namespace ringsmith::comm {

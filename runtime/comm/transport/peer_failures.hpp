@@ -6,10 +6,8 @@
 #include <optional>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/failure/flight_file.hpp"
-#include "runtime/comm/transport/failure/last_words.hpp"
-#include "runtime/comm/transport/failure/sites.hpp"
-#include "runtime/comm/transport/failure/wait_for_graph.hpp"
+#include "runtime/comm/failure/last_words.hpp"
+#include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/peer_memory.hpp"
 #include "runtime/comm/types/transfer.hpp"
 

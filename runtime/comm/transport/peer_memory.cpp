@@ -8,8 +8,8 @@
 #include <sys/syscall.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/transport/rdma/rdma_wires.hpp"
-#include "runtime/comm/transport/tcp/tcp_wires.hpp"
+#include "runtime/comm/transport/rdma/rdma_transport.hpp"
+#include "runtime/comm/transport/tcp/tcp_transport.hpp"
 
 namespace ringsmith::comm {
 
@@ -87,15 +87,16 @@ void PeerMemory::connect_network(const GroupOptions& options) {
   std::optional<rdma::Device> device;
   if (rdma) device = rdma::open_device(options.interface, rank_);
   // Beside RDMA they only show that a process lives.
-  const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets, options.timeout};
+  const tcp::Wiring wiring{rdma ? "" : options.interface, rdma ? 1 : options.sockets,
+                           options.timeout};
   auto links = tcp::connect_all(*bootstrap_, remote, wiring, same_machine);
   if (rdma)
     network_ = std::make_unique<rdma::RdmaTransport>(
         *bootstrap_, std::move(*device), std::move(links), base(rank_), mirrors, layout_,
         Doorbells(std::move(doorbells)), options.timeout);
   else
-    network_ = std::make_unique<tcp::TcpTransport>(std::move(links), mirrors, layout_,
-                                                   Doorbells(std::move(doorbells)), options.timeout);
+    network_ = std::make_unique<tcp::TcpTransport>(
+        std::move(links), mirrors, layout_, Doorbells(std::move(doorbells)), options.timeout);
 }
 
 std::vector<std::string> PeerMemory::describe() const {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/comm/types/bootstrap.hpp"
 #include "runtime/comm/types/collective.hpp"
 #include "runtime/device/device.hpp"
 
@@ -26,11 +27,6 @@ enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
 [[nodiscard]] std::string_view name_of(Transport transport);     // automatic: "auto"
 [[nodiscard]] Transport parse_transport(std::string_view name);  // UsageError: the choices
 
-// How the ranks of a job find each other (bootstrap).
-enum class BootstrapKind : std::uint8_t { automatic, mpi, env, slurm, file, self };
-[[nodiscard]] std::string_view name_of(BootstrapKind kind);          // automatic: "auto"
-[[nodiscard]] BootstrapKind parse_bootstrap(std::string_view name);  // UsageError: the choices
-
 struct GroupOptions {
   std::chrono::milliseconds timeout{30'000};   // deadline of every wait
   Algorithm algorithm = Algorithm::automatic;  // of all_reduce, and of others that have it
@@ -48,7 +44,7 @@ struct GroupOptions {
   // memory within. 0: nodes are hosts, as they are found. All ranks alike.
   int ranks_per_node = 0;
   // An existing folder for the flight recorder's files
-  // (failure/flight.hpp) of a group that fails; empty: they are not
+  // (failure/last_words.hpp) of a group that fails; empty: they are not
   // written.
   std::string flight_folder = {};
 };

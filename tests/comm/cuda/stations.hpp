@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/schedule/ring.hpp"
-#include "runtime/comm/transport/cuda_ipc/calls.hpp"
-#include "runtime/comm/transport/cuda_ipc/trouble.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::test {

@@ -1,5 +1,5 @@
 // Which engine a group gets, from who sits where; and what is said about it.
-#include "runtime/comm/transport/cuda_ipc/whereabouts.hpp"
+#include "runtime/comm/device/whereabouts.hpp"
 
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"

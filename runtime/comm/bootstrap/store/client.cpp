@@ -39,7 +39,7 @@ std::string seconds(milliseconds time) {
 
 }  // namespace
 
-StoreClient::StoreClient(store::Address address, const Secret& secret, Deadline deadline,
+StoreClient::StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
                          StoreClientOptions options)
     : address_(std::move(address)), options_(std::move(options)) {
   const milliseconds whole = deadline.left();
@@ -70,7 +70,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
   }
   if (!socket_.valid()) {
     int error = 0;
-    socket_ = store::connect_to(address_, limit, why, &error);
+    socket_ = tcp::connect_to(address_, limit, why, &error);
     silence_ = error == ECONNREFUSED ? NoStore::How::refused : NoStore::How::unreachable;
   }
   if (!socket_.valid()) return false;

@@ -4,10 +4,9 @@
 #include <mutex>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/address.hpp"
-#include "runtime/comm/bootstrap/store/message.hpp"
-#include "runtime/comm/bootstrap/store/seal.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 
 namespace ringsmith::comm {
 
@@ -36,7 +35,7 @@ class StoreClient : public Store {
   // Tries until the deadline: the server may start later than its clients. After 5 s a line on
   // standard error says so. CommError at once if what listens there is no store, or refuses the
   // secret; NoStore if nobody answers.
-  StoreClient(store::Address address, const Secret& secret, Deadline deadline,
+  StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
   void set(const std::string& key, const std::string& value) override;
@@ -63,7 +62,7 @@ class StoreClient : public Store {
   // Appends what comes until there are at least `size` bytes; false at the connection's end.
   [[nodiscard]] bool receive(std::string& bytes, std::size_t size, Deadline deadline);
 
-  store::Address address_;
+  tcp::Address address_;
   StoreClientOptions options_;
   NoStore::How silence_ = NoStore::How::unreachable;  // of the last try
   Descriptor socket_;

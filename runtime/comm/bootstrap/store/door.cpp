@@ -3,7 +3,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,12 +16,6 @@ namespace ringsmith::comm::store {
 namespace {
 
 constexpr int kAboveStreams = 3;  // a door must not be where a standard stream is put
-
-// Below is a message of one byte with one descriptor.
-union Control {
-  std::array<char, CMSG_SPACE(sizeof(int))> bytes;
-  cmsghdr align;
-};
 
 unsigned long long number_of(int fd) {
   struct stat info {};
@@ -62,21 +55,7 @@ Descriptor knock(int outside, Deadline deadline) {
     throw CommError("socketpair: " + reason_of(errno));
   Descriptor mine(ends[0]);
   const Descriptor theirs(ends[1]);
-  char byte = 's';
-  iovec data{&byte, 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  const int fd = theirs.get();
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  while (sendmsg(outside, &message, MSG_NOSIGNAL | MSG_DONTWAIT) != 1) {
+  while (send_with_descriptor(outside, "s", 1, theirs.get()) != 1) {
     if (errno == EINTR) continue;
     if (errno != EAGAIN || deadline.passed()) return {};
     pollfd entry{outside, POLLOUT, 0};
@@ -87,20 +66,8 @@ Descriptor knock(int outside, Deadline deadline) {
 
 Caller open_door(const Descriptor& inside, Descriptor& connection) {
   char byte = 0;
-  iovec data{&byte, 1};
-  Control control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes.data();
-  message.msg_controllen = control.bytes.size();
-  if (recvmsg(inside.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) return Caller::none;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return Caller::turned_away;
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-  connection = Descriptor(fd);
-  return Caller::came;
+  if (receive_with_descriptor(inside.get(), &byte, 1, &connection) != 1) return Caller::none;
+  return connection.valid() ? Caller::came : Caller::turned_away;
 }
 
 }  // namespace ringsmith::comm::store

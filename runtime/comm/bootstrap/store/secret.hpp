@@ -1,11 +1,14 @@
-// The secret that the processes of one job share, and strangers on the network do not.
+// The secret that the processes of one job share, and strangers on the network do not; and how
+// store and clients prove with it who they are.
 //
 // It comes from the environment or from a file that only its owner can read. It is never an
 // argument: every user of a machine sees the command lines of all others.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace ringsmith::comm {
 
@@ -41,3 +44,69 @@ class Secret {
 [[nodiscard]] std::string random_bytes(std::size_t n);  // from the kernel's generator
 
 }  // namespace ringsmith::comm
+
+namespace ringsmith::comm::store {
+
+// Who may talk to the store, and that nobody else talks in between.
+//
+// Both sides know the job's secret. It never crosses the wire: each side sends 32 random bytes
+// and proves with them that it knows the secret (HMAC-SHA256; RFC 2104, RFC 4231 has the test
+// vectors). Both derive a key from secret and random bytes, and every frame of the session carries
+// a tag made with it over direction, sequence number and body: a frame that was altered, repeated,
+// reordered or inserted does not pass. What is said is not encrypted: the store holds addresses,
+// not data.
+//
+//     store  -> client   "rngstr01" | Ns                     Ns, Nc: 32 random bytes
+//     client -> store    Nc | HMAC(secret, "client" Ns Nc)
+//     store  -> client   u8 accepted | HMAC(secret, "store" Ns Nc)
+//     then frames        u32 length | body | HMAC(session key, direction, sequence, body)
+inline constexpr std::string_view kMagic = "rngstr01";
+inline constexpr std::size_t kNonce = 32;                      // bytes
+inline constexpr std::size_t kTag = 32;                        // bytes
+inline constexpr std::size_t kHello = kMagic.size() + kNonce;  // bytes, store to client
+inline constexpr std::size_t kProof = kNonce + kTag;           // bytes, client to store
+inline constexpr std::size_t kVerdict = 1 + kTag;              // bytes, store to client
+
+// Has libcrypto register what it does at the end of the process now. False: it does not work.
+[[nodiscard]] bool start_crypto();
+
+[[nodiscard]] std::string hmac_sha256(std::string_view key, std::string_view text);
+// In a time that does not tell where they differ.
+[[nodiscard]] bool equal_tags(std::string_view a, std::string_view b);
+
+struct Handshake {
+  std::string store_nonce, client_nonce;
+  [[nodiscard]] std::string client_proof(const Secret& secret) const;
+  [[nodiscard]] std::string store_proof(const Secret& secret) const;
+  [[nodiscard]] std::string session_key(const Secret& secret) const;
+};
+
+enum class Direction : char { to_store = 'r', to_client = 'a' };
+
+// Makes the frames of one direction.
+class Sealer {
+ public:
+  Sealer(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}
+  [[nodiscard]] std::string seal(std::string_view body);
+
+ private:
+  std::string key_;
+  Direction direction_;
+  std::uint64_t sequence_ = 0;
+};
+
+// Takes them apart on the other side.
+class Opener {
+ public:
+  Opener(std::string key, Direction direction) : key_(std::move(key)), direction_(direction) {}
+  // The body of the first frame in `bytes`, which is then taken off; nothing if it is not whole.
+  // CommError if it is too long or its tag is wrong.
+  [[nodiscard]] std::optional<std::string> open(std::string& bytes);
+
+ private:
+  std::string key_;
+  Direction direction_;
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace ringsmith::comm::store

@@ -45,7 +45,7 @@ Origin origin_of(const sockaddr_storage& address) {
 StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor door)
     : secret_(std::move(secret)),
       options_(std::move(options)),
-      listener_(store::listen_on(options_.bind, options_.port, options_.chosen_by)),
+      listener_(tcp::listen_on(options_.bind, options_.port, options_.chosen_by)),
       door_(std::move(door)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options_.table) {
@@ -181,6 +181,13 @@ bool StoreServer::drop_a_stranger() {
   return true;
 }
 
+void StoreServer::admit(Descriptor socket, Standing standing, Origin origin) {
+  connections_.push_back({std::move(socket),
+                          store::Session(table_, secret_, Clock::now(), options_.handshake),
+                          standing, origin});
+  ++counters_.accepted;
+}
+
 void StoreServer::let_in_by_door(short events) {
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     Descriptor socket;
@@ -193,11 +200,7 @@ void StoreServer::let_in_by_door(short events) {
       (void)drop_a_stranger();
       continue;
     }
-    connections_.push_back({std::move(socket),
-                            store::Session(table_, secret_, Clock::now(), options_.handshake),
-                            Standing::by_door,
-                            {}});
-    ++counters_.accepted;
+    admit(std::move(socket), Standing::by_door, {});
   }
 }
 
@@ -217,12 +220,9 @@ void StoreServer::accept_all() {
       return;
     }
     if (counters_.strangers >= options_.most_strangers) (void)drop_a_stranger();
-    store::tune(socket);
-    connections_.push_back({std::move(socket),
-                            store::Session(table_, secret_, Clock::now(), options_.handshake),
-                            Standing::stranger, origin_of<Origin>(from)});
+    tcp::tune(socket);
+    admit(std::move(socket), Standing::stranger, origin_of<Origin>(from));
     ++strangers_from_[connections_.back().origin];
-    ++counters_.accepted;
     ++counters_.strangers;
   }
 }

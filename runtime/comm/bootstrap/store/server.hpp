@@ -14,9 +14,9 @@
 #include <map>
 #include <thread>
 
-#include "runtime/comm/bootstrap/store/address.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 
 namespace ringsmith::comm {
 
@@ -34,8 +34,6 @@ class StoreServer {
   // UsageError if the port is taken or the address is not ours.
   // door: its inside, if there is one.
   StoreServer(Secret secret, StoreServerOptions options, Descriptor door = {});
-  StoreServer(const StoreServer&) = delete;
-  StoreServer& operator=(const StoreServer&) = delete;
   ~StoreServer();
 
   [[nodiscard]] std::uint16_t port() const { return listener_.port; }
@@ -66,6 +64,7 @@ class StoreServer {
   void serve();
   void accept_all();
   void let_in_by_door(short events);
+  void admit(Descriptor socket, Standing standing, Origin origin);
   [[nodiscard]] bool drop_a_stranger();
   void no_stranger_any_more(const Connection& connection);
   void exchange(Connection& connection, short events);
@@ -75,7 +74,7 @@ class StoreServer {
 
   Secret secret_;
   StoreServerOptions options_;
-  store::Listener listener_;
+  tcp::Listener listener_;
   Descriptor door_;
   Descriptor stop_;  // eventfd: readable when the server is to end
   store::Table table_;

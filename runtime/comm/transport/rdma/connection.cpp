@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <arpa/inet.h>
 
-#include "runtime/comm/types/control.hpp"
+#include "runtime/comm/transport/layout.hpp"
 
 namespace ringsmith::comm::rdma {
 
@@ -84,7 +84,7 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   send.qp_state = IBV_QPS_RTS;
   send.timeout = 18;   // 1.07 s until a retry: a busy host may be silent for long
   send.retry_cnt = 7;  // then the connection is given up
-  send.rnr_retry = 7;  // for ever: our deadline is the group's
+  send.rnr_retry = 7;  // forever: our deadline is the group's
   send.sq_psn = first_packet_;
   send.max_rd_atomic = 1;
   modify(queue_pair_.get(), send,

@@ -16,8 +16,8 @@
 #include <random>
 
 #include "runtime/comm/transport/layout.hpp"
-#include "runtime/comm/transport/rdma/device.hpp"
 #include "runtime/comm/transport/network_transport.hpp"
+#include "runtime/comm/transport/rdma/verbs.hpp"
 
 namespace ringsmith::comm::rdma {
 
@@ -47,7 +47,8 @@ struct Immediate {
 class Connection {
  public:
   // Requests under way at a time. A peer that does not look gets at most a message for each slot
-  // and each credit of the lanes, and two answers to the agreement barrier: those fit into kReceives.
+  // and each credit of the lanes, and two answers to the agreement barrier: those fit into
+  // kReceives.
   static constexpr int kSends = 128, kSignalEvery = kSends / 2, kReceives = 64;
 
   // Of the mirror, only what the peer writes for `rank` is registered: the rest stays untouched.

@@ -1,7 +1,6 @@
 #include "runtime/comm/transport/shm/greeting.hpp"
 
 #include <cerrno>
-#include <cstring>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,38 +16,12 @@ struct Letter {
   static constexpr std::uint64_t kFormat = 0x52534d'73686d'0002;
 };
 
-// Room for one descriptor, not two: what CMSG_SPACE adds for alignment would hold a second.
-struct Attachment {
-  alignas(cmsghdr) char bytes[CMSG_LEN(sizeof(int))] = {};
-};
-
-msghdr message_of(iovec& data, Attachment& attachment, bool with) {
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (with) {
-    message.msg_control = attachment.bytes;
-    message.msg_controllen = sizeof attachment.bytes;
-  }
-  return message;
-}
-
 bool is_for(const Letter& letter, const Word& mine) {
   return letter.format == Letter::kFormat && letter.word == mine;
 }
 
 bool send_letter(int socket, Letter letter, int memory) noexcept {
-  iovec data{&letter, sizeof letter};
-  Attachment attachment;
-  const msghdr message = message_of(data, attachment, memory >= 0);
-  if (memory >= 0) {
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof memory);
-    std::memcpy(CMSG_DATA(header), &memory, sizeof memory);
-  }
-  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t{sizeof letter};
+  return send_with_descriptor(socket, &letter, sizeof letter, memory) == ssize_t{sizeof letter};
 }
 
 }  // namespace
@@ -70,20 +43,11 @@ void send_farewell(int socket, const Word& word, int culprit) noexcept {
 
 Greeting receive_greeting(int socket, const Word& mine, Take take) {
   Letter letter;
-  iovec data{&letter, sizeof letter};
-  Attachment attachment;
-  msghdr message = message_of(data, attachment, take == Take::memory);
-  const ssize_t n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   Greeting said;
+  const ssize_t n = receive_with_descriptor(socket, &letter, sizeof letter,
+                                            take == Take::memory ? &said.memory : nullptr);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return said;
   said.kind = n <= 0 ? Greeting::Kind::gone : Greeting::Kind::nonsense;
-  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-  if (n > 0 && header != nullptr && header->cmsg_level == SOL_SOCKET &&
-      header->cmsg_type == SCM_RIGHTS) {
-    int memory = -1;
-    std::memcpy(&memory, CMSG_DATA(header), sizeof memory);
-    said.memory = Descriptor(memory);
-  }
   if (n != ssize_t{sizeof letter} || !is_for(letter, mine)) return said;
   if (letter.blames >= 0)
     said.kind = Greeting::Kind::leaves;

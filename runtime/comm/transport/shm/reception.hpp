@@ -1,6 +1,6 @@
 // The ranks of a host greet each other on Unix sockets, in whatever order they come, and hand each
 // other their memory. If one dies meanwhile, who finds out tells the others before it leaves, so
-// that all name the same rank; transport/tcp/reception.hpp has the same for TCP.
+// that all name the same rank; transport/tcp/connect.cpp has the same for TCP.
 //
 // Strangers may call, too: processes of other users, which the kernel tells apart, and others of
 // our own, which do not know the word (greeting.hpp). Whatever they say or do not say is dropped,
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

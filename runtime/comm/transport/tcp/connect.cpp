@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -11,16 +12,39 @@
 #include <sys/socket.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/address.hpp"
-#include "runtime/comm/transport/tcp/interface.hpp"
-#include "runtime/comm/transport/tcp/reception.hpp"
+#include "runtime/comm/transport/layout.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
+#include "runtime/comm/transport/tcp/stream.hpp"
+#include "runtime/comm/transport/word.hpp"
 
 namespace ringsmith::comm::tcp {
 
 namespace {
 
+constexpr std::size_t kMostGuests = 256;
+// After the first connection was closed: for somebody who knows better whose fault it was.
+constexpr std::chrono::milliseconds kMoment{300};
+// Who gives up waits so long for ranks that have not called yet.
+constexpr std::chrono::milliseconds kLinger{1000};
+constexpr std::chrono::milliseconds kBetweenQuestions{100};  // to the bootstrap: who has died?
+
+// That deadlines speak before the kernel does.
+constexpr std::chrono::milliseconds kSlack{10'000};
+
+// The caller's first bytes on a connection: "I am rank 3, and here is your word". What must be
+// alike at both ends is compared.
+struct Greeting {
+  std::uint64_t format = kFormat;
+  Word word{};  // the listener's
+  std::int32_t rank = -1;
+  std::int32_t world = 0;
+  std::int32_t socket = 0;  // which of those between the two
+  static constexpr std::uint64_t kFormat =
+      0x52534d3100000000 | kLanes << 24 | kSlots << 16 | kWireSlotBytes >> 10;
+};
+
 struct Record {
-  store::Address address;
+  Address address;
   Word word{};
   int sockets = 1;
   [[nodiscard]] std::string str() const {
@@ -36,18 +60,231 @@ struct Record {
   }
 };
 
-// A cable that is cut and mended within the deadline costs time, not the job. So the kernel must
-// not give up before, and must not be slow to try again after: left to itself it doubles the time
-// between two attempts, up to 2 minutes.
-void endure(const Descriptor& socket, std::chrono::milliseconds timeout) {
-  constexpr int kLongestRetry = 44;                    // TCP_RTO_MAX_MS, ms; since Linux 6.15
-  constexpr std::chrono::milliseconds kSlack{10'000};  // that deadlines speak first
-  const auto set = [&socket](int option, int value) {
-    setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
+void bid_farewell(const Descriptor& socket, int to_blame) {
+  const FrameHeader last{static_cast<std::uint64_t>(to_blame), 0, FrameKind::farewell};
+  (void)send(socket.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// Who is to blame for connections that were closed before all were made.
+struct Suspicion {
+  enum class Ground : std::uint8_t { none, left_later, silent, accused };  // the last is the best
+  int rank = -1;
+  Ground ground = Ground::none;
+
+  void add(int peer, const Descriptor& closed_socket);
+
+ private:
+  void set(int who, Ground better);
+};
+
+// A connection whose greeting has not come yet.
+struct Guest {
+  Descriptor socket;
+  Greeting greeting;
+  std::size_t got = 0;
+  bool read_on();  // false: send it away
+};
+
+// Lets in the ranks above this one, whose greetings come in any order, among strangers; and while
+// they are awaited, learns whose fault it is if they do not come.
+//
+//     rank 1 dies      rank 2: cannot reach it, gives up: farewell, "because of 1" --.
+//                      rank 0: waits for 1, 2 and 3, hears it from 2  <--------------'
+//                      rank 3: comes late, and still hears it from 0 and 2, who linger
+class Reception {
+ public:
+  // links: of those below this rank, and where the others are put.
+  Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
+            std::vector<Link>& links, std::vector<bool> remote);
+
+  // Until all ranks above that are remote have come. PeerLost if one died or gave up, with the rank
+  // to blame; TimeoutError with the ranks that have not come by the deadline.
+  void let_in(Deadline deadline);
+  // Tells everybody, those included who come only now, because of whom this rank leaves.
+  void give_up(int to_blame);
+
+ private:
+  [[nodiscard]] int missing() const;  // connections
+  [[nodiscard]] bool has_come(std::size_t rank) const;
+  bool look(std::vector<pollfd>& entries, int timeout_ms);  // did anything happen?
+  Descriptor attend(const std::vector<pollfd>& entries);
+  void hear(std::size_t guest);
+  void ask_bootstrap();
+  [[noreturn]] void complain();
+
+  Bootstrap& bootstrap_;
+  const Descriptor& listener_;
+  const Word& word_;
+  int rank_;
+  int sockets_;
+  std::vector<Link>& links_;
+  std::vector<bool> remote_;
+  std::vector<Guest> guests_;
+  std::vector<bool> closed_;
+  Suspicion suspicion_;
+};
+
+void Suspicion::add(int peer, const Descriptor& closed_socket) {
+  FrameHeader last;
+  const ssize_t n = recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
+  if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell)
+    set(static_cast<int>(last.offset), Ground::accused);
+  else  // who has been using the connection left after it had all of its own
+    set(peer, n > 0 ? Ground::left_later : Ground::silent);
+}
+
+void Suspicion::set(int who, Ground better) {
+  if (better <= ground) return;
+  rank = who;
+  ground = better;
+}
+
+bool Guest::read_on() {
+  const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
+                         sizeof greeting - got, MSG_DONTWAIT);
+  if (n > 0) got += static_cast<std::size_t>(n);
+  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+}
+
+Reception::Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word,
+                     int sockets, std::vector<Link>& links, std::vector<bool> remote)
+    : bootstrap_(bootstrap),
+      listener_(listener),
+      word_(word),
+      rank_(bootstrap.rank()),
+      sockets_(sockets),
+      links_(links),
+      remote_(std::move(remote)),
+      closed_(links.size(), false) {}
+
+bool Reception::has_come(std::size_t rank) const {
+  const auto& sockets = links_[rank].sockets;
+  return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.valid(); });
+}
+
+int Reception::missing() const {
+  int n = 0;
+  for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
+    if (remote_[r] && !has_come(r)) ++n;
+  return n;
+}
+
+// The listener, the guests, and those that are connected, who may leave.
+bool Reception::look(std::vector<pollfd>& entries, int timeout_ms) {
+  entries = {{listener_.get(), POLLIN, 0}};
+  for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
+  for (std::size_t r = 0; r < links_.size(); ++r) {
+    const auto& sockets = links_[r].sockets;
+    const bool connected = !sockets.empty() && sockets.front().valid() && !closed_[r];
+    entries.push_back({connected ? sockets.front().get() : -1, POLLRDHUP, 0});
+  }
+  const int n = poll(entries.data(), entries.size(), timeout_ms);
+  if (n < 0)
+    for (pollfd& entry : entries) entry.revents = 0;
+  return n > 0;
+}
+
+void Reception::let_in(Deadline deadline) {
+  std::vector<pollfd> entries;
+  while (missing() > 0) {
+    const bool quiet = !look(entries, deadline.at_most(kBetweenQuestions).poll_ms());
+    if (deadline.passed()) complain();
+    if (quiet) ask_bootstrap();
+    const std::size_t hosts = 1 + guests_.size();
+    for (std::size_t r = 0; r < links_.size(); ++r) {
+      if (entries[hosts + r].revents == 0) continue;
+      closed_[r] = true;
+      if (suspicion_.rank < 0) deadline = deadline.at_most(kMoment);
+      suspicion_.add(static_cast<int>(r), links_[r].sockets.front());
+    }
+    if (suspicion_.ground == Suspicion::Ground::accused) complain();
+    Descriptor socket = attend(entries);
+    if (!socket.valid()) continue;
+    if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
+    guests_.push_back({std::move(socket), {}, 0});
+  }
+}
+
+// Reads on what the guests say. A new connection, if one has come.
+Descriptor Reception::attend(const std::vector<pollfd>& entries) {
+  for (std::size_t g = guests_.size(); g-- > 0;)
+    if (entries[g + 1].revents != 0) hear(g);
+  if (entries[0].revents == 0) return {};
+  return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+}
+
+// Whoever dies before it has called here closes no connection of this rank.
+void Reception::ask_bootstrap() {
+  const auto lost = bootstrap_.lost_rank();
+  if (!lost) return;
+  const auto r = static_cast<std::size_t>(lost->index);
+  if (remote_[r] && has_come(r)) return;  // its connection will say so, and perhaps why it left
+  give_up(lost->index);
+  throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
+}
+
+void Reception::hear(std::size_t g) {
+  Guest& guest = guests_[g];
+  const bool stays = guest.read_on();
+  if (stays && guest.got < sizeof(Greeting)) return;
+  const Greeting& said = guest.greeting;
+  const auto world = static_cast<std::int32_t>(links_.size());
+  if (stays && said.format == Greeting::kFormat && said.word == word_ && said.world == world &&
+      said.rank > rank_ && said.rank < world && said.socket >= 0 && said.socket < sockets_) {
+    Link& link = links_[static_cast<std::size_t>(said.rank)];
+    Descriptor& socket = link.sockets[static_cast<std::size_t>(said.socket)];
+    if (!socket.valid()) {
+      tune(guest.socket);
+      socket = std::move(guest.socket);
+    }
+  }
+  guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+}
+
+void Reception::give_up(int to_blame) {
+  for (const Link& link : links_)
+    for (const Descriptor& socket : link.sockets)
+      if (socket.valid()) bid_farewell(socket, to_blame);
+  for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
+  // Who calls is counted by name: the one to blame may have called before it died.
+  const auto late = [&] {
+    return missing() - (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
   };
-  set(TCP_USER_TIMEOUT, static_cast<int>((timeout + kSlack).count()));
-  set(kLongestRetry, 1000);
-  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
+  const Deadline deadline = Deadline::in(kLinger);
+  for (std::vector<pollfd> entries; late() > 0 && !deadline.passed();) {
+    (void)look(entries, deadline.poll_ms());
+    const std::size_t hosts = 1 + guests_.size();
+    for (std::size_t r = 0; r < links_.size(); ++r)
+      if (entries[hosts + r].revents != 0) closed_[r] = true;
+    Descriptor socket = attend(entries);
+    if (!socket.valid()) continue;
+    bid_farewell(socket, to_blame);
+    guests_.push_back({std::move(socket), {}, 0});
+  }
+}
+
+void Reception::complain() {
+  // Whoever came and then died would have been followed by those above it. Somebody who came and
+  // left, while another never came, has left because of that one.
+  const bool has_left = suspicion_.ground == Suspicion::Ground::left_later ||
+                        (suspicion_.ground == Suspicion::Ground::silent && suspicion_.rank > rank_);
+  if (suspicion_.rank >= 0 && !(has_left && missing() > 0)) {
+    const int who = suspicion_.rank;
+    give_up(who);
+    throw PeerLost("rank " + std::to_string(who) + " at " +
+                       links_[static_cast<std::size_t>(who)].address +
+                       " is gone since before the ranks were connected (tcp)",
+                   {.rank = rank_, .peer = who, .op = {}});
+  }
+  std::string who;
+  int last = -1;
+  for (auto r = static_cast<std::size_t>(rank_) + 1; r < remote_.size(); ++r)
+    if (remote_[r] && !has_come(r))
+      who += (who.empty() ? "" : ", ") + std::to_string(last = static_cast<int>(r));
+  give_up(last);
+  throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) + " at " +
+                         links_[static_cast<std::size_t>(rank_)].address + " (tcp)",
+                     {.rank = rank_, .op = {}});
 }
 
 // Nothing is congested within a host: an algorithm that spaces packets out only costs time.
@@ -58,7 +295,7 @@ void hurry(const Descriptor& socket) {
 
 Descriptor call_on(int peer, const Record& record, Greeting greeting, Deadline deadline) {
   std::string why;
-  Descriptor socket = store::connect_to(record.address, deadline, why);
+  Descriptor socket = connect_to(record.address, deadline, why);
   greeting.word = record.word;
   if (socket.valid() &&
       send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == ssize_t{sizeof greeting})
@@ -75,9 +312,9 @@ std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& rem
                               const Wiring& wiring, bool same_host) {
   const int rank = bootstrap.rank(), world = bootstrap.size();
   const std::string here = !wiring.interface.empty() ? wiring.interface
-                           : same_host               ? store::loopback_address()
+                           : same_host               ? loopback_address()
                                                      : outward_address();
-  const store::Listener listener = store::listen_on(here, 0, "--interface");
+  const Listener listener = listen_on(here, 0, "--interface");
   const Record mine{{address_of(here), listener.port}, random_word(), wiring.sockets};
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   std::vector<Link> links(records.size());
@@ -106,7 +343,7 @@ std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& rem
   reception.let_in(deadline);
   for (const Link& link : links)
     for (const Descriptor& socket : link.sockets) {
-      endure(socket, wiring.timeout);
+      endure(socket, wiring.timeout + kSlack);
       if (same_host) hurry(socket);
     }
   return links;

@@ -12,7 +12,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/descriptor.hpp"
-#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm::tcp {
 

@@ -1,0 +1,73 @@
+// Which bootstrap a process uses, and the one instance of it.
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+
+#include <mutex>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
+#include "runtime/comm/bootstrap/store/secret.hpp"
+#include "runtime/comm/bootstrap/threads.hpp"
+
+namespace ringsmith::comm {
+
+namespace {
+
+Secret secret_of_the_job(BootstrapKind kind) {
+  if (auto secret = Secret::from_environment(); secret) return std::move(*secret);
+  throw UsageError("--bootstrap " + std::string(name_of(kind)) +
+                   ": ranks that meet over TCP share a secret, so that no stranger can join: set " +
+                   kSecretVariable + " (the same 16 characters or more for all), or " +
+                   kSecretFileVariable + " to a file that 'ringrun --make-secret FILE' made");
+}
+
+std::shared_ptr<Bootstrap> make(const JobPlace& place, std::chrono::milliseconds timeout) {
+  switch (place.kind) {
+    case BootstrapKind::mpi:
+      return std::make_shared<MpiBootstrap>(timeout);
+    case BootstrapKind::env:
+    case BootstrapKind::slurm:
+      if (place.world == 1) return std::make_shared<SelfBootstrap>();
+      return std::make_shared<StoreBootstrap>(place, secret_of_the_job(place.kind), timeout);
+    case BootstrapKind::file:
+      return std::make_shared<FileBootstrap>(place.folder, place.rank, place.world, timeout);
+    default:
+      return std::make_shared<SelfBootstrap>();
+  }
+}
+
+// A rank has a socket or a memory file for every other one. Without this the limit would be met
+// somewhere among the transports, on some ranks, as many different errors.
+void allow_files(int world) {
+  constexpr std::uint64_t kPlenty = 8, kOwn = 64;  // for each other rank; besides
+  constexpr std::uint64_t kBare = 8;               // besides one for each other rank
+  const auto ranks = static_cast<std::uint64_t>(world);
+  const std::uint64_t allowed = allow_open_files(kOwn + kPlenty * ranks);
+  require(allowed >= kBare + ranks, "a job of " + std::to_string(world) + " ranks needs some " +
+                                        std::to_string(kOwn + 2 * ranks) +
+                                        " open files in each, but this process may have " +
+                                        std::to_string(allowed) + ": 'ulimit -n " +
+                                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
+}
+
+}  // namespace
+
+// A process joins its job once: a second group of the same kind exchanges its records through the
+// bootstrap of the first, as it would through MPI.
+std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milliseconds timeout) {
+  // At exit the last that was made goes first: libcrypto must outlive the thread of rank 0's store.
+  static const bool crypto = store::start_crypto();
+  static std::mutex mutex;
+  static std::shared_ptr<Bootstrap> joined;
+  static BootstrapKind joined_as = BootstrapKind::self;
+  require(crypto, "libcrypto cannot be started");
+  const JobPlace place = find_place(kind, process_environment());
+  const std::lock_guard lock(mutex);
+  if (!joined || joined_as != place.kind) {
+    if (place.world > 1) allow_files(place.world);
+    joined = make(place, timeout);
+  }
+  joined_as = place.kind;
+  return joined;
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,109 @@
+// What the host and the kernels of engine B tell each other: a call, with which the host starts
+// them, and the trouble that they report when a wait in it does not end.
+//
+// Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
+// rank that launches: its own memory, or a peer's as this process sees it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/reduce.hpp"
+#include "runtime/comm/device/station.hpp"
+#include "runtime/comm/types/collective.hpp"
+
+struct CUstream_st;
+
+namespace ringsmith::comm::cuda_ipc {
+
+enum class Awaited : std::uint32_t {
+  none,
+  tail,     // a message from peer
+  head,     // that peer takes a message out of a slot: credit
+  packet,   // a packet from peer
+  arrival,  // that peer's block comes to a meeting
+};
+
+// What a kernel leaves behind when a wait does not end: who stood where, waiting for what. It lies
+// in pinned host memory that the device writes and the host reads; the host in turn tells the
+// device's blocks to stop by setting `stop`.
+//
+//     block: poll, poll, ... limit reached, or stop set --> fills the record, sets `written`
+//                                                           and `stop`, ends
+//     other blocks:                                             see stop, end
+//     host:                                                     sees written, reads, throws
+struct Trouble {
+  std::uint32_t stop;     // kernels are to end: set by the host, or by the block that reports
+  std::uint32_t written;  // 1: all that follows is there
+  Awaited awaited;
+  std::int32_t rank, peer;
+  std::uint32_t block;
+  std::uint64_t operation;   // its number in the group
+  std::int64_t step;         // of the schedule
+  std::uint64_t have, want;  // of the counter, or the packet's flag
+};
+
+// For the host, while the kernel may still run. After a yes, the whole record is there to be read.
+inline bool has_written(Trouble& trouble) {
+  return SystemAtomic<std::uint32_t>(trouble.written).load(order_of(End::report_acquire)) != 0;
+}
+
+// How long a kernel waits and where it complains. `limit` counts polls, each of which takes some
+// hundred nanoseconds; it is the last resort of a kernel whose host has stopped to watch it.
+struct Patience {
+  Trouble* trouble = nullptr;
+  std::uint64_t limit = ~std::uint64_t{0};
+  std::uint64_t operation = 0;  // its number in the group, for the report
+};
+
+using kernels::Arithmetic;  // out = own op message
+
+// A chunk of the work buffer, in elements.
+struct Range {
+  std::uint64_t begin, count;
+};
+
+// Ranks stand in a ring and are counted in the direction of the data: position p sends to p + 1.
+// chunks[q] belongs to position q. In a broadcast position 0 is the root, and chunk 0 everything.
+struct RingCall {
+  Collective collective;
+  DType dtype;
+  Arithmetic arithmetic;
+  int world, position;
+  int rank, previous_rank, next_rank;  // for reports
+  int ring;                            // of Station::channels
+  Shape shape;
+  int blocks;  // to launch, at most shape.channels
+  const std::byte* input;
+  std::byte* output;
+  std::uint64_t input_begin, output_begin;  // element of the work buffer with which they begin
+  std::byte *mine, *previous, *next;        // stations
+  std::uint32_t packet_flag;                // the number of this call among those that use packets
+  std::uint64_t packet_lines;               // lines set aside for one message
+  Patience patience;
+  Range chunks[kMostRanks];
+};
+
+// Every rank with every other one.
+struct DirectCall {
+  DType dtype;
+  Arithmetic arithmetic;
+  int world, rank;
+  Shape shape;
+  int blocks;                 // to launch, at most shape.channels
+  std::uint64_t meeting;      // two_shot: number of the first of its two meetings
+  std::uint32_t packet_flag;  // one_shot: as in RingCall
+  Range chunk;                // two_shot: this rank's own; one_shot: everything
+  Patience patience;
+  const std::byte* input[kMostRanks];  // two_shot: of all ranks; one_shot: only [rank] is used
+  std::byte* output[kMostRanks];
+  std::byte* station[kMostRanks];
+};
+
+// On the current device. All ranks must launch the same call; a kernel ends when its rank has its
+// result and nobody needs this rank any more, or with a Trouble. CudaError if the launch fails.
+void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
+void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
+void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
+void launch_two_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by peer access
+
+}  // namespace ringsmith::comm::cuda_ipc

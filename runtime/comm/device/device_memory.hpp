@@ -1,0 +1,175 @@
+// Device memory that peers can reach: what each rank publishes about its own (Catalogue), how the
+// others open it (DevicePeers), and the allocator of it (DeviceArena).
+//
+// Catalogues are in host memory that all ranks of the host map, written by their owners, read by
+// everybody. A place in device memory travels between ranks as a number, (region, offset): what a
+// pointer would be if address spaces were shared. A region is one allocation; its handle names the
+// whole block of memory that the driver put it in, so its place in that block travels, too.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/comm/device/whereabouts.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/transport/free_ranges.hpp"
+#include "runtime/comm/transport/peers.hpp"
+#include "runtime/device/stream.hpp"
+
+struct CUevent_st;
+
+namespace ringsmith::comm::cuda_ipc {
+
+constexpr std::size_t kHandleBytes = 64;  // CUDA_IPC_HANDLE_SIZE
+constexpr std::uint32_t kMostRegions = 1024;
+
+// Events of engine A, by index: one for each of the last moves, and three of their own.
+constexpr std::uint32_t kMoveEvents = 16;
+constexpr std::uint32_t kReadyEvent = kMoveEvents;        // this rank's buffers are ready
+constexpr std::uint32_t kMessageEvent = kMoveEvents + 1;  // send: a slot is filled
+constexpr std::uint32_t kCreditEvent = kMoveEvents + 2;   // recv: a slot is emptied
+constexpr std::uint32_t kEvents = kMoveEvents + 3;
+
+using Location = std::uint64_t;
+constexpr int kOffsetBits = 40;
+constexpr Location location_of(std::uint32_t region, std::uint64_t offset) {
+  return Location{region} << kOffsetBits | offset;
+}
+constexpr std::uint32_t region_of(Location location) {
+  return static_cast<std::uint32_t>(location >> kOffsetBits);
+}
+constexpr std::uint64_t offset_of(Location location) {
+  return location & ((Location{1} << kOffsetBits) - 1);
+}
+
+struct Handle {
+  std::byte bytes[kHandleBytes];
+};
+
+struct Region {
+  Handle handle;           // for other processes
+  std::uint64_t in_block;  // bytes from the base of the block that the handle names
+  std::byte* pointer;      // for other ranks of this process
+  std::uint64_t size;      // bytes
+};
+
+struct SharedEvent {
+  Handle handle;
+  void* pointer;
+};
+
+// Filled by its owner before the others are told that there is something (agreement barrier,
+// progress counter), which is what orders the plain fields.
+struct Catalogue {
+  Region regions[kMostRegions];
+  SharedEvent events[kEvents];
+  Location station;                        // engine B
+  Location staging_input, staging_output;  // engine A, once it has staged something
+  std::atomic<std::uint32_t> closed{0};    // has let go of everything that belongs to others
+};
+
+// The device memory and the events of all ranks, as one of them can use them.
+//
+//     Location of rank r  ->  r == me                 my region + offset
+//                             r in my process         its pointer + offset, and peer access
+//                             r in another process    cudaIpcOpenMemHandle, once a region, + offset
+//
+// Handles are opened when they are first needed and stay open until close(). What is another's must
+// be let go of before its owner frees it: close, tell, wait for the others to have told, free.
+class DevicePeers {
+ public:
+  // Collective. Makes this rank's events; everything else in its catalogue is for others to fill,
+  // before they call meet().
+  DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
+              const std::vector<Whereabouts>& ranks);
+  ~DevicePeers();  // closes; destroys this rank's events
+
+  // Collective: afterwards every rank may read every catalogue.
+  void meet(Bootstrap& bootstrap);
+
+  [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
+  [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(peers_.rank())]; }
+  [[nodiscard]] const Catalogue& of(int rank) const { return *catalogues_[at(rank)]; }
+
+  // For the thread that runs the group's operations.
+  [[nodiscard]] std::byte* address(int rank, Location location);
+  [[nodiscard]] CUevent_st* event(int rank, std::uint32_t index);
+
+  // From any thread, in a group that has failed: releases the streams that wait for an event of
+  // another process, which may never come, by recording all these events anew. (The emulator's
+  // streams go on then; what a driver does with the event of a dead process is not documented.)
+  void release_waiters() noexcept;
+  // From any thread: a rank whose stream has not come to the last collective that it called, or -1.
+  [[nodiscard]] int find_laggard() noexcept;
+
+  // Lets go of everything that belongs to others, and tells them. The device must be idle.
+  void close() noexcept;
+  // Waits until all peers have closed or are gone; false if one has not when the time is over.
+  [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
+  // Instead, when the group ends badly and the device may never become idle: everything is left to
+  // the end of the process.
+  void abandon() noexcept;
+
+ private:
+  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
+  [[nodiscard]] bool in_my_process(int rank) const;
+  void enable_peer_access() const;
+
+  Peers& peers_;
+  Device device_;
+  std::vector<Whereabouts> ranks_;
+  std::shared_ptr<CommMemory> memory_;  // of this rank's catalogue
+  std::vector<Catalogue*> catalogues_;
+  std::vector<CUevent_st*> own_events_;
+  std::map<std::pair<int, std::uint32_t>, void*> opened_regions_;  // by (rank, region): block bases
+  std::mutex mutex_;  // of opened_events_, which the monitor's thread releases
+  std::map<std::pair<int, std::uint32_t>, CUevent_st*> opened_events_;
+  bool closed_ = false;
+};
+
+// The allocator of one rank's communication memory on its device: regions of cudaMalloc, listed in
+// the rank's catalogue so that peers can open them, cut up first fit.
+//
+// A freed block may still be in use: by the group's collectives, and by what the freeing thread's
+// current stream holds. Whoever gets the memory next waits for both, on its stream. Regions are
+// kept until the arena ends: peers have them open.
+class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
+ public:
+  // `communication` runs the group's collectives. The catalogue is this rank's; keep holds it.
+  DeviceArena(Stream communication, Catalogue& catalogue, std::shared_ptr<CommMemory> keep);
+  ~DeviceArena();
+
+  // Zero-filled (by the calling thread's current stream), 256-byte aligned. CudaError if the device
+  // has no memory left.
+  [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
+  // Where this memory is, if all of it is managed here.
+  [[nodiscard]] std::optional<Location> locate(const std::byte* data, Bytes size) const;
+
+  // The group ends badly: peers may still use the memory, so it is left to the end of the process.
+  void abandon() { abandoned_ = true; }
+
+ private:
+  class Block;
+  struct Stretch {
+    std::byte* base;
+    std::size_t size;
+    FreeRanges free;
+  };
+  void free(std::uint32_t region, std::size_t offset, std::size_t size);
+  std::uint32_t add_region(std::size_t size);
+
+  Stream communication_;
+  Catalogue& catalogue_;
+  std::shared_ptr<CommMemory> keep_;
+  mutable std::mutex mutex_;
+  std::vector<Stretch> stretches_;
+  std::vector<Event> last_uses_;  // of freed blocks
+  bool abandoned_ = false;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

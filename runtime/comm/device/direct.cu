@@ -1,0 +1,159 @@
+// Direct all-reduce, every rank with every other one: one hop (one-shot) or two (two-shot), where
+// the ring takes 2 (world - 1).
+//
+// One-shot: every rank sends all it has to everybody, by packets, and adds up for itself.
+//
+//     rank 0  line i --> ranks 1, 2, 3     own, and line i from 1, 2, 3 --> ((x0 + x1) + x2) + x3
+//     rank 1  line i --> ranks 0, 2, 3     ...
+//
+// The way for messages so small that nothing but the number of hops counts. The sum is in rank
+// order on every rank, as in the window of the host's transport (executor/staging.hpp), and bit for
+// bit the same. When packets may be overwritten: packets.cuh.
+//
+// Two-shot: every rank adds up its own chunk, straight from the buffers of all ranks, and stores
+// the result straight into them.
+//
+//     meet                       all ranks' kernels have begun: their inputs are there
+//     rank r: out[r] of all  =  ((in[r] of r + in[r] of r + 1) + in[r] of r + 2) + ...
+//     meet                       all stores have been made, all loads done: the kernel may end
+//
+// Each element is loaded once from each rank and stored once to each rank, with no slot in between.
+// In place is no special case: only rank r touches chunk r, and it loads an element from everywhere
+// before it stores it anywhere. The order of the sum is that of the two-shot schedule
+// (schedule/direct.hpp), on every executor.
+#include "runtime/comm/device/kernel.cuh"
+#include "runtime/comm/device/packets.cuh"
+
+namespace ringsmith::comm::cuda_ipc {
+
+namespace {
+
+// Where rank `from` puts line i into a station.
+__device__ std::byte* place_of(const DirectCall& call, std::byte* station, int from,
+                               std::uint64_t i) {
+  const std::uint64_t line = static_cast<std::uint64_t>(from) * lines_of(kMostOneShotBytes) + i;
+  return station + packets_at(call.packet_flag, call.world) + line * kLineBytes;
+}
+
+template <class T>
+__global__ void one_shot(const __grid_constant__ DirectCall call) {
+  constexpr std::uint64_t kLanes = kLineData / sizeof(T);
+  const Waiter waiter{call.patience, reinterpret_cast<Station*>(call.station[call.rank]),
+                      call.rank};
+  const Arithmetic& a = call.arithmetic;
+  const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+  std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (; i * kLanes < call.chunk.count; i += threads) {
+    const std::uint64_t n = min(kLanes, call.chunk.count - i * kLanes);
+    Line<T> own = load_line<T>(call.input[call.rank] + i * kLineData, n);
+    kernels::cuda::visit_reduction(a.reduction, [&](auto reduction) {
+      constexpr kernels::Reduction op = decltype(reduction)::value;
+      const Arithmetic unscaled{op, false, 1.0};
+      join<op>(own.data, static_cast<decltype(&own.data)>(nullptr), a);
+      for (int k = 1; k < call.world; ++k) {
+        const int peer = (call.rank + k) % call.world;
+        put_line(place_of(call, call.station[peer], call.rank, i), own, call.packet_flag);
+      }
+      Line<T> sum, next;
+      for (int r = 0; r < call.world; ++r) {
+        if (r == call.rank)
+          next = own;
+        else if (!take_line(waiter, place_of(call, call.station[call.rank], r, i), call.packet_flag,
+                            r, 0, next))
+          return;
+        if (r == 0)
+          sum = next;
+        else
+          join<op>(sum.data, &next.data, unscaled);
+      }
+      store_line(call.output[call.rank] + i * kLineData, n, sum);
+    });
+  }
+}
+
+// The contract of a meeting: each thread of the block has done its loads and stores; barrier; one
+// thread for each peer stores the meeting's number into the peer's station (release), then polls
+// for the peer's number in its own (acquire); barrier. What any rank did before is seen by all
+// after it. Blocks meet the blocks of the same number only: block b waits for the parts that it
+// needs (first meeting) and that land in its rank's buffers (second); all blocks of a rank
+// together, for all.
+__device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t step) {
+  const auto release = order_of(End::arrival_release);
+  const auto acquire = order_of(End::arrival_acquire);
+  const auto station_of = [&](int r) { return reinterpret_cast<Station*>(call.station[r]); };
+  Station& mine = *station_of(call.rank);
+  const Waiter waiter{call.patience, &mine, call.rank};
+  __syncthreads();
+  bool all_here = true;
+  for (int peer = static_cast<int>(threadIdx.x); peer < call.world && all_here;
+       peer += static_cast<int>(blockDim.x)) {
+    SystemAtomic<std::uint64_t>(station_of(peer)->arrived[call.rank][blockIdx.x].value)
+        .store(meeting, release);
+    const SystemAtomic<std::uint64_t> theirs(mine.arrived[peer][blockIdx.x].value);
+    all_here = wait_until(
+        waiter, Awaited::arrival, peer, step, meeting,
+        [&] { return theirs.load(acquire) >= meeting; },
+        [&] { return theirs.load(cuda::memory_order_relaxed); });
+  }
+  return __syncthreads_and(all_here) != 0;
+}
+
+// Elements [begin, end) of the work buffer, kLanes at a time; all addresses must allow that.
+template <kernels::Reduction op, class T, int kLanes>
+__device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_t end) {
+  using P = Pack<T, kLanes>;
+  const Arithmetic& a = call.arithmetic;
+  const Arithmetic unscaled{op, false, 1.0};
+  const std::uint64_t stride = std::uint64_t{blockDim.x} * kLanes;
+  for (std::uint64_t i = begin + threadIdx.x * std::uint64_t{kLanes}; i < end; i += stride) {
+    const std::uint64_t at = i * sizeof(T);
+    P sum{};
+    for (int k = 0; k < call.world; ++k) {
+      P x = kernels::cuda::load_pack_at<T, kLanes>(call.input[(call.rank + k) % call.world] + at);
+      join<op>(x, static_cast<const P*>(nullptr), a);
+      if (k == 0)
+        sum = x;
+      else
+        join<op>(sum, &x, unscaled);
+    }
+    for (int k = 0; k < call.world; ++k)
+      kernels::cuda::store_pack_at<T, kLanes>(call.output[(call.rank + k) % call.world] + at, sum);
+  }
+}
+
+template <class T>
+__global__ void two_shot(const __grid_constant__ DirectCall call) {
+  if (!meet(call, call.meeting, 0)) return;
+  constexpr std::uint64_t kLanes = 16 / sizeof(T);
+  const Range& chunk = call.chunk;
+  const std::uint64_t share = round_up((chunk.count + gridDim.x - 1) / gridDim.x, kLanes);
+  const std::uint64_t begin = chunk.begin + min(chunk.count, share * blockIdx.x);
+  const std::uint64_t end = min(begin + share, chunk.begin + chunk.count);
+  bool by_16 = chunk.begin % kLanes == 0;
+  for (int r = 0; r < call.world; ++r)
+    by_16 = by_16 && kernels::cuda::aligned_for(call.input[r], 16) &&
+            kernels::cuda::aligned_for(call.output[r], 16);
+  kernels::cuda::visit_reduction(call.arithmetic.reduction, [&](auto reduction) {
+    constexpr kernels::Reduction op = decltype(reduction)::value;
+    const std::uint64_t middle = by_16 ? begin + (end - begin) / kLanes * kLanes : begin;
+    add_up<op, T, static_cast<int>(kLanes)>(call, begin, middle);
+    add_up<op, T, 1>(call, middle, end);
+  });
+  meet(call, call.meeting + 1, 1);
+}
+
+}  // namespace
+
+void launch_one_shot(const DirectCall& call, CUstream_st* stream) {
+  with_type(call.dtype, [&]<class T>(TypeTag<T>) {
+    launch(one_shot<T>, grid_of(call), block_of(call), 0, stream, call);
+  });
+}
+
+void launch_two_shot(const DirectCall& call, CUstream_st* stream) {
+  with_type(call.dtype, [&]<class T>(TypeTag<T>) {
+    launch(two_shot<T>, grid_of(call), block_of(call), 0, stream, call);
+  });
+}
+
+}  // namespace ringsmith::comm::cuda_ipc

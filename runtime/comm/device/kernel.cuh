@@ -1,0 +1,187 @@
+// What the kernels of engine B are made of: a launch of the type and size that a call needs,
+// polling with an end to it, and one pass over data.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/reduce_ops.cuh"
+#include "kernels/cuda/unaligned.cuh"
+#include "runtime/comm/device/calls.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+using kernels::cuda::load_element;
+using kernels::cuda::Pack;
+using kernels::cuda::store_element;
+
+// f(TypeTag<T>) with the element type; bool travels as bytes.
+template <class F>
+void with_type(DType dtype, F&& f) {
+#ifdef RINGSMITH_WEAKEN  // one type is enough to see an order
+  if (dtype == DType::f32) return f(TypeTag<float>{});
+  throw UsageError("this program has f32 only");
+#else
+  visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
+    if constexpr (std::is_same_v<T, bool>)
+      f(TypeTag<std::uint8_t>{});
+    else
+      f(TypeTag<T>{});
+  });
+#endif
+}
+
+template <class Call>
+dim3 grid_of(const Call& call) {
+  return dim3(static_cast<unsigned>(call.blocks));
+}
+template <class Call>
+dim3 block_of(const Call& call) {
+  return dim3(static_cast<unsigned>(call.shape.threads));
+}
+
+// Who waits for what: everything that a report needs and a poll does not.
+struct Waiter {
+  Patience patience;
+  Station* station;  // of this rank
+  int rank;
+};
+
+constexpr std::uint64_t kPollsPerLook = 64;  // at `stop`, which lies in the host's memory
+
+// The first block of the rank to get here says what it waited for; all are told to stop.
+__device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
+                              std::uint64_t have, std::uint64_t want) {
+  Trouble& t = *w.patience.trouble;
+  std::uint64_t nobody = 0;
+  if (cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(w.station->claimed.value)
+          .compare_exchange_strong(nobody, 1, cuda::memory_order_relaxed)) {
+    t.awaited = awaited;
+    t.rank = w.rank;
+    t.peer = peer;
+    t.block = blockIdx.x;
+    t.operation = w.patience.operation;
+    t.step = step;
+    t.have = have;
+    t.want = want;
+    SystemAtomic<std::uint32_t>(t.written).store(1, order_of(End::report_release));
+  }
+  SystemAtomic<std::uint32_t>(t.stop).store(1, cuda::memory_order_relaxed);
+}
+
+// Polls until ready(), which loads what it waits for in the order that it needs. False, after a
+// report, when the limit is reached or somebody else has given up; have() is then asked for what
+// there was.
+template <class Ready, class Have>
+__device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
+                           std::uint64_t want, Ready ready, Have have) {
+  for (std::uint64_t polls = 1; !ready(); ++polls) {
+    if (polls % kPollsPerLook != 0 && polls < w.patience.limit) continue;
+    const bool stop =
+        SystemAtomic<std::uint32_t>(w.patience.trouble->stop).load(cuda::memory_order_relaxed) != 0;
+    if (!stop && polls < w.patience.limit) continue;
+    report(w, awaited, peer, step, have(), want);
+    return false;
+  }
+  return true;
+}
+
+// What a block does to data on its way: one pass over up to two arrays in, and up to two out.
+//
+//     own, where the caller put it ----.                        .--> keep, the caller's output
+//                                       own op message --------<
+//     message, in a slot of this rank -'                        '--> onward, a slot of the next
+//
+// 16 bytes at a time where all addresses allow it, element by element where they do not, and byte
+// by byte where the caller's buffer is not even aligned to its elements. The result is the same.
+struct Flow {
+  const std::byte* own;      // null: nothing of one's own is added
+  const std::byte* message;  // null: nothing has come
+  std::byte* keep;           // null: nothing is kept
+  std::byte* onward;         // null: nothing is sent on
+  std::uint64_t count;       // elements
+};
+
+// One element or pack: own, scaled if need be, op message.
+template <kernels::Reduction op, class T, int kLanes>
+__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>* message, const Arithmetic& a) {
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    T x = a.scaled ? kernels::cuda::scaled(own.at[i], a.scale) : own.at[i];
+    own.at[i] = message == nullptr ? x : kernels::cuda::combine<op>(x, message->at[i]);
+  }
+}
+
+// Whole packs; as many loads are under way at once as kUnroll says.
+template <kernels::Reduction op, class T, int kLanes>
+__device__ void flow_packs(const Flow& f, std::uint64_t packs, const Arithmetic& a) {
+  using P = Pack<T, kLanes>;
+  constexpr int kUnroll = 4;
+  const auto* const own = reinterpret_cast<const P*>(f.own);
+  const auto* const message = reinterpret_cast<const P*>(f.message);
+  auto* const keep = reinterpret_cast<P*>(f.keep);
+  auto* const onward = reinterpret_cast<P*>(f.onward);
+  for (std::uint64_t base = threadIdx.x; base < packs;
+       base += std::uint64_t{kUnroll} * blockDim.x) {
+    P x[kUnroll], y[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::uint64_t i = base + std::uint64_t{blockDim.x} * static_cast<unsigned>(u);
+      if (i >= packs) break;
+      if (own != nullptr) x[u] = own[i];
+      if (message != nullptr) y[u] = message[i];
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::uint64_t i = base + std::uint64_t{blockDim.x} * static_cast<unsigned>(u);
+      if (i >= packs) break;
+      if (own != nullptr) join<op>(x[u], message != nullptr ? &y[u] : nullptr, a);
+      const P& out = own != nullptr ? x[u] : y[u];
+      if (keep != nullptr) keep[i] = out;
+      if (onward != nullptr) onward[i] = out;
+    }
+  }
+}
+
+template <kernels::Reduction op, class T>
+__device__ void flow_elements(const Flow& f, const Arithmetic& a) {
+  for (std::uint64_t i = threadIdx.x; i < f.count; i += blockDim.x) {
+    const std::uint64_t at = i * sizeof(T);
+    Pack<T, 1> x{}, y{};
+    if (f.own != nullptr) x.at[0] = load_element<T>(f.own + at);
+    if (f.message != nullptr) y.at[0] = load_element<T>(f.message + at);
+    if (f.own != nullptr) join<op>(x, f.message != nullptr ? &y : nullptr, a);
+    const T out = f.own != nullptr ? x.at[0] : y.at[0];
+    if (f.keep != nullptr) store_element(f.keep + at, out);
+    if (f.onward != nullptr) store_element(f.onward + at, out);
+  }
+}
+
+// By all threads of the block. The arrays may be the same memory, none may overlap another in part.
+// Not inlined: the verbs would otherwise hold a copy of it each.
+template <class T>
+__device__ __attribute__((noinline)) void flow(const Flow& f, const Arithmetic& a) {
+  constexpr int kLanes = static_cast<int>(16 / sizeof(T));
+  const auto all_aligned = [&](std::size_t bytes) {
+    using kernels::cuda::aligned_for;
+    return aligned_for(f.own, bytes) && aligned_for(f.message, bytes) &&
+           aligned_for(f.keep, bytes) && aligned_for(f.onward, bytes);
+  };
+  const bool by_16 = all_aligned(16), by_element = all_aligned(sizeof(T));
+  kernels::cuda::visit_reduction(a.reduction, [&](auto reduction) {
+    constexpr kernels::Reduction op = decltype(reduction)::value;
+    if (!by_element) return flow_elements<op, T>(f, a);
+    Flow rest = f;
+    if (by_16) {
+      const std::uint64_t packs = f.count / kLanes, done = packs * 16;
+      flow_packs<op, T, kLanes>(f, packs, a);
+      rest = {f.own == nullptr ? nullptr : f.own + done,
+              f.message == nullptr ? nullptr : f.message + done,
+              f.keep == nullptr ? nullptr : f.keep + done,
+              f.onward == nullptr ? nullptr : f.onward + done, f.count % kLanes};
+    }
+    flow_packs<op, T, 1>(rest, rest.count, a);
+  });
+}
+
+}  // namespace ringsmith::comm::cuda_ipc

@@ -1,0 +1,189 @@
+#include "runtime/comm/device/kernel_engine.hpp"
+
+#include <algorithm>
+
+#include "kernels/cuda/launch.hpp"
+#include "runtime/comm/device/calls.hpp"
+#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/schedule/ring.hpp"
+#include "runtime/comm/types/transfer.hpp"
+#include "runtime/device/stream.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// The direction of the ring that a call asks for.
+int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
+
+std::vector<Chunk> chunks_of(const Call& call, int world) {
+  const bool parts =
+      call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
+  if (call.algorithm == Algorithm::gloo_ring)
+    return gloo_chunks(world, call.count, size_of(call.dtype));
+  return split_evenly(parts ? call.count * at(world) : call.count, world);
+}
+
+}  // namespace
+
+KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers,
+                           DeviceArena& arena, Shape shape, Tuning tuning)
+    : peers_(peers),
+      agreement_(agreement),
+      peers_(peers),
+      shape_(tuning.shape.channels > 0 ? tuning.shape : shape),
+      tuning_(tuning),
+      packet_calls_(tuning.packet_calls) {
+  const Bytes size(station_bytes(peers.size(), shape_));
+  station_ = arena.allocate(size);
+  peers.mine().station = *arena.locate(station_->data(), size);
+  cuda_check(cudaHostAlloc(&trouble_, sizeof(Trouble), cudaHostAllocMapped));
+  *trouble_ = {};
+  Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
+}
+
+KernelEngine::~KernelEngine() {
+  if (trouble_ != nullptr) (void)cudaFreeHost(trouble_);
+}
+
+bool KernelEngine::serves(const Call& call, const Sharing& sharing) const {
+  switch (call.collective) {
+    case Collective::all_reduce:
+      return call.algorithm == Algorithm::automatic || call.algorithm == Algorithm::ring ||
+             call.algorithm == Algorithm::gloo_ring ||
+             (call.algorithm == Algorithm::direct && sharing.all);
+    case Collective::reduce_scatter:
+      return call.algorithm != Algorithm::direct;
+    case Collective::all_gather:
+    case Collective::broadcast:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void KernelEngine::run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation) {
+  const Call& call = transfer.call;
+  CUstream_st* const stream = Stream::current().get();
+  if (call.collective == Collective::all_reduce && is_small(call, peers_.size())) {
+    DirectCall direct = direct_call(transfer, buffers, operation);
+    direct.chunk = {0, call.count};
+    direct.packet_flag = next_packet_flag();
+    direct.blocks = blocks_for(call.bytes(), kLineData);
+    return launch_one_shot(direct, stream);
+  }
+  if (call.algorithm == Algorithm::direct) {
+    DirectCall direct = direct_call(transfer, buffers, operation);
+    const Chunk chunk = chunks_of(call, peers_.size())[at(peers_.rank())];
+    direct.chunk = {chunk.offset, chunk.count};
+    direct.meeting = meetings_ + 1;
+    meetings_ += 2;
+    return launch_two_shot(direct, stream);
+  }
+  RingCall ring = ring_call(transfer, operation);
+  std::uint64_t all = 0, longest = 0;
+  for (int q = 0; q < peers_.size(); ++q) {
+    all += ring.chunks[q].count;
+    longest = std::max(longest, ring.chunks[q].count);
+  }
+  const std::size_t width = size_of(call.dtype);
+  if (ring.collective != Collective::broadcast && all * width <= kMostPacketBytes) {
+    ring.packet_flag = next_packet_flag();
+    ring.packet_lines = lines_of(longest * width);
+    ring.blocks = blocks_for(longest * width, kLineData);
+    return launch_packet_ring(ring, stream);
+  }
+  ring.blocks = blocks_for(longest * width, 64);
+  launch_ring(ring, stream);
+}
+
+RingCall KernelEngine::ring_call(const Transfer& transfer, std::uint64_t operation) {
+  const Call& call = transfer.call;
+  const int world = peers_.size(), me = peers_.rank(), direction = direction_of(call);
+  RingCall ring{};
+  ring.collective = call.collective;
+  ring.dtype = call.dtype;
+  ring.arithmetic = arithmetic_of(call.op, world);
+  ring.world = world;
+  ring.rank = me;
+  ring.previous_rank = wrap(me - direction, world);
+  ring.next_rank = wrap(me + direction, world);
+  ring.ring = direction > 0 ? 0 : 1;
+  ring.shape = shape_;
+  ring.input = transfer.input.data();
+  ring.output = transfer.output.data();
+  ring.mine = station(me);
+  ring.previous = station(ring.previous_rank);
+  ring.next = station(ring.next_rank);
+  ring.patience = patience(operation);
+  if (ring.collective == Collective::broadcast) {
+    ring.position = wrap(me - call.root, world);
+    ring.chunks[0] = {0, call.count};
+    return ring;
+  }
+  ring.position = wrap(direction * me, world);
+  const std::vector<Chunk> chunks = chunks_of(call, world);
+  for (int c = 0; c < world; ++c)
+    ring.chunks[wrap(direction * c, world)] = {chunks[at(c)].offset, chunks[at(c)].count};
+  if (ring.collective == Collective::reduce_scatter) ring.output_begin = chunks[at(me)].offset;
+  if (ring.collective == Collective::all_gather) ring.input_begin = chunks[at(me)].offset;
+  return ring;
+}
+
+DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& buffers,
+                                     std::uint64_t operation) {
+  DirectCall direct{};
+  direct.dtype = transfer.call.dtype;
+  direct.arithmetic = arithmetic_of(transfer.call.op, peers_.size());
+  direct.world = peers_.size();
+  direct.rank = peers_.rank();
+  direct.shape = shape_;
+  direct.blocks = shape_.channels;
+  direct.patience = patience(operation);
+  for (int r = 0; r < peers_.size(); ++r) {
+    direct.input[r] = buffers.input[at(r)];
+    direct.output[r] = buffers.output[at(r)];
+    direct.station[r] = station(r);
+  }
+  direct.input[direct.rank] = transfer.input.data();
+  direct.output[direct.rank] = transfer.output.data();
+  return direct;
+}
+
+std::byte* KernelEngine::station(int rank) { return peers_.address(rank, peers_.of(rank).station); }
+
+// The monitor ends kernels when the deadline has passed; the limit of polls is there for the case
+// that it cannot. No device polls faster than this.
+Patience KernelEngine::patience(std::uint64_t operation) const {
+  constexpr std::uint64_t kMostPollsPerMillisecond = 50'000;
+  const auto deadline = static_cast<std::uint64_t>(peers_.timeout().count());
+  return {trouble_,
+          tuning_.limit_of_polls > 0 ? tuning_.limit_of_polls : deadline * kMostPollsPerMillisecond,
+          operation};
+}
+
+// No more blocks than have something to do.
+int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const {
+  const std::size_t block = bytes_per_thread * at(shape_.threads);
+  return static_cast<int>(
+      std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
+}
+
+// Numbers from 1 on. Before they come round, all packets are wiped: a line that was last written
+// 2^32 calls ago must not look like a new one. All ranks do so in the same call, and nobody sends
+// the next packet before everybody has wiped.
+std::uint32_t KernelEngine::next_packet_flag() {
+  if (++packet_calls_ != 0) return packet_calls_;
+  packet_calls_ = 1;
+  const Stream stream = Stream::current();
+  cuda_check(cudaMemsetAsync(station_->data() + packets_at(0, peers_.size()), 0,
+                             2 * packet_half_bytes(peers_.size()), stream.get()));
+  stream.synchronize();
+  agreement_.answer({Collective::barrier}, 0);
+  agreement_.await_all();
+  return packet_calls_;
+}
+
+}  // namespace ringsmith::comm::cuda_ipc

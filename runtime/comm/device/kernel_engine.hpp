@@ -1,0 +1,65 @@
+// Engine B: one persistent kernel per collective, which waits for its peers' kernels itself.
+// Nothing passes through the host while it runs: a hop costs what a store to the neighbour costs.
+//
+// | call                                          | kernel      | order of the sum        |
+// |-----------------------------------------------|-------------|-------------------------|
+// | all_reduce, automatic, small                  | one-shot    | ((x0 + x1) + x2) + ...  |
+// | all_reduce, automatic or ring, gloo_ring      | ring        | the ring's              |
+// | all_reduce, direct, all in comm. memory       | two-shot    | from the chunk's owner  |
+// | reduce_scatter, automatic or ring             | ring        | the ring's              |
+// | all_gather, broadcast                         | ring        | (nothing is added)      |
+// | everything else                               | engine A    |                         |
+//
+// Rings of up to 32 KiB go by packets, larger ones through slots.
+//
+// All kernels of a collective must run at the same time: on distinct devices, or on one device with
+// room for all of them. A kernel of another process on the same device does not run at the same
+// time; whereabouts.hpp refuses that.
+#pragma once
+
+#include "runtime/comm/device/calls.hpp"
+#include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/executor/mapped.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+class KernelEngine {
+ public:
+  // Puts this rank's station into its catalogue.
+  KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers, DeviceArena& arena,
+               Shape shape, Tuning tuning);
+  KernelEngine(const KernelEngine&) = delete;
+  KernelEngine& operator=(const KernelEngine&) = delete;
+  ~KernelEngine();
+
+  // What the monitor watches, in pinned host memory.
+  [[nodiscard]] Trouble* trouble() const { return trouble_; }
+  // The group has ended badly: kernels may still look at the record.
+  void abandon() { trouble_ = nullptr; }
+
+  [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;
+  // After the completed agreement barrier. Launches on the calling thread's current stream;
+  // `operation` is its number in the group.
+  void run(const Transfer& transfer, const Buffers& buffers, std::uint64_t operation);
+
+ private:
+  [[nodiscard]] RingCall ring_call(const Transfer& transfer, std::uint64_t operation);
+  [[nodiscard]] DirectCall direct_call(const Transfer& transfer, const Buffers& buffers,
+                                       std::uint64_t operation);
+  [[nodiscard]] std::byte* station(int rank);
+  [[nodiscard]] Patience patience(std::uint64_t operation) const;
+  [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const;
+  std::uint32_t next_packet_flag();
+
+  Peers& peers_;
+  AgreementBarrier& agreement_;
+  DevicePeers& peers_;
+  Shape shape_;
+  Tuning tuning_;
+  std::shared_ptr<CommMemory> station_;
+  Trouble* trouble_ = nullptr;
+  std::uint32_t packet_calls_;
+  std::uint64_t meetings_ = 0;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

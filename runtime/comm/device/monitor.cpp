@@ -1,0 +1,205 @@
+#include "runtime/comm/device/monitor.hpp"
+
+#include "runtime/device/cuda_error.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLook{1};          // at the oldest operation
+constexpr milliseconds kPeersLook{10};    // at the peers, while it is not done
+constexpr milliseconds kLastWords{2000};  // for kernels to see that they shall stop
+
+std::string describe(const Trouble& t) {
+  const auto what = [&]() -> std::string {
+    const std::string seen =
+        " (" + std::to_string(t.have) + ", waited for " + std::to_string(t.want) + ")";
+    switch (t.awaited) {
+      case Awaited::tail:
+        return "a message from rank " + std::to_string(t.peer) + seen;
+      case Awaited::head:
+        return "rank " + std::to_string(t.peer) + " to take a message" + seen;
+      case Awaited::packet:
+        return "a packet from rank " + std::to_string(t.peer) + seen;
+      case Awaited::arrival:
+        return "rank " + std::to_string(t.peer) + " to arrive" + seen;
+      default:
+        return "nothing";
+    }
+  };
+  return "kernel of rank " + std::to_string(t.rank) + ", block " + std::to_string(t.block) +
+         ", step " + std::to_string(t.step) + " waited for " + what();
+}
+
+}  // namespace
+
+Monitor::Monitor(Peers& peers, DevicePeers& peers, Device device, Trouble* trouble)
+    : peers_(peers), peers_(peers), device_(device), trouble_(trouble) {}
+
+void Monitor::watch(std::shared_ptr<const Operation> operation) {
+  const std::lock_guard lock(mutex_);
+  launched_.push_back(std::move(operation));
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (launched_.size() == 1) changed_.notify_all();
+}
+
+void Monitor::run() {
+  const DeviceGuard guard(device_);
+  std::unique_lock lock(mutex_);
+  std::uint64_t looked_at = 0;
+  Clock::time_point since;
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !launched_.empty(); });
+    if (launched_.empty() || kind_ != FailureKind::none) return;
+    const auto operation = launched_.front();
+    lock.unlock();
+    if (operation->number() != looked_at) {
+      looked_at = operation->number();
+      since = Clock::now();
+    }
+    bool done = false;
+    try {
+      done = operation->done().has_happened();
+      // The clock does not run while the caller is still computing what is to be sent.
+      if (!done && !operation->ready().has_happened()) since = Clock::now();
+      const auto age = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
+      look_at(*operation, done, age);
+    } catch (const Error& error) {
+      fail(*operation, FailureKind::other, -1, error.what());
+    }
+    lock.lock();
+    if (kind_ != FailureKind::none) {
+      changed_.notify_all();
+      return;
+    }
+    if (done) {
+      launched_.pop_front();
+      if (launched_.empty()) changed_.notify_all();
+    } else {
+      changed_.wait_for(lock, kLook);
+    }
+  }
+}
+
+bool Monitor::has_complained(const Operation& operation) const {
+  return trouble_ != nullptr && has_written(*trouble_) && trouble_->operation <= operation.number();
+}
+
+void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
+  if (has_complained(operation))
+    return fail(operation, FailureKind::timeout, trouble_->peer,
+                operation.call() + " reached its limit of polls");
+  // A peer that fails reports it, then releases all streams: what ends then has not ended well.
+  if (!done && age < kPeersLook) return;
+  Peers::Failed trouble = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
+  if (!done && trouble.kind == FailureKind::none && age >= peers_.timeout()) {
+    trouble.kind = FailureKind::timeout;
+    trouble.culprit = peers_.find_laggard();
+    trouble.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
+                   " ms after its data was there. ";
+    if (trouble.culprit >= 0)
+      trouble.text +=
+          "The stream of rank " + std::to_string(trouble.culprit) + " has not come so far. ";
+    trouble.text += peers_.wait_for_graph();
+  }
+  if (trouble.kind == FailureKind::none) return;
+  if (!done && operation.done().has_happened()) return;  // just now: the next look decides
+  fail(operation, trouble.kind, trouble.culprit, trouble.text);
+}
+
+// Ends what still spins, so that what it says can be added, then breaks the group, and only then
+// releases the streams.
+void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
+  std::int64_t step = -1;
+  if (trouble_ != nullptr) {
+    SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
+    wait_for_last_words(operation);
+    if (has_written(*trouble_)) {
+      text += ". The " + describe(*trouble_);
+      step = trouble_->step;
+      if (culprit < 0) culprit = trouble_->peer;
+    }
+  }
+  peers_.record_failure(kind, culprit, text);
+  peers_.release_waiters();
+  const std::lock_guard lock(mutex_);
+  kind_ = kind;
+  text_ = text;
+  failed_from_ = operation.number();
+  where_ = where_of(operation, culprit);
+  where_.step = step;
+}
+
+Where Monitor::where_of(const Operation& operation, int peer) const {
+  Where where;
+  where.rank = peers_.rank();
+  where.peer = peer;
+  where.op = operation.call();
+  where.sequence = operation.sequence();
+  return where;
+}
+
+void Monitor::wait_for_last_words(const Operation& operation) {
+  try {
+    for (const auto end = Clock::now() + kLastWords;
+         !operation.done().has_happened() && Clock::now() < end;)
+      std::this_thread::sleep_for(kLook);
+  } catch (const CudaError&) {
+    // The device has failed: nothing runs there any more.
+  }
+}
+
+void Monitor::throw_if_failed(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  if (operation.number() >= failed_from_) throw_failure(kind_, text_, where_);
+}
+
+void Monitor::wait_for(const Operation& operation) {
+  constexpr int kSpins = 64;
+  for (int turn = 0;; ++turn) {
+    throw_if_failed(operation);
+    if (operation.done().has_happened()) break;
+    if (turn < kSpins)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  // It may have been ended by a failure that the thread has yet to find.
+  {
+    std::unique_lock lock(mutex_);
+    if (ended_) return;
+    if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
+    const Peers::Failed trouble = peers_.look_for_report();
+    if (kind_ == FailureKind::none && trouble.kind != FailureKind::none)
+      throw_failure(trouble.kind, trouble.text, where_of(operation, trouble.culprit));
+  }
+  throw_if_failed(operation);
+}
+
+void Monitor::stop() {
+  std::unique_lock lock(mutex_);
+  if (!stopping_) {
+    changed_.wait(lock, [&] { return launched_.empty() || kind_ != FailureKind::none; });
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  lock.unlock();
+  if (thread_.joinable()) thread_.join();
+  lock.lock();
+  trouble_ = nullptr;
+  ended_ = true;
+}
+
+void Monitor::give_up() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (trouble_ != nullptr)
+      SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
+  }
+  peers_.release_waiters();
+}
+
+}  // namespace ringsmith::comm::cuda_ipc

@@ -1,0 +1,102 @@
+// Watches over what has been launched and nobody waits for: streams have no deadline.
+//
+// A thread looks at the oldest operation that is not done. If that has been so for too long since
+// its data was there, or a peer has failed or died, it tells the kernels of engine B to stop, notes
+// where they stood, and breaks the group: the next call throws, and so does everybody in
+// host_wait(). Peers read the same failure on this rank's board.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "runtime/comm/device/calls.hpp"
+#include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/transport/peers.hpp"
+#include "runtime/device/stream.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+// One operation on device memory: its place between the caller's stream and the group's.
+//
+//     caller's stream   ... ready ...........................  wait(done) ...
+//     group's stream        wait(ready) [the collective] done
+class Operation {
+ public:
+  explicit Operation(Event ready) : ready_(std::move(ready)) {}
+
+  // The data is there: what the caller's stream held at the time of the call has been done.
+  [[nodiscard]] const Event& ready() const { return ready_; }
+
+  // To be called once, when everything has been put on the group's stream.
+  void launched(std::uint64_t number, std::string call, std::uint64_t sequence,
+                const Stream& stream) {
+    number_ = number;
+    call_ = std::move(call);
+    sequence_ = static_cast<std::int64_t>(sequence);
+    done_ = Event::record(stream);
+  }
+  // After launched():
+  [[nodiscard]] const Event& done() const { return done_; }
+  [[nodiscard]] std::uint64_t number() const { return number_; }  // in the group's stream, from 1
+  [[nodiscard]] const std::string& call() const { return call_; }
+  [[nodiscard]] std::int64_t sequence() const { return sequence_; }
+
+ private:
+  Event ready_, done_;
+  std::uint64_t number_ = 0;
+  std::string call_;
+  std::int64_t sequence_ = -1;
+};
+
+class Monitor {
+ public:
+  // trouble: engine B's record, or null; it outlives stop().
+  Monitor(Peers& peers, DevicePeers& peers, Device device, Trouble* trouble);
+  ~Monitor() { stop(); }
+
+  // The number that the next operation shall have.
+  [[nodiscard]] std::uint64_t next_number() { return ++numbers_; }
+  void watch(std::shared_ptr<const Operation> operation);
+
+  // Returns when the operation is done; throws what went wrong in it or before. Also after stop().
+  void wait_for(const Operation& operation);
+
+  // The group has failed on the host's side: nobody shall go on waiting on the device.
+  void give_up() noexcept;
+
+  // Waits until everything that was launched is done, or lost; then ends the thread.
+  void stop();
+
+ private:
+  void run();
+  // Has this operation's kernel, or one before it, given up?
+  [[nodiscard]] bool has_complained(const Operation& operation) const;
+  void look_at(const Operation& operation, bool done, std::chrono::milliseconds age);
+  void fail(const Operation& operation, FailureKind kind, int culprit, std::string text);
+  static void wait_for_last_words(const Operation& operation);
+  [[nodiscard]] Where where_of(const Operation& operation, int peer) const;
+  void throw_if_failed(const Operation& operation);
+
+  Peers& peers_;
+  DevicePeers& peers_;
+  Device device_;
+  Trouble* trouble_;
+  std::uint64_t numbers_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::shared_ptr<const Operation>> launched_;
+  bool stopping_ = false, ended_ = false;
+  // The first failure: operations from this number on are lost.
+  std::uint64_t failed_from_ = ~std::uint64_t{0};
+  FailureKind kind_ = FailureKind::none;
+  std::string text_;
+  Where where_;
+  std::thread thread_;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

@@ -1,0 +1,138 @@
+// The verbs of a ring, by packets: the low-latency protocol ("LL"). The flag travels with the data,
+// in one store that cannot be torn:
+//
+//     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
+//     line  [ word ][ word ]                                8 bytes of data
+//
+// The receiver polls the very word that brings the data: no fence, no counter, no barrier, and
+// every thread goes its own way. Half of the wire carries flags: a bargain when latency counts.
+//
+// The contract: none of the words orders anything but itself, so relaxed is enough; data and flag
+// cannot part because they are one word. What remains is when a word may be overwritten. A call
+// writes each line once, and consecutive calls (flag, flag + 1) use different halves. Who has
+// finished call n has got data that every rank contributed to after it had begun call n, and a rank
+// begins call n after its kernel of call n - 1 has ended: so in call n + 1 nobody reads what call
+// n - 1 brought. (Hence no broadcast by packets: its root gets nothing.) The number has 32 bits;
+// the host wipes the packets before it comes round (kernel_engine.cpp).
+#pragma once
+
+#include "runtime/comm/device/kernel.cuh"
+
+namespace ringsmith::comm::cuda_ipc {
+
+// Eight bytes of data: as elements, and as the data halves of two words.
+template <class T>
+union Line {
+  __device__ Line() : word{0, 0} {}
+  Pack<T, static_cast<int>(kLineData / sizeof(T))> data;
+  std::uint32_t word[2];
+};
+
+template <class T>
+__device__ Line<T> load_line(const std::byte* p, std::uint64_t elements) {
+  Line<T> line;
+#pragma unroll
+  for (std::uint64_t i = 0; i < kLineData / sizeof(T); ++i)
+    if (i < elements) line.data.at[i] = load_element<T>(p + i * sizeof(T));
+  return line;
+}
+template <class T>
+__device__ void store_line(std::byte* p, std::uint64_t elements, const Line<T>& line) {
+#pragma unroll
+  for (std::uint64_t i = 0; i < kLineData / sizeof(T); ++i)
+    if (i < elements) store_element(p + i * sizeof(T), line.data.at[i]);
+}
+
+template <class T>
+__device__ void put_line(std::byte* where, const Line<T>& line, std::uint32_t flag) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(where);
+  for (int i = 0; i < 2; ++i)
+    SystemAtomic<std::uint64_t>(words[i]).store(std::uint64_t{flag} << 32 | line.word[i],
+                                                cuda::memory_order_relaxed);
+}
+// False if the wait did not end well.
+template <class T>
+__device__ bool take_line(const Waiter& waiter, std::byte* where, std::uint32_t flag, int peer,
+                          std::int64_t step, Line<T>& line) {
+  auto* const words = reinterpret_cast<std::uint64_t*>(where);
+  for (int i = 0; i < 2; ++i) {
+    const SystemAtomic<std::uint64_t> packet(words[i]);
+    std::uint64_t word = 0;
+    const bool here = wait_until(
+        waiter, Awaited::packet, peer, step, flag,
+        [&] { return (word = packet.load(cuda::memory_order_relaxed)) >> 32 == flag; },
+        [&] { return word >> 32; });
+    if (!here) return false;
+    line.word[i] = static_cast<std::uint32_t>(word);
+  }
+  return true;
+}
+
+template <class T>
+class Packets {
+ public:
+  __device__ explicit Packets(const RingCall& call)
+      : call_(call), waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank} {}
+
+  [[nodiscard]] __device__ static std::uint64_t passes() { return 1; }
+  __device__ void begin_pass(std::uint64_t /*pass*/) {}
+
+  __device__ void send(int chunk) { move(chunk, kSend | kOwn); }
+  __device__ void copySend(int chunk) { move(chunk, kSend | kOwn | kKeep); }
+  __device__ void recvReduceSend(int chunk) { move(chunk, kRecv | kSend | kOwn); }
+  __device__ void recvReduceCopySend(int chunk) { move(chunk, kRecv | kSend | kOwn | kKeep); }
+  __device__ void recvReduceCopy(int chunk) { move(chunk, kRecv | kOwn | kKeep); }
+  __device__ void recvCopySend(int chunk) { move(chunk, kRecv | kSend | kKeep); }
+  __device__ void recv(int chunk) { move(chunk, kRecv | kKeep); }
+  __device__ void finish() {}
+
+ private:
+  enum : unsigned { kRecv = 1, kSend = 2, kOwn = 4, kKeep = 8 };
+
+  __device__ __attribute__((noinline)) void move(int chunk, unsigned what) {
+    constexpr std::uint64_t kLanes = kLineData / sizeof(T);
+    const bool receives = (what & kRecv) != 0, sends = (what & kSend) != 0;
+    const Range& all = call_.chunks[chunk];
+    const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+    std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+    for (; i * kLanes < all.count && alive_; i += threads) {
+      const std::uint64_t element = all.begin + i * kLanes, n = min(kLanes, all.count - i * kLanes);
+      Line<T> line, message;
+      if (receives) {
+        alive_ = take_line(waiter_, line_of(call_.mine, received_, i), call_.packet_flag,
+                           call_.previous_rank, step_, message);
+        if (!alive_) return;
+      }
+      if ((what & kOwn) != 0) {
+        line = load_line<T>(call_.input + (element - call_.input_begin) * sizeof(T), n);
+        kernels::cuda::visit_reduction(call_.arithmetic.reduction, [&](auto reduction) {
+          join<decltype(reduction)::value>(line.data, receives ? &message.data : nullptr,
+                                           call_.arithmetic);
+        });
+      } else {
+        line = message;
+      }
+      if ((what & kKeep) != 0)
+        store_line(call_.output + (element - call_.output_begin) * sizeof(T), n, line);
+      if (sends) put_line(line_of(call_.next, sent_, i), line, call_.packet_flag);
+    }
+    received_ += receives ? 1 : 0;
+    sent_ += sends ? 1 : 0;
+    ++step_;
+  }
+
+  // Every message of the call has lines of its own.
+  [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
+                                              std::uint64_t line) const {
+    return station + packets_at(call_.packet_flag, call_.world) +
+           (message * call_.packet_lines + line) * kLineBytes;
+  }
+
+  const RingCall& call_;
+  Waiter waiter_;
+  std::uint64_t received_ = 0, sent_ = 0;  // messages of this call
+  std::int64_t step_ = 0;
+  bool alive_ = true;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

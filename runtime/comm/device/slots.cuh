@@ -1,0 +1,167 @@
+// The verbs of a ring, through slots. One block of one rank, between its two neighbours:
+//
+//     previous rank                    this block                         next rank
+//                   ==slot==> recv ...  own input  ... send ==slot==>
+//
+//     send                 input                  -> next
+//     copySend             input                  -> output, next
+//     recvReduceSend       input op message       -> next
+//     recvReduceCopySend   input op message       -> output, next
+//     recvReduceCopy       input op message       -> output
+//     recvCopySend         message                -> output, next
+//     recv                 message                -> output
+//
+// The contract of the hand-off, for all of them. All 32-bit words of a message are stored by many
+// threads, so every end of a hand-off is a barrier of the block and one atomic of one thread:
+//
+//   a sender    has read in `head` (acquire) that the slot's last message was taken, then barrier:
+//               its stores cannot come before the receiver's loads of that message;
+//               stores the message; barrier; `tail` (release): who sees the new tail sees it all.
+//   a receiver  has read in `tail` (acquire) that the message is there, then barrier: every thread
+//               of the block sees all of it;
+//               loads the message; barrier; `head` (release): the slot is free only after the
+//               loads.
+//
+// The barrier hands on what one thread has acquired, and collects what one thread releases: order
+// at system scope is transitive through it.
+#pragma once
+
+#include "runtime/comm/device/kernel.cuh"
+
+namespace ringsmith::comm::cuda_ipc {
+
+template <class T>
+class Slots {
+ public:
+  __device__ explicit Slots(const RingCall& call)
+      : call_(call),
+        waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank},
+        mine_(channel_of(call.mine)),
+        previous_(channel_of(call.previous)),
+        next_(channel_of(call.next)),
+        sent_(mine_.sent),
+        taken_(mine_.taken) {}
+
+  // A pass takes one piece of this channel's share of every chunk around the ring.
+  [[nodiscard]] __device__ std::uint64_t passes() const {
+    std::uint64_t longest = 0;
+    for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);
+    return (longest + piece() - 1) / piece();
+  }
+  __device__ void begin_pass(std::uint64_t pass) {
+    pass_ = pass;
+    step_ = 0;
+  }
+
+  __device__ void send(int chunk) { move<false, true>(chunk, kOwn); }
+  __device__ void copySend(int chunk) { move<false, true>(chunk, kOwn | kKeep); }
+  __device__ void recvReduceSend(int chunk) { move<true, true>(chunk, kOwn); }
+  __device__ void recvReduceCopySend(int chunk) { move<true, true>(chunk, kOwn | kKeep); }
+  __device__ void recvReduceCopy(int chunk) { move<true, false>(chunk, kOwn | kKeep); }
+  __device__ void recvCopySend(int chunk) { move<true, true>(chunk, kKeep); }
+  __device__ void recv(int chunk) { move<true, false>(chunk, kKeep); }
+
+  // After the last pass: the counters go on from here in the next kernel.
+  __device__ void finish() {
+    __syncthreads();  // every thread has read where they stood before
+    if (threadIdx.x != 0) return;
+    mine_.sent = sent_;
+    mine_.taken = taken_;
+  }
+
+ private:
+  enum : unsigned { kOwn = 1, kKeep = 2 };
+
+  template <bool receives, bool sends>
+  __device__ __attribute__((noinline)) void move(int chunk, unsigned what) {
+    const Range part = part_of(chunk);
+    for (std::uint64_t at = 0; at < part.count && alive_; at += per_slot()) {
+      bool granted = true;
+      if (threadIdx.x == 0) granted = (!receives || await_message()) && (!sends || await_room());
+      alive_ = __syncthreads_and(granted) != 0;
+      if (!alive_) return;
+      Flow f{};
+      if ((what & kOwn) != 0) f.own = in_buffer(call_.input, call_.input_begin, part.begin + at);
+      if ((what & kKeep) != 0)
+        f.keep = in_buffer(call_.output, call_.output_begin, part.begin + at);
+      if constexpr (receives) f.message = slot_of(call_.mine, taken_);
+      if constexpr (sends) f.onward = slot_of(call_.next, sent_);
+      f.count = min(per_slot(), part.count - at);
+      flow<T>(f, call_.arithmetic);
+      __syncthreads();
+      if constexpr (receives) return_slot();
+      if constexpr (sends) post_message();
+    }
+    ++step_;
+  }
+
+  // ---- the four ends of the two hand-offs; taken_ and sent_ are counted by every thread ----
+  __device__ bool await_message() const {
+    const SystemAtomic<std::uint64_t> tail(mine_.tail.value);
+    const auto order = order_of(End::tail_acquire);
+    return wait_until(
+        waiter_, Awaited::tail, call_.previous_rank, step_, taken_ + 1,
+        [&] { return tail.load(order) > taken_; },
+        [&] { return tail.load(cuda::memory_order_relaxed); });
+  }
+  __device__ bool await_room() const {
+    const SystemAtomic<std::uint64_t> head(mine_.head.value);
+    const auto order = order_of(End::head_acquire);
+    return wait_until(
+        waiter_, Awaited::head, call_.next_rank, step_, sent_ + 1 - kRingSlots,
+        [&] { return sent_ < head.load(order) + kRingSlots; },
+        [&] { return head.load(cuda::memory_order_relaxed); });
+  }
+  __device__ void return_slot() {
+    const auto order = order_of(End::head_release);
+    ++taken_;
+    if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(previous_.head.value).store(taken_, order);
+  }
+  __device__ void post_message() {
+    const auto order = order_of(End::tail_release);
+    ++sent_;
+    if (threadIdx.x == 0) SystemAtomic<std::uint64_t>(next_.tail.value).store(sent_, order);
+  }
+
+  // ---- where things are ----
+  [[nodiscard]] __device__ Channel& channel_of(std::byte* station) const {
+    return reinterpret_cast<Station*>(station)->channels[call_.ring][blockIdx.x];
+  }
+  [[nodiscard]] __device__ std::byte* slot_of(std::byte* station, std::uint64_t message) const {
+    return station + slots_at(call_.ring, static_cast<int>(blockIdx.x), call_.world, call_.shape) +
+           message % kRingSlots * call_.shape.slot_bytes;
+  }
+  template <class Byte>
+  [[nodiscard]] __device__ static Byte* in_buffer(Byte* buffer, std::uint64_t begin,
+                                                  std::uint64_t element) {
+    return buffer + (element - begin) * sizeof(T);
+  }
+  [[nodiscard]] __device__ std::uint64_t per_slot() const {
+    return call_.shape.slot_bytes / sizeof(T);
+  }
+  [[nodiscard]] __device__ std::uint64_t piece() const { return kSlotsPerPiece * per_slot(); }
+
+  // This channel's share of a chunk: shares begin at multiples of 16 bytes from the chunk's start.
+  [[nodiscard]] __device__ Range share_of(int chunk) const {
+    constexpr std::uint64_t kLanes = 16 / sizeof(T);
+    const Range& all = call_.chunks[chunk];
+    const std::uint64_t share = round_up((all.count + gridDim.x - 1) / gridDim.x, kLanes);
+    const std::uint64_t begin = min(all.count, share * blockIdx.x);
+    return {all.begin + begin, min(share, all.count - begin)};
+  }
+  [[nodiscard]] __device__ Range part_of(int chunk) const {
+    const Range share = share_of(chunk);
+    const std::uint64_t begin = min(share.count, pass_ * piece());
+    return {share.begin + begin, min(piece(), share.count - begin)};
+  }
+
+  const RingCall& call_;
+  Waiter waiter_;
+  Channel &mine_, &previous_, &next_;
+  std::uint64_t sent_, taken_;
+  std::uint64_t pass_ = 0;
+  std::int64_t step_ = 0;
+  bool alive_ = true;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

@@ -1,0 +1,145 @@
+// A station: what a rank keeps in the memory of its device for its peers' kernels to write to, and
+// the memory orders in which they do.
+//
+// Every wait of engine B is a poll of the rank's own memory, and every hand-off a store into the
+// peer's: over NVLink nobody waits for a store, but a load makes a round trip.
+//
+//     [ Station: counters ][ packets, two halves ][ slots of ring 0 ][ slots of ring 1 ]
+//
+//          previous rank                this rank                       next rank
+//       writes slots and tail --->  polls tail, reads slots
+//                                   writes slots and tail  --->  polls tail, reads slots
+//       polls head            <---  writes head (credit)
+//                                   polls head             <---  writes head (credit)
+//
+// It is the handshake of transport/channel.hpp on another wire: counters only grow, are never
+// reset, and go on counting from one collective to the next. Each is written by one rank only and
+// lies on a line of its own. Each block of the kernel has a channel of the ring, so that blocks
+// never meet.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+namespace ringsmith::comm::cuda_ipc {
+
+constexpr int kMostRanks = 64;
+constexpr int kMostChannels = 16;  // blocks of a kernel
+constexpr int kRings = 2;          // 0: to rank + 1;  1: to rank - 1, as gloo's
+constexpr std::uint64_t kRingSlots = 8;
+// A block sends a piece of its chunk as two messages: the next rank works on the first while this
+// one works on the second.
+constexpr std::size_t kSlotsPerPiece = 2;
+
+struct alignas(128) Counter {
+  std::uint64_t value;
+};
+
+struct Channel {
+  Counter tail;  // messages that the previous rank has put into our slots
+  Counter head;  // messages of ours that the next rank has taken out of its slots
+  // This rank's own, kept here between two kernels:
+  alignas(128) std::uint64_t sent;  // messages put into the next rank's slots
+  std::uint64_t taken;              // messages taken out of our slots
+};
+
+// Shared by all ranks; zero when the group is made.
+struct Station {
+  Channel channels[kRings][kMostChannels];
+  Counter arrived[kMostRanks][kMostChannels];  // direct.cu: [who][block]: meetings come to
+  Counter claimed;                             // a block of this rank has reported trouble
+};
+
+// A line of the low-latency protocol: two words, each of four bytes of data and the call's number.
+constexpr std::size_t kLineData = 8;    // bytes
+constexpr std::size_t kLineBytes = 16;  // bytes
+
+// Longest all_reduce that goes by packets (bytes), and the longest message of the one-shot.
+constexpr std::size_t kMostPacketBytes = std::size_t{32} << 10;
+constexpr std::size_t kMostOneShotBytes = std::size_t{16} << 10;
+
+// How engine B fills a device; all ranks alike.
+struct Shape {
+  int channels = 1;            // blocks of a kernel, and channels of a ring
+  int threads = 64;            // of a block
+  std::size_t slot_bytes = 0;  // a multiple of 16
+
+  bool operator==(const Shape&) const = default;
+};
+
+// What tests choose and programs leave alone.
+struct Tuning {
+  Shape shape{0, 0, 0};              // 0: by the device
+  std::uint32_t packet_calls = 0;    // calls by packets so far
+  std::uint64_t limit_of_polls = 0;  // 0: by the group's deadline
+};
+
+constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// Lines of one ring message, when the longest chunk has `bytes` bytes.
+constexpr std::size_t lines_of(std::size_t bytes) { return (bytes + kLineData - 1) / kLineData; }
+
+// One half of the packets holds what one call brings: 2 (world - 1) chunks of 1/world of the data
+// (up to two elements more, by the rounding of gloo's), or one whole message from every rank.
+constexpr std::size_t packet_half_bytes(int world) {
+  const auto ranks = static_cast<std::size_t>(world);
+  const std::size_t ring = 2 * ranks * lines_of(kMostPacketBytes / ranks + 2 * kLineData);
+  const std::size_t one_shot = ranks * lines_of(kMostOneShotBytes);
+  return round_up((ring > one_shot ? ring : one_shot) * kLineBytes, 128);
+}
+
+constexpr std::size_t packets_at(std::uint32_t half, int world) {
+  return round_up(sizeof(Station), 128) + half % 2 * packet_half_bytes(world);
+}
+constexpr std::size_t slots_at(int ring, int channel, int world, const Shape& shape) {
+  const auto index = static_cast<std::size_t>(ring) * static_cast<std::size_t>(shape.channels) +
+                     static_cast<std::size_t>(channel);
+  return packets_at(0, world) + 2 * packet_half_bytes(world) +
+         index * kRingSlots * shape.slot_bytes;
+}
+constexpr std::size_t station_bytes(int world, const Shape& shape) {
+  return slots_at(kRings, 0, world, shape);
+}
+
+// The places where one processor's stores become another's loads, by name.
+//
+// Each pair is a release at one end and an acquire at the other, at system scope: device scope
+// stops at the edge of a GPU, and volatile orders nothing at all. A test weakens each end in turn
+// to relaxed and expects the detector to report the race (tests/comm/cuda/ordering_test.cpp); were
+// it silent, that end would not be needed, or the test be blind.
+enum class End {
+  none,
+  tail_release,     // "the slot is filled":  the sender's stores to the slot ...
+  tail_acquire,     // ... are seen by the receiver's loads of it
+  head_release,     // "the slot is free":  the receiver's loads of the slot ...
+  head_acquire,     // ... come before the sender's next stores to it
+  arrival_release,  // "I am here":  what this rank has written and read so far ...
+  arrival_acquire,  // ... comes before what the peers do after the meeting
+  report_release,   // "a block has given up":  what it noted about its wait ...
+  report_acquire,   // ... is what the host reads
+};
+
+constexpr bool acquires(End end) {
+  return end == End::tail_acquire || end == End::head_acquire || end == End::arrival_acquire ||
+         end == End::report_acquire;
+}
+constexpr cuda::memory_order strong_order(End end) {
+  return acquires(end) ? cuda::memory_order_acquire : cuda::memory_order_release;
+}
+
+#ifdef RINGSMITH_WEAKEN  // that test's program
+inline End weakened = End::none;
+inline cuda::memory_order order_of(End end) {
+  return end == weakened ? cuda::memory_order_relaxed : strong_order(end);
+}
+#else
+constexpr cuda::memory_order order_of(End end) { return strong_order(end); }
+#endif
+
+template <class T>
+using SystemAtomic = cuda::atomic_ref<T, cuda::thread_scope_system>;
+
+}  // namespace ringsmith::comm::cuda_ipc

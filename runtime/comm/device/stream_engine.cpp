@@ -1,0 +1,258 @@
+#include "runtime/comm/device/stream_engine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+
+#include "kernels/cuda/launch.hpp"
+#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/types/transfer.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+void HandOff::reach(std::uint64_t stamp) {
+  record(static_cast<std::uint32_t>(stamp % kMoveEvents));
+  peers_.publish(peers_.mine().progress, stamp);
+}
+
+void HandOff::wait_for(int rank, std::uint64_t stamp) {
+  const auto& progress = peers_.control(rank).progress;
+  peers_.wait(rank, [&] { return progress.load() >= stamp; });
+  wait_for_event(rank, static_cast<std::uint32_t>(stamp % kMoveEvents));
+}
+
+void HandOff::record(std::uint32_t event) {
+  cuda_check(cudaEventRecord(peers_.event(peers_.rank(), event), stream_.get()));
+}
+
+void HandOff::wait_for_event(int rank, std::uint32_t event) {
+  if (rank == peers_.rank()) return;  // one stream: in order
+  cuda_check(cudaStreamWaitEvent(stream_.get(), peers_.event(rank, event), 0));
+}
+
+namespace {
+
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // for input, and for output
+constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// Does the rank's input hold this chunk before the collective?
+bool holds(const Schedule& schedule, int rank, int chunk) {
+  switch (schedule.collective) {
+    case Collective::all_gather:
+    case Collective::gather:
+      return chunk == rank;
+    case Collective::broadcast:
+    case Collective::scatter:
+      return rank == schedule.root;
+    default:
+      return true;
+  }
+}
+
+// The other ranks whose memory these moves touch.
+std::set<int> touched_by(const Mapping& mapping, int me) {
+  std::set<int> ranks;
+  for (const MappedMove& move : mapping.moves) {
+    if (move.destinations.empty()) continue;
+    for (const auto* places : {&move.sources, &move.destinations})
+      for (const ChunkPlace& place : *places) ranks.insert(place.rank);
+  }
+  ranks.erase(me);
+  return ranks;
+}
+
+void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes == 0 || to == from) return;
+  cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, Stream::current().get()));
+}
+
+}  // namespace
+
+std::string_view device_algorithm(const Call& call, int world) {
+  if (call.algorithm == Algorithm::automatic) {
+    if (call.collective == Collective::all_reduce)
+      return is_small(call, world) ? "one_shot" : "ring";
+    if (call.collective == Collective::reduce_scatter) return "ring";
+  }
+  return host_algorithm(call, world);
+}
+
+StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers,
+                           DeviceArena& arena, HandOff& hand_off)
+    : peers_(peers),
+      agreement_(agreement),
+      peers_(peers),
+      arena_(arena),
+      hand_off_(hand_off),
+      library_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
+
+void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
+  Prepared& prepared = library_.find(transfer.call);
+  const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
+  const Mapping* const mapping = sharing.all ? library_.mapping(prepared, placement) : nullptr;
+  if (mapping == nullptr) return run_staged(prepared, transfer);
+  for (const int rank : touched_by(*mapping, peers_.rank()))
+    hand_off_.wait_for_event(rank, kReadyEvent);
+  run_moves(prepared, *mapping, transfer, {buffers}, 0);
+}
+
+// Progress counts from base on; the events of `after` are points in the same count on other ranks.
+void StreamEngine::run_moves(const Prepared& prepared, const Mapping& mapping,
+                             const Transfer& transfer, const View& view, std::uint64_t base) {
+  const Arithmetic arithmetic = arithmetic_of(transfer.call.op, peers_.size());
+  const std::size_t width = size_of(transfer.call.dtype);
+  const std::uint64_t round = agreement_.round();
+  const auto wait_for = [&](const std::vector<MappedMove::After>& after) {
+    for (const auto& [rank, moves] : after)
+      hand_off_.wait_for(rank, HandOff::stamp(round, base + moves));
+  };
+  const auto address = [&](const ChunkPlace& place) {
+    const auto& buffer = place.in_input ? view.input_output.input : view.input_output.output;
+    const std::size_t offset = view.slice == 0 ? place.offset : at(place.chunk) * view.slice;
+    return buffer[at(place.rank)] + offset * width;
+  };
+  const auto count_of = [&](const MappedMove& move) {
+    const std::size_t all = prepared.schedule.chunks[at(move.chunk)].count;
+    return view.slice == 0 ? all : std::min(view.slice, all - std::min(all, view.skipped));
+  };
+
+  for (std::size_t m = 0; m < mapping.moves.size(); ++m) {
+    const MappedMove& move = mapping.moves[m];
+    if (!move.destinations.empty()) {
+      peers_.at_step(move.step);
+      wait_for(move.after);
+      std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
+      std::array<std::byte*, kernels::kMaxReduceSources> destinations;
+      const bool scale = arithmetic.scaled && (move.sources.size() > 1 || peers_.size() == 1);
+      for (std::size_t s = 0; s < move.sources.size(); ++s)
+        sources[s] = {address(move.sources[s]), scale && move.raw[s]};
+      for (std::size_t d = 0; d < move.destinations.size(); ++d)
+        destinations[d] = address(move.destinations[d]);
+      const std::size_t n = count_of(move);
+      if (move.sources.size() == 1 && move.destinations.size() == 1 && !sources[0].scaled)
+        copy_bytes(destinations[0], sources[0].data, n * width);
+      else
+        kernels::cuda::reduce(
+            transfer.call.dtype, arithmetic.reduction, {sources.data(), move.sources.size()},
+            {destinations.data(), move.destinations.size()}, Elements(n), arithmetic.scale);
+    }
+    if (move.awaited) hand_off_.reach(HandOff::stamp(round, base + m + 1));
+  }
+  peers_.at_step(-1);
+  wait_for(mapping.finally);
+}
+
+void StreamEngine::reserve_staging() {
+  if (staging_input_) return;
+  staging_input_ = arena_.allocate(Bytes(kStagingBytes));
+  staging_output_ = arena_.allocate(Bytes(kStagingBytes));
+  Catalogue& mine = peers_.mine();
+  mine.staging_input = *arena_.locate(staging_input_->data(), staging_input_->size());
+  mine.staging_output = *arena_.locate(staging_output_->data(), staging_output_->size());
+}
+
+void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
+  const Schedule& schedule = prepared.schedule;
+  const Mapping& mapping = *library_.mapping(prepared, Placement::staged);
+  const std::size_t width = size_of(transfer.call.dtype);
+  const int me = peers_.rank(), chunks = static_cast<int>(schedule.chunks.size());
+  const std::size_t slice = kStagingBytes / at(chunks) / width / 16 * 16;
+  std::size_t longest = 0;
+  for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
+  reserve_staging();
+  const std::set<int> touched = touched_by(mapping, me);
+  Buffers staging{std::vector<std::byte*>(at(peers_.size())),
+                  std::vector<std::byte*>(at(peers_.size()))};
+  staging.input[at(me)] = staging_input_->data();
+  staging.output[at(me)] = staging_output_->data();
+
+  std::uint64_t base = 0;
+  for (std::size_t skipped = 0; skipped < longest; skipped += slice) {
+    // f(chunk, place of the slice in the chunk, elements of it)
+    const auto for_each_chunk = [&](auto f) {
+      for (int c = 0; c < chunks; ++c) {
+        const std::size_t all = schedule.chunks[at(c)].count;
+        if (skipped < all) f(c, at(c) * slice * width, std::min(slice, all - skipped) * width);
+      }
+    };
+    for_each_chunk([&](int c, std::size_t place, std::size_t bytes) {
+      if (!holds(schedule, me, c)) return;
+      const std::size_t from = (input_offset(schedule, me, c) + skipped) * width;
+      copy_bytes(staging_input_->data() + place, transfer.input.data() + from, bytes);
+    });
+    const std::uint64_t begun = HandOff::stamp(agreement_.round(), base);
+    hand_off_.reach(begun);
+    for (const int rank : touched) {
+      hand_off_.wait_for(rank, begun);
+      staging.input[at(rank)] = peers_.address(rank, peers_.of(rank).staging_input);
+      staging.output[at(rank)] = peers_.address(rank, peers_.of(rank).staging_output);
+    }
+    run_moves(prepared, mapping, transfer, {staging, slice, skipped}, base);
+    for_each_chunk([&](int c, std::size_t place, std::size_t bytes) {
+      if (!promised(schedule, me, c)) return;
+      const std::size_t to = (output_offset(schedule, me, c) + skipped) * width;
+      copy_bytes(transfer.output.data() + to, staging_output_->data() + place, bytes);
+    });
+    base += prepared.most_moves + 1;
+  }
+}
+
+Messages::Messages(Peers& peers, Channels& channels, DevicePeers& peers, DeviceArena& arena,
+                   HandOff& hand_off)
+    : peers_(peers),
+      channels_(channels),
+      peers_(peers),
+      arena_(arena),
+      hand_off_(hand_off),
+      slots_(static_cast<std::size_t>(peers.size())) {}
+
+void Messages::run(const Transfer& transfer) {
+  if (transfer.call.collective == Collective::send)
+    send(transfer);
+  else
+    receive(transfer);
+}
+
+void Messages::send(const Transfer& transfer) {
+  const int peer = transfer.call.root;
+  Outbox& out = channels_.out(peer, kSendLane);
+  Slots& slots = slots_[static_cast<std::size_t>(peer)];
+  if (!slots.memory) slots.memory = arena_.allocate(Bytes(kSlots * kPieceBytes));
+  send_header(peers_, out, transfer);
+  const std::size_t size = transfer.input.size().value;
+  for (std::size_t at = 0; at < size; at += kPieceBytes) {
+    peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    // Room on the host's lane is room on the device: every piece has a message there.
+    peers_.wait(peer, [&] { return out.has_room(); });
+    if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
+    std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;
+    copy_bytes(slot, transfer.input.data() + at, std::min(kPieceBytes, size - at));
+    hand_off_.record(kMessageEvent);
+    const Location location = *arena_.locate(slot, Bytes(kPieceBytes));
+    std::memcpy(out.slot(), &location, sizeof location);
+    out.post(sizeof location);
+  }
+}
+
+void Messages::receive(const Transfer& transfer) {
+  const int peer = transfer.call.root;
+  Inbox& in = channels_.in(peer, kSendLane);
+  receive_header(peers_, in, transfer);
+  const std::size_t size = transfer.output.size().value;
+  for (std::size_t at = 0; at < size; at += kPieceBytes) {
+    peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
+    peers_.wait(peer, [&] { return in.has_message(); });
+    Location location = 0;
+    std::memcpy(&location, in.slot(), sizeof location);
+    hand_off_.wait_for_event(peer, kMessageEvent);
+    copy_bytes(transfer.output.data() + at, peers_.address(peer, location),
+               std::min(kPieceBytes, size - at));
+    hand_off_.record(kCreditEvent);
+    in.release();
+  }
+}
+
+}  // namespace ringsmith::comm::cuda_ipc

@@ -1,0 +1,121 @@
+// Engine A: the host drives. Each move of the plan becomes a copy or one short kernel on the
+// group's stream, which reads and writes the peers' memory directly; streams wait for each other by
+// events. It serves every collective and any number of ranks on one device, because nothing on the
+// device ever spins.
+//
+// The hand-off: a stream of one rank goes on after a point in the stream of another one.
+//
+//     rank 0   host:   enqueue move, record event 5, progress = 5
+//              stream: ...[move 5] event 5 ........
+//     rank 1   host:       wait until progress >= 5, enqueue wait(event 5), move, ...
+//              stream:                          ........ wait [move that needs it]
+//
+// The hosts hand on that the event has been recorded (a counter in shared host memory, with all the
+// waiting and all the deadlines of transport/peers.hpp); the streams hand on that it has happened.
+// So hosts run ahead, and no host waits for a device.
+//
+// An event is used again and again. Who waits for it waits for its latest record, which may be
+// later than the one that was meant; that is safe, and never a deadlock: a wait is always enqueued
+// after the record that it refers to, so that no circle of waits can close.
+#pragma once
+
+#include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/mapped.hpp"
+#include "runtime/comm/executor/p2p.hpp"
+#include "runtime/device/stream.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+class HandOff {
+ public:
+  HandOff(Peers& peers, DevicePeers& peers, Stream stream)
+      : peers_(peers), peers_(peers), stream_(std::move(stream)) {}
+
+  // Points named by progress counters: (round of the agreement barrier, moves so far).
+  static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
+    return round << 24 | moves;
+  }
+  void reach(std::uint64_t stamp);
+  void wait_for(int rank, std::uint64_t stamp);
+
+  // Points that the ranks' hosts hand on by other means (an agreement barrier, a message).
+  void record(std::uint32_t event);
+  void wait_for_event(int rank, std::uint32_t event);
+
+ private:
+  Peers& peers_;
+  DevicePeers& peers_;
+  Stream stream_;
+};
+
+// The executor of executor/mapped.hpp on streams: where all buffers are communication memory, a
+// message is a peer's read or write of the buffer itself. Elsewhere, and for schedules that cannot
+// run in place, the data goes through staging memory, a slice of every chunk at a time, so that the
+// order of the sums, which depends on the chunks, is the same:
+//
+//     caller's input --copy--> staging input ==moves of all ranks==> staging output --copy-->
+//     output
+class StreamEngine {
+ public:
+  StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers, DeviceArena& arena,
+               HandOff& hand_off);
+
+  // After the completed agreement barrier of this transfer, before which every rank has recorded
+  // kReadyEvent. Enqueues on the calling thread's current stream.
+  void run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers);
+
+ private:
+  // Where a ChunkPlace is, and how many elements of the move there are.
+  struct View {
+    const Buffers& input_output;
+    std::size_t slice = 0;  // elements set aside for a chunk; 0: places are in the callers' buffers
+    std::size_t skipped = 0;  // elements of every chunk that earlier slices have done
+  };
+  void run_moves(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
+                 const View& view, std::uint64_t base);
+  void run_staged(Prepared& prepared, const Transfer& transfer);
+  void reserve_staging();
+
+  Peers& peers_;
+  AgreementBarrier& agreement_;
+  DevicePeers& peers_;
+  DeviceArena& arena_;
+  HandOff& hand_off_;
+  Library library_;
+  std::shared_ptr<CommMemory> staging_input_, staging_output_;
+};
+
+// Which schedule a call on device memory runs, on this engine; engine B computes the same sums.
+[[nodiscard]] std::string_view device_algorithm(const Call& call, int world);
+
+// send and recv of device memory: the FIFO of executor/p2p.hpp, with its slots on the sender's
+// device. The hosts' slots carry where the data is instead of the data itself.
+//
+//     sender's stream     wait(credit) [copy into slot] event ...
+//     receiver's stream        wait(event) [copy out of slot] credit ...
+class Messages {
+ public:
+  Messages(Peers& peers, Channels& channels, DevicePeers& peers, DeviceArena& arena,
+           HandOff& hand_off);
+  // Enqueues on the calling thread's current stream.
+  void run(const Transfer& transfer);
+
+ private:
+  void send(const Transfer& transfer);
+  void receive(const Transfer& transfer);
+
+  // The slots towards one peer.
+  struct Slots {
+    std::shared_ptr<CommMemory> memory;
+    std::uint64_t sent = 0;  // pieces
+  };
+  Peers& peers_;
+  Channels& channels_;
+  DevicePeers& peers_;
+  DeviceArena& arena_;
+  HandOff& hand_off_;
+  std::vector<Slots> slots_;  // by peer
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

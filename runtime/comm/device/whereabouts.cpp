@@ -1,0 +1,177 @@
+#include "runtime/comm/device/whereabouts.hpp"
+
+#include <algorithm>
+#include <random>
+#include <sstream>
+#include <unistd.h>
+
+#include "kernels/cuda/launch.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+namespace {
+
+std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
+// The pid alone would be shared by processes of different containers.
+std::string process_token() {
+  static const std::string nonce = [] {
+    std::random_device random;
+    return std::to_string(std::uint64_t{random()} << 32 | random());
+  }();
+  return std::to_string(getpid()) + "-" + nonce;  // the pid, because a fork copies the nonce
+}
+
+std::string uuid_of(const cudaDeviceProp& properties) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : properties.uuid.bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += {kDigits[byte >> 4], kDigits[byte & 15]};
+  }
+  return text;
+}
+
+cudaDeviceProp properties_of(int device) {
+  cudaDeviceProp properties{};
+  cuda_check(cudaGetDeviceProperties(&properties, device));
+  return properties;
+}
+
+// As many blocks as leave most of the device to others; small ones where that is an emulator.
+Shape shape_for(const cudaDeviceProp& properties) {
+  constexpr int kLargeDevice = 16;  // multiprocessors
+  if (properties.multiProcessorCount < kLargeDevice) return {2, 32, std::size_t{8} << 10};
+  return {std::min(kMostChannels, properties.multiProcessorCount / 4), 512, std::size_t{128} << 10};
+}
+
+std::string record_of(const Whereabouts& w) {
+  std::string name = w.name;
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return w.process + ' ' + w.uuid + ' ' + std::to_string(w.device.index) + ' ' + name + ' ' +
+         std::to_string(w.shape.channels) + ' ' + std::to_string(w.shape.threads) + ' ' +
+         std::to_string(w.shape.slot_bytes);
+}
+
+Whereabouts parse(const std::string& record) {
+  Whereabouts w;
+  std::istringstream in(record);
+  int index = 0;
+  if (!(in >> w.process >> w.uuid >> index >> w.name >> w.shape.channels >> w.shape.threads >>
+        w.shape.slot_bytes))
+    throw CommError("corrupt record of a device: '" + record +
+                    "'; do all ranks have a device (GroupOptions::device)?");
+  w.device = Device::cuda(index);
+  return w;
+}
+
+// Can my device reach that one? A device that this process does not see may still be reached.
+bool reaches(int mine, const std::string& uuid) {
+  for (int device = 0; device < device_count(); ++device) {
+    if (uuid_of(properties_of(device)) != uuid) continue;
+    int can = 1;
+    if (device != mine) cuda_check(cudaDeviceCanAccessPeer(&can, mine, device));
+    return can != 0;
+  }
+  return true;
+}
+
+struct Shared {
+  int first = -1, second = -1;
+};
+
+// Two ranks on one device: of different processes if there are such, else of one.
+Shared find_shared(const std::vector<Whereabouts>& ranks, bool one_process) {
+  for (int a = 0; a < static_cast<int>(ranks.size()); ++a)
+    for (int b = a + 1; b < static_cast<int>(ranks.size()); ++b)
+      if (ranks[at(a)].uuid == ranks[at(b)].uuid &&
+          (ranks[at(a)].process == ranks[at(b)].process) == one_process)
+        return {a, b};
+  return {};
+}
+
+std::string both(const Shared& shared) {
+  return "ranks " + std::to_string(shared.first) + " and " + std::to_string(shared.second);
+}
+
+std::string how_peers_are_reached(const std::vector<Whereabouts>& ranks) {
+  std::size_t pointers = 0, handles = 0;
+  for (std::size_t a = 0; a < ranks.size(); ++a)
+    for (std::size_t b = a + 1; b < ranks.size(); ++b)
+      ++(ranks[a].process == ranks[b].process ? pointers : handles);
+  const auto pairs = [](std::size_t n) {
+    return std::to_string(n) + (n == 1 ? " pair" : " pairs");
+  };
+  std::string text = "transport cuda_ipc: ";
+  if (handles > 0) text += pairs(handles) + " of ranks by IPC handles";
+  if (handles > 0 && pointers > 0) text += ", ";
+  if (pointers > 0) text += pairs(pointers) + " inside one process by pointers";
+  return text;
+}
+
+}  // namespace
+
+std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device) {
+  const cudaDeviceProp properties = properties_of(device.index);
+  const Whereabouts mine{process_token(), uuid_of(properties),   device,
+                         properties.name, shape_for(properties), {}};
+  std::vector<Whereabouts> ranks;
+  for (const std::string& record : bootstrap.all_gather(record_of(mine)))
+    ranks.push_back(parse(record));
+  std::string reach;
+  for (const Whereabouts& peer : ranks) reach += reaches(device.index, peer.uuid) ? '1' : '0';
+  const std::vector<std::string> all = bootstrap.all_gather(reach);
+  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].reaches = all[r];
+  return ranks;
+}
+
+Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
+  Decision decision;
+  decision.shape = ranks[0].shape;
+  for (int r = 0; r < static_cast<int>(ranks.size()); ++r) {
+    const Whereabouts& w = ranks[at(r)];
+    decision.shape.channels = std::min(decision.shape.channels, w.shape.channels);
+    decision.shape.threads = std::min(decision.shape.threads, w.shape.threads);
+    decision.shape.slot_bytes = std::min(decision.shape.slot_bytes, w.shape.slot_bytes);
+    if (const std::size_t peer = w.reaches.find('0'); peer != std::string::npos)
+      throw UsageError("rank " + std::to_string(r) + " on " + w.device.str() + " (" + w.name +
+                       ") cannot reach the memory of rank " + std::to_string(peer) + " on " +
+                       ranks[peer].device.str() +
+                       ": no peer access between these devices; choose others, or keep the "
+                       "buffers in host memory");
+  }
+  if (ranks.size() == 1) {
+    decision.lines = {"transport: one rank, nothing to reach", "engine a"};
+    return decision;
+  }
+  decision.lines = {how_peers_are_reached(ranks)};
+  const Shared apart = find_shared(ranks, false), together = find_shared(ranks, true);
+  if (apart.first >= 0) {
+    const std::string reason =
+        both(apart) + " share a device (" + ranks[at(apart.first)].uuid +
+        ") from different processes, whose kernels take turns there instead of running together";
+    if (asked == CudaEngine::b)
+      throw UsageError("engine b: " + reason + "; use engine a, or ranks of one process");
+    decision.lines.push_back(asked == CudaEngine::a ? "engine a, as asked for"
+                                                    : "engine a; b was refused: " + reason);
+    return decision;
+  }
+  if (asked == CudaEngine::automatic) {
+    decision.engine = together.first < 0 ? CudaEngine::b : CudaEngine::a;
+    decision.lines.push_back(
+        together.first < 0
+            ? "engine b: every rank has a device of its own"
+            : "engine a: " + both(together) +
+                  " share a device; inside one process b works too, where all its kernels "
+                  "fit on the device at once (ask for it)");
+    return decision;
+  }
+  decision.engine = asked;
+  decision.lines.push_back("engine " + std::string(name_of(asked)) + ", as asked for" +
+                           (asked == CudaEngine::b && together.first >= 0
+                                ? ": " + both(together) + " share a device inside one process"
+                                : ""));
+  return decision;
+}
+
+}  // namespace ringsmith::comm::cuda_ipc

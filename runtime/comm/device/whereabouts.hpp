@@ -1,0 +1,34 @@
+// Which rank is on which device, and what follows: which engine a group can use, and why no better.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/comm/device/station.hpp"
+#include "runtime/comm/process_group.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+struct Whereabouts {
+  std::string process;  // the same for ranks of one process, and for no others
+  std::string uuid;     // of the device: the same for ranks that share it
+  Device device;        // as its own process numbers it
+  std::string name;     // of the device
+  Shape shape;          // that engine B would take on this device
+  std::string reaches;  // by rank: '1' if this rank's device can reach that rank's memory
+};
+
+// Collective: everybody's, in rank order.
+[[nodiscard]] std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device);
+
+struct Decision {
+  CudaEngine engine = CudaEngine::a;
+  Shape shape;                     // of engine B, on all ranks
+  std::vector<std::string> lines;  // for people
+};
+
+// Pure: all ranks come to the same decision. UsageError if a device cannot reach another one, or if
+// engine b is asked for where its kernels would deadlock.
+[[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
+
+}  // namespace ringsmith::comm::cuda_ipc

@@ -1,0 +1,202 @@
+// What a rank tells the others of itself: in memory that all ranks of its host map, and that the
+// wires mirror on others. From it come the errors that name who waits for whom, what a rank that
+// was killed did last, and where in the program.
+//
+// Each field is written by its owner only. Fields of a record are relaxed atomics; the one that is
+// stored last, with release, publishes them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <time.h>
+#include <vector>
+
+#include "runtime/comm/types/buffer.hpp"
+
+namespace ringsmith::comm {
+
+// Counters that are polled lie on lines of their own: two, because CPUs fetch lines in pairs.
+constexpr std::size_t kLine = 128;  // bytes
+constexpr std::uint64_t kNotShared = ~std::uint64_t{0};
+constexpr std::size_t kFailureText = 1536;  // bytes
+
+// "I am in this call": one entry of the agreement barrier that opens every collective. Two of them
+// take turns; a rank can be one round ahead of the others, never two.
+struct alignas(64) Arrival {
+  std::atomic<std::uint64_t> round{0};  // published last
+  std::atomic<std::uint64_t> call{0};   // Call::pack()
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::uint64_t> input{0};   // offsets of the buffers in the rank's segment, bytes, or
+  std::atomic<std::uint64_t> output{0};  // kNotShared
+  std::atomic<std::uint64_t> site{0};    // where the call was made: index of RankReport::sites
+};
+
+// How a rank left its group: in good order, or because an exception unwound its stack.
+constexpr std::uint32_t kStays = 0, kInOrder = 1, kThrownOut = 2;
+
+// For the error messages of the others: what this rank is doing.
+struct alignas(kLine) Board {
+  std::atomic<std::uint64_t> call{0};
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::int64_t> step{-1};
+  std::atomic<std::int32_t> waits_for{-1};  // rank, or -1: not waiting
+  std::atomic<std::uint32_t> busy{0};       // inside a call
+  std::atomic<std::uint32_t> left{kStays};  // the group was destroyed
+  std::atomic<std::uint32_t> site{0};       // index of RankReport::sites
+  std::atomic<std::uint32_t> waited{0};     // for so long already, milliseconds
+};
+
+enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
+
+// The first failure that this rank met, for ranks that would otherwise wait for it.
+struct alignas(kLine) Failure {
+  std::atomic<FailureKind> kind{FailureKind::none};  // published last
+  std::atomic<std::int32_t> culprit{-1};
+  std::atomic<char> text[kFailureText]{};
+};
+
+// A place in the program as text ("train.cpp:120"): peers cannot follow this process's pointers.
+// The first one stands for "nobody knows".
+constexpr int kSites = 128;
+constexpr std::size_t kSiteText = 64;  // bytes
+struct SiteText {
+  std::atomic<char> text[kSiteText]{};
+};
+
+// What every rank shows, whatever else is in its segment.
+struct RankReport {
+  Board board;
+  Failure failure;
+  SiteText sites[kSites];
+};
+
+// "train.cpp:120": the file without its folders.
+[[nodiscard]] inline std::string text_of(Site site) {
+  if (site.file == nullptr) return {};
+  const std::string_view path = site.file;
+  const std::size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1)) + ":" +
+         std::to_string(site.line);
+}
+// What a rank has written, or nothing. Any number will do.
+[[nodiscard]] inline std::string text_of(const SiteText* sites, std::uint64_t number) {
+  std::string text;
+  if (number == 0 || number >= kSites) return text;
+  for (const auto& c : sites[number].text) {
+    const char letter = c.load(std::memory_order_relaxed);
+    if (letter == '\0') break;
+    text += letter;
+  }
+  return text;
+}
+
+// The places in the program from which this rank has made calls, numbered, with their texts in its
+// segment: a call carries a small number, and whoever has to name the call reads the text.
+class Sites {
+ public:
+  // mine: the texts that others read; zero-filled.
+  explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
+
+  struct Number {
+    std::uint32_t value = 0;  // 0: no place, or more than the table holds
+    bool fresh = false;       // its text was written just now
+  };
+  // Of one thread at a time.
+  Number number_of(Site site) {
+    if (site.file == nullptr) return {};
+    Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
+    if (recent.site.file == site.file && recent.site.line == site.line)
+      return {recent.number, false};
+    const Number found = look_up(site);
+    recent = {site, found.value};
+    return found;
+  }
+
+ private:
+  struct Known {
+    Site site;
+    std::uint32_t number = 0;
+  };
+  static constexpr std::size_t kRecent = 32;
+  Number look_up(Site site) {
+    for (const Known& k : known_)
+      if (k.site.file == site.file && k.site.line == site.line) return {k.number, false};
+    if (known_.size() == kSites) return {};
+    const auto number = static_cast<std::uint32_t>(known_.size());
+    known_.push_back({site, number});
+    const std::string text = text_of(site);
+    for (std::size_t i = 0; i < text.size() && i + 1 < kSiteText; ++i)
+      texts_[number].text[i].store(text[i], std::memory_order_relaxed);
+    return {number, true};
+  }
+
+  SiteText* texts_;
+  std::vector<Known> known_;  // by number
+  std::array<Known, kRecent> recent_{};
+};
+
+// The flight recorder: what a rank did last.
+//
+//   number  sequence  call                          site          started      ended
+//     41       40     all_reduce(sum, f32, 1024)    train.cpp:88  1203.120 s   1203.124 s
+//     42       41     all_reduce(sum, f32, 1024)    train.cpp:88  1203.128 s   -
+//
+// One writer (the thread whose turn it is), no lock; the oldest entry is overwritten. A reader
+// takes what it finds: an entry that is being written has number 0. Because the segment is shared,
+// a rank that was killed leaves its recorder to the survivors of its host. Times are of the
+// kernel's tick (1 to 4 ms, and a few nanoseconds to read): enough to see who hung, and since when.
+struct alignas(64) FlightEntry {
+  std::atomic<std::uint64_t> number{0};  // of the operation in this group, from 1; published last
+  std::atomic<std::uint64_t> call{0};    // Call::pack()
+  std::atomic<std::uint64_t> count{0};
+  std::atomic<std::uint64_t> sequence{0};
+  std::atomic<std::uint64_t> site{0};     // index of RankReport::sites
+  std::atomic<std::uint64_t> started{0};  // nanoseconds of CLOCK_MONOTONIC
+  std::atomic<std::uint64_t> ended{0};    // 0: it has not ended
+};
+
+constexpr std::uint64_t kFlightEntries = 1024;
+
+struct Flight {
+  FlightEntry entries[kFlightEntries];
+};
+
+// The owner's end.
+class FlightRecorder {
+ public:
+  explicit FlightRecorder(Flight* flight) : flight_(flight) {}
+
+  void begin(std::uint64_t call, std::uint64_t count, std::uint64_t sequence, std::uint64_t site) {
+    FlightEntry& e = flight_->entries[++number_ % kFlightEntries];
+    e.number.store(0, std::memory_order_relaxed);
+    // Each with release: whoever sees one of them sees that the number is gone.
+    e.call.store(call, std::memory_order_release);
+    e.count.store(count, std::memory_order_release);
+    e.sequence.store(sequence, std::memory_order_release);
+    e.site.store(site, std::memory_order_release);
+    e.started.store(now(), std::memory_order_release);
+    e.ended.store(0, std::memory_order_release);
+    e.number.store(number_, std::memory_order_release);
+  }
+  void end() {
+    flight_->entries[number_ % kFlightEntries].ended.store(now(), std::memory_order_relaxed);
+  }
+  [[nodiscard]] static std::uint64_t now() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(t.tv_nsec);
+  }
+
+ private:
+  Flight* flight_;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace ringsmith::comm

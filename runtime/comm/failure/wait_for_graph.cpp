@@ -1,0 +1,160 @@
+#include "runtime/comm/failure/wait_for_graph.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+namespace ringsmith::comm {
+
+WaitForGraph::WaitForGraph(const std::vector<Sight>& ranks) {
+  for (const Sight& sight : ranks) places_.push_back(look_at(sight));
+}
+
+WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
+  const auto at = [&](std::uint64_t site) {
+    const std::string text = text_of(sight.sites, site);
+    return text.empty() ? text : " at " + text;
+  };
+  const Board& board = *sight.board;
+  Place place;
+  place.stopped = sight.stopped;
+  if (sight.arrivals != nullptr && board.waits_for.load() < 0) {
+    const bool second = sight.arrivals[1].round.load() > sight.arrivals[0].round.load();
+    const Arrival& last = sight.arrivals[second ? 1 : 0];
+    if (last.round.load() != 0) place.call = Call::unpack(last.call.load(), last.count.load());
+    place.sequence = last.sequence.load();
+    place.site = at(last.site.load());
+    place.stale = true;
+    return place;
+  }
+  place.call = Call::unpack(board.call.load(), board.count.load());
+  place.sequence = board.sequence.load();
+  place.site = at(board.site.load());
+  place.busy = board.busy.load() != 0;
+  if (!place.busy) return place;
+  place.step = board.step.load();
+  // Who is stopped waits for nobody: it would not notice if its peer came.
+  if (!place.stopped) place.waits_for = board.waits_for.load();
+  place.waited = board.waited.load();
+  return place;
+}
+
+std::string WaitForGraph::Place::name_of_call() const {
+  return call.describe() + " #" + std::to_string(sequence) + site;
+}
+
+std::string WaitForGraph::Place::describe() const {
+  if (call.collective == Collective::none) return " has made no call yet";
+  std::string text = stopped ? " is stopped in "
+                     : stale ? " was last heard of in "
+                     : busy  ? " in "
+                             : " computing, last call ";
+  text += name_of_call();
+  if (step >= 0) text += ", step " + std::to_string(step) + ",";
+  if (waits_for >= 0)
+    text +=
+        " waits for rank " + std::to_string(waits_for) + " for " + std::to_string(waited) + " ms";
+  return text;
+}
+
+int WaitForGraph::culprit_from(int rank) const {
+  for (std::size_t hops = 0; hops <= places_.size(); ++hops) {
+    const int next = place(rank).waits_for;
+    if (next < 0) return rank;
+    rank = next;
+  }
+  return -1;
+}
+
+std::string WaitForGraph::offence_of(int rank) const {
+  const Place& p = place(rank);
+  if (p.call.collective == Collective::none) return "which has made no call yet";
+  if (p.busy) return "which does not get on in " + p.name_of_call();
+  return "which is not here: " + std::string(p.stale ? "last heard of in " : "its last call was ") +
+         p.name_of_call();
+}
+
+std::vector<int> WaitForGraph::find_circle() const {
+  for (int start = 0; start < static_cast<int>(places_.size()); ++start) {
+    std::vector<int> path;
+    int r = start;
+    do {
+      path.push_back(r);
+      r = place(r).waits_for;
+    } while (r >= 0 && std::find(path.begin(), path.end(), r) == path.end());
+    if (r == start) return path;
+  }
+  return {};
+}
+
+std::string WaitForGraph::describe() const {
+  std::string text = "Where everybody is:";
+  for (std::size_t r = 0; r < places_.size(); ++r)
+    text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + places_[r].describe();
+  const std::vector<int> circle = find_circle();
+  if (circle.empty()) return text;
+  text += ". They wait in a circle: rank " + std::to_string(circle.front());
+  for (std::size_t i = 1; i <= circle.size(); ++i)
+    text += " for rank " + std::to_string(circle[i % circle.size()]);
+  const bool all_send = std::all_of(circle.begin(), circle.end(), [&](int r) {
+    return place(r).call.collective == Collective::send;
+  });
+  if (all_send)
+    text +=
+        ", all in send(): a long message waits for its receiver, so one of them must receive "
+        "before it sends";
+  return text;
+}
+
+namespace {
+
+// The letter that ps shows; 0 if there is nothing to be seen.
+char state_letter(pid_t pid) {
+  std::string line;
+  std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), line);
+  // PID (NAME) STATE ..., where the name may hold anything, brackets too.
+  const std::size_t name_end = line.rfind(") ");
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? '\0' : line[name_end + 2];
+}
+
+// Who sleeps is awake for a moment now and then, as when a thread of its own has news: only who is
+// never seen asleep computes.
+char settled_letter(pid_t pid) {
+  char letter = state_letter(pid);
+  for (int look = 1; look < 5 && letter == 'R'; ++look) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    letter = state_letter(pid);
+  }
+  return letter;
+}
+
+}  // namespace
+
+bool is_stopped(pid_t pid) {
+  const char letter = state_letter(pid);
+  return letter == 'T' || letter == 't';
+}
+
+std::string state_of_process(pid_t pid) {
+  switch (settled_letter(pid)) {
+    case 'T':
+      return ": its process is stopped by a signal; kill -CONT " + std::to_string(pid) +
+             " lets it go on";
+    case 't':
+      return ": its process is stopped by a debugger";
+    case 'R':
+      return ": its process computes";
+    case 'S':
+      return ": its process sleeps";
+    case 'D':
+      return ": its process waits for a disk or a device";
+    case 'Z':
+    case 'X':
+      return ": its process has ended";
+    default:
+      return {};
+  }
+}
+
+}  // namespace ringsmith::comm

@@ -1,0 +1,58 @@
+// The network by RDMA verbs: a connection (RC queue pair) to each remote rank, and one completion
+// queue for all. Beside each connection stands a TCP socket that carries nothing: the kernel closes
+// it when the peer's process dies, which the device would notice only after all its retries.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/transport/network_transport.hpp"
+#include "runtime/comm/transport/rdma/connection.hpp"
+#include "runtime/comm/transport/tcp/connect.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
+
+namespace ringsmith::comm::rdma {
+
+class RdmaTransport : public NetworkTransport {
+ public:
+  // Collective. segment: this rank's own; mirrors: of the remote ranks, null for others.
+  RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tcp::Link> links,
+                std::byte* segment, const std::vector<std::byte*>& mirrors, const Layout& layout,
+                Doorbells doorbells, std::chrono::milliseconds timeout);
+  // Waits until the peers' devices have all that was sent.
+  ~RdmaTransport() override;
+
+  void write(int rank, std::size_t offset, const std::byte* from, std::size_t size) override;
+  void publish(int rank, std::size_t offset, std::uint64_t value) override;
+  void progress() override;
+  [[nodiscard]] bool flushed(int& to_whom) const override;
+  void sleep(std::chrono::milliseconds most) override;
+  [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
+  [[nodiscard]] int socket(int rank) const override { return wire(rank).link.socket().get(); }
+  [[nodiscard]] std::string describe(int rank) const override;
+
+ private:
+  struct Wire {
+    tcp::Link link;
+    std::byte* mirror = nullptr;
+    std::unique_ptr<Connection> connection;
+    std::string broken;
+  };
+  [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
+  void exchange(Bootstrap& bootstrap);
+  void post(Wire& wire);
+  void take_completions();
+  void take(const ibv_wc& completion);
+  void look_at_sockets();
+
+  Device device_;
+  CompletionChannel channel_;
+  CompletionQueue completions_;
+  MemoryRegion segment_;
+  std::vector<Wire> wires_;  // by rank
+  int looks_ = 0;            // polls since the sockets were looked at
+  std::uint64_t taken_ = 0;  // completions
+};
+
+}  // namespace ringsmith::comm::rdma

@@ -1,0 +1,245 @@
+#include "runtime/comm/transport/tcp/address.hpp"
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <memory>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "runtime/base/descriptor.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/open_files.hpp"
+
+namespace ringsmith::comm::tcp {
+
+namespace {
+
+constexpr int kBacklog = 4096;
+
+struct FreeInfo {
+  void operator()(addrinfo* info) const { freeaddrinfo(info); }
+};
+using Info = std::unique_ptr<addrinfo, FreeInfo>;
+
+Info resolve(const std::string& host, std::uint16_t port, const std::string& remedy) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  require(code == 0,
+          "'" + host + "' is no address of a host: " + gai_strerror(code) + "; " + remedy);
+  return Info(found);
+}
+
+std::string number_of(const sockaddr* address) {
+  char text[NI_MAXHOST];
+  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  const int code = getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return code == 0 ? text : "";
+}
+
+// The number of the first interface that `fits`, IPv4 before IPv6; empty without one.
+template <class Fits>
+std::string find_interface(Fits fits) {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return {};
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, freeifaddrs);
+  for (const int family : {AF_INET, AF_INET6})
+    for (const ifaddrs* i = all; i != nullptr; i = i->ifa_next)
+      if (i->ifa_addr != nullptr && i->ifa_addr->sa_family == family && fits(*i))
+        if (std::string number = number_of(i->ifa_addr); !number.empty()) return number;
+  return {};
+}
+
+// The address of ours towards that host. "Connecting" a UDP socket sends nothing: the kernel only
+// chooses the way.
+std::string address_towards(const char* host) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host, "9", &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (!socket.valid() || connect(socket.get(), found->ai_addr, found->ai_addrlen) != 0 ||
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    return {};
+  return number_of(reinterpret_cast<const sockaddr*>(&address));
+}
+
+// "lo, eth0"
+std::string names_of_interfaces() {
+  struct if_nameindex* const all = if_nameindex();
+  if (all == nullptr) return "none";
+  const std::unique_ptr<struct if_nameindex, void (*)(struct if_nameindex*)> owner(
+      all, if_freenameindex);
+  std::string names;
+  for (const struct if_nameindex* i = all; i->if_index != 0; ++i)
+    names += (names.empty() ? "" : ", ") + std::string(i->if_name);
+  return names;
+}
+
+std::uint16_t bound_port(const Descriptor& socket) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof address;
+  if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    throw CommError("getsockname: " + reason_of(errno));
+  return ntohs(address.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
+                   : reinterpret_cast<const sockaddr_in&>(address).sin_port);
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+std::string reason_of_bind(int error, const std::string& host, const std::string& chosen_by) {
+  if (error == EADDRINUSE) return "another program listens there: choose another port, or 0";
+  if (error == EADDRNOTAVAIL)
+    return (is_loopback(host)
+                ? "the loopback interface has no such address: 'ip link set lo up' (as root) may "
+                  "mend it; or name another address of this host, or one of its interfaces"
+                : std::string("that is not an address of this host: name one, or one of its "
+                              "interfaces")) +
+           (chosen_by.empty() ? "" : ", with " + chosen_by) + " (it has " + names_of_interfaces() +
+           ")";
+  if (error == EINVAL) return "a link-local address needs its interface, as in fe80::1%eth0";
+  if (error == EACCES) return "ports below 1024 are for root: choose another";
+  return reason_of(error);
+}
+
+std::string reason_of_silence(int error, const std::string& host) {
+  if (error == ENETUNREACH && is_loopback(host))
+    return "the loopback interface is down: 'ip link set lo up' (as root) mends it";
+  return reason_of(error);
+}
+
+}  // namespace
+
+std::string Address::str() const {
+  const bool six = host.find(':') != std::string::npos;
+  return (six ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::uint16_t parse_port(const std::string& what, const std::string& text, bool or_zero) {
+  std::uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, port);
+  require(error == std::errc() && stop == end && (port > 0 || or_zero),
+          what + " '" + text + "' is not a port: give a number from " + (or_zero ? "0" : "1") +
+              " to 65535");
+  return port;
+}
+
+Listener listen_on(const std::string& where, std::uint16_t port, const std::string& chosen_by) {
+  const Address address{address_of(where), port};
+  const Info info = resolve(
+      address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
+  Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) throw CommError("socket: " + reason_of(errno));
+  // So that a port can be used again while old connections to it fade away. Two listeners on one
+  // port remain impossible.
+  const int on = 1;
+  setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||
+      listen(socket.get(), kBacklog) != 0)
+    throw UsageError("cannot listen on " + address.str() + ": " +
+                     reason_of_bind(errno, address.host, chosen_by));
+  const std::uint16_t bound = bound_port(socket);
+  return {std::move(socket), bound};
+}
+
+std::string dial_for(const std::string& where) {
+  std::string address = address_of(where);
+  if (address == "0.0.0.0") return "127.0.0.1";
+  if (address == "::") return "::1";
+  return address;
+}
+
+std::string loopback_address() {
+  const auto is_ours = [](const char* number) {
+    const Info info = resolve(number, 0, "");
+    const Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    return socket.valid() && bind(socket.get(), info->ai_addr, info->ai_addrlen) == 0;
+  };
+  return !is_ours("127.0.0.1") && is_ours("::1") ? "::1" : "127.0.0.1";
+}
+
+Descriptor connect_to(const Address& address, Deadline deadline, std::string& why, int* number) {
+  const Info all = resolve(address.host, address.port,
+                           "is it spelt right? 'getent hosts " + address.host + "' must know it");
+  for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
+    Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!socket.valid()) throw CommError("socket: " + reason_of(errno));
+    int error = 0;
+    if (connect(socket.get(), info->ai_addr, info->ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      pollfd entry{socket.get(), POLLOUT, 0};
+      socklen_t size = sizeof error;
+      if (poll(&entry, 1, deadline.poll_ms()) <= 0)
+        error = ETIMEDOUT;
+      else
+        getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error == 0) {
+      tune(socket);
+      return socket;
+    }
+    why = reason_of_silence(error, address.host);
+    if (number != nullptr) *number = error;
+  }
+  return {};
+}
+
+void tune(const Descriptor& socket) {
+  const auto set = [&socket](int level, int option, int value) {
+    setsockopt(socket.get(), level, option, &value, sizeof value);
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);   // seconds of silence before the first question
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);  // seconds between questions
+  set(IPPROTO_TCP, TCP_KEEPCNT, 5);    // questions without an answer
+  endure(socket, std::chrono::milliseconds(40'000));  // the ranks' default deadline, and some more
+}
+
+void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
+  constexpr int kLongestRetry = 44;  // TCP_RTO_MAX_MS, ms; since Linux 6.15
+  const auto set = [&socket](int option, int value) {
+    setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
+  };
+  set(TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+  set(kLongestRetry, 1000);
+  set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
+}
+
+std::string address_of(const std::string& where) {
+  const std::string number =
+      find_interface([&where](const ifaddrs& i) { return where == i.ifa_name; });
+  return number.empty() ? where : number;
+}
+
+std::string outward_address() {
+  // The master's own host would speak to itself through the loopback: then the name it has is an
+  // address of this host, and the interface that carries it is found below.
+  if (const char* master = std::getenv("MASTER_ADDR"); master != nullptr)
+    if (std::string address = address_towards(master); !address.empty() && !is_loopback(address))
+      return address;
+  const std::string first = find_interface([](const ifaddrs& i) {
+    return (i.ifa_flags & IFF_UP) != 0 && (i.ifa_flags & IFF_LOOPBACK) == 0;
+  });
+  return first.empty() ? loopback_address() : first;
+}
+
+}  // namespace ringsmith::comm::tcp

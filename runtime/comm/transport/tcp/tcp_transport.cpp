@@ -1,0 +1,141 @@
+#include "runtime/comm/transport/tcp/tcp_transport.hpp"
+
+#include <algorithm>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <thread>
+
+#include "runtime/base/deadline.hpp"
+
+namespace ringsmith::comm::tcp {
+
+TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
+                           const Layout& layout, Doorbells doorbells,
+                           std::chrono::milliseconds timeout)
+    : NetworkTransport(std::move(doorbells), timeout), layout_(layout), wires_(links.size()) {
+  for (std::size_t r = 0; r < links.size(); ++r) {
+    wires_[r].address = links[r].address;
+    for (Descriptor& socket : links[r].sockets)
+      wires_[r].streams.push_back(
+          Stream{std::move(socket), {}, Receiver(mirrors[r], layout.arena())});
+    for (const Stream& stream : wires_[r].streams)
+      entries_.push_back({stream.socket.get(), POLLIN, 0});
+  }
+}
+
+TcpTransport::~TcpTransport() {
+  constexpr std::chrono::milliseconds kLook{1};
+  const Deadline deadline = Deadline::in(timeout());
+  while (!std::all_of(wires_.begin(), wires_.end(), delivered) && !deadline.passed()) {
+    TcpTransport::progress();
+    std::this_thread::sleep_for(kLook);
+  }
+}
+
+bool TcpTransport::delivered(const Wire& wire) {
+  return !wire.broken.empty() ||
+         std::all_of(wire.streams.begin(), wire.streams.end(), [](const Stream& stream) {
+           int bytes = 0;  // that the peer's kernel has not acknowledged
+           return stream.sender.empty() &&
+                  (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
+         });
+}
+
+TcpTransport::Stream& TcpTransport::stream(Wire& wire, std::size_t offset) const {
+  const int lane = layout_.lane_at(offset);
+  return wire.streams[lane < 0 ? 0 : static_cast<std::size_t>(lane) % wire.streams.size()];
+}
+
+void TcpTransport::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
+                        std::byte* shelter) {
+  Wire& to = wire(rank);
+  if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size, shelter);
+}
+
+void TcpTransport::note(int rank, std::size_t offset, std::uint64_t value) {
+  Wire& to = wire(rank);
+  if (to.broken.empty()) stream(to, offset).sender.counter(offset, value);
+}
+
+void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
+  Wire& to = wire(rank);
+  if (!to.broken.empty()) return;
+  Stream& s = stream(to, offset);
+  s.sender.counter(offset, value);
+  flush(to, s);
+  s.sender.give_back();
+}
+
+// A peer that has gone may have said why before: that is read before `broken` is set.
+void TcpTransport::flush(Wire& wire, Stream& stream) {
+  std::string trouble = stream.sender.flush(stream.socket.get());
+  if (!trouble.empty()) give_up(wire, std::move(trouble), nullptr);
+}
+
+void TcpTransport::take(Wire& wire, Stream& stream) {
+  std::string trouble = stream.receiver.take(stream.socket.get());
+  if (!trouble.empty()) give_up(wire, std::move(trouble), &stream);
+}
+
+void TcpTransport::give_up(Wire& wire, std::string why, const Stream* silent) {
+  for (Stream& stream : wire.streams) {
+    if (&stream != silent) (void)stream.receiver.take(stream.socket.get());
+    stream.sender = {};
+  }
+  wire.broken = std::move(why);
+}
+
+void TcpTransport::progress() {
+  // Of one socket nothing is learnt by asking first.
+  const bool ask = entries_.size() > 1;
+  if (ask) {
+    look();
+    if (poll(entries_.data(), entries_.size(), 0) <= 0) return;
+  }
+  std::size_t e = 0;
+  for (Wire& wire : wires_)
+    for (Stream& stream : wire.streams) {
+      const pollfd& entry = entries_[e++];
+      if (!wire.broken.empty()) continue;
+      if (!stream.sender.empty() && (!ask || (entry.revents & ~POLLIN) != 0)) flush(wire, stream);
+      if (wire.broken.empty() && (!ask || (entry.revents & ~POLLOUT) != 0)) take(wire, stream);
+    }
+}
+
+// What poll() is to look for.
+void TcpTransport::look() {
+  std::size_t e = 0;
+  for (const Wire& wire : wires_)
+    for (const Stream& stream : wire.streams) {
+      pollfd& entry = entries_[e++];
+      entry.events = static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT);
+      if (!wire.broken.empty()) entry.fd = -1;
+    }
+}
+
+bool TcpTransport::flushed(int& to_whom) const {
+  for (std::size_t r = 0; r < wires_.size(); ++r)
+    for (const Stream& stream : wires_[r].streams)
+      if (!stream.sender.empty()) {
+        to_whom = static_cast<int>(r);
+        return false;
+      }
+  return true;
+}
+
+void TcpTransport::sleep(std::chrono::milliseconds most) {
+  look();
+  std::vector<pollfd> entries = entries_;
+  doorbells_.watch(entries);
+  if (poll(entries.data(), entries.size(), static_cast<int>(most.count())) <= 0) return;
+  doorbells_.silence(entries);
+}
+
+std::string TcpTransport::describe(int rank) const {
+  const std::size_t sockets = wire(rank).streams.size();
+  return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).address +
+         (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "");
+}
+
+}  // namespace ringsmith::comm::tcp
