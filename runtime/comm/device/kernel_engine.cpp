@@ -28,17 +28,17 @@ std::vector<Chunk> chunks_of(const Call& call, int world) {
 
 }  // namespace
 
-KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers,
+KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                            DeviceArena& arena, Shape shape, Tuning tuning)
     : peers_(peers),
       agreement_(agreement),
-      peers_(peers),
+      device_peers_(device_peers),
       shape_(tuning.shape.channels > 0 ? tuning.shape : shape),
       tuning_(tuning),
       packet_calls_(tuning.packet_calls) {
   const Bytes size(station_bytes(peers.size(), shape_));
   station_ = arena.allocate(size);
-  peers.mine().station = *arena.locate(station_->data(), size);
+  device_peers.mine().station = *arena.locate(station_->data(), size);
   cuda_check(cudaHostAlloc(&trouble_, sizeof(Trouble), cudaHostAllocMapped));
   *trouble_ = {};
   Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
@@ -152,7 +152,9 @@ DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& bu
   return direct;
 }
 
-std::byte* KernelEngine::station(int rank) { return peers_.address(rank, peers_.of(rank).station); }
+std::byte* KernelEngine::station(int rank) {
+  return device_peers_.address(rank, device_peers_.of(rank).station);
+}
 
 // The monitor ends kernels when the deadline has passed; the limit of polls is there for the case
 // that it cannot. No device polls faster than this.

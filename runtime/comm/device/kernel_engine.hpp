@@ -26,8 +26,8 @@ namespace ringsmith::comm::cuda_ipc {
 class KernelEngine {
  public:
   // Puts this rank's station into its catalogue.
-  KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers, DeviceArena& arena,
-               Shape shape, Tuning tuning);
+  KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
+               DeviceArena& arena, Shape shape, Tuning tuning);
   KernelEngine(const KernelEngine&) = delete;
   KernelEngine& operator=(const KernelEngine&) = delete;
   ~KernelEngine();
@@ -53,7 +53,7 @@ class KernelEngine {
 
   Peers& peers_;
   AgreementBarrier& agreement_;
-  DevicePeers& peers_;
+  DevicePeers& device_peers_;
   Shape shape_;
   Tuning tuning_;
   std::shared_ptr<CommMemory> station_;

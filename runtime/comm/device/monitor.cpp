@@ -10,7 +10,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLook{1};          // at the oldest operation
-constexpr milliseconds kPeersLook{10};    // at the peers, while it is not done
+constexpr milliseconds kPeersLook{10};    // at the device_peers, while it is not done
 constexpr milliseconds kLastWords{2000};  // for kernels to see that they shall stop
 
 std::string describe(const Trouble& t) {
@@ -36,8 +36,8 @@ std::string describe(const Trouble& t) {
 
 }  // namespace
 
-Monitor::Monitor(Peers& peers, DevicePeers& peers, Device device, Trouble* trouble)
-    : peers_(peers), peers_(peers), device_(device), trouble_(trouble) {}
+Monitor::Monitor(Peers& peers, DevicePeers& device_peers, Device device, Trouble* trouble)
+    : peers_(peers), device_peers_(device_peers), device_(device), trouble_(trouble) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {
   const std::lock_guard lock(mutex_);
@@ -97,7 +97,7 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   Peers::Failed trouble = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
   if (!done && trouble.kind == FailureKind::none && age >= peers_.timeout()) {
     trouble.kind = FailureKind::timeout;
-    trouble.culprit = peers_.find_laggard();
+    trouble.culprit = device_peers_.find_laggard();
     trouble.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
                    " ms after its data was there. ";
     if (trouble.culprit >= 0)
@@ -124,7 +124,7 @@ void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, st
     }
   }
   peers_.record_failure(kind, culprit, text);
-  peers_.release_waiters();
+  device_peers_.release_waiters();
   const std::lock_guard lock(mutex_);
   kind_ = kind;
   text_ = text;
@@ -199,7 +199,7 @@ void Monitor::give_up() noexcept {
     if (trouble_ != nullptr)
       SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
   }
-  peers_.release_waiters();
+  device_peers_.release_waiters();
 }
 
 }  // namespace ringsmith::comm::cuda_ipc

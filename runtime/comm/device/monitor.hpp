@@ -56,7 +56,7 @@ class Operation {
 class Monitor {
  public:
   // trouble: engine B's record, or null; it outlives stop().
-  Monitor(Peers& peers, DevicePeers& peers, Device device, Trouble* trouble);
+  Monitor(Peers& peers, DevicePeers& device_peers, Device device, Trouble* trouble);
   ~Monitor() { stop(); }
 
   // The number that the next operation shall have.
@@ -83,7 +83,7 @@ class Monitor {
   void throw_if_failed(const Operation& operation);
 
   Peers& peers_;
-  DevicePeers& peers_;
+  DevicePeers& device_peers_;
   Device device_;
   Trouble* trouble_;
   std::uint64_t numbers_ = 0;

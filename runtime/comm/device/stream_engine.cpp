@@ -23,12 +23,12 @@ void HandOff::wait_for(int rank, std::uint64_t stamp) {
 }
 
 void HandOff::record(std::uint32_t event) {
-  cuda_check(cudaEventRecord(peers_.event(peers_.rank(), event), stream_.get()));
+  cuda_check(cudaEventRecord(device_peers_.event(peers_.rank(), event), stream_.get()));
 }
 
 void HandOff::wait_for_event(int rank, std::uint32_t event) {
   if (rank == peers_.rank()) return;  // one stream: in order
-  cuda_check(cudaStreamWaitEvent(stream_.get(), peers_.event(rank, event), 0));
+  cuda_check(cudaStreamWaitEvent(stream_.get(), device_peers_.event(rank, event), 0));
 }
 
 namespace {
@@ -80,11 +80,11 @@ std::string_view device_algorithm(const Call& call, int world) {
   return host_algorithm(call, world);
 }
 
-StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers,
+StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
                            DeviceArena& arena, HandOff& hand_off)
     : peers_(peers),
       agreement_(agreement),
-      peers_(peers),
+      device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
       library_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
@@ -149,7 +149,7 @@ void StreamEngine::reserve_staging() {
   if (staging_input_) return;
   staging_input_ = arena_.allocate(Bytes(kStagingBytes));
   staging_output_ = arena_.allocate(Bytes(kStagingBytes));
-  Catalogue& mine = peers_.mine();
+  Catalogue& mine = device_peers_.mine();
   mine.staging_input = *arena_.locate(staging_input_->data(), staging_input_->size());
   mine.staging_output = *arena_.locate(staging_output_->data(), staging_output_->size());
 }
@@ -187,8 +187,8 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
     hand_off_.reach(begun);
     for (const int rank : touched) {
       hand_off_.wait_for(rank, begun);
-      staging.input[at(rank)] = peers_.address(rank, peers_.of(rank).staging_input);
-      staging.output[at(rank)] = peers_.address(rank, peers_.of(rank).staging_output);
+      staging.input[at(rank)] = device_peers_.address(rank, device_peers_.of(rank).staging_input);
+      staging.output[at(rank)] = device_peers_.address(rank, device_peers_.of(rank).staging_output);
     }
     run_moves(prepared, mapping, transfer, {staging, slice, skipped}, base);
     for_each_chunk([&](int c, std::size_t place, std::size_t bytes) {
@@ -200,11 +200,11 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
   }
 }
 
-Messages::Messages(Peers& peers, Channels& channels, DevicePeers& peers, DeviceArena& arena,
+Messages::Messages(Peers& peers, Channels& channels, DevicePeers& device_peers, DeviceArena& arena,
                    HandOff& hand_off)
     : peers_(peers),
       channels_(channels),
-      peers_(peers),
+      device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
       slots_(static_cast<std::size_t>(peers.size())) {}
@@ -248,7 +248,7 @@ void Messages::receive(const Transfer& transfer) {
     Location location = 0;
     std::memcpy(&location, in.slot(), sizeof location);
     hand_off_.wait_for_event(peer, kMessageEvent);
-    copy_bytes(transfer.output.data() + at, peers_.address(peer, location),
+    copy_bytes(transfer.output.data() + at, device_peers_.address(peer, location),
                std::min(kPieceBytes, size - at));
     hand_off_.record(kCreditEvent);
     in.release();

@@ -29,8 +29,8 @@ namespace ringsmith::comm::cuda_ipc {
 
 class HandOff {
  public:
-  HandOff(Peers& peers, DevicePeers& peers, Stream stream)
-      : peers_(peers), peers_(peers), stream_(std::move(stream)) {}
+  HandOff(Peers& peers, DevicePeers& device_peers, Stream stream)
+      : peers_(peers), device_peers_(device_peers), stream_(std::move(stream)) {}
 
   // Points named by progress counters: (round of the agreement barrier, moves so far).
   static constexpr std::uint64_t stamp(std::uint64_t round, std::uint64_t moves) {
@@ -45,7 +45,7 @@ class HandOff {
 
  private:
   Peers& peers_;
-  DevicePeers& peers_;
+  DevicePeers& device_peers_;
   Stream stream_;
 };
 
@@ -58,8 +58,8 @@ class HandOff {
 //     output
 class StreamEngine {
  public:
-  StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& peers, DeviceArena& arena,
-               HandOff& hand_off);
+  StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeers& device_peers,
+               DeviceArena& arena, HandOff& hand_off);
 
   // After the completed agreement barrier of this transfer, before which every rank has recorded
   // kReadyEvent. Enqueues on the calling thread's current stream.
@@ -79,7 +79,7 @@ class StreamEngine {
 
   Peers& peers_;
   AgreementBarrier& agreement_;
-  DevicePeers& peers_;
+  DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
   Library library_;
@@ -96,7 +96,7 @@ class StreamEngine {
 //     receiver's stream        wait(event) [copy out of slot] credit ...
 class Messages {
  public:
-  Messages(Peers& peers, Channels& channels, DevicePeers& peers, DeviceArena& arena,
+  Messages(Peers& peers, Channels& channels, DevicePeers& device_peers, DeviceArena& arena,
            HandOff& hand_off);
   // Enqueues on the calling thread's current stream.
   void run(const Transfer& transfer);
@@ -112,7 +112,7 @@ class Messages {
   };
   Peers& peers_;
   Channels& channels_;
-  DevicePeers& peers_;
+  DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
   std::vector<Slots> slots_;  // by peer
