@@ -21,40 +21,7 @@ class CountingGroup : public comm::ProcessGroup {
 
   [[nodiscard]] int rank() const override { return inner_->rank(); }
   [[nodiscard]] int size() const override { return inner_->size(); }
-  comm::WorkPtr all_reduce_async(comm::ConstBuffer in, comm::Buffer out,
-                                 comm::ReduceOp op) override {
-    return inner_->all_reduce_async(in, out, op);
-  }
-  comm::WorkPtr reduce_scatter_async(comm::ConstBuffer in, comm::Buffer out,
-                                     comm::ReduceOp op) override {
-    return inner_->reduce_scatter_async(in, out, op);
-  }
-  comm::WorkPtr all_gather_async(comm::ConstBuffer in, comm::Buffer out) override {
-    return inner_->all_gather_async(in, out);
-  }
-  comm::WorkPtr broadcast_async(comm::Buffer data, int root) override {
-    return inner_->broadcast_async(data, root);
-  }
-  comm::WorkPtr reduce_async(comm::ConstBuffer in, comm::Buffer out, comm::ReduceOp op,
-                             int root) override {
-    return inner_->reduce_async(in, out, op, root);
-  }
-  comm::WorkPtr gather_async(comm::ConstBuffer in, comm::Buffer out, int root) override {
-    return inner_->gather_async(in, out, root);
-  }
-  comm::WorkPtr scatter_async(comm::ConstBuffer in, comm::Buffer out, int root) override {
-    return inner_->scatter_async(in, out, root);
-  }
-  comm::WorkPtr all_to_all_async(comm::ConstBuffer in, comm::Buffer out) override {
-    return inner_->all_to_all_async(in, out);
-  }
-  comm::WorkPtr send_async(comm::ConstBuffer data, int peer) override {
-    return inner_->send_async(data, peer);
-  }
-  comm::WorkPtr recv_async(comm::Buffer data, int peer) override {
-    return inner_->recv_async(data, peer);
-  }
-  comm::WorkPtr barrier_async(comm::Site site) override { return inner_->barrier_async(site); }
+  comm::WorkPtr submit(const comm::Transfer& transfer) override { return inner_->submit(transfer); }
   [[nodiscard]] const comm::GroupOptions& options() const override { return inner_->options(); }
   void set_algorithm(comm::Algorithm algorithm) override { inner_->set_algorithm(algorithm); }
 

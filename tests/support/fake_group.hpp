@@ -49,41 +49,32 @@ class FakeGroup : public comm::ProcessGroup {
     return std::make_shared<HeapMemory>(size);
   }
 
-  comm::WorkPtr all_reduce_async(comm::ConstBuffer, comm::Buffer out, comm::ReduceOp) override {
-    log.push_back("all_reduce(" + std::to_string(out.count().value) + " " +
-                  std::string(name_of(out.dtype())) + ")");
-    return later([this, out] {
-      if (on_all_reduce) on_all_reduce(out);
-    });
+  comm::WorkPtr submit(const comm::Transfer& transfer) override {
+    const comm::Buffer out = transfer.output;
+    switch (transfer.call.collective) {
+      case comm::Collective::all_reduce:
+        log.push_back("all_reduce(" + std::to_string(out.count().value) + " " +
+                      std::string(name_of(out.dtype())) + ")");
+        return later([this, out] {
+          if (on_all_reduce) on_all_reduce(out);
+        });
+      case comm::Collective::all_gather:
+        log.emplace_back("all_gather");
+        for (int r = 0; r < world_; ++r)
+          std::memcpy(out.data() + static_cast<std::size_t>(r) * transfer.input.size().value,
+                      transfer.input.data(), transfer.input.size().value);
+        if (on_all_gather) on_all_gather(out);
+        return later({});
+      case comm::Collective::broadcast:
+        log.emplace_back("broadcast");
+        if (on_broadcast) on_broadcast(out);
+        return later({});
+      case comm::Collective::barrier:
+        return later({});
+      default:
+        throw Error("FakeGroup: an unexpected collective");
+    }
   }
-  comm::WorkPtr all_gather_async(comm::ConstBuffer in, comm::Buffer out) override {
-    log.emplace_back("all_gather");
-    for (int r = 0; r < world_; ++r)
-      std::memcpy(out.data() + static_cast<std::size_t>(r) * in.size().value, in.data(),
-                  in.size().value);
-    if (on_all_gather) on_all_gather(out);
-    return later({});
-  }
-  comm::WorkPtr broadcast_async(comm::Buffer data, int) override {
-    log.emplace_back("broadcast");
-    if (on_broadcast) on_broadcast(data);
-    return later({});
-  }
-  comm::WorkPtr barrier_async(comm::Site) override { return later({}); }
-
-  comm::WorkPtr reduce_scatter_async(comm::ConstBuffer, comm::Buffer, comm::ReduceOp) override {
-    return unexpected();
-  }
-  comm::WorkPtr reduce_async(comm::ConstBuffer, comm::Buffer, comm::ReduceOp, int) override {
-    return unexpected();
-  }
-  comm::WorkPtr gather_async(comm::ConstBuffer, comm::Buffer, int) override { return unexpected(); }
-  comm::WorkPtr scatter_async(comm::ConstBuffer, comm::Buffer, int) override {
-    return unexpected();
-  }
-  comm::WorkPtr all_to_all_async(comm::ConstBuffer, comm::Buffer) override { return unexpected(); }
-  comm::WorkPtr send_async(comm::ConstBuffer, int) override { return unexpected(); }
-  comm::WorkPtr recv_async(comm::Buffer, int) override { return unexpected(); }
 
   [[nodiscard]] const comm::GroupOptions& options() const override { return options_; }
   void set_algorithm(comm::Algorithm algorithm) override { options_.algorithm = algorithm; }
@@ -112,7 +103,6 @@ class FakeGroup : public comm::ProcessGroup {
   comm::WorkPtr later(std::function<void()> finish) {
     return std::make_shared<Later>(log, std::move(finish));
   }
-  static comm::WorkPtr unexpected() { throw Error("FakeGroup: an unexpected collective"); }
 
   int world_, rank_;
   comm::GroupOptions options_;
