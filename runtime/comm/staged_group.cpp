@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/device/memory.hpp"
-#include "runtime/device/pinned.hpp"
+#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::comm {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "runtime/base/error.hpp"
-#include "runtime/data/file.hpp"
+#include "runtime/data/dataset.hpp"
 
 namespace ringsmith {
 

@@ -2,11 +2,13 @@
 //
 //   sampler -> indices -> DataLoader's worker threads -> Dataset::get -> Batch, in sampler order
 //
-// Text: bytes.hpp. Images: images.hpp, read by idx.hpp or drawn by digits.hpp.
+// Text: bytes.hpp. Images: images.hpp, read from files or drawn.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "runtime/tensor/tensor.hpp"
 
@@ -30,5 +32,8 @@ class Dataset {
  protected:
   void check_index(std::int64_t index) const;  // for implementations of get()
 };
+
+// A whole file. UsageError "cannot read WHAT 'PATH': reason" if it is missing, a directory or unreadable.
+[[nodiscard]] std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what);
 
 }  // namespace ringsmith

@@ -6,8 +6,8 @@
 
 #include "kernels/mode.hpp"
 #include "runtime/base/table.hpp"
+#include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/broadcast_coalesced.hpp"
-#include "runtime/parallel/verify_model.hpp"
 
 namespace ringsmith {
 

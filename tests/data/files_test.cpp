@@ -5,7 +5,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/data/bytes.hpp"
-#include "runtime/data/idx.hpp"
+#include "runtime/data/images.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

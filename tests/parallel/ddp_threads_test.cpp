@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "runtime/comm/bootstrap/threads.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"

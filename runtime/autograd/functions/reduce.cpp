@@ -91,16 +91,14 @@ Tensor max(const Tensor& x) {
   const Tensor flat = x.contiguous().view({-1});
   Tensor y = Tensor::empty({}, x.options());
   const Tensor index = Tensor::empty({}, {DType::i64, x.device()});
-  raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  raw::visit_arithmetic(x.dtype(), "max", [&]<class T>(TypeTag<T>) {
     kernels::max(x.device(), y.view_of<T>(), index.view_of<std::int64_t>(),
                  without<const T>(flat, 0), along(flat, 0));
   });
   record("MaxBackward", {x}, y, {flat, y},
          [sizes = x.sizes()](const Saved& saved, const Tensor& g) {
            const Tensor gx = empty_like(saved[0]);
-           raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
-             using T = typename decltype(tag)::type;
+           raw::visit_arithmetic(g.dtype(), "max", [&]<class T>(TypeTag<T>) {
              kernels::max_all_backward(g.device(), output<T>(gx), input<T>(saved[0]),
                                        input<T>(saved[1]), input<T>(g));
            });
@@ -117,8 +115,7 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
   sizes[static_cast<std::size_t>(d)] = 1;
   const Tensor values = Tensor::empty(sizes, x.options());
   const Tensor indices = Tensor::empty(sizes, {DType::i64, x.device()});
-  raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  raw::visit_arithmetic(x.dtype(), "max", [&]<class T>(TypeTag<T>) {
     kernels::max(x.device(), without<T>(values, d), without<std::int64_t>(indices, d),
                  without<const T>(x, d), along(x, d));
   });
@@ -127,8 +124,7 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
          [sizes = x.sizes(), kept = values.sizes(), d](const Saved& saved, const Tensor& g) {
            const Tensor gx = Tensor::empty(sizes, g.options());
            const Tensor gy = g.reshape(kept);
-           raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
-             using T = typename decltype(tag)::type;
+           raw::visit_arithmetic(g.dtype(), "max", [&]<class T>(TypeTag<T>) {
              kernels::max_backward(g.device(), without<T>(gx, d),
                                    without<const std::int64_t>(saved[0], d),
                                    without<const T>(gy, d), along(gx, d));

@@ -34,8 +34,7 @@ Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
   const Tensor in = x.contiguous();
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
   Tensor y = Tensor::empty(x.sizes(), x.options());
-  detail::visit_float_type(name, x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
     kind == Kind::softmax ? kernels::softmax(x.device(), input<T>(in), output<T>(y), slices)
                           : kernels::log_softmax(x.device(), input<T>(in), output<T>(y), slices);
   });
@@ -43,8 +42,7 @@ Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
          [kind, slices](const Saved& saved, const Tensor& grad) {
            const Tensor dy = grad.contiguous();
            const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
-           detail::visit_float_type("softmax", dy.dtype(), [&](auto tag) {
-             using T = typename decltype(tag)::type;
+           detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
              kind == Kind::softmax
                  ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
                                              output<T>(dx), slices)
@@ -84,8 +82,7 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
-  detail::visit_float_type(name, x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
     if (through_softmax)
       kernels::log_softmax(x.device(), input<T>(in), output<T>(log_probs),
                            Slices{x.size(0), x.size(1), 1});
@@ -104,8 +101,7 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
         const Tensor dx = empty_like(lp);
-        detail::visit_float_type(name, lp.dtype(), [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        detail::visit_float_type(name, lp.dtype(), [&]<class T>(TypeTag<T>) {
           const std::span<const T> row_grad = input<T>(g);
           if (through_softmax)
             kernels::cross_entropy_backward(lp.device(), input<T>(lp), t, row_grad, output<T>(dx));
@@ -146,8 +142,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
     loss = raw::binary(Binary::mul, off, off, "mse_loss");
   } else {
     loss = Tensor::empty({}, x.options());
-    detail::visit_float_type("mse_loss", x.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
+    detail::visit_float_type("mse_loss", x.dtype(), [&]<class T>(TypeTag<T>) {
       kernels::squared_error(x.device(), input<T>(a), input<T>(b), count, output<T>(loss));
     });
   }
@@ -156,8 +151,7 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
       return saved.needs(i) ? Tensor::empty(saved[0].sizes(), grad.options()) : Tensor();
     };
     const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
-    detail::visit_float_type("mse_loss", grad.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
+    detail::visit_float_type("mse_loss", grad.dtype(), [&]<class T>(TypeTag<T>) {
       kernels::squared_error_backward(grad.device(), input<T>(saved[0]), input<T>(saved[1]),
                                       static_cast<T>(2.0 / count), input<T>(g), output<T>(dx),
                                       output<T>(dy));

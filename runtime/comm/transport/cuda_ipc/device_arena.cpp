@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/device/driver_block.hpp"
+#include "runtime/device/memory.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
