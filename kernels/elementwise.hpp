@@ -64,6 +64,13 @@ void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value);
 template <class T>
 void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
 
+namespace fast {  // kernels/cpu/fast/elementwise.cpp: the same contracts
+template <class T>
+void unary(Unary op, View<T> out, View<const T> x);
+template <class T>
+void binary(Binary op, View<T> out, View<const T> a, View<const T> b);
+}  // namespace fast
+
 }  // namespace cpu
 
 // On the current device and stream (runtime/device/stream.hpp): pointers are device memory.

@@ -44,6 +44,11 @@ template <class T>
 void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
                       std::span<const T> g);
 
+namespace fast {  // kernels/cpu/fast/reduction.cpp: the same contract
+template <class T>
+void sum(View<T> out, View<const T> x);
+}  // namespace fast
+
 }  // namespace cpu
 
 // On the current device and stream (runtime/device/stream.hpp): pointers are device memory.

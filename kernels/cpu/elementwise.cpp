@@ -2,8 +2,6 @@
 #include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"
-#include "kernels/cpu/fast/elementwise.hpp"
-#include "kernels/cpu/library_math.hpp"
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/cpu/cascade.hpp"
-#include "kernels/cpu/fast/reduction.hpp"
 #include "kernels/cpu/reduction_loops.hpp"
 #include "kernels/mode.hpp"
 

@@ -9,8 +9,8 @@
 // A fold runs over the batch and the pixels of a channel; where the images are one pixel (a Linear
 // layer before it), channels are neighbours and the fold goes by columns.
 #include "kernels/batchnorm.hpp"
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/strided.cuh"
-#include "kernels/cuda/sum.cuh"
 
 namespace ringsmith::kernels::cuda {
 

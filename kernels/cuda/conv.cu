@@ -13,7 +13,7 @@
 // dw is small and its sums are long: they are cut into chunks of fixed length, whose partial
 // results are folded in order.
 #include "kernels/conv.hpp"
-#include "kernels/cuda/sum.cuh"
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/tile_product.cuh"
 
 namespace ringsmith::kernels::cuda {

@@ -2,7 +2,6 @@
 // the windows that it lies in, in ascending order, instead of the windows adding to their pixels,
 // so that no two threads write one place and the order of the sum is fixed.
 #include "kernels/cuda/grid.cuh"
-#include "kernels/cuda/nan.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/pool.hpp"
 

@@ -4,10 +4,10 @@
 //   max_backward       one thread an element of the gradient: it alone knows whether it won
 //   max_all_backward   a fold counts the winners, then one thread an element; the count stays on
 //                      the device
-#include "kernels/cuda/nan.cuh"
-#include "kernels/cuda/sum.cuh"
+#include "kernels/cuda/fold.cuh"
+#include "kernels/cuda/grid.cuh"
+#include "kernels/nest.hpp"
 #include "kernels/reduction.hpp"
-#include "kernels/reduction_nests.hpp"
 
 namespace ringsmith::kernels::cuda {
 

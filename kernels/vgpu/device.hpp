@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "kernels/vgpu/api/device_query.hpp"
+#include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/arena.hpp"
 
 namespace vgpu {

@@ -10,7 +10,7 @@ namespace vgpu {
 // Whether a host that reaches into device memory faults, and a device that is no peer.
 enum class Guard {
   keys,   // by memory protection keys, where the processor has them; else not at all
-  pages,  // where it has none, by closing and opening pages, which is slow (page_rights.hpp)
+  pages,  // where it has none, by closing and opening pages, which is slow (rights.cpp)
   none,
 };
 
@@ -45,5 +45,10 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+// The page of guards: the smallest piece of memory that can be made to fault. 4 KiB on x86, 4, 16
+// or 64 KiB on arm64; VGPU_PAGE_KB simulates a larger one.
+
+inline std::size_t guard_page() { return Settings::get().guard_page; }
 
 }  // namespace vgpu

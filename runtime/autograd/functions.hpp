@@ -2,8 +2,8 @@
 // naming the operation and the shapes when these do not fit. Broadcasting as in PyTorch.
 //
 // Grouped as the files that define them: functions/elementwise.cpp, reduce.cpp, shape.cpp,
-// linear.cpp (products and embedding), softmax.cpp (with losses), norm.cpp, conv.cpp (with pooling),
-// attention.cpp.
+// linear.cpp (products and embedding), softmax.cpp (with losses), norm.cpp, conv.cpp (with
+// pooling), attention.cpp.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Labelled grey images, kept as bytes and turned into floats batch by batch; read from MNIST's files
-// or drawn.
+// Labelled grey images, kept as bytes and turned into floats batch by batch; read from MNIST's
+// files or drawn.
 #pragma once
 
 #include <cstdint>

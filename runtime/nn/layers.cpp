@@ -34,8 +34,7 @@ Tensor constant(const Shape& shape, double value) {
 }
 
 // Of the weights of Linear and Conv2d: Kaiming's uniform for a leaky ReLU of slope sqrt(5), that is
-// 1 / sqrt(fan_in) up to rounding. Written with PyTorch's own roundings: sqrt(5) squared is not 5 in
-// double.
+// 1 / sqrt(fan_in) up to rounding. PyTorch's own roundings: sqrt(5) squared is not 5 in double.
 double weight_bound(std::int64_t fan_in) {
   const double slope = std::sqrt(5.0);
   const double gain = std::sqrt(2.0 / (1 + slope * slope));

@@ -1,12 +1,12 @@
-// What DataParallel is made of: a batch dealt to the replicas, a thread for each, and what they made
-// of it put together again.
+// What DataParallel is made of: a batch dealt to the replicas, a thread for each, and what they
+// made of it put together again.
 //
 //   batch of 10 rows, 4 replicas     rows each: ceil(10 / 4) = 3
 //
 //   |0 1 2|3 4 5|6 7 8|9|            the last has fewer; a batch of 5 would make 2 + 2 + 1: three
 //    r0    r1    r2    r3            chunks, and the fourth replica stays idle
 //
-// PyTorch's rule (torch.chunk). Nothing here records a graph; data_parallel.cpp does, for both ways.
+// PyTorch's rule (torch.chunk). Nothing here records a graph; data_parallel.cpp does, both ways.
 #pragma once
 
 #include <cstddef>

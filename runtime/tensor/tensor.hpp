@@ -67,7 +67,7 @@ class Tensor {
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   [[nodiscard]] std::string str() const;  // values and shape, for people
 
-  // ---- values for the host; T must be the C++ type of dtype() or const of it, else UsageError ----
+  // ---- values for the host: T must be the C++ type of dtype(), or const of it (UsageError) ----
   // data() and span() are this tensor's memory itself: UsageError for a tensor on a device.
   // item() and to_vector() copy, and wait for the device.
   template <class T>
@@ -180,7 +180,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and how many its elements take: for who moves bytes, whatever they are.
+// The first byte of a tensor, and how many its elements take: for whoever moves bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/data/bytes.hpp"
+#include "runtime/data/dataset.hpp"
 #include "runtime/data/images.hpp"
 #include "tests/support/catch.hpp"
 

@@ -7,7 +7,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/data/images.hpp"
 #include "runtime/data/loader.hpp"
-#include "runtime/nn/generate.hpp"
+#include "runtime/nn/gpt.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "tests/nn/support.hpp"

@@ -1,8 +1,7 @@
-#include "kernels/cpu/fast/elementwise.hpp"
+#include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"
 #include "kernels/cpu/fast/vecmath.hpp"
-#include "kernels/cpu/library_math.hpp"
 
 namespace ringsmith::kernels::cpu::fast {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/vgpu/api/float16.hpp"
-#include "kernels/vgpu/api/warp.hpp"
+#include "kernels/vgpu/api/thread.hpp"
 
 struct __half : vgpu::Float16<ringsmith::f16> {
   using Base = vgpu::Float16<ringsmith::f16>;

@@ -5,7 +5,7 @@
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/nn/generate.hpp"
+#include "runtime/nn/gpt.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/factory.hpp"

@@ -11,8 +11,8 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce_ops.cuh"
-#include "kernels/cuda/unaligned.cuh"
 #include "runtime/comm/transport/cuda_ipc/calls.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
