@@ -9,8 +9,9 @@
 // Oracle (kernels/cpu/conv.cpp): these loops, in the order of PyTorch's scalar build: y starts from
 // the bias and adds in ascending (c, kh, kw); dw is one product per sample (ascending output
 // pixels), samples added in order; dx first sums over the output channels of a column entry, then
-// adds column entries in ascending (kh, kw). db is one contiguous_sum
-// (cpu/cascade.hpp) per sample, samples added in order.
+// adds column entries in ascending (kh, kw); db is one contiguous_sum (cpu/cascade.hpp) per sample,
+// samples added in order.
+//
 // Fast (kernels/cpu/fast/conv.cpp): im2col and a matrix product per sample (Chellapilla, Puri and
 // Simard, 2006).
 #pragma once

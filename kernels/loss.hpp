@@ -1,8 +1,7 @@
 // Losses over a batch of n rows: negative log-likelihood, cross entropy, mean squared error.
 //
-//   loss_i = (1 - s) (-log p_i[target_i]) + s / classes * sum_j (-log p_i[j])    s = label
-//   smoothing d loss_i / d x_ij = p_ij - (1 - s) [j = target_i] - s / classes              through
-//   log_softmax
+//   loss_i = (1 - s) (-log p_i[target_i]) + s / classes * sum_j (-log p_i[j])   s: label smoothing
+//   d loss_i / d x_ij = p_ij - (1 - s) [j = target_i] - s / classes             through log_softmax
 //
 // Rows whose target is ignore_index have loss 0 and gradient 0 and are not counted. The sum over a
 // batch follows PyTorch's order (cpu/cascade.hpp, loss_sum) in both modes: it is short.

@@ -55,8 +55,7 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
 void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
             Store store = Store::replace);
 
-// The same for every matrix of a batch: a, b and c are the first of each. c must not overlap
-// itself.
+// The same for every matrix of a batch: a, b, c are the first of each. c must not overlap itself.
 void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
                   Store store = Store::replace);
 void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,

@@ -13,7 +13,6 @@
 
 #include <utility>
 
-#include "runtime/base/error.hpp"
 #include "runtime/device/device.hpp"
 
 #define RINGSMITH_ON_DEVICE(kernel)              \
@@ -27,11 +26,7 @@
     }                                            \
   }
 
-// While its CUDA kernel is being written.
-#define RINGSMITH_ON_CPU(kernel)                                                \
-  template <class... Args>                                                      \
-  void kernel(Device device, Args&&... args) {                                  \
-    if (!device.is_cpu())                                                       \
-      throw UsageError("there is no kernel '" #kernel "' for " + device.str()); \
-    cpu::kernel(std::forward<Args>(args)...);                                   \
-  }
+// At the end of a source: the two instances of a kernel that is a template.
+#define RINGSMITH_FLOAT_AND_DOUBLE(kernel)        \
+  template decltype(kernel<float>) kernel<float>; \
+  template decltype(kernel<double>) kernel<double>;

@@ -4,8 +4,8 @@
 // rounded by itself, in the order of the formulas below, so that trajectories have PyTorch's bits.
 // The fast versions read and write each array once; what they cost is memory traffic.
 //
-//   SGD    d = g (+ wd p);  buf = first ? d : mu buf + (1 - damp) d;  d = nesterov ? d + mu buf
-//          : buf;  p -= lr d
+//   SGD    d = g (+ wd p);  buf = first ? d : mu buf + (1 - damp) d
+//          d = nesterov ? d + mu buf : buf;  p -= lr d
 //   Adam   d = g (+ wd p);  m = b1 m + (1 - b1) d;  v = b2 v + (1 - b2) d d
 //          p -= lr / (1 - b1^t)  m / (sqrt(v) / sqrt(1 - b2^t) + eps)
 //   AdamW  p *= 1 - lr wd, then Adam without wd

@@ -1,7 +1,7 @@
 // Pooling over windows of an image: the largest value, or the mean.
 //
-//   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]   for each plane p = (n,
-//   c)
+//   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
+//                                                                     for each plane p = (n, c)
 //
 // Windows may hang over the edge by the padding. For max the part outside does not exist; for the
 // mean it counts as zeros, or not at all if count_include_pad is false.

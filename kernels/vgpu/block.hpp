@@ -1,5 +1,4 @@
-// One block on one OS thread: its CUDA threads are fibers that run in a seeded order until they
-// wait.
+// One block on one OS thread: its CUDA threads are fibers, run in a seeded order until they wait.
 //
 // A thread begins as a plain call on whatever fiber is free and ends on it: a kernel without
 // barriers costs a call per thread. Only a thread that has to wait keeps its fiber, and another

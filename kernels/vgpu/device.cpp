@@ -111,11 +111,11 @@ cudaUUID_t Device::uuid() const {
   return id;
 }
 
-bool Device::enable_peer(const Device& peer, bool enabled) {
+bool Device::enable_peer(const Device& peer) {
   const std::scoped_lock lock(mutex_);
   const std::uint64_t bit = 1ULL << peer.index_;
-  if (((peers_ & bit) != 0) == enabled) return false;
-  peers_ ^= bit;
+  if ((peers_ & bit) != 0) return false;
+  peers_ |= bit;
   std::uint32_t keys = key_ >= 0 ? 1U << key_ : 0;
   for (int d = 0; d < count(); ++d)
     if ((peers_ >> d & 1U) != 0 && get(d).key_ >= 0) keys |= 1U << get(d).key_;
@@ -216,37 +216,27 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   const Quiet quiet;
   if (!exists(device)) return no_device(device);
+  const auto is = [&](int known) {
+    *value = known;
+    return cudaSuccess;
+  };
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock:
-      *value = kMostThreads;
-      return cudaSuccess;
+      return is(kMostThreads);
     case cudaDevAttrMaxSharedMemoryPerBlock:
-      *value = kSharedBytes;
-      return cudaSuccess;
+      return is(kSharedBytes);
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kSharedBytesOptin;
-      return cudaSuccess;
+      return is(kSharedBytesOptin);
     case cudaDevAttrWarpSize:
-      *value = 32;
-      return cudaSuccess;
+      return is(32);
     case cudaDevAttrMultiProcessorCount:
-      *value = kMultiprocessors;
-      return cudaSuccess;
+      return is(kMultiprocessors);
     case cudaDevAttrComputeCapabilityMajor:
-      *value = 8;
-      return cudaSuccess;
+      return is(8);
     case cudaDevAttrComputeCapabilityMinor:
-      *value = 0;
-      return cudaSuccess;
+      return is(0);
   }
   return fail(cudaErrorInvalidValue, "this device attribute is not modelled");
-}
-
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device) {
-  const Quiet quiet;
-  if (!exists(device)) return no_device(device);
-  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device);
-  return cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -255,7 +245,6 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
 cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 12000;
   return cudaSuccess;
@@ -275,18 +264,9 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags != 0) return fail(cudaErrorInvalidValue, "cudaDeviceEnablePeerAccess: flags must be 0");
   if (peer == Device::current().index())
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
-  if (!Device::current().enable_peer(Device::get(peer), true))
+  if (!Device::current().enable_peer(Device::get(peer)))
     return fail(cudaErrorPeerAccessAlreadyEnabled,
                 "device " + std::to_string(Device::current().index()) + " can access device " +
                     std::to_string(peer) + " already");
-  return cudaSuccess;
-}
-
-cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-  const Quiet quiet;
-  if (!exists(peer)) return no_device(peer);
-  if (!Device::current().enable_peer(Device::get(peer), false))
-    return fail(cudaErrorPeerAccessNotEnabled,
-                "access to device " + std::to_string(peer) + " was not enabled");
   return cudaSuccess;
 }

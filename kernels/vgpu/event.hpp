@@ -71,11 +71,10 @@ struct alignas(64) EventCounters {
   std::atomic<std::uint32_t> recorded;
   std::atomic<std::uint32_t> reached;  // a futex
   std::atomic<std::int32_t> recorder;  // process that recorded last
-  bool exported;                       // the maker's: others may look at them for ever
+  bool exported;                       // the maker's: others may look at them forever
 };
 
-// Counters of another process, whose SharedEvents::file() this is; null if there is no address
-// space.
+// Counters of another process, whose SharedEvents::file() this is; null without address space.
 [[nodiscard]] std::shared_ptr<EventCounters> open_counters(int file, std::size_t index);
 
 // The counters that this process has made, in one anonymous file.

@@ -1,5 +1,4 @@
-// A launched grid: its blocks, handed out one by one in a seeded order to the OS threads that run
-// it.
+// A launched grid: its blocks, handed out one by one in a seeded order to the threads that run it.
 //
 //   stream's worker --- takes blocks ---+
 //   helper thread  ---- takes blocks ---+---> BlockRunner, one per OS thread, runs each to its end
@@ -10,8 +9,7 @@
 // begun: so all blocks of a grid run at once if they must.
 //
 // Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
-// variables' memory), so the blocks are dealt out to several threads in turn: neighbours never
-// meet.
+// variables' memory), so the blocks are dealt out to several threads in turn: no neighbours meet.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,7 @@ struct Settings {
   std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
   std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
   std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
-  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may spin in vain; 30000
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may only spin; 30000
   int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
   Guard guard;                // VGPU_GUARD: keys, pages or none; keys
   bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1

@@ -129,10 +129,11 @@ class RecordedNode : public Node {
 
 }  // namespace
 
-void record(const char* name, const std::vector<Tensor>& inputs, Tensor& output,
-            const std::vector<Tensor>& saved, BackwardFunction backward) {
-  if (!needs_graph(inputs)) return;
-  connect(std::make_shared<RecordedNode>(name, saved, std::move(backward)), inputs, output);
+Tensor record(const char* name, const std::vector<Tensor>& inputs, Tensor output,
+              const std::vector<Tensor>& saved, BackwardFunction backward) {
+  if (needs_graph(inputs))
+    connect(std::make_shared<RecordedNode>(name, saved, std::move(backward)), inputs, output);
+  return output;
 }
 
 }  // namespace ringsmith

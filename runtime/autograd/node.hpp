@@ -86,11 +86,10 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 // Compute the result with plain tensors, then record() how the gradient flows back:
 //
 //   Tensor exp(const Tensor& x) {
-//     Tensor y = raw::exp(x);
-//     record("ExpBackward", {x}, y, {y}, [](const Saved& saved, Tensor grad) {
+//     const Tensor y = raw::exp(x);
+//     return record("ExpBackward", {x}, y, {y}, [](const Saved& saved, Tensor grad) {
 //       return std::vector<Tensor>{raw::mul(grad, saved[0])};
 //     });
-//     return y;
 //   }
 //
 // The closure returns one gradient (or an undefined tensor) for each input, of the input's shape;
@@ -133,8 +132,8 @@ class Saved {
 using BackwardFunction = std::function<std::vector<Tensor>(const Saved& saved, Tensor grad)>;
 
 // Makes output, a fresh tensor object, the result of a node over inputs (undefined ones are
-// allowed). name is a literal like "ExpBackward".
-void record(const char* name, const std::vector<Tensor>& inputs, Tensor& output,
-            const std::vector<Tensor>& saved, BackwardFunction backward);
+// allowed), and returns it. name is a literal like "ExpBackward".
+Tensor record(const char* name, const std::vector<Tensor>& inputs, Tensor output,
+              const std::vector<Tensor>& saved, BackwardFunction backward);
 
 }  // namespace ringsmith

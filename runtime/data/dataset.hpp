@@ -48,8 +48,6 @@ class Dataset {
 // Windows start every `stride` bytes. The validation part is the tail of each file, so that it is
 // as mixed as the training part, and no byte of it is ever trained on.
 
-constexpr std::int64_t kByteVocabulary = 256;
-
 struct ByteText {
   std::vector<std::uint8_t> train;
   std::vector<std::uint8_t> validation;

@@ -1,7 +1,6 @@
 // A GPT: the decoder-only transformer, pre-norm; and text from it.
 //
-//   tokens (b, t) -> tok[token] + pos[place] -> block x layers -> norm -> head
-//                                                                          -> (b, t, vocabulary)
+//   tokens (b, t) -> tok[token] + pos[place] -> block x layers -> norm -> head -> logits (b, t, v)
 //
 //   block:  x ---+--> norm1 -> attention --+--+--> norm2 -> up -> GELU -> down --+-->
 //                |                         |  |                                  |

@@ -2,8 +2,7 @@
 //
 // One all-reduce per parameter pays the latency of a collective for every bias; one all-reduce for
 // the whole model cannot start before backward has ended. Buckets are the middle: parameters are
-// appended to an open bucket until it has reached its limit, the bucket is closed, the next one
-// opened.
+// appended to an open bucket until it has reached its limit, and the next one is opened.
 //
 //   sizes (bytes)   400 800 400 200        limit 400
 //   buckets         [0] [1] [2] [3]        the tensor that crosses the limit stays in: buckets

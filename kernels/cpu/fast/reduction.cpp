@@ -44,7 +44,6 @@ void sum(View<T> out, View<const T> x) {
   sum_with<FastSums<T>>(out, x);
 }
 
-template void sum<float>(View<float>, View<const float>);
-template void sum<double>(View<double>, View<const double>);
+RINGSMITH_FLOAT_AND_DOUBLE(sum)
 
 }  // namespace ringsmith::kernels::cpu::fast

@@ -56,16 +56,6 @@ VGPU_VECTORS(float, float, 8, 16)
 VGPU_VECTORS(double, double, 16, 16)
 #undef VGPU_VECTORS
 
-struct int3 {
-  int x, y, z;
-};
-struct float3 {
-  float x, y, z;
-};
-inline int3 make_int3(int x, int y, int z) { return {x, y, z}; }
-inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
-inline float3 make_float3(float x, float y, float z) { return {x, y, z}; }
-
 // ---- device functions ----
 //
 // Beyond <cmath>: the fast approximations (here they are exact), bit casts, bit

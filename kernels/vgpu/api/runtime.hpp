@@ -85,15 +85,12 @@ cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
-cudaError_t cudaDeviceGetPCIBusId(char* id, int length, int device);
 cudaError_t cudaDeviceSynchronize();
-cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
 
 // Peer access: device can reach memory of peer. Without enabling it, a kernel's access faults.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
-cudaError_t cudaDeviceDisablePeerAccess(int peer);
 
 // ---- streams and events ----
 //
@@ -137,8 +134,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- device memory, pinned host memory and copies ----
 //
-// All copies are asynchronous, also from and to pageable memory: the strictest behaviour that CUDA
-// allows.
+// All copies are asynchronous, also from and to pageable memory: the strictest that CUDA allows.
 
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,

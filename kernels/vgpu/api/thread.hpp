@@ -96,8 +96,8 @@ long long clock64();  // nanoseconds, whatever the clock rate of a device
 // ---- warp shuffles and votes: 32 neighbouring threads exchange registers ----
 //
 // All lanes named in the mask meet at the call. As on the device, a shuffle orders no memory (that
-// is __syncwarp's), and a lane that takes part in nothing has no value: reading it gives a pattern of
-// ones, which is NaN in every float.
+// is __syncwarp's), and a lane that takes part in nothing has no value: reading it gives a pattern
+// of ones, which is NaN in every float.
 
 namespace vgpu {
 

@@ -77,29 +77,28 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
     kernels::conv2d(x.device(), s, input<T>(image), input<T>(kernel), input<T>(offset),
                     output<T>(y));
   });
-  record("Conv2dBackward", {x, weight, bias}, y, {image, kernel},
-         [s](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           std::vector<Tensor> out(3);
-           detail::visit_float_type("conv2d", dy.dtype(), [&]<class T>(TypeTag<T>) {
-             if (saved.needs(0)) {
-               out[0] = Tensor::empty({s.n, s.c, s.h, s.w}, dy.options());
-               kernels::conv2d_grad_input(dy.device(), s, input<T>(dy), input<T>(saved[1]),
-                                          output<T>(out[0]));
-             }
-             if (saved.needs(1)) {
-               out[1] = Tensor::empty({s.out_c, s.group_c(), s.kh, s.kw}, dy.options());
-               kernels::conv2d_grad_weight(dy.device(), s, input<T>(dy), input<T>(saved[0]),
-                                           output<T>(out[1]));
-             }
-             if (saved.needs(2)) {
-               out[2] = Tensor::empty({s.out_c}, dy.options());
-               kernels::conv2d_grad_bias(dy.device(), s, input<T>(dy), output<T>(out[2]));
-             }
-           });
-           return out;
-         });
-  return y;
+  return record("Conv2dBackward", {x, weight, bias}, y, {image, kernel},
+                [s](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  std::vector<Tensor> out(3);
+                  detail::visit_float_type("conv2d", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    if (saved.needs(0)) {
+                      out[0] = Tensor::empty({s.n, s.c, s.h, s.w}, dy.options());
+                      kernels::conv2d_grad_input(dy.device(), s, input<T>(dy), input<T>(saved[1]),
+                                                 output<T>(out[0]));
+                    }
+                    if (saved.needs(1)) {
+                      out[1] = Tensor::empty({s.out_c, s.group_c(), s.kh, s.kw}, dy.options());
+                      kernels::conv2d_grad_weight(dy.device(), s, input<T>(dy), input<T>(saved[0]),
+                                                  output<T>(out[1]));
+                    }
+                    if (saved.needs(2)) {
+                      out[2] = Tensor::empty({s.out_c}, dy.options());
+                      kernels::conv2d_grad_bias(dy.device(), s, input<T>(dy), output<T>(out[2]));
+                    }
+                  });
+                  return out;
+                });
 }
 
 // ---- pooling ----
@@ -142,15 +141,15 @@ Tensor averaged(const char* function, const char* node, const Tensor& x, const P
   detail::visit_float_type(function, x.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::avg_pool2d(x.device(), s, input<T>(image), output<T>(y));
   });
-  record(node, {x}, y, {}, [s, function, shape = x.sizes()](const Saved&, const Tensor& grad) {
-    const Tensor dy = grad.contiguous();
-    const Tensor dx = Tensor::empty(shape, dy.options());
-    detail::visit_float_type(function, dy.dtype(), [&]<class T>(TypeTag<T>) {
-      kernels::avg_pool2d_grad(dy.device(), s, input<T>(dy), output<T>(dx));
-    });
-    return std::vector<Tensor>{dx};
-  });
-  return y;
+  return record(node, {x}, y, {},
+                [s, function, shape = x.sizes()](const Saved&, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dx = Tensor::empty(shape, dy.options());
+                  detail::visit_float_type(function, dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    kernels::avg_pool2d_grad(dy.device(), s, input<T>(dy), output<T>(dx));
+                  });
+                  return std::vector<Tensor>{dx};
+                });
 }
 
 }  // namespace
@@ -164,17 +163,16 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
   detail::visit_float_type("max_pool2d", x.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::max_pool2d(x.device(), s, input<T>(image), output<T>(y), output<std::int32_t>(index));
   });
-  record("MaxPool2dBackward", {x}, y, {index},
-         [s, shape = x.sizes()](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(shape, dy.options());
-           detail::visit_float_type("max_pool2d", dy.dtype(), [&]<class T>(TypeTag<T>) {
-             kernels::max_pool2d_grad(dy.device(), s, input<T>(dy), input<std::int32_t>(saved[0]),
-                                      output<T>(dx));
-           });
-           return std::vector<Tensor>{dx};
-         });
-  return y;
+  return record("MaxPool2dBackward", {x}, y, {index},
+                [s, shape = x.sizes()](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dx = Tensor::empty(shape, dy.options());
+                  detail::visit_float_type("max_pool2d", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    kernels::max_pool2d_grad(dy.device(), s, input<T>(dy),
+                                             input<std::int32_t>(saved[0]), output<T>(dx));
+                  });
+                  return std::vector<Tensor>{dx};
+                });
 }
 
 Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, bool count_include_pad) {

@@ -112,19 +112,20 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   Shape sizes = batch_of(a, b);
   sizes.push_back(a.size(-2));
   sizes.push_back(b.size(-1));
-  Tensor c = product(a, b, sizes);
-  record("MatmulBackward", {a, b}, c, {a, b}, [](const Saved& saved, const Tensor& grad) {
-    const Tensor& left = saved[0];
-    const Tensor& right = saved[1];
-    std::vector<Tensor> grads(2);
-    if (saved.needs(0)) grads[0] = product(grad, right.transpose(-2, -1), left.sizes());
-    if (saved.needs(1))
-      grads[1] = right.dim() == 2
-                     ? product(flat_rows(left).transpose(0, 1), flat_rows(grad), right.sizes())
-                     : product(left.transpose(-2, -1), grad, right.sizes());
-    return grads;
-  });
-  return c;
+  return record("MatmulBackward", {a, b}, product(a, b, sizes), {a, b},
+                [](const Saved& saved, const Tensor& grad) {
+                  const Tensor& left = saved[0];
+                  const Tensor& right = saved[1];
+                  std::vector<Tensor> grads(2);
+                  if (saved.needs(0))
+                    grads[0] = product(grad, right.transpose(-2, -1), left.sizes());
+                  if (saved.needs(1))
+                    grads[1] = right.dim() == 2
+                                   ? product(flat_rows(left).transpose(0, 1), flat_rows(grad),
+                                             right.sizes())
+                                   : product(left.transpose(-2, -1), grad, right.sizes());
+                  return grads;
+                });
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -149,32 +150,32 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   });
   // The bias comes first: its gradient is ready before the weight's, as in PyTorch, and the order
   // in which gradients become ready decides the layout of DDP's buckets.
-  record("LinearBackward", {bias, weight, x}, y, {rows, weight},
-         [](const Saved& saved, const Tensor& grad) {
-           const Tensor& w = saved[1];
-           const Tensor dy = flat_rows(grad);
-           std::vector<Tensor> grads(3);
-           detail::visit_float_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
-             if (saved.needs(0)) {
-               const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.options());
-               kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
-               grads[0] = db;
-             }
-             if (saved.needs(1)) {
-               const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
-               kernels::matmul(dy.device(), matrix<T>(dy).t(), matrix<T>(flat_rows(saved[0])),
-                               matrix<T>(dw), store_of(add));
-               grads[1] = dw;
-             }
-             if (saved.needs(2)) {
-               grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
-               kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
-                               matrix<T>(flat_rows(grads[2])));
-             }
-           });
-           return grads;
-         });
-  return y;
+  return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
+                [](const Saved& saved, const Tensor& grad) {
+                  const Tensor& w = saved[1];
+                  const Tensor dy = flat_rows(grad);
+                  std::vector<Tensor> grads(3);
+                  detail::visit_float_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    if (saved.needs(0)) {
+                      const auto [db, add] =
+                          detail::grad_place(saved, 0, {w.size(0)}, dy.options());
+                      kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
+                      grads[0] = db;
+                    }
+                    if (saved.needs(1)) {
+                      const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
+                      kernels::matmul(dy.device(), matrix<T>(dy).t(),
+                                      matrix<T>(flat_rows(saved[0])), matrix<T>(dw), store_of(add));
+                      grads[1] = dw;
+                    }
+                    if (saved.needs(2)) {
+                      grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
+                      kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
+                                      matrix<T>(flat_rows(grads[2])));
+                    }
+                  });
+                  return grads;
+                });
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {
@@ -192,18 +193,18 @@ Tensor embedding(const Tensor& weight, const Tensor& index) {
   detail::visit_float_type("embedding", weight.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::embedding(device, input<T>(table), dim, input<std::int64_t>(rows), output<T>(out));
   });
-  record("EmbeddingBackward", {weight}, out, {rows},
-         [table_sizes = weight.sizes(), dim](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const auto [dw, add] = detail::grad_place(saved, 0, table_sizes, dy.options());
-           if (!add) dw.zero_();
-           detail::visit_float_type("embedding", dy.dtype(), [&, to = dw]<class T>(TypeTag<T>) {
-             kernels::embedding_backward(dy.device(), input<T>(dy), dim,
-                                         input<std::int64_t>(saved[0]), output<T>(to));
-           });
-           return std::vector<Tensor>{dw};
-         });
-  return out;
+  return record("EmbeddingBackward", {weight}, out, {rows},
+                [table_sizes = weight.sizes(), dim](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const auto [dw, add] = detail::grad_place(saved, 0, table_sizes, dy.options());
+                  if (!add) dw.zero_();
+                  detail::visit_float_type(
+                      "embedding", dy.dtype(), [&, to = dw]<class T>(TypeTag<T>) {
+                        kernels::embedding_backward(dy.device(), input<T>(dy), dim,
+                                                    input<std::int64_t>(saved[0]), output<T>(to));
+                      });
+                  return std::vector<Tensor>{dw};
+                });
 }
 
 }  // namespace ringsmith

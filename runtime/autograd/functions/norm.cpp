@@ -32,23 +32,22 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
                         output<T>(mean), output<T>(rstd));
   });
   // Bias before weight, as in linear.
-  record("LayerNormBackward", {bias, weight, x}, y, {in, scale, mean, rstd},
-         [visit](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Shape vector = {dy.size(-1)};
-           std::vector<Tensor> grads(3);
-           for (std::size_t i = 0; i < 3; ++i)
-             if (saved.needs(i))
-               grads[i] = Tensor::empty(i == 2 ? dy.sizes() : vector, dy.options());
-           visit(dy, [&]<class T>(TypeTag<T>) {
-             kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
-                                          input<T>(saved[1]), input<T>(saved[2]),
-                                          input<T>(saved[3]), output<T>(grads[2]),
-                                          output<T>(grads[1]), output<T>(grads[0]));
-           });
-           return grads;
-         });
-  return y;
+  return record("LayerNormBackward", {bias, weight, x}, y, {in, scale, mean, rstd},
+                [visit](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Shape vector = {dy.size(-1)};
+                  std::vector<Tensor> grads(3);
+                  for (std::size_t i = 0; i < 3; ++i)
+                    if (saved.needs(i))
+                      grads[i] = Tensor::empty(i == 2 ? dy.sizes() : vector, dy.options());
+                  visit(dy, [&]<class T>(TypeTag<T>) {
+                    kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                                                 input<T>(saved[1]), input<T>(saved[2]),
+                                                 input<T>(saved[3]), output<T>(grads[2]),
+                                                 output<T>(grads[1]), output<T>(grads[0]));
+                  });
+                  return grads;
+                });
 }
 
 // ---- batch_norm: x (n, c) or (n, c, h, w) ----
@@ -112,21 +111,20 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     kernels::batch_norm(x.device(), s, input<T>(image), input<T>(mean), input<T>(inv_std),
                         input<T>(scale), input<T>(shift), output<T>(y));
   });
-  record("BatchNormBackward", {x, weight, bias}, y, {image, scale, mean, inv_std},
-         [s, training](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(saved[0].sizes(), dy.options());
-           const Tensor dweight = Tensor::empty({s.c}, dy.options());
-           const Tensor dbias = Tensor::empty({s.c}, dy.options());
-           detail::visit_float_type("batch_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
-             kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(saved[0]),
-                                      input<T>(saved[2]), input<T>(saved[3]), input<T>(saved[1]),
-                                      training, output<T>(dx), output<T>(dweight),
-                                      output<T>(dbias));
-           });
-           return std::vector<Tensor>{dx, dweight, dbias};
-         });
-  return y;
+  return record("BatchNormBackward", {x, weight, bias}, y, {image, scale, mean, inv_std},
+                [s, training](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dx = Tensor::empty(saved[0].sizes(), dy.options());
+                  const Tensor dweight = Tensor::empty({s.c}, dy.options());
+                  const Tensor dbias = Tensor::empty({s.c}, dy.options());
+                  detail::visit_float_type("batch_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(saved[0]),
+                                             input<T>(saved[2]), input<T>(saved[3]),
+                                             input<T>(saved[1]), training, output<T>(dx),
+                                             output<T>(dweight), output<T>(dbias));
+                  });
+                  return std::vector<Tensor>{dx, dweight, dbias};
+                });
 }
 
 }  // namespace ringsmith

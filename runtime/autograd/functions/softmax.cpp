@@ -38,20 +38,19 @@ Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
     kind == Kind::softmax ? kernels::softmax(x.device(), input<T>(in), output<T>(y), slices)
                           : kernels::log_softmax(x.device(), input<T>(in), output<T>(y), slices);
   });
-  record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
-         [kind, slices](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
-           detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
-             kind == Kind::softmax
-                 ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
-                                             output<T>(dx), slices)
-                 : kernels::log_softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
-                                                 output<T>(dx), slices);
-           });
-           return std::vector<Tensor>{dx};
-         });
-  return y;
+  return record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
+                [kind, slices](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
+                  detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    kind == Kind::softmax
+                        ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                                                    output<T>(dx), slices)
+                        : kernels::log_softmax_backward(dy.device(), input<T>(dy),
+                                                        input<T>(saved[0]), output<T>(dx), slices);
+                  });
+                  return std::vector<Tensor>{dx};
+                });
 }
 
 void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) {
@@ -91,7 +90,7 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
       kernels::reduce_losses(x.device(), input<T>(losses), targets, reduction == Reduction::mean,
                              output<T>(loss), output<T>(divisor));
   });
-  record(
+  return record(
       through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
       {log_probs, labels, divisor},
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
@@ -110,7 +109,6 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
         });
         return std::vector<Tensor>{dx};
       });
-  return loss;
 }
 
 }  // namespace
@@ -146,19 +144,19 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
       kernels::squared_error(x.device(), input<T>(a), input<T>(b), count, output<T>(loss));
     });
   }
-  record("MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
-    const auto wanted = [&](std::size_t i) {
-      return saved.needs(i) ? Tensor::empty(saved[0].sizes(), grad.options()) : Tensor();
-    };
-    const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
-    detail::visit_float_type("mse_loss", grad.dtype(), [&]<class T>(TypeTag<T>) {
-      kernels::squared_error_backward(grad.device(), input<T>(saved[0]), input<T>(saved[1]),
-                                      static_cast<T>(2.0 / count), input<T>(g), output<T>(dx),
-                                      output<T>(dy));
-    });
-    return std::vector<Tensor>{dx, dy};
-  });
-  return loss;
+  return record(
+      "MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
+        const auto wanted = [&](std::size_t i) {
+          return saved.needs(i) ? Tensor::empty(saved[0].sizes(), grad.options()) : Tensor();
+        };
+        const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
+        detail::visit_float_type("mse_loss", grad.dtype(), [&]<class T>(TypeTag<T>) {
+          kernels::squared_error_backward(grad.device(), input<T>(saved[0]), input<T>(saved[1]),
+                                          static_cast<T>(2.0 / count), input<T>(g), output<T>(dx),
+                                          output<T>(dy));
+        });
+        return std::vector<Tensor>{dx, dy};
+      });
 }
 
 }  // namespace ringsmith
