@@ -55,53 +55,24 @@ struct AttentionSaved {
 };
 
 namespace cpu {
-
 using kernels::AttentionSaved, kernels::AttentionShape, kernels::Heads, kernels::RowStatistic;
+}
 
 // statistics has shape.rows() elements and is written.
-void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
-               std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
-void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
-               Heads<double> out, std::span<RowStatistic<double>> statistics,
-               const AttentionShape& shape);
+template <class T>
+using AttentionFn = void(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
+                         std::span<RowStatistic<T>> statistics, const AttentionShape& shape);
+RINGSMITH_KERNEL(attention, AttentionFn)
 
 // dq, dk and dv are replaced.
-void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
-                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
-                        const AttentionShape& shape);
-void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
-                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
-                        const AttentionShape& shape);
+template <class T>
+using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
+                                 Heads<T> dk, Heads<T> dv, const AttentionShape& shape);
+RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
 
-namespace fast {
-void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
-               std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
-void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
-                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
-                        const AttentionShape& shape);
-}  // namespace fast
-
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
-void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
-               std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
-void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
-               Heads<double> out, std::span<RowStatistic<double>> statistics,
-               const AttentionShape& shape);
-
-void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
-                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
-                        const AttentionShape& shape);
-void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
-                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
-                        const AttentionShape& shape);
-
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(attention)
-RINGSMITH_ON_DEVICE(attention_backward)
+namespace cpu::fast {
+AttentionFn<float> attention;
+AttentionBackwardFn<float> attention_backward;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

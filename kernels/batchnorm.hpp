@@ -21,74 +21,46 @@ struct BatchNormShape {
   [[nodiscard]] constexpr std::int64_t per_channel() const { return n * pixels; }
 };
 
-namespace cpu {
-
-// T: float, double. Vectors over channels have c elements.
+// Vectors over channels have c elements.
 // mean and var (divisor n * pixels, which must be at least 1) of every channel.
 template <class T>
-void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var);
+using BatchStatsFn = void(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                          std::span<T> var);
+RINGSMITH_KERNEL_TEMPLATE(batch_stats, BatchStatsFn)
+
 template <class T>
-void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
-                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
-                std::span<T> y);
+using BatchNormFn = void(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                         std::span<const T> inv_std, std::span<const T> weight,
+                         std::span<const T> bias, std::span<T> y);
+RINGSMITH_KERNEL_TEMPLATE(batch_norm, BatchNormFn)
+
 // Overwrites dx, dweight, dbias. batch_statistics: mean and inv_std came from this x (training), so
 // the gradient also flows through them.
 template <class T>
-void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
-                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
-                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
-                     std::span<T> dbias);
+using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                             std::span<const T> mean, std::span<const T> inv_std,
+                             std::span<const T> weight, bool batch_statistics, std::span<T> dx,
+                             std::span<T> dweight, std::span<T> dbias);
+RINGSMITH_KERNEL_TEMPLATE(batch_norm_grad, BatchNormGradFn)
+
 // running = momentum factor batch + (1 - momentum) running, computed in double.
 template <class T>
-void update_running(std::span<T> running, std::span<const T> batch, double momentum, double factor);
+using UpdateRunningFn = void(std::span<T> running, std::span<const T> batch, double momentum,
+                             double factor);
+RINGSMITH_KERNEL_TEMPLATE(update_running, UpdateRunningFn)
+
 // v = 1 / sqrt(v + eps), computed in double.
 template <class T>
-void inverse_std(std::span<T> v, double eps);
+using InverseStdFn = void(std::span<T> v, double eps);
+RINGSMITH_KERNEL_TEMPLATE(inverse_std, InverseStdFn)
 
-namespace fast {  // kernels/cpu/fast/batchnorm.cpp: the same contracts
+namespace cpu::fast {
 template <class T>
-void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var);
+BatchStatsFn<T> batch_stats;
 template <class T>
-void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
-                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
-                std::span<T> y);
+BatchNormFn<T> batch_norm;
 template <class T>
-void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
-                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
-                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
-                     std::span<T> dbias);
-}  // namespace fast
-
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
-template <class T>
-void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var);
-template <class T>
-void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
-                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
-                std::span<T> y);
-template <class T>
-void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
-                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
-                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
-                     std::span<T> dbias);
-template <class T>
-void update_running(std::span<T> running, std::span<const T> batch, double momentum, double factor);
-template <class T>
-void inverse_std(std::span<T> v, double eps);
-
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(batch_stats)
-RINGSMITH_ON_DEVICE(update_running)
-RINGSMITH_ON_DEVICE(inverse_std)
-RINGSMITH_ON_DEVICE(batch_norm)
-RINGSMITH_ON_DEVICE(batch_norm_grad)
+BatchNormGradFn<T> batch_norm_grad;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

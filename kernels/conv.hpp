@@ -9,8 +9,9 @@
 // Oracle (kernels/cpu/conv.cpp): these loops, in the order of PyTorch's scalar build: y starts from
 // the bias and adds in ascending (c, kh, kw); dw is one product per sample (ascending output
 // pixels), samples added in order; dx first sums over the output channels of a column entry, then
-// adds column entries in ascending (kh, kw). db is one contiguous_sum
-// (cpu/cascade.hpp) per sample, samples added in order.
+// adds column entries in ascending (kh, kw); db is one contiguous_sum (cpu/cascade.hpp) per sample,
+// samples added in order.
+//
 // Fast (kernels/cpu/fast/conv.cpp): im2col and a matrix product per sample (Chellapilla, Puri and
 // Simard, 2006).
 #pragma once
@@ -50,53 +51,29 @@ struct Conv2dShape {
   }
 };
 
-namespace cpu {
-
-// All contiguous, lengths as the shape says; outputs are overwritten. T: float, double.
-template <class T>  // bias: out_c elements, or empty
-void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
-            std::span<const T> bias, std::span<T> y);
+// All contiguous, lengths as the shape says; outputs are overwritten. bias: out_c elements, or
+// empty.
 template <class T>
-void conv2d_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
-                       std::span<T> dx);
+using Conv2dFn = void(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
+                      std::span<const T> bias, std::span<T> y);
 template <class T>
-void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
-                        std::span<T> dw);
+using Conv2dGradInputFn = void(const Conv2dShape& s, std::span<const T> dy,
+                               std::span<const T> weight, std::span<T> dx);
 template <class T>
-void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
-
-namespace fast {  // kernels/cpu/fast/conv.cpp: the same contracts
-void conv2d(const Conv2dShape& s, std::span<const float> x, std::span<const float> weight,
-            std::span<const float> bias, std::span<float> y);
-void conv2d_grad_input(const Conv2dShape& s, std::span<const float> dy,
-                       std::span<const float> weight, std::span<float> dx);
-void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::span<const float> x,
-                        std::span<float> dw);
-void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span<float> db);
-}  // namespace fast
-
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
-template <class T>  // bias: out_c elements, or empty
-void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
-            std::span<const T> bias, std::span<T> y);
+using Conv2dGradWeightFn = void(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
+                                std::span<T> dw);
 template <class T>
-void conv2d_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
-                       std::span<T> dx);
-template <class T>
-void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
-                        std::span<T> dw);
-template <class T>
-void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
+using Conv2dGradBiasFn = void(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
+RINGSMITH_KERNEL_TEMPLATE(conv2d, Conv2dFn)
+RINGSMITH_KERNEL_TEMPLATE(conv2d_grad_input, Conv2dGradInputFn)
+RINGSMITH_KERNEL_TEMPLATE(conv2d_grad_weight, Conv2dGradWeightFn)
+RINGSMITH_KERNEL_TEMPLATE(conv2d_grad_bias, Conv2dGradBiasFn)
 
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(conv2d)
-RINGSMITH_ON_DEVICE(conv2d_grad_input)
-RINGSMITH_ON_DEVICE(conv2d_grad_weight)
-RINGSMITH_ON_DEVICE(conv2d_grad_bias)
+namespace cpu::fast {
+Conv2dFn<float> conv2d;
+Conv2dGradInputFn<float> conv2d_grad_input;
+Conv2dGradWeightFn<float> conv2d_grad_weight;
+Conv2dGradBiasFn<float> conv2d_grad_bias;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

@@ -4,9 +4,9 @@
 
 #include <type_traits>
 
+#include "kernels/half.hpp"
 #include "kernels/on_device.hpp"
 #include "kernels/view.hpp"
-#include "runtime/base/half.hpp"
 
 namespace ringsmith::kernels {
 

@@ -54,20 +54,14 @@ constexpr std::uint64_t keep_below(double keep_probability) {
 // Blocks that a mask of n elements uses up.
 constexpr std::uint64_t philox_blocks(std::uint64_t n) { return (n + 3) / 4; }
 
-namespace cpu {
-
 // keep_probability in [0, 1].
-void dropout_mask(std::span<bool> keep, double keep_probability, PhiloxState state);
-
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
+using DropoutMaskFn = void(std::span<bool> keep, double keep_probability, PhiloxState state);
+namespace cpu {
+DropoutMaskFn dropout_mask;
+}
 namespace cuda {
-
-void dropout_mask(std::span<bool> keep, double keep_probability, PhiloxState state);
-
-}  // namespace cuda
-
+DropoutMaskFn dropout_mask;
+}
 RINGSMITH_ON_DEVICE(dropout_mask)
 
 }  // namespace ringsmith::kernels

@@ -47,45 +47,32 @@ enum class Scalar : std::uint8_t {
 };
 
 namespace cpu {
-
 using kernels::Binary, kernels::Scalar, kernels::Unary;
+}
 
 template <class T>
-void unary(Unary op, View<T> out, View<const T> x);
+using UnaryFn = void(Unary op, View<T> out, View<const T> x);
 template <class T>
-void binary(Binary op, View<T> out, View<const T> a, View<const T> b);
+using BinaryFn = void(Binary op, View<T> out, View<const T> a, View<const T> b);
 template <class T>
-void scalar(Scalar op, View<T> out, View<const T> x, T s);
+using ScalarFn = void(Scalar op, View<T> out, View<const T> x, T s);
+RINGSMITH_KERNEL_TEMPLATE(unary, UnaryFn)
+RINGSMITH_KERNEL_TEMPLATE(binary, BinaryFn)
+RINGSMITH_KERNEL_TEMPLATE(scalar, ScalarFn)
 
-// mask ? value : x
+// masked_fill: mask ? value : x
+// masked_scale: mask ? x value : x 0; a kept infinity stays one, a dropped one becomes NaN, as in
+// PyTorch.
 template <class T>
-void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value);
-// mask ? x scale : x 0; a kept infinity stays one, a dropped one becomes NaN, as in PyTorch.
-template <class T>
-void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
+using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, T value);
+RINGSMITH_KERNEL_TEMPLATE(masked_fill, MaskedFn)
+RINGSMITH_KERNEL_TEMPLATE(masked_scale, MaskedFn)
 
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
+namespace cpu::fast {
 template <class T>
-void unary(Unary op, View<T> out, View<const T> x);
+UnaryFn<T> unary;
 template <class T>
-void binary(Binary op, View<T> out, View<const T> a, View<const T> b);
-template <class T>
-void scalar(Scalar op, View<T> out, View<const T> x, T s);
-template <class T>
-void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value);
-template <class T>
-void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale);
-
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(unary)
-RINGSMITH_ON_DEVICE(binary)
-RINGSMITH_ON_DEVICE(scalar)
-RINGSMITH_ON_DEVICE(masked_fill)
-RINGSMITH_ON_DEVICE(masked_scale)
+BinaryFn<T> binary;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

@@ -55,33 +55,18 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
 void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
             Store store = Store::replace);
 
-// The same for every matrix of a batch: a, b and c are the first of each. c must not overlap
-// itself.
+// The same for every matrix of a batch: a, b, c are the first of each. c must not overlap itself.
 void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
                   Store store = Store::replace);
 void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
                   const Batch& batch, Store store = Store::replace);
 
-// y = x w^T + bias, contiguous y; bias is empty or has one element for each column of y.
-void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
-            Matrix<float> y);
-void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
-            Matrix<double> y);
-
 // sums[c] = (+=) the sum of column c of x: a bias gradient. In PyTorch's order (cpu/cascade.hpp).
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Store::replace);
 void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
 
-namespace fast {
-void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store);
-void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
-            Matrix<float> y);
-void column_sum(Matrix<const float> x, std::span<float> sums, Store store);
-}  // namespace fast
-
 }  // namespace cpu
 
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
 namespace cuda {
 
 void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
@@ -92,10 +77,6 @@ void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
                   Store store = Store::replace);
 void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
                   const Batch& batch, Store store = Store::replace);
-void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
-            Matrix<float> y);
-void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
-            Matrix<double> y);
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Store::replace);
 void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
 
@@ -103,7 +84,17 @@ void column_sum(Matrix<const double> x, std::span<double> sums, Store store = St
 
 RINGSMITH_ON_DEVICE(matmul)
 RINGSMITH_ON_DEVICE(matmul_batch)
-RINGSMITH_ON_DEVICE(linear)
 RINGSMITH_ON_DEVICE(column_sum)
+
+// y = x w^T + bias, contiguous y; bias is empty or has one element for each column of y.
+template <class T>
+using LinearFn = void(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> y);
+RINGSMITH_KERNEL(linear, LinearFn)
+
+namespace cpu::fast {
+void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store);
+LinearFn<float> linear;
+void column_sum(Matrix<const float> x, std::span<float> sums, Store store);
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

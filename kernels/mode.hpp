@@ -1,4 +1,4 @@
-// Which CPU kernels run: the fast ones, or the slow obvious oracles that they are held against.
+// Which CPU kernels run: the fast ones, or the slow obvious oracles that they are compared with.
 //
 // A family X is declared in kernels/X.hpp (namespace kernels::cpu); its oracle and the choice
 // between the two live in kernels/cpu/X.cpp, the fast version in kernels/cpu/fast/X.cpp. Oracles

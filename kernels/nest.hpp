@@ -7,7 +7,7 @@
 //   out (4,3,5) contiguous, in (5) broadcast to it     ->  12 runs of 5, in goes back each run
 //
 // inner(k) is operand k's stride in the innermost run. What walks a Nest is kernels/cpu/loops.hpp
-// on the CPU, kernels/cuda/strided.hpp on a GPU.
+// on the CPU, kernels/cuda/strided.cuh on a GPU.
 #pragma once
 
 #include <algorithm>
@@ -76,6 +76,32 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
     }
   }
   return nest;
+}
+
+// The dimensions of a reduction, taken apart: those that stay, of the result (operand 0) and the
+// input (operand 1), and those that go, of the input.
+struct ReductionNests {
+  Nest<2> kept;
+  Nest<1> reduced;
+};
+
+// As in kernels/reduction.hpp: out has the sizes of x, and stride 0 where x is reduced.
+inline ReductionNests reduction_nests(const Layout& out, const Layout& x) {
+  Layout kept_out, kept_x, reduced;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(x.dims); ++d) {
+    if (out.strides[d] == 0) {
+      const auto to = static_cast<std::size_t>(reduced.dims++);
+      reduced.sizes[to] = x.sizes[d];
+      reduced.strides[to] = x.strides[d];
+    } else {
+      const auto to = static_cast<std::size_t>(kept_out.dims++);
+      kept_x.dims = kept_out.dims;
+      kept_out.sizes[to] = kept_x.sizes[to] = x.sizes[d];
+      kept_out.strides[to] = out.strides[d];
+      kept_x.strides[to] = x.strides[d];
+    }
+  }
+  return {nest_of<2>({&kept_out, &kept_x}), nest_of<1>({&reduced})};
 }
 
 }  // namespace ringsmith::kernels

@@ -1,7 +1,7 @@
 // Pooling over windows of an image: the largest value, or the mean.
 //
-//   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]   for each plane p = (n,
-//   c)
+//   y[p][i][j] = max or mean of x[p][i*sh - ph .. + kh][j*sw - pw .. + kw]
+//                                                                     for each plane p = (n, c)
 //
 // Windows may hang over the edge by the padding. For max the part outside does not exist; for the
 // mean it counts as zeros, or not at all if count_include_pad is false.
@@ -25,54 +25,33 @@ struct Pool2dShape {
   [[nodiscard]] constexpr std::int64_t out_w() const { return (w + 2 * pad_w - kw) / stride_w + 1; }
 };
 
-namespace cpu {
-
-// Everything contiguous, outputs overwritten. T: float, double.
+// Everything contiguous, outputs overwritten.
 // index[k] = position in its plane of the value that won y[k]: the first of equals; a NaN wins
 // (the last one, if there are several).
 template <class T>
-void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
-                std::span<std::int32_t> index);
+using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
+                         std::span<std::int32_t> index);
 template <class T>
-void max_pool2d_grad(const Pool2dShape& s, std::span<const T> dy,
-                     std::span<const std::int32_t> index, std::span<T> dx);
+using MaxPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy,
+                             std::span<const std::int32_t> index, std::span<T> dx);
+RINGSMITH_KERNEL_TEMPLATE(max_pool2d, MaxPool2dFn)
+RINGSMITH_KERNEL_TEMPLATE(max_pool2d_grad, MaxPool2dGradFn)
+
 // Sums in ascending (row, column), then divides.
 template <class T>
-void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
+using AvgPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
 template <class T>
-void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
+using AvgPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
+RINGSMITH_KERNEL_TEMPLATE(avg_pool2d, AvgPool2dFn)
+RINGSMITH_KERNEL_TEMPLATE(avg_pool2d_grad, AvgPool2dGradFn)
 
-namespace fast {  // kernels/cpu/fast/pool.cpp: the same contracts
+namespace cpu::fast {
 template <class T>
-void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
-                std::span<std::int32_t> index);
+MaxPool2dFn<T> max_pool2d;
 template <class T>
-void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
+AvgPool2dFn<T> avg_pool2d;
 template <class T>
-void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
-}  // namespace fast
-
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
-template <class T>
-void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
-                std::span<std::int32_t> index);
-template <class T>
-void max_pool2d_grad(const Pool2dShape& s, std::span<const T> dy,
-                     std::span<const std::int32_t> index, std::span<T> dx);
-template <class T>
-void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
-template <class T>
-void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
-
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(max_pool2d)
-RINGSMITH_ON_DEVICE(max_pool2d_grad)
-RINGSMITH_ON_DEVICE(avg_pool2d)
-RINGSMITH_ON_DEVICE(avg_pool2d_grad)
+AvgPool2dGradFn<T> avg_pool2d_grad;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

@@ -43,9 +43,8 @@ void check_reduce(DType dtype, std::span<const ReduceSource> sources, double sca
 namespace cpu {
 
 // Writes the reduction of 1..64 sources to every destination (any number, also none). A destination
-// may be exactly a source; no other overlap. One source: a (scaled) copy, of any
-// dtype when not scaled. Pointers may be misaligned: that is slower, not wrong. bool is a
-// UsageError.
+// may be exactly a source; no other overlap. One source: a (scaled) copy, of any dtype when not
+// scaled. Pointers may be misaligned: that is slower, not wrong. bool is a UsageError.
 void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
             std::span<std::byte* const> destinations, Elements count, double scale = 1.0);
 

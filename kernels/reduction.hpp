@@ -19,51 +19,39 @@ struct Reduced {
 };
 
 namespace cpu {
-
 using kernels::Reduced;
+}
 
 // out = the sum of x over out's dimensions of stride 0 (0 if there is nothing to add).
 //
-// Order, if what is reduced lies in memory as one run: PyTorch's, see cpu/cascade.hpp (contiguous
-// run: contiguous_sum; columns of a matrix: column_sums; else row_sum). If it does not, the runs
-// are summed so one by one, and the results added in order of memory.
+// The oracle's order, if what is reduced lies in memory as one run: PyTorch's, see cpu/cascade.hpp
+// (contiguous run: contiguous_sum; columns of a matrix: column_sums; else row_sum). If it does not,
+// the runs are summed so one by one, and the results added in order of memory.
 template <class T>
-void sum(View<T> out, View<const T> x);
+using SumFn = void(View<T> out, View<const T> x);
+RINGSMITH_KERNEL_TEMPLATE(sum, SumFn)
 
 // values = the largest of the n elements, indices = where the first of them is. NaN is larger than
 // anything. All three views have the same sizes (without the reduced dimension); n > 0.
 template <class T>
-void max(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
+using MaxFn = void(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
+RINGSMITH_KERNEL_TEMPLATE(max, MaxFn)
 
 // grad_x[..., indices] = g and 0 elsewhere.
 template <class T>
-void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T> g, Reduced dim);
+using MaxBackwardFn = void(View<T> grad_x, View<const std::int64_t> indices, View<const T> g,
+                           Reduced dim);
+RINGSMITH_KERNEL_TEMPLATE(max_backward, MaxBackwardFn)
 
 // grad_x = g[0] / count where x equals maximum[0] (or both are NaN), 0 elsewhere.
 template <class T>
-void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
-                      std::span<const T> g);
+using MaxAllBackwardFn = void(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
+                              std::span<const T> g);
+RINGSMITH_KERNEL_TEMPLATE(max_all_backward, MaxAllBackwardFn)
 
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
+namespace cpu::fast {
 template <class T>
-void sum(View<T> out, View<const T> x);
-template <class T>
-void max(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
-template <class T>
-void max_backward(View<T> grad_x, View<const std::int64_t> indices, View<const T> g, Reduced dim);
-template <class T>
-void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
-                      std::span<const T> g);
-
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(sum)
-RINGSMITH_ON_DEVICE(max)
-RINGSMITH_ON_DEVICE(max_backward)
-RINGSMITH_ON_DEVICE(max_all_backward)
+SumFn<T> sum;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

@@ -24,57 +24,25 @@ struct Slices {
 };
 
 namespace cpu {
-
 using kernels::Slices;
+}
 
 // y may be x. All spans have outer * n * inner elements.
-void softmax(std::span<const float> x, std::span<float> y, Slices slices);
-void softmax(std::span<const double> x, std::span<double> y, Slices slices);
-void log_softmax(std::span<const float> x, std::span<float> y, Slices slices);
-void log_softmax(std::span<const double> x, std::span<double> y, Slices slices);
+template <class T>
+using SoftmaxFn = void(std::span<const T> x, std::span<T> y, Slices slices);
+RINGSMITH_KERNEL(softmax, SoftmaxFn)
+RINGSMITH_KERNEL(log_softmax, SoftmaxFn)
 
 // y is the result of the forward pass. dx may be dy.
-void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                      Slices slices);
-void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
-                      Slices slices);
-void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                          Slices slices);
-void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
-                          std::span<double> dx, Slices slices);
+template <class T>
+using SoftmaxBackwardFn = void(std::span<const T> dy, std::span<const T> y, std::span<T> dx,
+                               Slices slices);
+RINGSMITH_KERNEL(softmax_backward, SoftmaxBackwardFn)
+RINGSMITH_KERNEL(log_softmax_backward, SoftmaxBackwardFn)
 
-namespace fast {
-void softmax(std::span<const float> x, std::span<float> y, Slices slices);
-void log_softmax(std::span<const float> x, std::span<float> y, Slices slices);
-void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                      Slices slices);
-void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                          Slices slices);
-}  // namespace fast
-
-}  // namespace cpu
-
-// On the current device and stream (runtime/device/stream.hpp): pointers are device memory.
-namespace cuda {
-
-void softmax(std::span<const float> x, std::span<float> y, Slices slices);
-void softmax(std::span<const double> x, std::span<double> y, Slices slices);
-void log_softmax(std::span<const float> x, std::span<float> y, Slices slices);
-void log_softmax(std::span<const double> x, std::span<double> y, Slices slices);
-void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                      Slices slices);
-void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
-                      Slices slices);
-void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                          Slices slices);
-void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
-                          std::span<double> dx, Slices slices);
-
-}  // namespace cuda
-
-RINGSMITH_ON_DEVICE(softmax)
-RINGSMITH_ON_DEVICE(log_softmax)
-RINGSMITH_ON_DEVICE(softmax_backward)
-RINGSMITH_ON_DEVICE(log_softmax_backward)
+namespace cpu::fast {
+SoftmaxFn<float> softmax, log_softmax;
+SoftmaxBackwardFn<float> softmax_backward, log_softmax_backward;
+}  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

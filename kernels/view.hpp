@@ -1,5 +1,4 @@
-// What a kernel sees of a tensor: a typed pointer, sizes and strides. No ownership, no device
-// logic.
+// What a kernel sees of a tensor: a typed pointer, sizes and strides; no owner, no device logic.
 //
 // Contiguous inputs of kernels that demand them are plain std::span; everything that may be strided
 // or broadcast comes as a View, whose stride is 0 in a broadcast dimension.
@@ -34,10 +33,8 @@ struct View {
   T* data = nullptr;
   Layout layout;
 
-  operator View<const T>()
-      const {  // NOLINT(google-explicit-constructor): reading is always allowed
-    return {data, layout};
-  }
+  // NOLINTNEXTLINE(google-explicit-constructor): reading is always allowed
+  operator View<const T>() const { return {data, layout}; }
 };
 
 }  // namespace ringsmith::kernels

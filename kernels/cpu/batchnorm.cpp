@@ -100,18 +100,10 @@ void inverse_std(std::span<T> v, double eps) {
   for (T& x : v) x = static_cast<T>(1 / std::sqrt(static_cast<double>(x) + eps));
 }
 
-#define RINGSMITH_BATCHNORM(T)                                                                    \
-  template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
-                               std::span<T>);                                                     \
-  template void batch_norm<T>(const BatchNormShape&, std::span<const T>, std::span<const T>,      \
-                              std::span<const T>, std::span<const T>, std::span<const T>,         \
-                              std::span<T>);                                                      \
-  template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
-                                   std::span<const T>, std::span<const T>, std::span<const T>,    \
-                                   bool, std::span<T>, std::span<T>, std::span<T>);               \
-  template void update_running<T>(std::span<T>, std::span<const T>, double, double);              \
-  template void inverse_std<T>(std::span<T>, double);
-RINGSMITH_BATCHNORM(float)
-RINGSMITH_BATCHNORM(double)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_stats)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_norm_grad)
+RINGSMITH_FLOAT_AND_DOUBLE(update_running)
+RINGSMITH_FLOAT_AND_DOUBLE(inverse_std)
 
 }  // namespace ringsmith::kernels::cpu

@@ -153,15 +153,9 @@ void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> 
   oracle_grad_bias(s, dy, db);
 }
 
-#define RINGSMITH_CONV(T)                                                                         \
-  template void conv2d<T>(const Conv2dShape&, std::span<const T>, std::span<const T>,             \
-                          std::span<const T>, std::span<T>);                                      \
-  template void conv2d_grad_input<T>(const Conv2dShape&, std::span<const T>, std::span<const T>,  \
-                                     std::span<T>);                                               \
-  template void conv2d_grad_weight<T>(const Conv2dShape&, std::span<const T>, std::span<const T>, \
-                                      std::span<T>);                                              \
-  template void conv2d_grad_bias<T>(const Conv2dShape&, std::span<const T>, std::span<T>);
-RINGSMITH_CONV(float)
-RINGSMITH_CONV(double)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d_grad_input)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d_grad_weight)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d_grad_bias)
 
 }  // namespace ringsmith::kernels::cpu

@@ -2,8 +2,6 @@
 #include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"
-#include "kernels/cpu/fast/elementwise.hpp"
-#include "kernels/cpu/library_math.hpp"
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {
@@ -36,13 +34,10 @@ void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale) 
   map2(out, x, mask, [=](T v, bool m) { return v * (m ? scale : T(0)); });
 }
 
-#define RINGSMITH_ELEMENTWISE(T)                                             \
-  template void unary<T>(Unary, View<T>, View<const T>);                     \
-  template void binary<T>(Binary, View<T>, View<const T>, View<const T>);    \
-  template void scalar<T>(Scalar, View<T>, View<const T>, T);                \
-  template void masked_fill<T>(View<T>, View<const T>, View<const bool>, T); \
-  template void masked_scale<T>(View<T>, View<const T>, View<const bool>, T);
-RINGSMITH_ELEMENTWISE(float)
-RINGSMITH_ELEMENTWISE(double)
+RINGSMITH_FLOAT_AND_DOUBLE(unary)
+RINGSMITH_FLOAT_AND_DOUBLE(binary)
+RINGSMITH_FLOAT_AND_DOUBLE(scalar)
+RINGSMITH_FLOAT_AND_DOUBLE(masked_fill)
+RINGSMITH_FLOAT_AND_DOUBLE(masked_scale)
 
 }  // namespace ringsmith::kernels::cpu

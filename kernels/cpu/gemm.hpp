@@ -1,10 +1,11 @@
 // The one matrix product of the fast kernels: C = op(A) op(B) (+ C, or + bias), row-major float.
 //
 // Two implementations, chosen by kernels::products() (kernels/mode.hpp): our own
-// (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/blas.cpp) to compare it with.
+// (cpu/fast/gemm.cpp), the default, and OpenBLAS (cpu/gemm.cpp) to compare it with.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace ringsmith::kernels::cpu {
 
@@ -30,5 +31,18 @@ void sgemm(const Gemm& product);
 namespace fast {
 void gemm(const Gemm& product);
 }
+
+// ---- OpenBLAS, opened at run time: the matrix products of --products openblas ----
+//
+// Opened with dlopen rather than linked, for the sake of the moment of loading: that is when
+// OpenBLAS starts a thread for every core unless OPENBLAS_NUM_THREADS forbids it (here it is told
+// 1, unless the user has set it), and only programs that multiply matrices need the library at all.
+// It also chooses its kernels then: by the processor, or by OPENBLAS_CORETYPE, which can halve the
+// speed (1024^3 sgemm on one Zen 5 core: Haswell 113, SkylakeX 209 GFLOP/s). blas_description()
+// says what came of it: look there first when products seem slow.
+void openblas_sgemm(const Gemm& product);
+
+// "OpenBLAS 0.3.21, Haswell kernels (OPENBLAS_CORETYPE is set)". Loads the library.
+[[nodiscard]] std::string blas_description();
 
 }  // namespace ringsmith::kernels::cpu

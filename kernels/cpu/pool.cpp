@@ -100,14 +100,9 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
   return mode() == Mode::fast ? fast::avg_pool2d_grad(s, dy, dx) : oracle_avg_grad(s, dy, dx);
 }
 
-#define RINGSMITH_POOL(T)                                                            \
-  template void max_pool2d<T>(const Pool2dShape&, std::span<const T>, std::span<T>,  \
-                              std::span<std::int32_t>);                              \
-  template void max_pool2d_grad<T>(const Pool2dShape&, std::span<const T>,           \
-                                   std::span<const std::int32_t>, std::span<T>);     \
-  template void avg_pool2d<T>(const Pool2dShape&, std::span<const T>, std::span<T>); \
-  template void avg_pool2d_grad<T>(const Pool2dShape&, std::span<const T>, std::span<T>);
-RINGSMITH_POOL(float)
-RINGSMITH_POOL(double)
+RINGSMITH_FLOAT_AND_DOUBLE(max_pool2d)
+RINGSMITH_FLOAT_AND_DOUBLE(max_pool2d_grad)
+RINGSMITH_FLOAT_AND_DOUBLE(avg_pool2d)
+RINGSMITH_FLOAT_AND_DOUBLE(avg_pool2d_grad)
 
 }  // namespace ringsmith::kernels::cpu

@@ -1,5 +1,5 @@
 // The oracle: one element at a time, exactly the formula of the header. The vectorised version in
-// kernels/cpu/reduce_vector.cpp is held against it bit for bit.
+// kernels/cpu/reduce_vector.cpp is compared with it bit for bit.
 #include "kernels/reduce.hpp"
 
 #include <cstring>

@@ -1,5 +1,4 @@
-// The pairwise operations of kernels/reduce.hpp, one definition for the oracle and the fast
-// version.
+// The pairwise operations of kernels/reduce.hpp, one definition for oracle and fast version.
 #pragma once
 
 #include <cmath>

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "kernels/cpu/cascade.hpp"
-#include "kernels/cpu/fast/reduction.hpp"
 #include "kernels/cpu/reduction_loops.hpp"
 #include "kernels/mode.hpp"
 
@@ -77,13 +76,9 @@ void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const
   for (std::size_t i = 0; i < x.size(); ++i) grad_x[i] = hit(x[i]) ? share : T{};
 }
 
-#define RINGSMITH_REDUCTION(T)                                                              \
-  template void sum<T>(View<T>, View<const T>);                                             \
-  template void max<T>(View<T>, View<std::int64_t>, View<const T>, Reduced);                \
-  template void max_backward<T>(View<T>, View<const std::int64_t>, View<const T>, Reduced); \
-  template void max_all_backward<T>(std::span<T>, std::span<const T>, std::span<const T>,   \
-                                    std::span<const T>);
-RINGSMITH_REDUCTION(float)
-RINGSMITH_REDUCTION(double)
+RINGSMITH_FLOAT_AND_DOUBLE(sum)
+RINGSMITH_FLOAT_AND_DOUBLE(max)
+RINGSMITH_FLOAT_AND_DOUBLE(max_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(max_all_backward)
 
 }  // namespace ringsmith::kernels::cpu

@@ -15,7 +15,7 @@
 
 #include "kernels/cpu/loops.hpp"
 #include "kernels/matmul.hpp"
-#include "kernels/reduction_nests.hpp"
+#include "kernels/nest.hpp"
 
 namespace ringsmith::kernels::cpu {
 

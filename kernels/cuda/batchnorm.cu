@@ -9,8 +9,8 @@
 // A fold runs over the batch and the pixels of a channel; where the images are one pixel (a Linear
 // layer before it), channels are neighbours and the fold goes by columns.
 #include "kernels/batchnorm.hpp"
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/strided.cuh"
-#include "kernels/cuda/sum.cuh"
 
 namespace ringsmith::kernels::cuda {
 
@@ -159,18 +159,10 @@ void inverse_std(std::span<T> v_, double eps) {
   });
 }
 
-#define RINGSMITH_BATCHNORM(T)                                                                    \
-  template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
-                               std::span<T>);                                                     \
-  template void batch_norm<T>(const BatchNormShape&, std::span<const T>, std::span<const T>,      \
-                              std::span<const T>, std::span<const T>, std::span<const T>,         \
-                              std::span<T>);                                                      \
-  template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
-                                   std::span<const T>, std::span<const T>, std::span<const T>,    \
-                                   bool, std::span<T>, std::span<T>, std::span<T>);               \
-  template void update_running<T>(std::span<T>, std::span<const T>, double, double);              \
-  template void inverse_std<T>(std::span<T>, double);
-RINGSMITH_BATCHNORM(float)
-RINGSMITH_BATCHNORM(double)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_stats)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_norm_grad)
+RINGSMITH_FLOAT_AND_DOUBLE(update_running)
+RINGSMITH_FLOAT_AND_DOUBLE(inverse_std)
 
 }  // namespace ringsmith::kernels::cuda

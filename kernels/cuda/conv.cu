@@ -1,10 +1,9 @@
 // Convolution as matrix products that nobody ever sees whole: the three of a layer are instances of
 // the register-blocked tile (tile_product.cuh), which asks for their elements one by one.
 //
-//   forward   y  (out_c x images pixels)  =  w  (out_c x taps)           . x through its windows
-//   input     dx (c x images pixels)      =  w^T (c x out_c taps')       . dy, windows read
-//   backwards weight    dw (out_c x taps)           =  dy (out_c x images pixels)  . (x through its
-//   windows)^T
+//   forward   y  (out_c x images pixels)  =  w   (out_c x taps)          . x through its windows
+//   input     dx (c x images pixels)      =  w^T (c x out_c taps')       . dy, windows backwards
+//   weight    dw (out_c x taps)           =  dy  (out_c x images pixels) . (x through windows)^T
 //
 // An im2col matrix in memory would be kh kw times as large as the image. Where a window leaves the
 // image its elements are zeros. A gradient of the input gathers: each pixel asks which outputs have
@@ -13,7 +12,7 @@
 // dw is small and its sums are long: they are cut into chunks of fixed length, whose partial
 // results are folded in order.
 #include "kernels/conv.hpp"
-#include "kernels/cuda/sum.cuh"
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/tile_product.cuh"
 
 namespace ringsmith::kernels::cuda {
@@ -223,15 +222,9 @@ void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> 
             nest_of<1>({&rest}), false);
 }
 
-#define RINGSMITH_CONV(T)                                                                         \
-  template void conv2d<T>(const Conv2dShape&, std::span<const T>, std::span<const T>,             \
-                          std::span<const T>, std::span<T>);                                      \
-  template void conv2d_grad_input<T>(const Conv2dShape&, std::span<const T>, std::span<const T>,  \
-                                     std::span<T>);                                               \
-  template void conv2d_grad_weight<T>(const Conv2dShape&, std::span<const T>, std::span<const T>, \
-                                      std::span<T>);                                              \
-  template void conv2d_grad_bias<T>(const Conv2dShape&, std::span<const T>, std::span<T>);
-RINGSMITH_CONV(float)
-RINGSMITH_CONV(double)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d_grad_input)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d_grad_weight)
+RINGSMITH_FLOAT_AND_DOUBLE(conv2d_grad_bias)
 
 }  // namespace ringsmith::kernels::cuda

@@ -128,8 +128,7 @@ __device__ Pack<T, N> load_or_spread(const T* p, bool broadcast) {
   return pack;
 }
 
-// kWidth elements of the innermost dimension at a time: 1, or a pack (in_packs() has rewritten the
-// nest).
+// kWidth elements of the innermost dimension at a time: 1, or a pack (in_packs() rewrote the nest).
 template <int kWidth, class Op, class D, class A>
 __global__ void map_strided(std::int64_t n, Nest<2> nest, Op op, D* out, const A* a) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) {
@@ -255,13 +254,10 @@ void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale) 
   map_mask(out, x, mask, ScaleMasked<T>{scale});
 }
 
-#define RINGSMITH_ELEMENTWISE(T)                                             \
-  template void unary<T>(Unary, View<T>, View<const T>);                     \
-  template void binary<T>(Binary, View<T>, View<const T>, View<const T>);    \
-  template void scalar<T>(Scalar, View<T>, View<const T>, T);                \
-  template void masked_fill<T>(View<T>, View<const T>, View<const bool>, T); \
-  template void masked_scale<T>(View<T>, View<const T>, View<const bool>, T);
-RINGSMITH_ELEMENTWISE(float)
-RINGSMITH_ELEMENTWISE(double)
+RINGSMITH_FLOAT_AND_DOUBLE(unary)
+RINGSMITH_FLOAT_AND_DOUBLE(binary)
+RINGSMITH_FLOAT_AND_DOUBLE(scalar)
+RINGSMITH_FLOAT_AND_DOUBLE(masked_fill)
+RINGSMITH_FLOAT_AND_DOUBLE(masked_scale)
 
 }  // namespace ringsmith::kernels::cuda

@@ -1,5 +1,5 @@
 // The functions of kernels/elementwise.hpp on a device, with the formulas of the CPU's oracle
-// (kernels/cpu/library_math.hpp); each works for float and double.
+// (kernels/cpu/elementwise_loops.hpp); each works for float and double.
 #pragma once
 
 #include <cuda_runtime.h>

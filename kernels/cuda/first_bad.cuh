@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "kernels/cuda/grid.cuh"
-#include "runtime/device/pinned.hpp"
+#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::kernels::cuda {
 

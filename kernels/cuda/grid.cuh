@@ -70,4 +70,11 @@ void for_each(std::int64_t n, const F& f) {
   if (n > 0) launch(for_each_kernel<F>, grid_for(n), kThreads, 0, stream(), n, f);
 }
 
+// NaN is the only value that differs from itself: true of any type that has one, and never of those
+// that have none.
+template <class T>
+__device__ bool is_nan(const T& x) {
+  return x != x;  // NOLINT(misc-redundant-expression)
+}
+
 }  // namespace ringsmith::kernels::cuda

@@ -7,8 +7,8 @@
 //      while it walks down the rows, blocks write theirs as rows of a small matrix, and a fold sums
 //      its columns; how many blocks there are depends on the number of rows alone, so that the
 //      bits do too
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/cuda/sum.cuh"
 #include "kernels/layernorm.hpp"
 
 namespace ringsmith::kernels::cuda {

@@ -10,8 +10,8 @@
 
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/first_bad.cuh"
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
-#include "kernels/cuda/sum.cuh"
 #include "kernels/loss.hpp"
 #include "runtime/base/error.hpp"
 

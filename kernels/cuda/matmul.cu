@@ -4,8 +4,8 @@
 #include <atomic>
 #include <string>
 
+#include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/matmul.hpp"
-#include "kernels/cuda/sum.cuh"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::kernels::cuda {

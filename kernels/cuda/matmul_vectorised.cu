@@ -27,8 +27,8 @@ struct alignas(16) Slab {
   float at[kDepth][kPadded];  // [k][row or column]
 };
 
-// A or B as "rows i (or columns j) of so many k": element (i, k) at data[i * stride + k *
-// k_stride].
+// A or B as "rows i (or columns j) of so many k": element (i, k) is
+// data[i * stride + k * k_stride].
 struct Operand {
   const float* data;
   std::int64_t size, stride, k_stride;

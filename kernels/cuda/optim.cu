@@ -10,9 +10,9 @@
 // reads it from device memory: no waits.
 #include <cmath>
 
-#include "kernels/cuda/nan.cuh"
+#include "kernels/cuda/fold.cuh"
+#include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/pack.cuh"
-#include "kernels/cuda/sum.cuh"
 #include "kernels/optim.hpp"
 
 namespace ringsmith::kernels::cuda {

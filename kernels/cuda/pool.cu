@@ -2,7 +2,6 @@
 // the windows that it lies in, in ascending order, instead of the windows adding to their pixels,
 // so that no two threads write one place and the order of the sum is fixed.
 #include "kernels/cuda/grid.cuh"
-#include "kernels/cuda/nan.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/pool.hpp"
 
@@ -122,14 +121,9 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
                  });
 }
 
-#define RINGSMITH_POOL(T)                                                            \
-  template void max_pool2d<T>(const Pool2dShape&, std::span<const T>, std::span<T>,  \
-                              std::span<std::int32_t>);                              \
-  template void max_pool2d_grad<T>(const Pool2dShape&, std::span<const T>,           \
-                                   std::span<const std::int32_t>, std::span<T>);     \
-  template void avg_pool2d<T>(const Pool2dShape&, std::span<const T>, std::span<T>); \
-  template void avg_pool2d_grad<T>(const Pool2dShape&, std::span<const T>, std::span<T>);
-RINGSMITH_POOL(float)
-RINGSMITH_POOL(double)
+RINGSMITH_FLOAT_AND_DOUBLE(max_pool2d)
+RINGSMITH_FLOAT_AND_DOUBLE(max_pool2d_grad)
+RINGSMITH_FLOAT_AND_DOUBLE(avg_pool2d)
+RINGSMITH_FLOAT_AND_DOUBLE(avg_pool2d_grad)
 
 }  // namespace ringsmith::kernels::cuda

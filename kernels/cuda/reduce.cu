@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "kernels/cuda/grid.cuh"
+#include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce_ops.cuh"
-#include "kernels/cuda/unaligned.cuh"
 #include "kernels/reduce.hpp"
 
 namespace ringsmith::kernels::cuda {

@@ -4,10 +4,10 @@
 //   max_backward       one thread an element of the gradient: it alone knows whether it won
 //   max_all_backward   a fold counts the winners, then one thread an element; the count stays on
 //                      the device
-#include "kernels/cuda/nan.cuh"
-#include "kernels/cuda/sum.cuh"
+#include "kernels/cuda/fold.cuh"
+#include "kernels/cuda/grid.cuh"
+#include "kernels/nest.hpp"
 #include "kernels/reduction.hpp"
-#include "kernels/reduction_nests.hpp"
 
 namespace ringsmith::kernels::cuda {
 
@@ -116,13 +116,9 @@ void max_all_backward(std::span<T> grad_x, std::span<const T> x, std::span<const
   });
 }
 
-#define RINGSMITH_REDUCTION(T)                                                              \
-  template void sum<T>(View<T>, View<const T>);                                             \
-  template void max<T>(View<T>, View<std::int64_t>, View<const T>, Reduced);                \
-  template void max_backward<T>(View<T>, View<const std::int64_t>, View<const T>, Reduced); \
-  template void max_all_backward<T>(std::span<T>, std::span<const T>, std::span<const T>,   \
-                                    std::span<const T>);
-RINGSMITH_REDUCTION(float)
-RINGSMITH_REDUCTION(double)
+RINGSMITH_FLOAT_AND_DOUBLE(sum)
+RINGSMITH_FLOAT_AND_DOUBLE(max)
+RINGSMITH_FLOAT_AND_DOUBLE(max_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(max_all_backward)
 
 }  // namespace ringsmith::kernels::cuda

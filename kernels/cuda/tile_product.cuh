@@ -2,14 +2,12 @@
 //
 //   C (kM x kN of it, one block)  =  A (kM x all k)  B (all k x kN)
 //
-//            B: kK x kN in shared memory              A block of kThreads threads walks along k.
-//            Every
-//            +---------------+                        slab of kK goes through shared memory once;
-//            |  :  :  |##|   |                        each thread keeps kR x kC sums in registers
-//            and
-//   A        +---------------+                        needs kR + kC shared loads for kR kC
-//   +---+    +---------------+                        multiply-adds, where the tiled version 2
-//   needs |   |    |        |  |   |                        two loads for one.
+//            B: kK x kN in shared memory   A block of kThreads threads walks along k. Every
+//            +---------------+             slab of kK goes through shared memory once; each
+//            |  :  :  |##|   |             thread keeps kR x kC sums in registers and needs
+//   A        +---------------+             kR + kC shared loads for kR kC multiply-adds, where
+//   +---+    +---------------+             the tiled version 2 needs two loads for one.
+//   |   |    |        |  |   |
 //   |###| -> |        |##| <- kR x kC of a thread
 //   |   |    |        |  |   |
 //   +---+    +---------------+

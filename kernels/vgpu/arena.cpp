@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/vgpu/error.hpp"
-#include "kernels/vgpu/guard_page.hpp"
 #include "kernels/vgpu/rights.hpp"
+#include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {
 

@@ -44,8 +44,7 @@ class Arena {
 
   // Null if the device's memory or its addresses are used up.
   void* allocate(std::size_t bytes);
-  // Ends the process if something was written beside the allocation; nothing if there is none
-  // there.
+  // Ends the process if something was written beside the allocation; nothing where there is none.
   std::optional<Allocation> free(void* start);
 
   // The living allocation that holds this address.

@@ -1,5 +1,4 @@
-// One block on one OS thread: its CUDA threads are fibers that run in a seeded order until they
-// wait.
+// One block on one OS thread: its CUDA threads are fibers, run in a seeded order until they wait.
 //
 // A thread begins as a plain call on whatever fiber is free and ends on it: a kernel without
 // barriers costs a call per thread. Only a thread that has to wait keeps its fiber, and another
@@ -17,21 +16,95 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <pthread.h>
 #include <string>
 #include <vector>
 
 #include "kernels/vgpu/api/thread.hpp"
-#include "kernels/vgpu/api/warp.hpp"
 #include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/fiber.hpp"
 #include "kernels/vgpu/grid.hpp"
 #include "kernels/vgpu/settings.hpp"
-#include "kernels/vgpu/warp_meeting.hpp"
-#include "kernels/vgpu/watchdog.hpp"
 
 namespace vgpu {
+
+class BlockRunner;
+
+// Lanes of a warp that meet: at a shuffle, a vote or __syncwarp.
+//
+// Each lane brings a request; the last one that the mask names works out everybody's answer. Lanes
+// that have left the kernel, and those beyond the end of the block, are not waited for.
+enum class WarpOp : std::uint8_t { shuffle, vote, sync };
+
+struct LaneRequest {
+  std::uint64_t value = 0;   // shuffle: what others may read; vote: the predicate
+  unsigned from = 0;         // shuffle: whose value it wants; vote: gets the lanes that voted
+  std::uint64_t answer = 0;  // shuffle: that value; vote: the ballot
+};
+
+// Those who wait for each other: all with one mask.
+struct Meeting {
+  unsigned mask = 0;
+  unsigned arrived = 0;  // lanes
+  WarpOp op{};
+  unsigned generation = 0;
+  char order[2] = {0, 0};  // __syncwarp, for ThreadSanitizer
+};
+
+struct Warp {
+  unsigned present = 0;                // lanes that have not left the kernel
+  std::array<Meeting, 32> meetings{};  // free where nobody has arrived
+  unsigned open = 0;                   // meetings[0 .. open) have been used
+};
+
+// Fills in the answers of the lanes that arrived; request(lane) is their LaneRequest.
+template <class Request>
+void answer(const Meeting& meeting, Request request) {
+  std::uint64_t ballot = 0;
+  for (unsigned lane = 0; lane < 32; ++lane)
+    if ((meeting.arrived >> lane & 1U) != 0 && request(lane).value != 0) ballot |= 1ULL << lane;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    if ((meeting.arrived >> lane & 1U) == 0) continue;
+    LaneRequest& r = request(lane);
+    if (meeting.op == WarpOp::vote) {
+      r.answer = ballot;
+      r.from = meeting.arrived;
+    }
+    if (meeting.op == WarpOp::shuffle)
+      r.answer = (meeting.arrived >> r.from & 1U) != 0 ? request(r.from).value : ~0ULL;
+  }
+}
+
+// Kernels that never give another thread a turn: a loop without end, or a wait that reads through a
+// plain or volatile pointer. A thread of the emulator looks at every OS thread that runs blocks;
+// one on which nothing has begun, waited or ended for VGPU_DEADLINE_MS gets a signal, whose handler
+// says where it is, and the process ends.
+class Watched {
+ public:
+  explicit Watched(BlockRunner& runner);
+  ~Watched();
+  Watched(const Watched&) = delete;
+  Watched& operator=(const Watched&) = delete;
+
+  // A thread of the block has begun, waits or has ended. Cheap.
+  void turn() {
+    turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  void begin_block() { busy_.store(true, std::memory_order_relaxed); }
+  void end_block() { busy_.store(false, std::memory_order_relaxed); }
+
+ private:
+  friend class Watchdog;
+  BlockRunner& runner_;
+  const pthread_t thread_ = ::pthread_self();
+  std::atomic<std::uint64_t> turns_{0};
+  std::atomic<bool> busy_{false};
+  std::uint64_t seen_ = 0;       // the watchdog's: turns when it last looked,
+  std::uint64_t unchanged_ = 0;  // and for how many ms they have been the same
+};
 
 // One CUDA thread of the running block.
 struct Thread : ThreadView {

@@ -3,14 +3,13 @@
 #include <cstring>
 #include <string>
 
-#include "kernels/vgpu/api/memory.hpp"
+#include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
-#include "kernels/vgpu/host_memory.hpp"
-#include "kernels/vgpu/imports.hpp"
+#include "kernels/vgpu/ipc.hpp"
+#include "kernels/vgpu/memory.hpp"
 #include "kernels/vgpu/order.hpp"
 #include "kernels/vgpu/queue.hpp"
-#include "kernels/vgpu/report.hpp"
 #include "kernels/vgpu/rights.hpp"
 
 using vgpu::Device;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/order.hpp"
@@ -110,11 +111,11 @@ cudaUUID_t Device::uuid() const {
   return id;
 }
 
-bool Device::enable_peer(const Device& peer, bool enabled) {
+bool Device::enable_peer(const Device& peer) {
   const std::scoped_lock lock(mutex_);
   const std::uint64_t bit = 1ULL << peer.index_;
-  if (((peers_ & bit) != 0) == enabled) return false;
-  peers_ ^= bit;
+  if ((peers_ & bit) != 0) return false;
+  peers_ |= bit;
   std::uint32_t keys = key_ >= 0 ? 1U << key_ : 0;
   for (int d = 0; d < count(); ++d)
     if ((peers_ >> d & 1U) != 0 && get(d).key_ >= 0) keys |= 1U << get(d).key_;
@@ -147,3 +148,125 @@ void Device::synchronize() {
 }
 
 }  // namespace vgpu
+
+// ---- the calls ----
+
+using vgpu::Device;
+using vgpu::fail;
+using vgpu::Quiet;
+
+namespace {
+
+constexpr int kSharedBytes = 48 << 10, kSharedBytesOptin = 99 << 10;
+constexpr int kMultiprocessors = 4, kMostThreads = 1024;
+
+bool exists(int device) { return device >= 0 && device < Device::count(); }
+
+cudaError_t no_device(int device) {
+  return fail(cudaErrorInvalidDevice, "there is no device " + std::to_string(device) + ", only " +
+                                          std::to_string(Device::count()) + " (VGPU_DEVICES)");
+}
+
+}  // namespace
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const Quiet quiet;
+  *count = Device::count();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  const Quiet quiet;
+  *device = Device::current().index();
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  const Quiet quiet;
+  if (!exists(device)) return no_device(device);
+  Device::set_current(device);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const Quiet quiet;
+  if (!exists(device)) return no_device(device);
+  *properties = {};
+  std::snprintf(properties->name, sizeof properties->name, "vgpu");
+  properties->uuid = Device::get(device).uuid();
+  properties->totalGlobalMem = Device::get(device).memory().capacity();
+  properties->sharedMemPerBlock = kSharedBytes;
+  properties->sharedMemPerBlockOptin = kSharedBytesOptin;
+  properties->warpSize = 32;
+  properties->maxThreadsPerBlock = kMostThreads;
+  properties->maxThreadsDim[0] = properties->maxThreadsDim[1] = kMostThreads;
+  properties->maxThreadsDim[2] = 64;
+  properties->maxGridSize[0] = 0x7fffffff;
+  properties->maxGridSize[1] = properties->maxGridSize[2] = 0xffff;
+  properties->multiProcessorCount = kMultiprocessors;
+  properties->maxThreadsPerMultiProcessor = 2 * kMostThreads;
+  properties->major = 8;
+  properties->pciBusID = device;
+  properties->l2CacheSize = 1 << 20;
+  properties->unifiedAddressing = 1;
+  properties->canMapHostMemory = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
+  const Quiet quiet;
+  if (!exists(device)) return no_device(device);
+  const auto is = [&](int known) {
+    *value = known;
+    return cudaSuccess;
+  };
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock:
+      return is(kMostThreads);
+    case cudaDevAttrMaxSharedMemoryPerBlock:
+      return is(kSharedBytes);
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      return is(kSharedBytesOptin);
+    case cudaDevAttrWarpSize:
+      return is(32);
+    case cudaDevAttrMultiProcessorCount:
+      return is(kMultiprocessors);
+    case cudaDevAttrComputeCapabilityMajor:
+      return is(8);
+    case cudaDevAttrComputeCapabilityMinor:
+      return is(0);
+  }
+  return fail(cudaErrorInvalidValue, "this device attribute is not modelled");
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  vgpu::outside_host_functions("cudaDeviceSynchronize");
+  Device::current().synchronize();
+  return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 12000;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  const Quiet quiet;
+  if (!exists(device)) return no_device(device);
+  if (!exists(peer)) return no_device(peer);
+  *can = device != peer ? 1 : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  const Quiet quiet;
+  if (!exists(peer)) return no_device(peer);
+  if (flags != 0) return fail(cudaErrorInvalidValue, "cudaDeviceEnablePeerAccess: flags must be 0");
+  if (peer == Device::current().index())
+    return fail(cudaErrorInvalidDevice, "a device is not its own peer");
+  if (!Device::current().enable_peer(Device::get(peer)))
+    return fail(cudaErrorPeerAccessAlreadyEnabled,
+                "device " + std::to_string(Device::current().index()) + " can access device " +
+                    std::to_string(peer) + " already");
+  return cudaSuccess;
+}

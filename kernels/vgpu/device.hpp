@@ -7,7 +7,7 @@
 #include <mutex>
 #include <set>
 
-#include "kernels/vgpu/api/device_query.hpp"
+#include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/arena.hpp"
 
 namespace vgpu {
@@ -38,7 +38,7 @@ class Device {
   // Keys of the memory that kernels and copies of this device may touch: its own and its peers'.
   [[nodiscard]] std::uint32_t keys() const { return keys_; }
   // False if it was so already.
-  bool enable_peer(const Device& peer, bool enabled);
+  bool enable_peer(const Device& peer);
 
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);

@@ -1,5 +1,7 @@
 #include "kernels/vgpu/fault.hpp"
 
+#include <cstdint>
+#include <cstring>
 #include <optional>
 #include <signal.h>
 #include <string>
@@ -9,11 +11,9 @@
 #include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
-#include "kernels/vgpu/host_memory.hpp"
-#include "kernels/vgpu/imports.hpp"
+#include "kernels/vgpu/ipc.hpp"
+#include "kernels/vgpu/memory.hpp"
 #include "kernels/vgpu/queue.hpp"
-#include "kernels/vgpu/registers.hpp"
-#include "kernels/vgpu/report.hpp"
 #include "kernels/vgpu/rights.hpp"
 
 namespace vgpu {
@@ -130,5 +130,101 @@ FaultStack::~FaultStack() {
   ::sigaltstack(&none, nullptr);
   ::munmap(stack_, kStackBytes);
 }
+
+}  // namespace vgpu
+
+// ---- the compiler's checks ----
+//
+// On processors that do not stop at a misaligned address or an integer division by zero, .cu files
+// are compiled with the compiler's own checks of the two (kernels/cuda/cuda.cmake), and these are
+// the functions they call, instead of those of libubsan: a kernel ends with a report. Host code
+// goes on as it would without them.
+#ifdef VGPU_CHECKS
+
+namespace vgpu {
+
+namespace {
+
+// The layouts are those of compiler-rt's lib/ubsan/ubsan_handlers.h; g++ follows them.
+struct Place {
+  const char* file;
+  std::uint32_t line, column;
+};
+
+struct Mismatch {
+  Place place;
+  const void* type;
+  std::uint8_t log_alignment;
+  std::uint8_t kind;  // 0: a load, 1: a store, else neither yet: a reference, a member
+};
+
+struct Division {
+  Place place;
+  const void* type;
+};
+
+std::string line_of(const Place& place) {
+  return std::string(place.file) + ":" + std::to_string(place.line);
+}
+
+}  // namespace
+
+}  // namespace vgpu
+
+extern "C" void __ubsan_handle_type_mismatch_v1(const vgpu::Mismatch* found, const void* address) {
+  if (vgpu::active_runner == nullptr) return;
+  constexpr const char* kAccess[] = {"read from ", "write to "};
+  vgpu::stop_at(vgpu::line_of(found->place),
+                "misaligned address: no multiple of " + std::to_string(1U << found->log_alignment) +
+                    "\n  " + (found->kind < 2 ? kAccess[found->kind] : "access to ") +
+                    vgpu::describe_address(address));
+}
+
+extern "C" void __ubsan_handle_divrem_overflow(const vgpu::Division* found, std::uintptr_t,
+                                               std::uintptr_t) {
+  if (vgpu::active_runner == nullptr) return;
+  vgpu::stop_at(vgpu::line_of(found->place), "an integer division by zero");
+}
+
+#endif
+
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#error "vgpu: say where this processor keeps its program counter and what a page fault was"
+#endif
+
+namespace vgpu {
+
+#if defined(__x86_64__)
+
+const void* code_at(const ucontext_t& at) {
+  return reinterpret_cast<const void*>(at.uc_mcontext.gregs[REG_RIP]);  // NOLINT
+}
+
+std::optional<bool> was_write(const ucontext_t& at) {
+  constexpr greg_t kWrite = 2;  // bit of the page fault's error code
+  return (at.uc_mcontext.gregs[REG_ERR] & kWrite) != 0;
+}
+
+#elif defined(__aarch64__)
+
+const void* code_at(const ucontext_t& at) {
+  return reinterpret_cast<const void*>(at.uc_mcontext.pc);  // NOLINT
+}
+
+// Behind the registers stand records, each begun by a number and its size; the last is zero. One of
+// them holds the syndrome of the fault (ESR_EL1), whose bit 6 says "not a read".
+std::optional<bool> was_write(const ucontext_t& at) {
+  const auto& records = at.uc_mcontext.__reserved;
+  for (std::size_t offset = 0; offset + sizeof(esr_context) <= sizeof records;) {
+    esr_context record;
+    std::memcpy(&record, records + offset, sizeof record);
+    if (record.head.magic == ESR_MAGIC) return (record.esr >> 6 & 1U) != 0;
+    if (record.head.magic == 0 || record.head.size == 0) break;
+    offset += record.head.size;
+  }
+  return std::nullopt;
+}
+
+#endif
 
 }  // namespace vgpu

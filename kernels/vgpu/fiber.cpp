@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 
 #include "kernels/vgpu/error.hpp"
-#include "kernels/vgpu/guard_page.hpp"
+#include "kernels/vgpu/settings.hpp"
 
 namespace context = boost::context::detail;
 

@@ -1,34 +1,34 @@
-// A launched grid: its blocks, handed out one by one in a seeded order to the OS threads that run
-// it.
+// A launched grid: its blocks, handed out one by one in a seeded order to the threads that run it.
 //
-//   stream's worker ---- takes blocks ----+
-//   helper thread  ----- takes blocks ----+---> BlockRunner, one per OS thread, runs each to its
-//   end helper thread  ----- takes blocks ----+
+//   stream's worker --- takes blocks ---+
+//   helper thread  ---- takes blocks ---+---> BlockRunner, one per OS thread, runs each to its end
+//   helper thread  ---- takes blocks ---+
 //
 // A large grid is shared with as many helpers as there are cores. Where a block spins on something
 // that another block has yet to write, one more helper is started for the blocks that have not
 // begun: so all blocks of a grid run at once if they must.
 //
 // Under ThreadSanitizer two blocks on one OS thread are ordered (they share their __shared__
-// variables' memory), so the blocks are dealt out to several threads in turn: neighbours never
-// meet.
+// variables' memory), so the blocks are dealt out to several threads in turn: no neighbours meet.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/launch.hpp"
-#include "kernels/vgpu/api/vector_types.hpp"
 
 namespace vgpu {
 
-class Helpers;
 class Queue;
 
 // i -> (scale * i + offset) mod n with scale coprime to n: a seeded order that costs nothing.
@@ -91,6 +91,29 @@ class Grid : public std::enable_shared_from_this<Grid> {
   std::mutex mutex_;
   std::condition_variable all_done_;
   std::uint64_t done_ = 0;
+};
+
+// OS threads that help to run the blocks of grids; started as needed and kept.
+class Helpers {
+ public:
+  // For a stream: those of the whole process. (Under ThreadSanitizer every stream has its own while
+  // it lives, because two blocks on one OS thread count as ordered, and two streams must not be.)
+  static Helpers& lend();
+  static void give_back(Helpers& helpers);
+
+  // Runs the job on a helper, a new one if all are busy.
+  void start(std::function<void()> job);
+  // Runs it if a helper is idle or fewer of them exist than cores; else says no.
+  bool offer(std::function<void()> job);
+
+ private:
+  void push(std::function<void()> job);
+  void work();
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  int threads_ = 0;
+  std::size_t waiting_ = 0;
 };
 
 }  // namespace vgpu

@@ -14,8 +14,8 @@
 
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/event.hpp"
 #include "kernels/vgpu/order.hpp"
-#include "kernels/vgpu/shared_event.hpp"
 
 namespace vgpu {
 

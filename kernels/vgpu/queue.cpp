@@ -6,10 +6,9 @@
 #include <sys/prctl.h>
 #include <thread>
 
-#include "kernels/vgpu/api/stream.hpp"
+#include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
-#include "kernels/vgpu/living.hpp"
 #include "kernels/vgpu/order.hpp"
 
 namespace vgpu {

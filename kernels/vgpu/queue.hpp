@@ -5,14 +5,16 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 
-#include "kernels/vgpu/helpers.hpp"
+#include "kernels/vgpu/grid.hpp"
 #include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {
@@ -67,8 +69,7 @@ struct CUstream_st {
 
 namespace vgpu {
 // What this thread does for a stream, for reports: "copy in stream 3 of device 0"; null on other
-// threads.
-// constinit: read without a wrapper function, which g++'s UBSan takes for a null pointer.
+// threads. constinit: read without a wrapper function, which g++'s UBSan takes for a null pointer.
 extern constinit thread_local const std::string* current_operation;
 extern constinit thread_local bool
     in_copy;  // and may touch device memory, though it runs no kernel
@@ -79,4 +80,37 @@ void outside_host_functions(const char* call);
 
 // The stream's queue; null, with fail() called, if it is none, destroyed, or a default stream.
 Queue* queue_of(CUstream_st* stream, const char* call);
+
+// Streams or events that the program may use. A destroyed one keeps its address for a while, so
+// that a stale handle is not taken for that of a new one.
+template <class T>
+class Living {
+ public:
+  T* add(std::unique_ptr<T> made) {
+    const std::scoped_lock lock(mutex_);
+    living_.insert(made.get());
+    return made.release();
+  }
+  // Null if it is living; else what to say of it.
+  [[nodiscard]] const char* refuse(const T* handle) const {
+    const std::scoped_lock lock(mutex_);
+    if (living_.count(handle) != 0) return nullptr;
+    for (const auto& d : dead_)
+      if (d.get() == handle) return "was destroyed before";
+    return "is no handle that this program was given";
+  }
+  void bury(T* handle) {
+    constexpr std::size_t kKept = 1024;
+    const std::scoped_lock lock(mutex_);
+    living_.erase(handle);
+    dead_.emplace_back(handle);
+    if (dead_.size() > kKept) dead_.pop_front();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::unordered_set<const T*> living_;
+  std::deque<std::unique_ptr<T>> dead_;
+};
+
 }  // namespace vgpu

@@ -1,14 +1,112 @@
 #include "kernels/vgpu/rights.hpp"
 
+#include <array>
+#include <map>
+#include <mutex>
 #include <signal.h>
 #include <sys/mman.h>
 
-#include "kernels/vgpu/page_rights.hpp"
+#include "kernels/vgpu/error.hpp"
 #include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {
 
 namespace {
+
+// Rights to device memory by whole pages, where the processor has no memory protection keys and
+// VGPU_GUARD=pages asks for them.
+//
+// The memory of a device is closed (PROT_NONE) while nobody has its key, and open to all threads
+// while somebody has: a kernel or a copy that runs. So a host that reaches in while its device is
+// at work is not seen, and neither is a device that is no peer while the owner is at work. Every
+// operation of a stream costs two calls of the system for each living allocation of its devices,
+// and each walks its pages: with megabytes of them, or several processes on few cores, most of the
+// time is spent here. So this is for tests of that very mistake, and not the default.
+namespace page_rights {
+
+constexpr std::size_t kKeys = 32;  // key 0 is that of all other memory
+
+struct Key {
+  int holders = 0;
+  std::map<std::byte*, std::size_t> ranges;  // their bytes
+};
+
+// Never destroyed: streams' workers may outlive main().
+struct State {
+  std::mutex mutex;
+  std::array<Key, kKeys> keys;
+  int given = 0;
+};
+
+State& state() {
+  static auto* const s = new State;
+  return *s;
+}
+
+void set(std::byte* at, std::size_t bytes, bool open) {
+  if (::mprotect(at, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+    fatal("cannot change the rights of device memory: too many allocations for this system");
+}
+
+template <class Body>
+void for_each_key(State& s, std::uint32_t keys, Body body) {
+  for (std::size_t k = 1; k < kKeys; ++k)
+    if ((keys >> k & 1U) != 0) body(s.keys[k]);
+}
+
+// A new number of a key, 1 to 31, or -1 if there is none left.
+int new_key() {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  return s.given + 1 < static_cast<int>(kKeys) ? ++s.given : -1;
+}
+
+// From now on these pages, an allocation's, are closed while nobody has the key.
+void add(std::byte* at, std::size_t bytes, int key) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  Key& k = s.keys[static_cast<std::size_t>(key)];
+  k.ranges[at] = bytes;
+  if (k.holders == 0) set(at, bytes, false);
+}
+
+// They are about to be unmapped.
+void remove(std::byte* at) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  for (Key& key : s.keys) key.ranges.erase(at);
+}
+
+// Somebody has the keys (bit k: key k) from begin to end.
+void begin(std::uint32_t keys) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  for_each_key(s, keys, [](Key& key) {
+    if (++key.holders > 1) return;
+    for (const auto& [at, bytes] : key.ranges) set(at, bytes, true);
+  });
+}
+
+void end(std::uint32_t keys) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  for_each_key(s, keys, [](Key& key) {
+    if (--key.holders > 0) return;
+    for (const auto& [at, bytes] : key.ranges) set(at, bytes, false);
+  });
+}
+
+// Whether a key guards the address.
+bool guards(const void* address) {
+  State& s = state();
+  const std::scoped_lock lock(s.mutex);
+  for (const Key& key : s.keys)
+    for (const auto& [at, bytes] : key.ranges)
+      if (at <= address && address < at + bytes) return true;
+  return false;
+}
+
+}  // namespace page_rights
 
 #if defined(__x86_64__)
 constexpr bool kKnowsRegister = true;

@@ -5,7 +5,7 @@
 // as it does with a GPU. A kernel has the rights of its device and of the peers that were enabled.
 // Where the processor has no such keys, or VGPU_PROTECTION_KEYS is 0, nothing guards the memory,
 // unless VGPU_GUARD=pages asks for pages that are closed and opened instead, which costs much time
-// and sees less (page_rights.hpp).
+// and sees less (rights.cpp).
 #pragma once
 
 #include <cstddef>

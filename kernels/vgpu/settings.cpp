@@ -26,7 +26,7 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t lea
   return value;
 }
 
-Guard guard() {
+Guard read_guard() {
   const char* text = std::getenv("VGPU_GUARD");
   const std::string_view name = text == nullptr || *text == '\0' ? "keys" : text;
   constexpr std::array<std::string_view, 3> kNames{"keys", "pages", "none"};  // in Guard's order
@@ -38,7 +38,7 @@ Guard guard() {
   return static_cast<Guard>(found - kNames.begin());
 }
 
-std::size_t guard_page() {
+std::size_t read_guard_page() {
   const auto of_system = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) >> 10;
   const std::uint64_t page = number("VGPU_PAGE_KB", of_system, of_system, 64);
   if ((page & (page - 1)) != 0) {
@@ -58,8 +58,8 @@ Settings read() {
   s.deadline_ms = number("VGPU_DEADLINE_MS", 30'000, 1, 86'400'000);
   s.workers = static_cast<int>(
       number("VGPU_WORKERS", std::max(1U, std::thread::hardware_concurrency()), 1, 256));
-  s.guard = guard();
-  s.guard_page = guard_page();
+  s.guard = read_guard();
+  s.guard_page = read_guard_page();
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
   return s;
 }

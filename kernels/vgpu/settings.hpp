@@ -10,7 +10,7 @@ namespace vgpu {
 // Whether a host that reaches into device memory faults, and a device that is no peer.
 enum class Guard {
   keys,   // by memory protection keys, where the processor has them; else not at all
-  pages,  // where it has none, by closing and opening pages, which is slow (page_rights.hpp)
+  pages,  // where it has none, by closing and opening pages, which is slow (rights.cpp)
   none,
 };
 
@@ -19,7 +19,7 @@ struct Settings {
   std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
   std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
   std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024
-  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may spin in vain; 30000
+  std::uint64_t deadline_ms;  // VGPU_DEADLINE_MS: how long a kernel may only spin; 30000
   int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
   Guard guard;                // VGPU_GUARD: keys, pages or none; keys
   bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1
@@ -45,5 +45,10 @@ class Random {
  private:
   std::uint64_t state_;
 };
+
+// The page of guards: the smallest piece of memory that can be made to fault. 4 KiB on x86, 4, 16
+// or 64 KiB on arm64; VGPU_PAGE_KB simulates a larger one.
+
+inline std::size_t guard_page() { return Settings::get().guard_page; }
 
 }  // namespace vgpu

@@ -1,5 +1,3 @@
-#include "kernels/vgpu/watchdog.hpp"
-
 #include <algorithm>
 #include <mutex>
 #include <signal.h>
@@ -10,9 +8,8 @@
 
 #include "kernels/vgpu/block.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/order.hpp"
-#include "kernels/vgpu/registers.hpp"
-#include "kernels/vgpu/report.hpp"
 #include "kernels/vgpu/settings.hpp"
 
 namespace vgpu {

@@ -17,7 +17,7 @@
 #include "labs/apps/common/options.hpp"
 #include "labs/apps/common/train_loop.hpp"
 #include "runtime/nn/gpt.hpp"
-#include "runtime/optim/adam.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/optim/schedule.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/tensor/factory.hpp"

@@ -16,11 +16,10 @@
 #include "labs/apps/common/number.hpp"
 #include "labs/apps/common/options.hpp"
 #include "labs/apps/common/train_loop.hpp"
-#include "runtime/data/digits.hpp"
-#include "runtime/data/idx.hpp"
+#include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/optim/schedule.hpp"
-#include "runtime/optim/sgd.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/tensor/factory.hpp"
 

@@ -50,7 +50,7 @@ def student_files(lab):
         found[f"{base}/{name}"] = (lab.folder / name).read_text()
     patterns = [p for group in lab.build.get("libraries", {}).values() for p in group] + lab.build.get("includes", [])
     if lab.build.get("vgpu"):
-        patterns += ["kernels/vgpu/**/*", "runtime/base/error.[ch]pp", "runtime/base/half.hpp"]
+        patterns += ["kernels/vgpu/**/*", "runtime/base/error.[ch]pp", "kernels/half.hpp"]
     for pattern in patterns:
         found |= {str(p.relative_to(ROOT)): p.read_text() for p in ROOT.glob(pattern) if p.is_file()}
     return found

@@ -7,8 +7,7 @@
 
 #include "kernels/mode.hpp"
 #include "runtime/autograd/functions.hpp"
-#include "runtime/optim/adam.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/factory.hpp"
 
 using namespace ringsmith;

@@ -7,8 +7,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/optim/adam.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/factory.hpp"
 
 using namespace ringsmith;

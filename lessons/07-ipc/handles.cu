@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/device/driver_block.hpp"
+#include "runtime/device/memory.hpp"
 
 using namespace ringsmith;
 

@@ -7,7 +7,7 @@
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/parallel/data_parallel.hpp"
-#include "runtime/parallel/scatter_gather.hpp"
+#include "runtime/parallel/replicas.hpp"
 #include "runtime/tensor/factory.hpp"
 
 using namespace ringsmith;

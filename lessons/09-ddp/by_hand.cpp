@@ -6,7 +6,7 @@
 #include "lessons/09-ddp/ranks.hpp"
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/tensor/factory.hpp"
 

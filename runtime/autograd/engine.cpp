@@ -5,8 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "runtime/autograd/meta.hpp"
-#include "runtime/tensor/check.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
 
@@ -145,10 +144,9 @@ class CurrentRun {  // backward() may be called from a hook: the outer one comes
 
 Tensor seed_for(const Tensor& root, const Tensor& gradient) {
   if (!gradient.defined()) {
-    check(root.numel() == 1, [&] {
-      return "backward() without a gradient needs a tensor of one element, got " +
-             to_string(root.sizes());
-    });
+    if (root.numel() != 1)
+      throw UsageError("backward() without a gradient needs a tensor of one element, got " +
+                       to_string(root.sizes()));
     return ones_like(root);
   }
   if (gradient.sizes() != root.sizes() || gradient.options() != root.options())
@@ -169,10 +167,9 @@ int sole_pending(const Node* node) { return current != nullptr ? current->sole_p
 
 void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradients,
               bool retain_graph) {
-  check(gradients.empty() || gradients.size() == roots.size(), [&] {
-    return "backward: " + std::to_string(roots.size()) + " roots but " +
-           std::to_string(gradients.size()) + " gradients";
-  });
+  if (!gradients.empty() && gradients.size() != roots.size())
+    throw UsageError("backward: " + std::to_string(roots.size()) + " roots but " +
+                     std::to_string(gradients.size()) + " gradients");
   std::vector<Edge> edges;
   std::vector<Tensor> seeds;
   for (std::size_t i = 0; i < roots.size(); ++i) {

@@ -2,7 +2,8 @@
 // naming the operation and the shapes when these do not fit. Broadcasting as in PyTorch.
 //
 // Grouped as the files that define them: functions/elementwise.cpp, reduce.cpp, shape.cpp,
-// linear.cpp, softmax.cpp (with losses), norm.cpp, conv.cpp, attention.cpp, embedding.cpp.
+// linear.cpp (products and embedding), softmax.cpp (with losses), norm.cpp, conv.cpp (with
+// pooling), attention.cpp.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +32,10 @@ Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
 enum class Gelu : std::uint8_t { erf, tanh };
 Tensor gelu(const Tensor& x, Gelu approximate = Gelu::erf);
-Tensor masked_fill(const Tensor& x, const Tensor& mask,
-                   double value);  // mask: bool, broadcasts to x
-Tensor dropout(const Tensor& x, double p,
-               bool training);  // masks from the default generator, or the device's
+// mask: bool, broadcasts to x
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+// masks from the default generator, or the device's
+Tensor dropout(const Tensor& x, double p, bool training);
 inline Tensor operator+(const Tensor& a, const Tensor& b) { return add(a, b); }
 inline Tensor operator-(const Tensor& a, const Tensor& b) { return sub(a, b); }
 inline Tensor operator*(const Tensor& a, const Tensor& b) { return mul(a, b); }
@@ -48,8 +49,8 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = fa
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor var(const Tensor& x, int dim, bool unbiased = true, bool keepdim = false);
 Tensor max(const Tensor& x);  // ties share the gradient evenly
-std::pair<Tensor, Tensor> max(const Tensor& x, int dim,
-                              bool keepdim = false);  // values, i64 indices
+// values, i64 indices
+std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim = false);
 
 // ---- shape: views where possible ----
 Tensor view(const Tensor& x, const Shape& sizes);
@@ -69,8 +70,8 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim);
 
 // ---- products ----
 Tensor matmul(const Tensor& a, const Tensor& b);  // (..., m, k) x (..., k, n) -> (..., m, n)
-Tensor linear(const Tensor& x, const Tensor& weight,
-              const Tensor& bias = {});  // (..., in), (out, in), (out)
+// x (..., in), weight (out, in), bias (out)
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 // ---- softmax and losses ----
 Tensor softmax(const Tensor& x, int dim);
@@ -84,8 +85,8 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction 
 Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reduction::mean);
 
 // ---- normalisation ----
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  double eps = 1e-5);  // last dim
+// over the last dimension
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 // x (n, c) or (n, c, h, w); in training the running statistics are updated in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,

@@ -6,6 +6,8 @@
 // A Node turns the gradients of its outputs into gradients of its inputs. Leaves end in an
 // AccumulateGrad node, which adds into .grad and then fires the leaf's hooks: once per backward,
 // after all contributions have arrived, and that is all DistributedDataParallel needs.
+//
+// Functions do not write nodes: they record() a closure, at the end of this file.
 #pragma once
 
 #include <cstdint>
@@ -61,8 +63,7 @@ class NoGradGuard {  // no graph is recorded while it lives
 using HookHandle = std::uint64_t;
 // Called after .grad of this leaf holds everything this backward adds to it, once for each backward
 // that reaches the leaf (even if what arrived was "no gradient"). On the thread of backward(), in
-// the order of registration. The order between leaves is the engine's
-// (runtime/autograd/engine.hpp).
+// the order of registration. The order between leaves is the engine's (engine.hpp).
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook);
 void remove_hook(const Tensor& leaf, HookHandle handle);
@@ -71,8 +72,7 @@ void remove_hook(const Tensor& leaf, HookHandle handle);
 // called from hooks only; the callback may throw, and backward() then throws that.
 void queue_backward_callback(std::function<void()> callback);
 
-// The leaves (with requires_grad) that backward from these roots would reach, in no particular
-// order.
+// The leaves (with requires_grad) that backward from these roots would reach, in no order.
 [[nodiscard]] std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots);
 
 // ---- building the graph, for authors of functions ----
@@ -81,5 +81,59 @@ void queue_backward_callback(std::function<void()> callback);
 // Connects node to the graph of its inputs and makes output its i-th result.
 void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& inputs, Tensor& output,
              int i = 0);
+
+// ---- recording, for authors of functions ----
+// Compute the result with plain tensors, then record() how the gradient flows back:
+//
+//   Tensor exp(const Tensor& x) {
+//     const Tensor y = raw::exp(x);
+//     return record("ExpBackward", {x}, y, {y}, [](const Saved& saved, Tensor grad) {
+//       return std::vector<Tensor>{raw::mul(grad, saved[0])};
+//     });
+//   }
+//
+// The closure returns one gradient (or an undefined tensor) for each input, of the input's shape;
+// it runs with gradient recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the
+// memory for its result. Nothing is saved or recorded when no input needs a gradient.
+
+// A tensor kept for backward: without history (so that a result may be saved by its own node), with
+// the version it had. Reading it after somebody has written to it in place is an Error, and so is
+// reading it after it was released.
+class SavedTensor {
+ public:
+  SavedTensor() = default;  // undefined
+  explicit SavedTensor(const Tensor& t);
+  [[nodiscard]] const Tensor& get(const std::string& function) const;
+  void release();
+
+ private:
+  Tensor tensor_;
+  std::uint32_t version_ = 0;
+  bool released_ = false;
+};
+
+// What a backward closure sees of its node.
+class Saved {
+ public:
+  Saved(const Node& node, const std::vector<SavedTensor>& tensors)
+      : node_(&node), tensors_(&tensors) {}
+  [[nodiscard]] const Tensor& operator[](std::size_t i) const {
+    return tensors_->at(i).get(node_->name());
+  }
+  // Whether input i wants a gradient: skip the work if not.
+  [[nodiscard]] bool needs(std::size_t input) const { return static_cast<bool>(edge(input)); }
+  [[nodiscard]] const Edge& edge(std::size_t input) const { return node_->edges.at(input); }
+
+ private:
+  const Node* node_;
+  const std::vector<SavedTensor>* tensors_;
+};
+
+using BackwardFunction = std::function<std::vector<Tensor>(const Saved& saved, Tensor grad)>;
+
+// Makes output, a fresh tensor object, the result of a node over inputs (undefined ones are
+// allowed), and returns it. name is a literal like "ExpBackward".
+Tensor record(const char* name, const std::vector<Tensor>& inputs, Tensor output,
+              const std::vector<Tensor>& saved, BackwardFunction backward);
 
 }  // namespace ringsmith

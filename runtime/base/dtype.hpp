@@ -7,8 +7,8 @@
 #include <string_view>
 #include <type_traits>
 
+#include "kernels/half.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/half.hpp"
 
 namespace ringsmith {
 

@@ -37,9 +37,7 @@ const char* format_name(DType dtype) {
 }
 
 std::span<std::byte> bytes_of_tensor(const Tensor& t) {
-  const std::size_t size = size_of(t.dtype());
-  return {t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size,
-          static_cast<std::size_t>(t.numel()) * size};
+  return {data_of(t), size_in_bytes(t).value};
 }
 
 }  // namespace

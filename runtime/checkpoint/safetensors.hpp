@@ -13,10 +13,12 @@
 #include <map>
 #include <string>
 
-#include "runtime/checkpoint/state_dict.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 
+// What a module or an optimizer saves, and what a checkpoint file holds.
+using StateDict = std::map<std::string, Tensor>;
 using Metadata = std::map<std::string, std::string>;
 
 struct Checkpoint {

@@ -1,6 +1,14 @@
 #include "runtime/data/dataset.hpp"
 
+#include <cerrno>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "runtime/base/error.hpp"
 
@@ -10,6 +18,75 @@ void Dataset::check_index(std::int64_t index) const {
   if (index < 0 || index >= size())
     throw UsageError("sample " + std::to_string(index) + " of a dataset of " +
                      std::to_string(size()) + ": indices run from 0 to size - 1");
+}
+
+std::vector<std::uint8_t> read_file(const std::string& path, const std::string& what) {
+  const auto fail = [&](const std::string& reason) {
+    throw UsageError("cannot read " + what + " '" + path + "': " + reason);
+  };
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) fail("it is a folder, not a file");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (!file) fail(std::strerror(errno));
+  std::vector<std::uint8_t> bytes;
+  std::vector<std::uint8_t> piece(1 << 18);  // read to the end, not to a size: pipes work too
+  for (;;) {
+    errno = 0;
+    const std::size_t n = std::fread(piece.data(), 1, piece.size(), file.get());
+    bytes.insert(bytes.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
+    if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
+    if (n < piece.size()) return bytes;
+  }
+}
+
+ByteText load_text(const std::vector<std::string>& paths, double validation_fraction) {
+  require(validation_fraction >= 0 && validation_fraction < 1,
+          "validation fraction must be in [0, 1), got " + std::to_string(validation_fraction));
+  require(!paths.empty(), "no text file given");
+  ByteText text;
+  for (const std::string& path : paths) {
+    const std::vector<std::uint8_t> bytes = read_file(path, "text file");
+    const auto held_out = static_cast<std::ptrdiff_t>(
+        std::llround(static_cast<double>(bytes.size()) * validation_fraction));
+    text.train.insert(text.train.end(), bytes.begin(), bytes.end() - held_out);
+    text.validation.insert(text.validation.end(), bytes.end() - held_out, bytes.end());
+  }
+  require(!text.train.empty() || !text.validation.empty(),
+          "text file '" + paths.front() + "'" +
+              (paths.size() > 1 ? " and the " + std::to_string(paths.size() - 1) + " others are"
+                                : " is") +
+              " empty: give a file with some text in it");
+  return text;
+}
+
+ByteWindows::ByteWindows(std::vector<std::uint8_t> text, std::int64_t context, std::int64_t stride,
+                         const std::string& name)
+    : text_(std::move(text)), context_(context), stride_(stride) {
+  require(context >= 1, "context must be at least 1 byte, got " + std::to_string(context));
+  require(stride >= 1, "stride must be at least 1 byte, got " + std::to_string(stride));
+  const auto bytes = static_cast<std::int64_t>(text_.size());
+  require(bytes > context, name + " is too short: " + std::to_string(bytes) +
+                               " bytes, but one window of context " + std::to_string(context) +
+                               " takes " + std::to_string(context + 1) +
+                               "; give more text or a smaller context");
+  windows_ = (bytes - context - 1) / stride + 1;
+}
+
+Batch ByteWindows::get(std::span<const std::int64_t> indices) const {
+  const Shape shape{static_cast<std::int64_t>(indices.size()), context_};
+  Batch batch{Tensor::empty(shape, {DType::i64}), Tensor::empty(shape, {DType::i64})};
+  auto* input = batch.inputs.data<std::int64_t>();
+  auto* target = batch.targets.data<std::int64_t>();
+  for (const std::int64_t index : indices) {
+    check_index(index);
+    const std::uint8_t* window = text_.data() + index * stride_;
+    for (std::int64_t i = 0; i < context_; ++i) {
+      *input++ = window[i];
+      *target++ = window[i + 1];
+    }
+  }
+  return batch;
 }
 
 }  // namespace ringsmith

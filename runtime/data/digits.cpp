@@ -1,5 +1,3 @@
-#include "runtime/data/digits.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -10,6 +8,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/data/images.hpp"
 
 namespace ringsmith {
 namespace {

@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 #include <string>
 
-#include "runtime/device/cuda_error.hpp"
+#include "runtime/device/device.hpp"
 
 namespace ringsmith::detail {
 

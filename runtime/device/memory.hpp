@@ -21,6 +21,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "runtime/base/allocator_stats.hpp"
 #include "runtime/device/stream.hpp"
@@ -44,3 +45,23 @@ void release_cached(Device device);  // waits for the device and gives all free 
 void set_caching(bool on);
 
 }  // namespace ringsmith::device_allocator
+
+namespace ringsmith {
+
+// The block of device memory that a pointer lies in, as the driver keeps it.
+//
+//   driver's block   |-----------------------|    small cudaMallocs share one
+//   cudaMalloc gave        |-------|
+//   pointer                   ^
+//
+// An IPC handle names the block, not the pointer: who ships a handle ships the offset within the
+// block too, and this is where the block's base comes from.
+struct DriverBlock {
+  std::uintptr_t base = 0;
+  std::size_t bytes = 0;
+};
+
+// CudaError if the pointer is no device memory of this process.
+[[nodiscard]] DriverBlock driver_block_of(const void* device_pointer);
+
+}  // namespace ringsmith

@@ -1,4 +1,4 @@
-// Bytes between the CPU and devices, and between devices.
+// Bytes between the CPU and devices, and between devices; and the pinned memory they pass through.
 //
 //   cpu -> cuda    host copies into pinned memory, the device's current stream takes it from there;
 //                  the source may be overwritten at once
@@ -9,8 +9,10 @@
 
 #include <cstddef>
 
+#include "runtime/base/allocator_stats.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/stream.hpp"
 
 namespace ringsmith {
 
@@ -21,5 +23,29 @@ void transfer(std::byte* to, Device to_device, const std::byte* from, Device fro
 // Lets kernels and copies on `device` use `peer`'s memory directly, once for all. False if the
 // hardware has no way between them.
 bool enable_peer_access(Device device, Device peer);
+
+// Pinned host memory: the pages stay where they are, so that a device copies to and from them by
+// itself while the host goes on. Pinning is slow; blocks are kept and used again.
+class PinnedBlock {
+ public:
+  explicit PinnedBlock(Bytes size);  // uninitialised; CudaError if it cannot be had
+  ~PinnedBlock();                    // kept for the next, after what release_after() named
+  PinnedBlock(const PinnedBlock&) = delete;
+  PinnedBlock& operator=(const PinnedBlock&) = delete;
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  // The block stays in use until `stream` has done all that it holds now.
+  void release_after(const Stream& stream) { busy_ = Event::record(stream); }
+
+ private:
+  std::byte* data_;
+  std::size_t class_;  // of its size
+  Event busy_;
+};
+
+namespace pinned_allocator {
+[[nodiscard]] AllocatorStats stats();  // current and peak in whole size classes
+void release_cached();                 // the free blocks that no device uses any more
+}  // namespace pinned_allocator
 
 }  // namespace ringsmith

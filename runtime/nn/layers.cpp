@@ -1,12 +1,50 @@
 #include "runtime/nn/layers.hpp"
 
+#include <cmath>
 #include <string>
 
 #include "runtime/base/error.hpp"
-#include "runtime/nn/init.hpp"
+#include "runtime/base/rng.hpp"
+#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
+
 namespace {
+
+// Drawn from the default generator in the order and with the bounds of PyTorch's layers.
+namespace init {
+
+Tensor uniform(const Shape& shape, double bound) {
+  Tensor t = Tensor::empty(shape);
+  fill_uniform(t.span<float>(), -bound, bound, default_generator());
+  return t;
+}
+
+Tensor normal(const Shape& shape, double stddev) {
+  Tensor t = Tensor::empty(shape);
+  fill_normal(t.span<float>(), 0, stddev, default_generator());
+  return t;
+}
+
+Tensor constant(const Shape& shape, double value) {
+  Tensor t = Tensor::empty(shape);
+  t.fill_(value);
+  return t;
+}
+
+// Of the weights of Linear and Conv2d: Kaiming's uniform for a leaky ReLU of slope sqrt(5), that is
+// 1 / sqrt(fan_in) up to rounding. PyTorch's own roundings: sqrt(5) squared is not 5 in double.
+double weight_bound(std::int64_t fan_in) {
+  const double slope = std::sqrt(5.0);
+  const double gain = std::sqrt(2.0 / (1 + slope * slope));
+  return std::sqrt(3.0) * (gain / std::sqrt(static_cast<double>(fan_in)));
+}
+
+// Of their biases.
+double bias_bound(std::int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
+
+}  // namespace init
 
 void check_width(const char* layer, std::int64_t n) {
   require(n >= 1, std::string(layer) + ": sizes must be at least 1, got " + std::to_string(n));
@@ -54,5 +92,40 @@ MLP::MLP(const std::vector<std::int64_t>& widths) {
 Tensor MLP::forward(const Tensor& x) {
   return Sequential::forward(x.dim() > 2 ? reshape(x, {x.size(0), -1}) : x);
 }
+
+Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, Conv2dOptions options)
+    : options_(options) {
+  require(in >= 1 && out >= 1 && kernel.h >= 1 && kernel.w >= 1,
+          "Conv2d: channels and kernel must be at least 1");
+  require(options.groups >= 1 && in % options.groups == 0 && out % options.groups == 0,
+          "Conv2d: " + std::to_string(options.groups) + " groups do not divide " +
+              std::to_string(in) + " and " + std::to_string(out) + " channels");
+  const std::int64_t fan_in = in / options.groups * kernel.h * kernel.w;
+  register_parameter(
+      "weight", weight,
+      init::uniform({out, in / options.groups, kernel.h, kernel.w}, init::weight_bound(fan_in)));
+  if (options.bias)
+    register_parameter("bias", bias, init::uniform({out}, init::bias_bound(fan_in)));
+}
+
+BatchNorm2d::BatchNorm2d(std::int64_t channels, double momentum, double eps)
+    : momentum_(momentum), eps_(eps) {
+  require(channels >= 1, "BatchNorm2d: needs at least 1 channel");
+  register_parameter("weight", weight, init::constant({channels}, 1));
+  register_parameter("bias", bias, init::constant({channels}, 0));
+  register_buffer("running_mean", running_mean, init::constant({channels}, 0));
+  register_buffer("running_var", running_var, init::constant({channels}, 1));
+  register_buffer("num_batches_tracked", num_batches_tracked, zeros({}, {DType::i64}));
+}
+
+Tensor BatchNorm2d::forward(const Tensor& x) {
+  if (training())  // through f64, exact to 2^53: integers have no arithmetic here
+    num_batches_tracked.copy_(
+        raw::scalar(raw::Scalar::add, num_batches_tracked.to(DType::f64), 1, "BatchNorm2d"));
+  return batch_norm(x, weight, bias, running_mean, running_var, training(), momentum_, eps_);
+}
+
+MaxPool2d::MaxPool2d(Pair kernel, Pair stride, Pair padding)
+    : kernel_(kernel), stride_(stride.h == 0 ? kernel : stride), padding_(padding) {}
 
 }  // namespace ringsmith

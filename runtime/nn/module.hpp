@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/checkpoint/state_dict.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {

@@ -60,10 +60,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 
 Tensor& Optimizer::state(std::size_t name, std::size_t i) {
   Tensor& t = state_[name][i];
-  if (!t.defined()) {
-    t = Tensor::empty(params_[i].sizes(), {params_[i].dtype(), params_[i].device()});
-    t.zero_();
-  }
+  if (!t.defined()) t = zeros_like(params_[i]);
   return t;
 }
 
@@ -145,6 +142,72 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
     grad.bump_version();
   }
   return norm;
+}
+
+// ---- SGD ----
+
+namespace {
+constexpr std::size_t kMomentum = 0;
+}
+
+SGD::SGD(std::vector<Tensor> params, SGDOptions options)
+    : Optimizer(std::move(params), options.lr, {"momentum_buffer"}), options_(options) {
+  require(options.momentum >= 0,
+          "SGD: momentum must not be negative, got " + std::to_string(options.momentum));
+  require(options.weight_decay >= 0,
+          "SGD: weight decay must not be negative, got " + std::to_string(options.weight_decay));
+  require(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
+          "SGD: Nesterov momentum requires a momentum and zero dampening");
+}
+
+void SGD::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t /*steps*/) {
+  kernels::SgdStep step;
+  step.lr = lr();
+  step.momentum = options_.momentum;
+  step.dampening = options_.dampening;
+  step.weight_decay = options_.weight_decay;
+  step.nesterov = options_.nesterov;
+  step.first = !has_state(kMomentum, i);
+  const auto run = [&]<class T>(TypeTag<T>) {
+    kernels::sgd(param.device(), param.kernel_span<T>(), grad.kernel_span<T>(),
+                 options_.momentum != 0 ? state(kMomentum, i).kernel_span<T>() : std::span<T>{},
+                 step);
+  };
+  param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+}
+
+// ---- Adam ----
+
+namespace {
+constexpr std::size_t kMean = 0, kSquare = 1, kLargest = 2;
+}
+
+Adam::Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled)
+    : Optimizer(std::move(params), options.lr, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}),
+      options_(options),
+      decoupled_(decoupled) {
+  for (const double beta : {options.beta1, options.beta2})
+    require(beta >= 0 && beta < 1, "Adam: betas must be in [0, 1), got " + std::to_string(beta));
+  require(options.eps >= 0, "Adam: eps must not be negative, got " + std::to_string(options.eps));
+  require(options.weight_decay >= 0,
+          "Adam: weight decay must not be negative, got " + std::to_string(options.weight_decay));
+}
+
+void Adam::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) {
+  kernels::AdamStep step;
+  step.lr = lr();
+  step.beta1 = options_.beta1;
+  step.beta2 = options_.beta2;
+  step.eps = options_.eps;
+  step.weight_decay = options_.weight_decay;
+  step.decoupled = decoupled_;
+  step.t = steps;
+  const auto run = [&]<class T>(TypeTag<T>) {
+    kernels::adam(param.device(), param.kernel_span<T>(), grad.kernel_span<T>(),
+                  state(kMean, i).kernel_span<T>(), state(kSquare, i).kernel_span<T>(),
+                  options_.amsgrad ? state(kLargest, i).kernel_span<T>() : std::span<T>{}, step);
+  };
+  param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
 }
 
 }  // namespace ringsmith

@@ -1,4 +1,4 @@
-// Optimizer: what SGD, Adam and AdamW have in common.
+// Optimizers: SGD, Adam and AdamW, and what they have in common.
 //
 //   for batches:  optimizer.zero_grad();  loss.backward();  optimizer.set_lr(schedule(step));
 //                 optimizer.step();
@@ -9,9 +9,10 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "runtime/checkpoint/state_dict.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
@@ -68,5 +69,63 @@ class Optimizer {
 // not contiguous.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
+
+// Stochastic gradient descent with momentum, as torch.optim.SGD.
+//
+//   d   = g + weight_decay p
+//   buf = momentum buf + (1 - dampening) d      the first time buf = d
+//   p  -= lr (nesterov ? d + momentum buf : buf)
+struct SGDOptions {
+  double lr = 1e-3;
+  double momentum = 0;
+  double dampening = 0;
+  double weight_decay = 0;
+  bool nesterov = false;
+};
+
+class SGD : public Optimizer {
+ public:
+  // UsageError if an option is negative, or nesterov goes without momentum or with dampening.
+  SGD(std::vector<Tensor> params, SGDOptions options);
+
+ private:
+  void update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) override;
+  SGDOptions options_;
+};
+
+// Adam (Kingma and Ba, 2014) and AdamW (Loshchilov and Hutter, 2017), as torch.optim.
+//
+//   m  = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g g
+//   p -= lr / (1 - beta1^t)  m / (sqrt(v / (1 - beta2^t)) + eps)
+//
+// Adam adds weight_decay p to g, so that decay is scaled by the adaptive step as well; AdamW
+// shrinks p by lr weight_decay instead. amsgrad divides by the largest v so far.
+struct AdamOptions {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0;  // AdamW's usual value is 1e-2
+  bool amsgrad = false;
+};
+
+class Adam : public Optimizer {
+ public:
+  // UsageError if a beta is outside [0, 1), or eps or weight_decay is negative.
+  Adam(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, false) {}
+
+ protected:
+  Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled);
+
+ private:
+  void update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) override;
+  AdamOptions options_;
+  bool decoupled_;
+};
+
+class AdamW : public Adam {
+ public:
+  AdamW(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, true) {}
+};
 
 }  // namespace ringsmith

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "runtime/device/transfer.hpp"
-#include "runtime/parallel/tensor_bytes.hpp"
 
 namespace ringsmith {
 

@@ -1,9 +1,12 @@
 #include "runtime/parallel/bucket.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <utility>
+
+#include "runtime/device/transfer.hpp"
 
 namespace ringsmith {
 
@@ -63,6 +66,137 @@ BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
     if (!bucket.members.empty()) close(bucket, limits, done);
   if (indices.empty()) sort_by_smallest_index(done);
   return done;
+}
+
+namespace {
+
+constexpr std::size_t kBucketAlignment = 64;  // a cache line; also what CommMemory starts on
+constexpr Bytes kNoLimit(SIZE_MAX);
+
+Bytes padded(Bytes size) {
+  return Bytes((size.value + kBucketAlignment - 1) / kBucketAlignment * kBucketAlignment);
+}
+
+BucketPlan lay_out(std::span<const BucketItem> parameters, const BucketAssignment& assignment) {
+  BucketPlan plan;
+  plan.place.resize(parameters.size());
+  Bytes start;
+  for (std::size_t b = 0; b < assignment.buckets.size(); ++b) {
+    BucketLayout bucket;
+    bucket.start = start;
+    bucket.limit = assignment.limits[b];
+    bucket.dtype = parameters[static_cast<std::size_t>(assignment.buckets[b].front())].dtype;
+    for (const int parameter : assignment.buckets[b]) {
+      const auto p = static_cast<std::size_t>(parameter);
+      plan.place[p] = {static_cast<int>(b), static_cast<int>(bucket.slots.size())};
+      bucket.slots.push_back({parameter, bucket.count, parameters[p].count});
+      bucket.count += parameters[p].count;
+    }
+    start += padded(bucket.size());
+    plan.buckets.push_back(std::move(bucket));
+  }
+  return plan;
+}
+
+}  // namespace
+
+Bytes BucketPlan::end() const {
+  return buckets.empty() ? Bytes(0) : buckets.back().start + padded(buckets.back().size());
+}
+
+BucketPlan initial_plan(std::span<const BucketItem> parameters, const BucketCaps& caps,
+                        bool find_unused) {
+  if (!find_unused) {
+    const Bytes limits[] = {kNoLimit};
+    return lay_out(parameters, compute_bucket_assignment(parameters, limits));
+  }
+  const Bytes limits[] = {caps.first, caps.rest};
+  BucketAssignment assignment = compute_bucket_assignment(parameters, limits);
+  std::reverse(assignment.buckets.begin(), assignment.buckets.end());
+  std::reverse(assignment.limits.begin(), assignment.limits.end());
+  return lay_out(parameters, assignment);
+}
+
+BucketPlan rebuilt_plan(std::span<const BucketItem> parameters, const BucketCaps& caps,
+                        std::span<const int> ready_order) {
+  std::vector<bool> seen(parameters.size());
+  std::vector<BucketItem> items;
+  for (const int parameter : ready_order) {
+    const auto p = static_cast<std::size_t>(parameter);
+    require(parameter >= 0 && p < parameters.size() && !seen[p],
+            "ready order of gradients: parameter " + std::to_string(parameter) +
+                " is named twice or does not exist");
+    seen[p] = true;
+    items.push_back(parameters[p]);
+  }
+  require(items.size() == parameters.size(), "ready order of gradients names " +
+                                                 std::to_string(items.size()) + " of " +
+                                                 std::to_string(parameters.size()) + " parameters");
+  const Bytes limits[] = {caps.first, caps.rest};
+  return lay_out(parameters, compute_bucket_assignment(items, limits, ready_order));
+}
+
+Bytes arena_size(std::span<const BucketItem> parameters) {
+  Bytes size;
+  for (const BucketItem& item : parameters)
+    size += bytes_of(item.count, size_of(item.dtype)) + Bytes(kBucketAlignment);
+  return size;
+}
+
+// The whole way through the host, taken when somebody waits for it.
+class StagedReduction : public comm::Work {
+ public:
+  StagedReduction(BucketMemory& memory, const comm::Buffer& data, comm::ReduceOp op)
+      : memory_(memory), data_(data), op_(op) {}
+  [[nodiscard]] bool is_completed() const override { return done_; }
+  void wait() override {
+    if (!std::exchange(done_, true)) memory_.through_host(data_, op_);
+  }
+
+ private:
+  BucketMemory& memory_;
+  comm::Buffer data_;
+  comm::ReduceOp op_;
+  bool done_ = false;
+};
+
+BucketMemory::BucketMemory(std::shared_ptr<comm::ProcessGroup> group, Device where, Bytes size)
+    : group_(std::move(group)) {
+  if (where.is_cpu() || where == group_->device()) {
+    const std::shared_ptr<comm::CommMemory> memory = group_->allocate_on(where, size);
+    storage_ = Storage::adopt(memory->data(), memory->size(), memory, where);
+    return;
+  }
+  if (!group_->device().is_cpu())
+    throw UsageError("gradients on " + where.str() + " cannot be reduced by a group on " +
+                     group_->device().str() + ": make the group on the model's device");
+  storage_ = Storage::allocate(size, where);
+  staging_ = group_->allocate(size);
+}
+
+comm::Buffer BucketMemory::at(Bytes start, Elements count, DType dtype) const {
+  return {storage_->data() + start.value, count, dtype};
+}
+
+comm::WorkPtr BucketMemory::all_reduce_async(Bytes start, Elements count, DType dtype,
+                                             comm::ReduceOp op) {
+  const comm::Buffer data = at(start, count, dtype);
+  if (staging_ != nullptr) return std::make_shared<StagedReduction>(*this, data, op);
+  return group_->all_reduce_async(data, data, op);
+}
+
+void BucketMemory::all_reduce(Bytes start, Elements count, DType dtype, comm::ReduceOp op) {
+  const comm::Buffer data = at(start, count, dtype);
+  staging_ != nullptr ? through_host(data, op) : group_->all_reduce(data, data, op);
+}
+
+void BucketMemory::through_host(const comm::Buffer& on_device, comm::ReduceOp op) {
+  const Device device = storage_->device();
+  std::byte* host = staging_->data() + (on_device.data() - storage_->data());
+  transfer(host, Device::cpu(), on_device.data(), device, on_device.size());
+  const comm::Buffer staged(host, on_device.count(), on_device.dtype());
+  group_->all_reduce(staged, staged, op);
+  transfer(on_device.data(), device, host, Device::cpu(), on_device.size());
 }
 
 }  // namespace ringsmith

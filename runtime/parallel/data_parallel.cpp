@@ -8,9 +8,8 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/rng.hpp"
-#include "runtime/parallel/parallel_apply.hpp"
-#include "runtime/parallel/scatter_gather.hpp"
-#include "runtime/parallel/tensor_bytes.hpp"
+#include "runtime/parallel/broadcast_coalesced.hpp"
+#include "runtime/parallel/replicas.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
 

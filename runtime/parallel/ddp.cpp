@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include "kernels/mode.hpp"
-#include "runtime/base/table.hpp"
+#include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/broadcast_coalesced.hpp"
-#include "runtime/parallel/verify_model.hpp"
 
 namespace ringsmith {
 
@@ -105,36 +104,6 @@ void DistributedDataParallel::begin_forward() {
 
 void DistributedDataParallel::end_forward(const std::vector<Tensor>& outputs) {
   if (grad_enabled()) reducer_->end_forward(outputs);
-}
-
-std::string DistributedDataParallel::bucket_table() const {
-  Table table({{"bucket"},
-               {"dtype", Table::Align::left},
-               {"KiB"},
-               {"parameters"},
-               {"launched ms"},
-               {"collected ms"},
-               {"members", Table::Align::left}});
-  const BucketPlan& plan = reducer_->plan();
-  // Statistics are of the last backward, which may have had other buckets.
-  const bool timed = statistics().buckets.size() == plan.buckets.size();
-  const auto ms = [&](double seconds) {
-    return timed ? fmt::format("{:.3f}", seconds * 1e3) : "-";
-  };
-  for (std::size_t b = 0; b < plan.buckets.size(); ++b) {
-    const BucketLayout& bucket = plan.buckets[b];
-    const auto name = [&](const BucketSlot& s) {
-      return names_[static_cast<std::size_t>(s.parameter)];
-    };
-    const BucketTimes times = timed ? statistics().buckets[b] : BucketTimes{};
-    std::string members = name(bucket.slots.front());
-    if (bucket.slots.size() > 1) members += " .. " + name(bucket.slots.back());
-    table.row({std::to_string(b), std::string(name_of(bucket.dtype)),
-               fmt::format("{:.1f}", static_cast<double>(bucket.size().value) / 1024),
-               std::to_string(bucket.slots.size()), ms(times.launched), ms(times.collected),
-               members});
-  }
-  return table.str();
 }
 
 }  // namespace ringsmith

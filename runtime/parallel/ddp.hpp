@@ -124,8 +124,6 @@ class DistributedDataParallel {
   [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }
   [[nodiscard]] const Reducer& reducer() const { return *reducer_; }
   [[nodiscard]] const ReducerStatistics& statistics() const { return reducer_->statistics(); }
-  // One line for each bucket: its dtype, size, parameters, and times in the last backward.
-  [[nodiscard]] std::string bucket_table() const;
 
  private:
   void begin_forward();

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "runtime/autograd/accumulate.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/base/tracer.hpp"
-#include "runtime/parallel/tensor_bytes.hpp"
+#include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -272,6 +272,27 @@ void Reducer::install(BucketPlan plan) {
     }
     set_grad_target(parameters_[p], views_[p]);
   }
+}
+
+void ReducerClock::restart() {
+  open_.clear();
+  start_ = std::chrono::steady_clock::now();
+  if (device_.is_cuda()) begin_ = Event::record(Stream::current(device_), Event::Timing::on);
+}
+
+void ReducerClock::mark(double& seconds) {
+  if (device_.is_cuda())
+    open_.emplace_back(&seconds, Event::record(Stream::current(device_), Event::Timing::on));
+  else
+    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void ReducerClock::settle() {
+  for (const auto& [seconds, event] : open_) {
+    event.synchronize();
+    *seconds = seconds_between(begin_, event);
+  }
+  open_.clear();
 }
 
 }  // namespace ringsmith

@@ -14,34 +14,75 @@
 //   collectives in the same order. With the last one backward is over, so the calling thread runs
 //   it itself.
 // - When the graph is done, buckets that still lack a gradient are sent with zeros in its place and
-//   the ranks exchange which parameters they had (usage_map.hpp). So no rank waits for one that
+//   the ranks exchange which parameters they had (agreement.hpp). So no rank waits for one that
 //   took another path through the model, and all of them raise the same error in the same step.
 // - The first backward shows the order in which gradients come. The next forward rebuilds the
 //   buckets in that order, rank 0's on every rank.
 //
 // On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that its
 // gradients come from, the caller's stream waits for the all-reduce, and backward() returns while
-// both are still at it (runtime/parallel/bucket_memory.hpp; a group of the host makes it wait).
+// both are still running (BucketMemory in bucket.hpp; a group of the host makes it wait).
 //
 // PyTorch's semantics, with three differences, each on the side of an early error: a missing
 // gradient is reported in its own step with names and ranks; one backward belongs to one
 // synchronising forward; a gradient that would silently stay local is an error outside of no_sync.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/comm/process_group.hpp"
-#include "runtime/parallel/bucket_memory.hpp"
-#include "runtime/parallel/bucket_plan.hpp"
-#include "runtime/parallel/reducer_statistics.hpp"
-#include "runtime/parallel/usage_map.hpp"
+#include "runtime/device/stream.hpp"
+#include "runtime/parallel/agreement.hpp"
+#include "runtime/parallel/bucket.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
+
+// What one synchronised backward cost, in seconds since its first gradient: of the host's clock, or
+// on a GPU of the stream's, where the same marks are events.
+//
+//   0 ........ compute_end ........ finished
+//        |first launch                |          communication = finished - first launch
+//                   |-----------------|          exposed: compute was over, and backward() waited
+struct BucketTimes {
+  double launched = 0;   // its last gradient had arrived, and all earlier buckets were launched
+  double collected = 0;  // backward() saw it complete: no earlier than compute_end
+};
+
+struct ReducerStatistics {
+  std::uint64_t step = 0;  // 1 for the first; 0 before it
+  double compute_end = 0;
+  double finished = 0;
+  std::vector<BucketTimes> buckets;  // sizes and members: Reducer::plan()
+
+  [[nodiscard]] double communication() const {
+    return buckets.empty() ? 0 : finished - buckets.front().launched;
+  }
+  [[nodiscard]] double exposed() const { return finished - compute_end; }
+};
+
+// Seconds since restart().
+class ReducerClock {
+ public:
+  explicit ReducerClock(Device device) : device_(device) {}
+  void restart();
+  // Now, or when the current stream gets here; `seconds` must live until settle().
+  void mark(double& seconds);
+  void settle();  // writes what is still open; waits for the device
+
+ private:
+  Device device_;
+  std::chrono::steady_clock::time_point start_{};
+  Event begin_;
+  std::vector<std::pair<double*, Event>> open_;
+};
 
 struct ReducerOptions {
   BucketCaps caps;

@@ -12,8 +12,7 @@ namespace {
 std::pair<const std::byte*, const std::byte*> extent(const Tensor& t) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < t.sizes().size(); ++d) last += (t.sizes()[d] - 1) * t.strides()[d];
-  const std::byte* begin =
-      t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
+  const std::byte* begin = data_of(t);
   return {begin, begin + static_cast<std::size_t>(last + 1) * size_of(t.dtype())};
 }
 
@@ -23,17 +22,10 @@ bool may_overlap(const Tensor& a, const Tensor& b) {
   return a0 < b1 && b0 < a1;
 }
 
-// All of a contiguous tensor.
-std::byte* bytes_of(const Tensor& t) {
-  return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
-}
-
 // to and from have one shape and one device.
 void copy_on_device(const Tensor& to, const Tensor& from) {
-  visit_dtype(to.dtype(), [&](auto to_tag) {
-    using D = typename decltype(to_tag)::type;
-    visit_dtype(from.dtype(), [&](auto from_tag) {
-      using S = typename decltype(from_tag)::type;
+  visit_dtype(to.dtype(), [&]<class D>(TypeTag<D>) {
+    visit_dtype(from.dtype(), [&]<class S>(TypeTag<S>) {
       kernels::copy(to.device(), to.view_of<D>(), from.view_of<const S>());
     });
   });
@@ -45,9 +37,8 @@ void copy_between_devices(const Tensor& to, const Tensor& from) {
   const Tensor dense = from.contiguous();
   const bool direct = to.is_contiguous() && to.dtype() == from.dtype();
   const Tensor landing = direct ? to : Tensor::empty(to.sizes(), {from.dtype(), to.device()});
-  transfer(bytes_of(landing), landing.device(), bytes_of(dense), dense.device(),
-           ringsmith::bytes_of(Elements(static_cast<std::size_t>(dense.numel())),
-                               size_of(dense.dtype())));
+  transfer(data_of(landing), landing.device(), data_of(dense), dense.device(),
+           size_in_bytes(dense));
   if (!direct) copy_on_device(to, landing);
 }
 
@@ -56,7 +47,7 @@ void copy_between_devices(const Tensor& to, const Tensor& from) {
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
 Tensor Tensor::clone() const {
-  Tensor out = empty(sizes(), {dtype(), device()});
+  Tensor out = empty(sizes(), options());
   out.copy_(*this);
   return out;
 }
@@ -91,8 +82,7 @@ void Tensor::copy_(const Tensor& source) const {
 }
 
 void Tensor::fill_(double value) const {
-  visit_dtype(dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_dtype(dtype(), [&]<class T>(TypeTag<T>) {
     kernels::fill(device(), view_of<T>(), kernels::convert<T>(value));
   });
   bump_version();

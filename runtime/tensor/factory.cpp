@@ -19,13 +19,24 @@ Tensor arange(double start, double stop, double step, TensorOptions options) {
           "arange: start, stop and step must be finite, and step not zero");
   const double count = std::max(0.0, std::ceil((stop - start) / step));
   Tensor out = Tensor::empty({static_cast<std::int64_t>(count)}, {options.dtype});
-  visit_dtype(options.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_dtype(options.dtype, [&]<class T>(TypeTag<T>) {
     T* to = out.data<T>();
     for (std::int64_t i = 0; i < out.numel(); ++i)
       to[i] = kernels::convert<T>(start + static_cast<double>(i) * step);
   });
   return out.to(options.device);
+}
+
+Tensor rand(const Shape& sizes, Generator& g) {
+  Tensor out = Tensor::empty(sizes);
+  fill_uniform(out.span<float>(), 0.0, 1.0, g);
+  return out;
+}
+
+Tensor randn(const Shape& sizes, Generator& g) {
+  Tensor out = Tensor::empty(sizes);
+  fill_normal(out.span<float>(), 0.0, 1.0, g);
+  return out;
 }
 
 }  // namespace ringsmith

@@ -1,7 +1,6 @@
 // New tensors with values. Those that take no options are on the CPU: move them with to().
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "runtime/base/rng.hpp"
@@ -26,25 +25,13 @@ inline Tensor arange(std::int64_t stop) { return arange(0, static_cast<double>(s
 
 // A copy of the values, row-major. UsageError if their number does not fit the shape.
 template <class T>
-Tensor from_span(std::span<const T> values, const Shape& sizes) {
+Tensor from_vector(const std::vector<T>& values, const Shape& sizes) {
   Tensor out = Tensor::empty(sizes, {dtype_of<T>()});
   require(static_cast<std::size_t>(out.numel()) == values.size(),
           std::to_string(values.size()) + " values do not fill shape " + to_string(sizes));
   T* to = out.data<T>();
   for (std::size_t i = 0; i < values.size(); ++i) to[i] = values[i];
   return out;
-}
-template <class T>
-Tensor from_vector(const std::vector<T>& values, const Shape& sizes) {
-  if constexpr (std::is_same_v<T, bool>) {  // std::vector<bool> is no array of bool
-    Tensor out = Tensor::empty(sizes, {DType::boolean});
-    require(static_cast<std::size_t>(out.numel()) == values.size(),
-            std::to_string(values.size()) + " values do not fill shape " + to_string(sizes));
-    for (std::size_t i = 0; i < values.size(); ++i) out.data<bool>()[i] = values[i];
-    return out;
-  } else {
-    return from_span(std::span<const T>(values), sizes);
-  }
 }
 template <class T>
 Tensor from_vector(const std::vector<T>& values) {
@@ -55,8 +42,8 @@ Tensor scalar(double value, DType dtype = DType::f32);
 
 // Drawn as PyTorch's CPU generator does; f32. For a device they are drawn here and moved, so that a
 // seed gives the same numbers everywhere.
-Tensor rand(const Shape& sizes, Generator& g = default_generator());  // uniform in [0, 1)
-Tensor randn(const Shape& sizes,
-             Generator& g = default_generator());  // normal, mean 0, deviation 1
+// rand is uniform in [0, 1), randn normal with mean 0 and deviation 1.
+Tensor rand(const Shape& sizes, Generator& g = default_generator());
+Tensor randn(const Shape& sizes, Generator& g = default_generator());
 
 }  // namespace ringsmith

@@ -36,8 +36,7 @@ Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
 
 Tensor unary(Unary op, Tensor x, const char* what) {
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::unary(out.device(), op, out.view_of<T>(), x.view_of<const T>());
   });
   return out;
@@ -53,8 +52,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
   Tensor out = room_for(a, shape);
   const Tensor wide_a = a.sizes() == shape ? a : a.expand(shape);
   const Tensor wide_b = b.sizes() == shape ? b : b.expand(shape);
-  visit_arithmetic(a.dtype(), what, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(a.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::binary(out.device(), op, out.view_of<T>(), wide_a.view_of<const T>(),
                     wide_b.view_of<const T>());
   });
@@ -63,8 +61,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
 
 Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::scalar(out.device(), op, out.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
   });
   return out;
@@ -89,8 +86,7 @@ Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
 Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what) {
   const Tensor wide = wide_mask(mask, x, what);
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::masked_fill(out.device(), out.view_of<T>(), x.view_of<const T>(),
                          wide.view_of<const bool>(), static_cast<T>(value));
   });
@@ -100,8 +96,7 @@ Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what)
 Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what) {
   const Tensor wide = wide_mask(mask, x, what);
   Tensor out = room_for(x, x.sizes());
-  visit_arithmetic(x.dtype(), what, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::masked_scale(out.device(), out.view_of<T>(), x.view_of<const T>(),
                           wide.view_of<const bool>(), static_cast<T>(scale));
   });
@@ -116,8 +111,7 @@ void add_into(const Tensor& to, const Tensor& from) {
     return;
   }
   const Tensor same = from.dtype() == to.dtype() ? from : from.to(to.dtype());
-  visit_arithmetic(to.dtype(), "add_into", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(to.dtype(), "add_into", [&]<class T>(TypeTag<T>) {
     const Tensor wide = same.sizes() == to.sizes() ? same : same.expand(to.sizes());
     kernels::binary(to.device(), Binary::add, to.view_of<T>(), to.view_of<const T>(),
                     wide.view_of<const T>());
@@ -148,8 +142,7 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
     if (!reduced[d]) kept.push_back(full[d]);
   }
   Tensor out = Tensor::empty(full, x.options());
-  visit_arithmetic(x.dtype(), what, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     if (x.numel() == 0) {
       out.fill_(0);
       return;

@@ -57,8 +57,7 @@ void add_into(const Tensor& to, const Tensor& from);
                                              const char* what);
 [[nodiscard]] Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim,
                          const char* what);
-// Undoes a broadcast: x summed down to a shape that broadcasts to x's. x itself if nothing is to
-// do.
+// Undoes a broadcast: x summed down to a shape that broadcasts to x's; else x itself.
 [[nodiscard]] Tensor sum_to(const Tensor& x, const Shape& shape);
 
 }  // namespace ringsmith::raw

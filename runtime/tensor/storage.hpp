@@ -1,7 +1,7 @@
-// A block of bytes that tensors share.
+// A block of bytes that tensors share, and the host allocator that it comes from.
 //
-// allocate() takes it from the caching host allocator (runtime/tensor/allocator.hpp) or, on a GPU,
-// from the caching device allocator (runtime/device/memory.hpp) for the current stream. adopt()
+// allocate() takes it from the caching host allocator below or, on a GPU, from the caching device
+// allocator (runtime/device/memory.hpp) for the current stream. adopt()
 // wraps memory that somebody else owns, for instance a gradient bucket in communication memory: the
 // keeper is held until the last tensor lets go.
 #pragma once
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "runtime/base/allocator_stats.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/device/stream.hpp"
 
@@ -49,5 +50,27 @@ class Storage {
   Device device_;
   std::atomic<std::uint32_t> version_{0};
 };
+
+// The caching host allocator: memory of tensors is kept and reused, not returned to the system.
+//
+// A training step allocates the same sizes again and again. Fresh pages from the system cost a page
+// fault for every 4 KiB; a block from the cache costs a list operation. Every size class
+// (runtime/base/size_class.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, from
+// 4 MiB on to 2 MiB with a request for huge pages. Thread-safe. Under AddressSanitizer free blocks
+// are poisoned, so that a use after free is found.
+namespace host_allocator {
+
+inline constexpr std::size_t kAlignment = 64;
+
+// Never null, also for zero bytes. Error if the system has no memory left.
+[[nodiscard]] std::byte* allocate(Bytes size);
+void free(std::byte* block, Bytes size);  // size as given to allocate()
+[[nodiscard]] AllocatorStats stats();
+void reset_peak();      // peak becomes current
+void release_cached();  // gives the free blocks back to the system
+// The size that a request is rounded up to.
+[[nodiscard]] Bytes class_size(Bytes size);
+
+}  // namespace host_allocator
 
 }  // namespace ringsmith

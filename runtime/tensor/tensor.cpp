@@ -1,10 +1,12 @@
-// The tensor object: what it is, and access to its memory. Views, copies and text are in their own
-// files and use only what is public here.
+// The tensor object: what it is, access to its memory, and its text. Views and copies are in their
+// own files and use only what is public here.
+
 #include "runtime/tensor/tensor.hpp"
 
+#include <cstdio>
 #include <utility>
 
-#include "runtime/tensor/check.hpp"
+#include "kernels/copy.hpp"
 
 namespace ringsmith {
 
@@ -29,9 +31,9 @@ std::string to_string(const Shape& shape) {
 std::int64_t numel_of(const Shape& shape) {
   std::int64_t n = 1;
   for (const std::int64_t size : shape) {
-    check(size >= 0, [&] { return "sizes must not be negative: " + to_string(shape); });
-    check(!__builtin_mul_overflow(n, size, &n),
-          [&] { return "too many elements: " + to_string(shape); });
+    if (size < 0) throw UsageError("sizes must not be negative: " + to_string(shape));
+    if (__builtin_mul_overflow(n, size, &n))
+      throw UsageError("too many elements: " + to_string(shape));
   }
   return n;
 }
@@ -77,10 +79,9 @@ Tensor Tensor::empty(const Shape& sizes, TensorOptions options) {
 Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
                             const Shape& strides, std::int64_t offset, DType dtype) {
   if (storage == nullptr) throw UsageError("from_storage: no storage");
-  check(sizes.size() == strides.size(), [&] {
-    return "from_storage: sizes " + to_string(sizes) + " and strides " + to_string(strides) +
-           " must have as many dimensions";
-  });
+  if (sizes.size() != strides.size())
+    throw UsageError("from_storage: sizes " + to_string(sizes) + " and strides " +
+                     to_string(strides) + " must have as many dimensions");
   auto impl = std::make_shared<Impl>();
   impl->numel = numel_of(sizes);
   std::int64_t last = offset;  // the largest element index that the view can touch
@@ -119,9 +120,9 @@ bool Tensor::is_contiguous() const { return impl().contiguous; }
 
 std::int64_t Tensor::size(int d) const {
   const int n = dim();
-  check(d >= -n && d < n, [&] {
-    return "dimension " + std::to_string(d) + " is outside of shape " + to_string(sizes());
-  });
+  if (d < -n || d >= n)
+    throw UsageError("dimension " + std::to_string(d) + " is outside of shape " +
+                     to_string(sizes()));
   return impl_->sizes[static_cast<std::size_t>(d < 0 ? d + n : d)];
 }
 
@@ -130,7 +131,7 @@ void* Tensor::checked_data(DType expected) const {
   if (i.dtype != expected)
     throw UsageError("tensor of dtype " + std::string(name_of(i.dtype)) + " used as " +
                      std::string(name_of(expected)));
-  return i.storage->data() + static_cast<std::size_t>(i.offset) * size_of(i.dtype);
+  return data_of(*this);
 }
 
 void Tensor::refuse_host(const char* what) const {
@@ -191,6 +192,52 @@ bool Tensor::is_sole_owner() const {
   return impl_.use_count() == 1 && i.storage.use_count() == 1 && i.storage->is_owned() &&
          i.meta == nullptr &&
          static_cast<std::size_t>(i.numel) * size_of(i.dtype) == i.storage->size().value;
+}
+
+// ---- as text, for people: nested brackets, long dimensions cut in the middle ----
+
+namespace {
+
+constexpr std::int64_t kShowAll = 1000;  // elements; larger tensors are cut
+constexpr std::int64_t kEdge = 3;        // items shown at either end of a cut dimension
+
+void append_value(std::string& text, const Tensor& t, std::int64_t offset) {
+  char buffer[32];
+  visit_dtype(t.dtype(), [&]<class T>(TypeTag<T>) {
+    const T value = t.data<T>()[offset];
+    if constexpr (std::is_same_v<T, bool>)
+      std::snprintf(buffer, sizeof buffer, "%s", value ? "true" : "false");
+    else if constexpr (std::is_integral_v<T>)
+      std::snprintf(buffer, sizeof buffer, "%lld", static_cast<long long>(value));
+    else
+      std::snprintf(buffer, sizeof buffer, "%.6g", kernels::convert<double>(value));
+  });
+  text += buffer;
+}
+
+void append(std::string& text, const Tensor& t, std::size_t d, std::int64_t offset, bool cut) {
+  if (d == t.sizes().size()) return append_value(text, t, offset);
+  const std::int64_t n = t.sizes()[d];
+  text += '[';
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (i > 0) text += ", ";
+    if (cut && n > 2 * kEdge && i == kEdge) {
+      text += "..., ";
+      i = n - kEdge;
+    }
+    append(text, t, d + 1, offset + i * t.strides()[d], cut);
+  }
+  text += ']';
+}
+
+}  // namespace
+
+std::string Tensor::str() const {
+  if (!defined()) return "undefined";
+  std::string text;
+  append(text, cpu(), 0, 0, numel() > kShowAll);
+  text += " " + std::string(name_of(dtype())) + " " + to_string(sizes());
+  return device().is_cpu() ? text : text + " " + device().str();
 }
 
 }  // namespace ringsmith

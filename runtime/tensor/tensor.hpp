@@ -45,8 +45,7 @@ class Tensor {
  public:
   Tensor() = default;  // undefined
 
-  // ---- construction (see also runtime/tensor/factory.hpp: zeros, full, arange, from_vector,
-  // randn) ----
+  // ---- construction (factory.hpp has zeros, full, arange, from_vector, randn) ----
   static Tensor empty(const Shape& sizes, TensorOptions options = {});
   // A view on storage; offset in elements.
   static Tensor from_storage(std::shared_ptr<Storage> storage, const Shape& sizes,
@@ -68,8 +67,8 @@ class Tensor {
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   [[nodiscard]] std::string str() const;  // values and shape, for people
 
-  // ---- values for the host; T must be the C++ type of dtype() or const of it, else UsageError
-  // ---- data() and span() are this tensor's memory itself: UsageError for a tensor on a device.
+  // ---- values for the host: T must be the C++ type of dtype(), or const of it (UsageError) ----
+  // data() and span() are this tensor's memory itself: UsageError for a tensor on a device.
   // item() and to_vector() copy, and wait for the device.
   template <class T>
   [[nodiscard]] T* data() const {  // first element of the view
@@ -110,8 +109,7 @@ class Tensor {
   [[nodiscard]] kernels::Layout layout() const;
 
   // ---- views: share storage ----
-  [[nodiscard]] Tensor view(
-      const Shape& sizes) const;  // one -1 allowed; UsageError if strides forbid
+  [[nodiscard]] Tensor view(const Shape& sizes) const;     // one -1; UsageError if strides forbid
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;  // view if possible, else copy
   [[nodiscard]] Tensor transpose(int dim0, int dim1) const;
   [[nodiscard]] Tensor permute(const std::vector<int>& dims) const;
@@ -149,16 +147,16 @@ class Tensor {
 
   // Moves the tensor object itself: every handle to it, its .grad and its hooks stay what they are,
   // so that shared weights stay shared and optimizers need not be told. Leaves only. A gradient
-  // target (runtime/autograd/accumulate.hpp) is forgotten.
+  // target (runtime/autograd/tensor_grad.hpp) is forgotten.
   void move_to(Device device) const;
 
   // ---- for runtime/autograd ----
   [[nodiscard]] const std::shared_ptr<AutogradMeta>& autograd_meta() const;
   void set_autograd_meta(std::shared_ptr<AutogradMeta> meta) const;
-  // Counts in-place writes to the storage (shared by its views): saved tensors check it in
-  // backward.
   // The object becomes a handle to `other`'s memory, of the same sizes and dtype (UsageError).
   void set_data(const Tensor& other) const;
+  // Counts in-place writes to the storage, which its views share: saved tensors check it in
+  // backward.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
   // True if this handle is the only one to its object and to its storage, and covers all of it: the
@@ -180,7 +178,14 @@ class Tensor {
   void require_one_element(const char* what) const;
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
   std::shared_ptr<Impl> impl_;
-  friend struct std::hash<Tensor>;
 };
+
+// The first byte of a tensor, and how many its elements take: for whoever moves bytes.
+[[nodiscard]] inline std::byte* data_of(const Tensor& t) {
+  return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
+}
+[[nodiscard]] inline Bytes size_in_bytes(const Tensor& t) {
+  return bytes_of(Elements(static_cast<std::size_t>(t.numel())), size_of(t.dtype()));
+}
 
 }  // namespace ringsmith

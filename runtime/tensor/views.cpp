@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "runtime/tensor/check.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
@@ -30,7 +29,7 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
     if (sizes[d] == -1 && !unknown) {
       unknown = d;
     } else {
-      check(sizes[d] >= 0, [&] { return std::string(what) + ": bad shape " + to_string(wanted); });
+      if (sizes[d] < 0) throw UsageError(std::string(what) + ": bad shape " + to_string(wanted));
       known *= sizes[d];
     }
   }
@@ -105,15 +104,14 @@ Tensor Tensor::permute(const std::vector<int>& dims) const {
   Shape new_sizes, new_strides;
   for (const int dim : dims) {
     const std::size_t d = wrap(*this, dim, "permute");
-    check(!seen[d],
-          [&] { return "permute: dimension " + std::to_string(dim) + " is listed twice"; });
+    if (seen[d]) throw UsageError("permute: dimension " + std::to_string(dim) + " is listed twice");
     seen[d] = true;
     new_sizes.push_back(sizes()[d]);
     new_strides.push_back(strides()[d]);
   }
-  check(new_sizes.size() == sizes().size(), [&] {
-    return "permute: shape " + to_string(sizes()) + " needs all of its dimensions listed";
-  });
+  if (new_sizes.size() != sizes().size())
+    throw UsageError("permute: shape " + to_string(sizes()) +
+                     " needs all of its dimensions listed");
   return view_on(*this, new_sizes, new_strides, storage_offset());
 }
 
@@ -144,7 +142,7 @@ Tensor Tensor::expand(const Shape& wanted) const {
 // As in Python: negative positions count from the end, positions outside are cut.
 Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_t step) const {
   const std::size_t d = wrap(*this, dim, "slice");
-  check(step > 0, [&] { return "slice: step must be positive, got " + std::to_string(step); });
+  if (step <= 0) throw UsageError("slice: step must be positive, got " + std::to_string(step));
   const std::int64_t n = sizes()[d];
   const auto place = [n](std::int64_t p) {
     return std::clamp<std::int64_t>(p < 0 ? p + n : p, 0, n);
@@ -160,10 +158,9 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_
 Tensor Tensor::select(int dim, std::int64_t index) const {
   const std::size_t d = wrap(*this, dim, "select");
   const std::int64_t n = sizes()[d];
-  check(index >= -n && index < n, [&] {
-    return "select: index " + std::to_string(index) + " is outside of dimension " +
-           std::to_string(dim) + " of shape " + to_string(sizes());
-  });
+  if (index < -n || index >= n)
+    throw UsageError("select: index " + std::to_string(index) + " is outside of dimension " +
+                     std::to_string(dim) + " of shape " + to_string(sizes()));
   if (index < 0) index += n;
   Shape new_sizes = sizes(), new_strides = strides();
   new_sizes.erase(new_sizes.begin() + static_cast<std::ptrdiff_t>(d));

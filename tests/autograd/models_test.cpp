@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "kernels/mode.hpp"
-#include "runtime/autograd/accumulate.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/gradcheck.hpp"
 

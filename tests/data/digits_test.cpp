@@ -1,10 +1,9 @@
-#include "runtime/data/digits.hpp"
-
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
 
+#include "runtime/data/images.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

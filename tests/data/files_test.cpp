@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/data/bytes.hpp"
-#include "runtime/data/idx.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/data/images.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "runtime/base/size_class.hpp"
-#include "runtime/device/pinned.hpp"
 #include "runtime/device/transfer.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"

@@ -4,7 +4,7 @@
 #include <csignal>
 #include <thread>
 
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"

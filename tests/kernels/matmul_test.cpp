@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "kernels/cpu/blas.hpp"
+#include "kernels/cpu/gemm.hpp"
 #include "tests/kernels/support.hpp"
 #include "tests/support/catch.hpp"
 

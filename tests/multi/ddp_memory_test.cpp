@@ -1,8 +1,8 @@
 // What DDP costs in memory beyond plain training: nothing in a running step, because gradients are
 // the buckets; at most one gradient-sized buffer for a moment, at construction (the broadcast's
 // staging) and when the buckets are rebuilt around gradients that exist; and a small constant.
-#include "runtime/optim/sgd.hpp"
-#include "runtime/tensor/allocator.hpp"
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/tensor/storage.hpp"
 #include "tests/multi/ddp_support.hpp"
 #include "tests/support/counting_group.hpp"
 

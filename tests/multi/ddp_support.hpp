@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/parallel/tensor_bytes.hpp"
+#include "runtime/parallel/broadcast_coalesced.hpp"
 #include "tests/multi/group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"

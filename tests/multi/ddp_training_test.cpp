@@ -2,7 +2,7 @@
 // serial answer itself, alone, and compares.
 #include <cmath>
 
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "tests/multi/ddp_support.hpp"
 
 using namespace ringsmith;

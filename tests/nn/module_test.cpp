@@ -2,10 +2,9 @@
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/nn/conv.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "tests/nn/support.hpp"
 #include "tests/support/catch.hpp"
 

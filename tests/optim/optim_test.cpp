@@ -4,9 +4,8 @@
 #include "kernels/mode.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
-#include "runtime/optim/adam.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/optim/schedule.hpp"
-#include "runtime/optim/sgd.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device.hpp"
 

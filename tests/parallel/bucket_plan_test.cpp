@@ -1,11 +1,10 @@
 // Plans against the bucket sizes that real PyTorch DDP reports for the same models, and the
 // arena's promises: nothing overlaps, and the rebuilt plan never needs more room.
-#include "runtime/parallel/bucket_plan.hpp"
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 
+#include "runtime/parallel/bucket.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

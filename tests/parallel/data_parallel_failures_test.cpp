@@ -4,10 +4,10 @@
 #include <mutex>
 
 #include "runtime/autograd/engine.hpp"
-#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/node.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/device/memory.hpp"
-#include "runtime/parallel/parallel_apply.hpp"
+#include "runtime/parallel/replicas.hpp"
 #include "tests/parallel/data_parallel_fixture.hpp"
 
 using namespace ringsmith;

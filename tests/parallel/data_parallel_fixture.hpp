@@ -7,7 +7,7 @@
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "tests/support/catch.hpp"

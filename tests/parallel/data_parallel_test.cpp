@@ -1,6 +1,6 @@
 // DataParallel is one device with more hands: its results are the serial ones.
 #include "runtime/base/rng.hpp"
-#include "runtime/parallel/scatter_gather.hpp"
+#include "runtime/parallel/replicas.hpp"
 #include "tests/parallel/data_parallel_fixture.hpp"
 
 using namespace ringsmith;

@@ -7,7 +7,7 @@
 
 #include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/process_group.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "runtime/autograd/engine.hpp"
-#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/parallel/reducer.hpp"
-#include "runtime/parallel/tensor_bytes.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_group.hpp"

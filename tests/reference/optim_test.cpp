@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "runtime/optim/adam.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"
 #include "tests/support/catch.hpp"

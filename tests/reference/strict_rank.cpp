@@ -5,7 +5,7 @@
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/data/sampler.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"

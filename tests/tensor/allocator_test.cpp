@@ -1,10 +1,9 @@
 // The caching allocator: reuse, classes, alignment, statistics, threads.
-#include "runtime/tensor/allocator.hpp"
-
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include "runtime/tensor/storage.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

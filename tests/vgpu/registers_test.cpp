@@ -1,7 +1,5 @@
 // What is read in saved registers: user-mode emulation of arm64 leaves the record out that tells
 // reads from writes, so that no test of a whole program sees it there.
-#include "kernels/vgpu/registers.hpp"
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +7,7 @@
 #include <optional>
 #include <signal.h>
 
+#include "kernels/vgpu/fault.hpp"
 #include "tests/support/catch.hpp"
 
 using vgpu::was_write;

@@ -132,8 +132,7 @@ void attention_backward(Heads<const float> dout, const AttentionSaved<float>& sa
     float* ds = work.ds.data();
     transpose(k.head(b, h), k.token_stride, s.tokens, s.dim, work.keys_t.data(), s.tokens);
     transpose(v.head(b, h), v.token_stride, s.tokens, s.dim, work.values_t.data(), s.tokens);
-    // From the last tile, which sees every key, so that dk and dv are first replaced, then added
-    // to.
+    // From the last tile, which sees every key: so dk and dv are first replaced, then added to.
     for (std::int64_t begin = (s.tokens - 1) / kTile * kTile; begin >= 0; begin -= kTile) {
       const Tile tile = tile_at(begin, s);
       const float add = tile.end == s.tokens ? 0.0F : 1.0F;

@@ -132,16 +132,8 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
           std::size_t i, std::size_t c) { return k[c] * (g[i] - o[c] - (v[i] - m[c]) * d[c]); });
 }
 
-#define RINGSMITH_BATCHNORM(T)                                                                    \
-  template void batch_stats<T>(const BatchNormShape&, std::span<const T>, std::span<T>,           \
-                               std::span<T>);                                                     \
-  template void batch_norm<T>(const BatchNormShape&, std::span<const T>, std::span<const T>,      \
-                              std::span<const T>, std::span<const T>, std::span<const T>,         \
-                              std::span<T>);                                                      \
-  template void batch_norm_grad<T>(const BatchNormShape&, std::span<const T>, std::span<const T>, \
-                                   std::span<const T>, std::span<const T>, std::span<const T>,    \
-                                   bool, std::span<T>, std::span<T>, std::span<T>);
-RINGSMITH_BATCHNORM(float)
-RINGSMITH_BATCHNORM(double)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_stats)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(batch_norm_grad)
 
 }  // namespace ringsmith::kernels::cpu::fast

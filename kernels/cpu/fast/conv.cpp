@@ -1,8 +1,7 @@
 // Convolution as a matrix product, one sample and one group at a time:
 //
 //   columns (taps x out pixels): row (c, kh, kw) holds, for every output pixel, the input pixel
-//   that
-//                                this tap sees, zero in the padding
+//                                that this tap sees, zero in the padding
 //   y  = weight (out_c x taps) columns + bias
 //   dw = sum over samples of dy columns^T
 //   dx = col2im(weight^T dy): every column entry added back to the pixel it came from

@@ -1,8 +1,7 @@
-#include "kernels/cpu/fast/elementwise.hpp"
+#include "kernels/elementwise.hpp"
 
 #include "kernels/cpu/elementwise_loops.hpp"
 #include "kernels/cpu/fast/vecmath.hpp"
-#include "kernels/cpu/library_math.hpp"
 
 namespace ringsmith::kernels::cpu::fast {
 
@@ -43,9 +42,7 @@ void binary(Binary op, View<T> out, View<const T> a, View<const T> b) {
   binary_with<VectorMath>(op, out, a, b);
 }
 
-template void unary<float>(Unary, View<float>, View<const float>);
-template void unary<double>(Unary, View<double>, View<const double>);
-template void binary<float>(Binary, View<float>, View<const float>, View<const float>);
-template void binary<double>(Binary, View<double>, View<const double>, View<const double>);
+RINGSMITH_FLOAT_AND_DOUBLE(unary)
+RINGSMITH_FLOAT_AND_DOUBLE(binary)
 
 }  // namespace ringsmith::kernels::cpu::fast

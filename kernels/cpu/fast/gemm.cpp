@@ -58,8 +58,7 @@ void pack_panel(Matrix<const float> b, Range k, Range j, std::int64_t padded,
 }
 
 // Floats of a packed tile: one cache line more than it needs, else tiles whose size is a multiple
-// of a large power of two would all compete for the same few sets of the cache while they are
-// packed.
+// of a large power of two would all compete for the same few sets of the cache during packing.
 std::int64_t tile_space(std::int64_t tile_rows, std::int64_t depth) {
   return tile_rows * depth + 16;
 }

@@ -4,8 +4,7 @@
 //   oracle   for each output: for each tap          a short loop with bounds checks
 //   here     for each tap: for each output of a row  a long loop without any
 //
-// Every sum still adds the same terms in the same order, so the results are the oracle's, bit for
-// bit.
+// Every sum still adds the same terms in the same order: the results are the oracle's bit for bit.
 #include "kernels/pool.hpp"
 
 #include <algorithm>
@@ -136,12 +135,8 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
   });
 }
 
-#define RINGSMITH_POOL(T)                                                            \
-  template void max_pool2d<T>(const Pool2dShape&, std::span<const T>, std::span<T>,  \
-                              std::span<std::int32_t>);                              \
-  template void avg_pool2d<T>(const Pool2dShape&, std::span<const T>, std::span<T>); \
-  template void avg_pool2d_grad<T>(const Pool2dShape&, std::span<const T>, std::span<T>);
-RINGSMITH_POOL(float)
-RINGSMITH_POOL(double)
+RINGSMITH_FLOAT_AND_DOUBLE(max_pool2d)
+RINGSMITH_FLOAT_AND_DOUBLE(avg_pool2d)
+RINGSMITH_FLOAT_AND_DOUBLE(avg_pool2d_grad)
 
 }  // namespace ringsmith::kernels::cpu::fast

@@ -2,7 +2,7 @@
 // for its predecessor, so that one total would leave most of the machine idle. The totals are
 // double, so that a sum of floats is right to its last bit even when its terms nearly cancel: a
 // loss or the gradient of a scale is one number made of a million.
-#include "kernels/cpu/fast/reduction.hpp"
+#include "kernels/reduction.hpp"
 
 #include <array>
 
@@ -44,7 +44,6 @@ void sum(View<T> out, View<const T> x) {
   sum_with<FastSums<T>>(out, x);
 }
 
-template void sum<float>(View<float>, View<const float>);
-template void sum<double>(View<double>, View<const double>);
+RINGSMITH_FLOAT_AND_DOUBLE(sum)
 
 }  // namespace ringsmith::kernels::cpu::fast

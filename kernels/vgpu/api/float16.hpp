@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "runtime/base/half.hpp"
+#include "kernels/half.hpp"
 
 namespace vgpu {
 

@@ -6,9 +6,8 @@
 #include <memory>
 #include <tuple>
 
-#include "kernels/vgpu/api/error.hpp"
-#include "kernels/vgpu/api/stream.hpp"
-#include "kernels/vgpu/api/vector_types.hpp"
+#include "kernels/vgpu/api/language.hpp"
+#include "kernels/vgpu/api/runtime.hpp"
 
 namespace vgpu {
 

@@ -1,8 +1,8 @@
-// <cuda_fp16.h> of the emulator: __half and __half2.
+// <cuda_fp16.h> of the emulator: __half.
 #pragma once
 
 #include "kernels/vgpu/api/float16.hpp"
-#include "kernels/vgpu/api/warp.hpp"
+#include "kernels/vgpu/api/thread.hpp"
 
 struct __half : vgpu::Float16<ringsmith::f16> {
   using Base = vgpu::Float16<ringsmith::f16>;
@@ -10,11 +10,7 @@ struct __half : vgpu::Float16<ringsmith::f16> {
   __half() = default;
   __half(Base base) : Base(base) {}
 };
-struct alignas(4) __half2 {
-  __half x, y;
-};
 using half = __half;
-using half2 = __half2;
 
 inline __half __float2half(float f) { return {f}; }
 inline __half __float2half_rn(float f) { return {f}; }
@@ -32,16 +28,3 @@ inline int __hisinf(__half a) {
 }
 inline unsigned short __half_as_ushort(__half h) { return h.bits(); }
 inline __half __ushort_as_half(unsigned short u) { return __half::from_bits(u); }
-
-inline __half2 __halves2half2(__half x, __half y) { return {x, y}; }
-inline __half2 __floats2half2_rn(float x, float y) { return {x, y}; }
-inline __half2 __float22half2_rn(float2 f) { return {f.x, f.y}; }
-inline float2 __half22float2(__half2 h) { return {h.x, h.y}; }
-inline float __low2float(__half2 h) { return h.x; }
-inline float __high2float(__half2 h) { return h.y; }
-inline __half2 __hadd2(__half2 a, __half2 b) { return {a.x + b.x, a.y + b.y}; }
-inline __half2 __hsub2(__half2 a, __half2 b) { return {a.x - b.x, a.y - b.y}; }
-inline __half2 __hmul2(__half2 a, __half2 b) { return {a.x * b.x, a.y * b.y}; }
-inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
-  return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
-}

@@ -3,14 +3,7 @@
 #pragma once
 
 #include "kernels/vgpu/api/atomics.hpp"
-#include "kernels/vgpu/api/device_query.hpp"
-#include "kernels/vgpu/api/error.hpp"
-#include "kernels/vgpu/api/ipc.hpp"
-#include "kernels/vgpu/api/keywords.hpp"
+#include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/launch.hpp"
-#include "kernels/vgpu/api/math.hpp"
-#include "kernels/vgpu/api/memory.hpp"
-#include "kernels/vgpu/api/stream.hpp"
+#include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/api/thread.hpp"
-#include "kernels/vgpu/api/vector_types.hpp"
-#include "kernels/vgpu/api/warp.hpp"

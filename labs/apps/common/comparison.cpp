@@ -12,7 +12,7 @@
 #include "runtime/comm/process_group.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/tensor/factory.hpp"

@@ -34,7 +34,7 @@ struct Usage {
   double sent = 0, received = 0;
   // Bytes a step of what is neither. DataParallel: inputs, outputs and their gradients over the
   // root's link. DDP: sent by a rank to agree on which gradients there were
-  // (runtime/parallel/usage_map.hpp), (N - 1) records of a few words whatever the model weighs.
+  // (runtime/parallel/agreement.hpp), (N - 1) records of a few words whatever the model weighs.
   double besides = 0;
   double root_memory = 0;   // bytes, peak in the measured steps: of the root or rank 0
   double other_memory = 0;  // of the other device that needs most; 0 if there is none

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "kernels/attention.hpp"
-#include "kernels/cpu/blas.hpp"
+#include "kernels/cpu/gemm.hpp"
 #include "kernels/embedding.hpp"
 #include "kernels/layernorm.hpp"
 #include "kernels/loss.hpp"

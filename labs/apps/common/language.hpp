@@ -6,8 +6,8 @@
 #include <string>
 
 #include "runtime/comm/process_group.hpp"
-#include "runtime/data/bytes.hpp"
-#include "runtime/nn/generate.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/nn/gpt.hpp"
 #include "runtime/nn/module.hpp"
 
 namespace ringsmith::apps {

@@ -8,7 +8,7 @@
 #include "runtime/base/process_memory.hpp"
 #include "runtime/base/table.hpp"
 #include "runtime/device/memory.hpp"
-#include "runtime/tensor/allocator.hpp"
+#include "runtime/tensor/storage.hpp"
 
 namespace ringsmith::apps {
 

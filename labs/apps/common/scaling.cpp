@@ -9,7 +9,7 @@
 
 #include "labs/apps/common/source_text.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/parallel/bucket_plan.hpp"
+#include "runtime/parallel/bucket.hpp"
 
 namespace ringsmith::apps {
 

@@ -54,19 +54,17 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal)
   const Tensor a = rows_contiguous(q), b = rows_contiguous(k), c = rows_contiguous(v);
   const Tensor statistics = empty_statistics(s, q.options());
   Tensor out = Tensor::empty(q.sizes(), q.options());
-  detail::visit_float_type("attention", q.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type("attention", q.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::attention(device, heads_of<T>(a), heads_of<T>(b), heads_of<T>(c), heads_of<T>(out),
                        statistics_of<T>(statistics), s);
   });
-  record(
+  return record(
       "AttentionBackward", {q, k, v}, out, {a, b, c, out, statistics},
       [s](const Saved& saved, const Tensor& grad) {
         const Tensor dy = rows_contiguous(grad);
         std::vector<Tensor> grads(3);
         for (Tensor& g : grads) g = Tensor::empty(grad.sizes(), grad.options());
-        detail::visit_float_type("attention", grad.dtype(), [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        detail::visit_float_type("attention", grad.dtype(), [&]<class T>(TypeTag<T>) {
           kernels::attention_backward(
               grad.device(), heads_of<T>(dy),
               AttentionSaved<T>{heads_of<T>(saved[0]), heads_of<T>(saved[1]), heads_of<T>(saved[2]),
@@ -75,7 +73,6 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal)
         });
         return grads;
       });
-  return out;
 }
 
 Tensor attention_qkv(const Tensor& qkv, int heads, bool causal) {
@@ -87,31 +84,28 @@ Tensor attention_qkv(const Tensor& qkv, int heads, bool causal) {
   const Tensor in = qkv.contiguous();
   const Tensor statistics = empty_statistics(s, qkv.options());
   Tensor out = Tensor::empty({s.batch, s.tokens, channels}, qkv.options());
-  detail::visit_float_type("attention_qkv", qkv.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type("attention_qkv", qkv.dtype(), [&]<class T>(TypeTag<T>) {
     const auto part = [&](std::int64_t i) { return packed_heads<T>(in, heads, i, 3); };
     kernels::attention(qkv.device(), part(0), part(1), part(2), packed_heads<T>(out, heads, 0, 1),
                        statistics_of<T>(statistics), s);
   });
-  record("AttentionQkvBackward", {qkv}, out, {in, out, statistics},
-         [s](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Tensor dqkv = Tensor::empty(saved[0].sizes(), grad.options());
-           detail::visit_float_type("attention_qkv", grad.dtype(), [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             const auto part = [&](const Tensor& t, std::int64_t i) {
-               return packed_heads<T>(t, s.heads, i, 3);
-             };
-             kernels::attention_backward(
-                 grad.device(), packed_heads<T>(dy, s.heads, 0, 1),
-                 AttentionSaved<T>{part(saved[0], 0), part(saved[0], 1), part(saved[0], 2),
-                                   packed_heads<T>(saved[1], s.heads, 0, 1),
-                                   statistics_of<T>(saved[2])},
-                 part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), s);
-           });
-           return std::vector<Tensor>{dqkv};
-         });
-  return out;
+  return record("AttentionQkvBackward", {qkv}, out, {in, out, statistics},
+                [s](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dqkv = Tensor::empty(saved[0].sizes(), grad.options());
+                  detail::visit_float_type("attention_qkv", grad.dtype(), [&]<class T>(TypeTag<T>) {
+                    const auto part = [&](const Tensor& t, std::int64_t i) {
+                      return packed_heads<T>(t, s.heads, i, 3);
+                    };
+                    kernels::attention_backward(
+                        grad.device(), packed_heads<T>(dy, s.heads, 0, 1),
+                        AttentionSaved<T>{part(saved[0], 0), part(saved[0], 1), part(saved[0], 2),
+                                          packed_heads<T>(saved[1], s.heads, 0, 1),
+                                          statistics_of<T>(saved[2])},
+                        part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), s);
+                  });
+                  return std::vector<Tensor>{dqkv};
+                });
 }
 
 }  // namespace ringsmith

@@ -1,8 +1,13 @@
-// Element-wise functions. A broadcast operand gets its gradient summed back to its own shape.
+// Element-wise functions, dropout among them. A broadcast operand gets its gradient summed back to
+// its own shape.
+
+#include <string>
 #include <utility>
 
-#include "runtime/autograd/function.hpp"
+#include "kernels/dropout.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/base/rng.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -19,94 +24,84 @@ enum class Keep : std::uint8_t { input, output };
 Tensor unary_function(const char* what, const char* node, Unary op, Binary backward, Keep keep,
                       const Tensor& x) {
   Tensor y = raw::unary(op, x, what);
-  record(node, {x}, y, {keep == Keep::input ? x : y},
-         [what, backward](const Saved& saved, Tensor g) {
-           return Grads{raw::binary(backward, std::move(g), saved[0], what)};
-         });
-  return y;
+  return record(node, {x}, y, {keep == Keep::input ? x : y},
+                [what, backward](const Saved& saved, Tensor g) {
+                  return Grads{raw::binary(backward, std::move(g), saved[0], what)};
+                });
 }
 
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
-  Tensor y = raw::binary(Binary::add, a, b, "add");
-  record("AddBackward", {a, b}, y, {},
-         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
-           return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(),
-                        saved.needs(1) ? raw::sum_to(g, sb) : Tensor()};
-         });
-  return y;
+  return record("AddBackward", {a, b}, raw::binary(Binary::add, a, b, "add"), {},
+                [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
+                  return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(),
+                               saved.needs(1) ? raw::sum_to(g, sb) : Tensor()};
+                });
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
-  Tensor y = raw::binary(Binary::sub, a, b, "sub");
-  record("SubBackward", {a, b}, y, {},
-         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
-           Tensor gb;
-           if (saved.needs(1)) gb = raw::sum_to(raw::unary(Unary::neg, g, "sub"), sb);
-           return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(), gb};
-         });
-  return y;
+  return record("SubBackward", {a, b}, raw::binary(Binary::sub, a, b, "sub"), {},
+                [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
+                  Tensor gb;
+                  if (saved.needs(1)) gb = raw::sum_to(raw::unary(Unary::neg, g, "sub"), sb);
+                  return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(), gb};
+                });
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
-  Tensor y = raw::binary(Binary::mul, a, b, "mul");
-  record("MulBackward", {a, b}, y, {a, b},
-         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
-           Tensor ga, gb;
-           if (saved.needs(1)) gb = raw::sum_to(raw::binary(Binary::mul, g, saved[0], "mul"), sb);
-           if (saved.needs(0))
-             ga = raw::sum_to(raw::binary(Binary::mul, std::move(g), saved[1], "mul"), sa);
-           return Grads{ga, gb};
-         });
-  return y;
+  return record("MulBackward", {a, b}, raw::binary(Binary::mul, a, b, "mul"), {a, b},
+                [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
+                  Tensor ga, gb;
+                  if (saved.needs(1))
+                    gb = raw::sum_to(raw::binary(Binary::mul, g, saved[0], "mul"), sb);
+                  if (saved.needs(0))
+                    ga = raw::sum_to(raw::binary(Binary::mul, std::move(g), saved[1], "mul"), sa);
+                  return Grads{ga, gb};
+                });
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
   Tensor y = raw::binary(Binary::div, a, b, "div");
-  record("DivBackward", {a, b}, y, {y, b},
-         [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
-           Tensor ga, gb;
-           if (saved.needs(1)) {  // -g (a / b) / b
-             const Tensor slope = raw::binary(Binary::div, saved[0], saved[1], "div");
-             gb = raw::sum_to(
-                 raw::binary(Binary::mul, raw::unary(Unary::neg, g, "div"), slope, "div"), sb);
-           }
-           if (saved.needs(0))
-             ga = raw::sum_to(raw::binary(Binary::div, std::move(g), saved[1], "div"), sa);
-           return Grads{ga, gb};
-         });
-  return y;
+  return record("DivBackward", {a, b}, y, {y, b},
+                [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
+                  Tensor ga, gb;
+                  if (saved.needs(1)) {  // -g (a / b) / b
+                    const Tensor slope = raw::binary(Binary::div, saved[0], saved[1], "div");
+                    gb = raw::sum_to(
+                        raw::binary(Binary::mul, raw::unary(Unary::neg, g, "div"), slope, "div"),
+                        sb);
+                  }
+                  if (saved.needs(0))
+                    ga = raw::sum_to(raw::binary(Binary::div, std::move(g), saved[1], "div"), sa);
+                  return Grads{ga, gb};
+                });
 }
 
 Tensor add(const Tensor& a, double b) {
-  Tensor y = raw::scalar(Scalar::add, a, b, "add");
-  record("AddBackward", {a}, y, {}, [](const Saved&, Tensor g) { return Grads{std::move(g)}; });
-  return y;
+  return record("AddBackward", {a}, raw::scalar(Scalar::add, a, b, "add"), {},
+                [](const Saved&, Tensor g) { return Grads{std::move(g)}; });
 }
 
 Tensor mul(const Tensor& a, double b) {
-  Tensor y = raw::scalar(Scalar::mul, a, b, "mul");
-  record("MulBackward", {a}, y, {}, [b](const Saved&, Tensor g) {
-    return Grads{raw::scalar(Scalar::mul, std::move(g), b, "mul")};
-  });
-  return y;
+  return record("MulBackward", {a}, raw::scalar(Scalar::mul, a, b, "mul"), {},
+                [b](const Saved&, Tensor g) {
+                  return Grads{raw::scalar(Scalar::mul, std::move(g), b, "mul")};
+                });
 }
 
 Tensor neg(const Tensor& x) {
-  Tensor y = raw::unary(Unary::neg, x, "neg");
-  record("NegBackward", {x}, y, {},
-         [](const Saved&, Tensor g) { return Grads{raw::unary(Unary::neg, std::move(g), "neg")}; });
-  return y;
+  return record(
+      "NegBackward", {x}, raw::unary(Unary::neg, x, "neg"), {},
+      [](const Saved&, Tensor g) { return Grads{raw::unary(Unary::neg, std::move(g), "neg")}; });
 }
 
 Tensor pow(const Tensor& x, double exponent) {
-  Tensor y = raw::scalar(Scalar::pow, x, exponent, "pow");
-  record("PowBackward", {x}, y, {x}, [exponent](const Saved& saved, Tensor g) {
-    const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
-    return Grads{raw::binary(Binary::mul, std::move(g), slope, "pow")};
-  });
-  return y;
+  return record("PowBackward", {x}, raw::scalar(Scalar::pow, x, exponent, "pow"), {x},
+                [exponent](const Saved& saved, Tensor g) {
+                  const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
+                  return Grads{raw::binary(Binary::mul, std::move(g), slope, "pow")};
+                });
 }
 
 Tensor exp(const Tensor& x) {
@@ -139,11 +134,47 @@ Tensor gelu(const Tensor& x, Gelu approximate) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  Tensor y = raw::masked_fill(x, mask, value, "masked_fill");
-  record("MaskedFillBackward", {x}, y, {mask}, [](const Saved& saved, Tensor g) {
-    return Grads{raw::masked_fill(std::move(g), saved[0], 0, "masked_fill")};
-  });
-  return y;
+  return record("MaskedFillBackward", {x}, raw::masked_fill(x, mask, value, "masked_fill"), {mask},
+                [](const Saved& saved, Tensor g) {
+                  return Grads{raw::masked_fill(std::move(g), saved[0], 0, "masked_fill")};
+                });
+}
+
+// ---- dropout ----
+// Each element is kept with probability 1 - p and scaled by 1 / (1 - p), so that the expectation
+// stays. On the CPU the mask is drawn as PyTorch's generator draws it, one double an element; on a
+// GPU it comes from a counter (kernels/dropout.hpp), every element by itself.
+
+namespace {
+
+Tensor draw_mask(const Tensor& x, double keep_probability) {
+  Tensor mask = Tensor::empty(x.sizes(), {DType::boolean, x.device()});
+  if (x.device().is_cpu()) {
+    Generator& generator = default_generator();
+    for (bool& keep : mask.span<bool>()) keep = generator.uniform_double() < keep_probability;
+    return mask;
+  }
+  const CounterRange range = take_device_counters(
+      x.device().index, kernels::philox_blocks(static_cast<std::uint64_t>(x.numel())));
+  kernels::dropout_mask(x.device(), mask.kernel_span<bool>(), keep_probability,
+                        kernels::PhiloxState{range.seed, range.first});
+  return mask;
+}
+
+}  // namespace
+
+Tensor dropout(const Tensor& x, double p, bool training) {
+  require(p >= 0 && p <= 1, "dropout: p must be between 0 and 1, got " + std::to_string(p));
+  if (!training || p == 0 || x.numel() == 0) return x;
+  const Tensor mask = draw_mask(x, 1 - p);
+  // In float, as 1 / (1 - p) of a float tensor; nothing is kept for p = 1.
+  const double scale = p == 1                    ? 0
+                       : x.dtype() == DType::f32 ? 1 / static_cast<float>(1 - p)
+                                                 : 1 / (1 - p);
+  return record("DropoutBackward", {x}, raw::masked_scale(x, mask, scale, "dropout"), {mask},
+                [scale](const Saved& saved, Tensor g) {
+                  return Grads{raw::masked_scale(std::move(g), saved[0], scale, "dropout")};
+                });
 }
 
 }  // namespace ringsmith

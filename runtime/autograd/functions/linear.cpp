@@ -1,10 +1,12 @@
-// linear and matmul.
+// linear, matmul and embedding.
 //
-// The backward of linear writes weight and bias gradients straight to where they will live
-// (grad_destination): one pass over a 4 MiB gradient instead of three.
+// The backward of linear and of embedding writes the gradients of weights straight to where they
+// will live (grad_destination): one pass over a 4 MiB gradient instead of three.
+
 #include <array>
 #include <vector>
 
+#include "kernels/embedding.hpp"
 #include "kernels/matmul.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
@@ -40,8 +42,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
   const auto batch_dims = static_cast<std::size_t>(c.dim() - 2);
   std::int64_t batches = 1;
   for (std::size_t d = 0; d < batch_dims; ++d) batches *= c.sizes()[d];
-  detail::visit_float_type("matmul", c.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type("matmul", c.dtype(), [&]<class T>(TypeTag<T>) {
     for (std::int64_t i = 0; i < batches; ++i) {
       std::array<std::int64_t, 3> at{};
       std::int64_t rest = i;
@@ -111,19 +112,20 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
   Shape sizes = batch_of(a, b);
   sizes.push_back(a.size(-2));
   sizes.push_back(b.size(-1));
-  Tensor c = product(a, b, sizes);
-  record("MatmulBackward", {a, b}, c, {a, b}, [](const Saved& saved, const Tensor& grad) {
-    const Tensor& left = saved[0];
-    const Tensor& right = saved[1];
-    std::vector<Tensor> grads(2);
-    if (saved.needs(0)) grads[0] = product(grad, right.transpose(-2, -1), left.sizes());
-    if (saved.needs(1))
-      grads[1] = right.dim() == 2
-                     ? product(flat_rows(left).transpose(0, 1), flat_rows(grad), right.sizes())
-                     : product(left.transpose(-2, -1), grad, right.sizes());
-    return grads;
-  });
-  return c;
+  return record("MatmulBackward", {a, b}, product(a, b, sizes), {a, b},
+                [](const Saved& saved, const Tensor& grad) {
+                  const Tensor& left = saved[0];
+                  const Tensor& right = saved[1];
+                  std::vector<Tensor> grads(2);
+                  if (saved.needs(0))
+                    grads[0] = product(grad, right.transpose(-2, -1), left.sizes());
+                  if (saved.needs(1))
+                    grads[1] = right.dim() == 2
+                                   ? product(flat_rows(left).transpose(0, 1), flat_rows(grad),
+                                             right.sizes())
+                                   : product(left.transpose(-2, -1), grad, right.sizes());
+                  return grads;
+                });
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
@@ -142,40 +144,67 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = Tensor::empty(sizes, x.options());
   const Tensor rows = x.contiguous();
   const Tensor offsets = bias.defined() ? bias.contiguous() : bias;
-  detail::visit_float_type("linear", x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type("linear", x.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::linear(device, matrix<T>(flat_rows(rows)), matrix<T>(weight), input<T>(offsets),
                     matrix<T>(flat_rows(y)));
   });
   // The bias comes first: its gradient is ready before the weight's, as in PyTorch, and the order
   // in which gradients become ready decides the layout of DDP's buckets.
-  record("LinearBackward", {bias, weight, x}, y, {rows, weight},
-         [](const Saved& saved, const Tensor& grad) {
-           const Tensor& w = saved[1];
-           const Tensor dy = flat_rows(grad);
-           std::vector<Tensor> grads(3);
-           detail::visit_float_type("linear", dy.dtype(), [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             if (saved.needs(0)) {
-               const auto [db, add] = detail::grad_place(saved, 0, {w.size(0)}, dy.options());
-               kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
-               grads[0] = db;
-             }
-             if (saved.needs(1)) {
-               const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
-               kernels::matmul(dy.device(), matrix<T>(dy).t(), matrix<T>(flat_rows(saved[0])),
-                               matrix<T>(dw), store_of(add));
-               grads[1] = dw;
-             }
-             if (saved.needs(2)) {
-               grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
-               kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
-                               matrix<T>(flat_rows(grads[2])));
-             }
-           });
-           return grads;
-         });
-  return y;
+  return record("LinearBackward", {bias, weight, x}, y, {rows, weight},
+                [](const Saved& saved, const Tensor& grad) {
+                  const Tensor& w = saved[1];
+                  const Tensor dy = flat_rows(grad);
+                  std::vector<Tensor> grads(3);
+                  detail::visit_float_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    if (saved.needs(0)) {
+                      const auto [db, add] =
+                          detail::grad_place(saved, 0, {w.size(0)}, dy.options());
+                      kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
+                      grads[0] = db;
+                    }
+                    if (saved.needs(1)) {
+                      const auto [dw, add] = detail::grad_place(saved, 1, w.sizes(), dy.options());
+                      kernels::matmul(dy.device(), matrix<T>(dy).t(),
+                                      matrix<T>(flat_rows(saved[0])), matrix<T>(dw), store_of(add));
+                      grads[1] = dw;
+                    }
+                    if (saved.needs(2)) {
+                      grads[2] = Tensor::empty(saved[0].sizes(), dy.options());
+                      kernels::matmul(dy.device(), matrix<T>(dy), matrix<T>(w),
+                                      matrix<T>(flat_rows(grads[2])));
+                    }
+                  });
+                  return grads;
+                });
+}
+
+Tensor embedding(const Tensor& weight, const Tensor& index) {
+  require(weight.defined() && weight.dim() == 2 && index.defined() && index.dtype() == DType::i64,
+          "embedding: expected weight (rows, dim) and index of i64, got weight " +
+              detail::shape_of(weight) + " and index " + detail::shape_of(index) +
+              (index.defined() ? " of " + std::string(name_of(index.dtype())) : std::string()));
+  const Device device = detail::common_device("embedding", weight, index);
+  const Tensor rows = index.contiguous(), table = weight.contiguous();
+  const std::int64_t dim = weight.size(1);
+  kernels::check_indices(device, "embedding", input<std::int64_t>(rows), weight.size(0));
+  Shape sizes = index.sizes();
+  sizes.push_back(dim);
+  Tensor out = Tensor::empty(sizes, weight.options());
+  detail::visit_float_type("embedding", weight.dtype(), [&]<class T>(TypeTag<T>) {
+    kernels::embedding(device, input<T>(table), dim, input<std::int64_t>(rows), output<T>(out));
+  });
+  return record("EmbeddingBackward", {weight}, out, {rows},
+                [table_sizes = weight.sizes(), dim](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const auto [dw, add] = detail::grad_place(saved, 0, table_sizes, dy.options());
+                  if (!add) dw.zero_();
+                  detail::visit_float_type(
+                      "embedding", dy.dtype(), [&, to = dw]<class T>(TypeTag<T>) {
+                        kernels::embedding_backward(dy.device(), input<T>(dy), dim,
+                                                    input<std::int64_t>(saved[0]), output<T>(to));
+                      });
+                  return std::vector<Tensor>{dw};
+                });
 }
 
 }  // namespace ringsmith

@@ -1,4 +1,6 @@
-// layer_norm over the last dimension.
+// layer_norm over the last dimension, batch_norm over all but the channels.
+
+#include "kernels/batchnorm.hpp"
 #include "kernels/layernorm.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
@@ -11,12 +13,10 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   require(x.defined() && x.dim() >= 1 && x.size(-1) > 0,
           "layer_norm: x needs a last dimension to normalise, got " + detail::shape_of(x));
   for (const Tensor& t : {weight, bias})
-    require(!t.defined() || (t.sizes() == Shape{x.size(-1)} && t.dtype() == x.dtype()),
-            "layer_norm: weight " + detail::shape_of(weight) + " and bias " +
-                detail::shape_of(bias) +
-                " must have x's dtype and the size of the last "
-                "dimension of x " +
-                to_string(x.sizes()));
+    require(
+        !t.defined() || (t.sizes() == Shape{x.size(-1)} && t.dtype() == x.dtype()),
+        "layer_norm: weight " + detail::shape_of(weight) + " and bias " + detail::shape_of(bias) +
+            " must have x's dtype and the size of the last dimension of x " + to_string(x.sizes()));
   const Device device = detail::common_device("layer_norm", x, weight, bias);
   const Tensor in = x.contiguous();
   const Tensor scale = weight.defined() ? weight.contiguous() : Tensor();
@@ -27,30 +27,104 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
   const auto visit = [](const Tensor& t, const auto& f) {
     detail::visit_float_type("layer_norm", t.dtype(), f);
   };
-  visit(x, [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  visit(x, [&]<class T>(TypeTag<T>) {
     kernels::layer_norm(device, input<T>(in), input<T>(scale), input<T>(shift), eps, output<T>(y),
                         output<T>(mean), output<T>(rstd));
   });
   // Bias before weight, as in linear.
-  record("LayerNormBackward", {bias, weight, x}, y, {in, scale, mean, rstd},
-         [visit](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Shape vector = {dy.size(-1)};
-           std::vector<Tensor> grads(3);
-           for (std::size_t i = 0; i < 3; ++i)
-             if (saved.needs(i))
-               grads[i] = Tensor::empty(i == 2 ? dy.sizes() : vector, dy.options());
-           visit(dy, [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
-                                          input<T>(saved[1]), input<T>(saved[2]),
-                                          input<T>(saved[3]), output<T>(grads[2]),
-                                          output<T>(grads[1]), output<T>(grads[0]));
-           });
-           return grads;
-         });
-  return y;
+  return record("LayerNormBackward", {bias, weight, x}, y, {in, scale, mean, rstd},
+                [visit](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Shape vector = {dy.size(-1)};
+                  std::vector<Tensor> grads(3);
+                  for (std::size_t i = 0; i < 3; ++i)
+                    if (saved.needs(i))
+                      grads[i] = Tensor::empty(i == 2 ? dy.sizes() : vector, dy.options());
+                  visit(dy, [&]<class T>(TypeTag<T>) {
+                    kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                                                 input<T>(saved[1]), input<T>(saved[2]),
+                                                 input<T>(saved[3]), output<T>(grads[2]),
+                                                 output<T>(grads[1]), output<T>(grads[0]));
+                  });
+                  return grads;
+                });
+}
+
+// ---- batch_norm: x (n, c) or (n, c, h, w) ----
+// Running statistics are updated in place while training:
+//
+//   running = (1 - momentum) * running + momentum * batch      var unbiased (divisor N - 1) here
+
+namespace {
+
+using kernels::BatchNormShape;
+
+BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                       const Tensor& running_mean, const Tensor& running_var, bool training) {
+  require(x.defined() && (x.dim() == 2 || x.dim() == 4),
+          "batch_norm: x must be (n, channels) or (n, channels, height, width), got " +
+              detail::shape_of(x));
+  const BatchNormShape s{x.size(0), x.size(1), x.dim() == 4 ? x.size(2) * x.size(3) : 1};
+  const auto vector = [&](const char* name, const Tensor& t) {
+    require(t.defined() && t.sizes() == Shape{s.c} && t.dtype() == x.dtype(),
+            std::string("batch_norm: ") + name + " must hold " + std::to_string(s.c) +
+                " values of x's dtype, one for each channel of x " + to_string(x.sizes()) +
+                ", got " + detail::shape_of(t));
+  };
+  vector("weight", weight);
+  vector("bias", bias);
+  vector("running_mean", running_mean);
+  vector("running_var", running_var);
+  (void)detail::common_device("batch_norm", x, weight, bias, running_mean, running_var);
+  require(running_mean.is_contiguous() && running_var.is_contiguous(),
+          "batch_norm: the running statistics are updated in place and must be contiguous");
+  require(
+      !training || s.per_channel() > 1,
+      "batch_norm: training needs more than one value per channel, got x " + to_string(x.sizes()));
+  return s;
+}
+
+}  // namespace
+
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Tensor& running_mean, const Tensor& running_var, bool training,
+                  double momentum, double eps) {
+  const BatchNormShape s = checked(x, weight, bias, running_mean, running_var, training);
+  const Tensor image = x.contiguous(), scale = weight.contiguous(), shift = bias.contiguous();
+  Tensor y = Tensor::empty(x.sizes(), x.options());
+  const Tensor mean = Tensor::empty({s.c}, x.options()),
+               inv_std = Tensor::empty({s.c}, x.options());
+  detail::visit_float_type("batch_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
+    if (training) {
+      const auto count = static_cast<double>(s.per_channel());
+      kernels::batch_stats(x.device(), s, input<T>(image), output<T>(mean), output<T>(inv_std));
+      kernels::update_running(x.device(), output<T>(running_mean), input<T>(mean), momentum, 1);
+      kernels::update_running(x.device(), output<T>(running_var), input<T>(inv_std), momentum,
+                              count / (count - 1));
+      running_mean.bump_version();
+      running_var.bump_version();
+    } else {
+      mean.copy_(running_mean);
+      inv_std.copy_(running_var);
+    }
+    kernels::inverse_std(x.device(), output<T>(inv_std), eps);
+    kernels::batch_norm(x.device(), s, input<T>(image), input<T>(mean), input<T>(inv_std),
+                        input<T>(scale), input<T>(shift), output<T>(y));
+  });
+  return record("BatchNormBackward", {x, weight, bias}, y, {image, scale, mean, inv_std},
+                [s, training](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dx = Tensor::empty(saved[0].sizes(), dy.options());
+                  const Tensor dweight = Tensor::empty({s.c}, dy.options());
+                  const Tensor dbias = Tensor::empty({s.c}, dy.options());
+                  detail::visit_float_type("batch_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(saved[0]),
+                                             input<T>(saved[2]), input<T>(saved[3]),
+                                             input<T>(saved[1]), training, output<T>(dx),
+                                             output<T>(dweight), output<T>(dbias));
+                  });
+                  return std::vector<Tensor>{dx, dweight, dbias};
+                });
 }
 
 }  // namespace ringsmith

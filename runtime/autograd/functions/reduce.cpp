@@ -51,21 +51,21 @@ int wrap(const Tensor& x, int dim, const char* what) {
 
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "sum");
-  Tensor y = raw::sum(x, reduced, keepdim, "sum");
-  record("SumBackward", {x}, y, {}, [sizes = x.sizes(), reduced](const Saved&, const Tensor& g) {
-    return Grads{spread(g, sizes, reduced)};
-  });
-  return y;
+  return record("SumBackward", {x}, raw::sum(x, reduced, keepdim, "sum"), {},
+                [sizes = x.sizes(), reduced](const Saved&, const Tensor& g) {
+                  return Grads{spread(g, sizes, reduced)};
+                });
 }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "mean");
   const auto n = static_cast<double>(count_of(x.sizes(), reduced));
-  Tensor y = raw::scalar(Scalar::div, raw::sum(x, reduced, keepdim, "mean"), n, "mean");
-  record("MeanBackward", {x}, y, {}, [sizes = x.sizes(), reduced, n](const Saved&, Tensor g) {
-    return Grads{spread(raw::scalar(Scalar::div, std::move(g), n, "mean"), sizes, reduced)};
-  });
-  return y;
+  return record(
+      "MeanBackward", {x},
+      raw::scalar(Scalar::div, raw::sum(x, reduced, keepdim, "mean"), n, "mean"), {},
+      [sizes = x.sizes(), reduced, n](const Saved&, Tensor g) {
+        return Grads{spread(raw::scalar(Scalar::div, std::move(g), n, "mean"), sizes, reduced)};
+      });
 }
 
 // In two passes, the mean first: no cancellation.
@@ -75,15 +75,16 @@ Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
   const double divisor = unbiased ? n - 1 : n;
   const Tensor average = raw::scalar(Scalar::div, raw::sum(x, reduced, true, "var"), n, "var");
   const Tensor off = raw::binary(Binary::sub, x, average, "var");
-  Tensor y = raw::scalar(
-      Scalar::div, raw::sum(raw::binary(Binary::mul, off, off, "var"), reduced, keepdim, "var"),
-      divisor, "var");
-  record("VarBackward", {x}, y, {off}, [reduced, divisor](const Saved& saved, Tensor g) {
-    const Tensor scaled = raw::scalar(Scalar::mul, std::move(g), 2 / divisor, "var");
-    return Grads{
-        raw::binary(Binary::mul, saved[0], spread(scaled, saved[0].sizes(), reduced), "var")};
-  });
-  return y;
+  return record(
+      "VarBackward", {x},
+      raw::scalar(Scalar::div,
+                  raw::sum(raw::binary(Binary::mul, off, off, "var"), reduced, keepdim, "var"),
+                  divisor, "var"),
+      {off}, [reduced, divisor](const Saved& saved, Tensor g) {
+        const Tensor scaled = raw::scalar(Scalar::mul, std::move(g), 2 / divisor, "var");
+        return Grads{
+            raw::binary(Binary::mul, saved[0], spread(scaled, saved[0].sizes(), reduced), "var")};
+      });
 }
 
 Tensor max(const Tensor& x) {
@@ -91,22 +92,19 @@ Tensor max(const Tensor& x) {
   const Tensor flat = x.contiguous().view({-1});
   Tensor y = Tensor::empty({}, x.options());
   const Tensor index = Tensor::empty({}, {DType::i64, x.device()});
-  raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  raw::visit_arithmetic(x.dtype(), "max", [&]<class T>(TypeTag<T>) {
     kernels::max(x.device(), y.view_of<T>(), index.view_of<std::int64_t>(),
                  without<const T>(flat, 0), along(flat, 0));
   });
-  record("MaxBackward", {x}, y, {flat, y},
-         [sizes = x.sizes()](const Saved& saved, const Tensor& g) {
-           const Tensor gx = empty_like(saved[0]);
-           raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             kernels::max_all_backward(g.device(), output<T>(gx), input<T>(saved[0]),
-                                       input<T>(saved[1]), input<T>(g));
-           });
-           return Grads{gx.view(sizes)};
-         });
-  return y;
+  return record("MaxBackward", {x}, y, {flat, y},
+                [sizes = x.sizes()](const Saved& saved, const Tensor& g) {
+                  const Tensor gx = empty_like(saved[0]);
+                  raw::visit_arithmetic(g.dtype(), "max", [&]<class T>(TypeTag<T>) {
+                    kernels::max_all_backward(g.device(), output<T>(gx), input<T>(saved[0]),
+                                              input<T>(saved[1]), input<T>(g));
+                  });
+                  return Grads{gx.view(sizes)};
+                });
 }
 
 std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
@@ -117,8 +115,7 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
   sizes[static_cast<std::size_t>(d)] = 1;
   const Tensor values = Tensor::empty(sizes, x.options());
   const Tensor indices = Tensor::empty(sizes, {DType::i64, x.device()});
-  raw::visit_arithmetic(x.dtype(), "max", [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  raw::visit_arithmetic(x.dtype(), "max", [&]<class T>(TypeTag<T>) {
     kernels::max(x.device(), without<T>(values, d), without<std::int64_t>(indices, d),
                  without<const T>(x, d), along(x, d));
   });
@@ -127,8 +124,7 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
          [sizes = x.sizes(), kept = values.sizes(), d](const Saved& saved, const Tensor& g) {
            const Tensor gx = Tensor::empty(sizes, g.options());
            const Tensor gy = g.reshape(kept);
-           raw::visit_arithmetic(g.dtype(), "max", [&](auto tag) {
-             using T = typename decltype(tag)::type;
+           raw::visit_arithmetic(g.dtype(), "max", [&]<class T>(TypeTag<T>) {
              kernels::max_backward(g.device(), without<T>(gx, d),
                                    without<const std::int64_t>(saved[0], d),
                                    without<const T>(gy, d), along(gx, d));

@@ -1,8 +1,8 @@
 // Functions that only move the view: forward and backward are views where strides allow it.
 #include <utility>
 
-#include "runtime/autograd/function.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
 
@@ -14,21 +14,19 @@ using Grads = std::vector<Tensor>;
 
 // y shows x's elements in order under another shape: so does its gradient.
 Tensor reshaped(const char* node, const Tensor& x, Tensor y) {
-  record(node, {x}, y, {},
-         [sizes = x.sizes()](const Saved&, const Tensor& g) { return Grads{g.reshape(sizes)}; });
-  return y;
+  return record(node, {x}, y, {}, [sizes = x.sizes()](const Saved&, const Tensor& g) {
+    return Grads{g.reshape(sizes)};
+  });
 }
 
 // y is a part of x: the gradient is zero elsewhere. part(t) shows the same part of t.
 template <class Part>
 Tensor part_of(const char* node, const Tensor& x, const Part& part) {
-  Tensor y = part(x);
-  record(node, {x}, y, {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
+  return record(node, {x}, part(x), {}, [sizes = x.sizes(), part](const Saved&, const Tensor& g) {
     const Tensor gx = zeros(sizes, g.options());
     part(gx).copy_(g);
     return Grads{gx};
   });
-  return y;
 }
 
 }  // namespace
@@ -45,10 +43,9 @@ Tensor unsqueeze(const Tensor& x, int dim) {
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
-  Tensor y = x.transpose(dim0, dim1);
-  record("TransposeBackward", {x}, y, {},
-         [dim0, dim1](const Saved&, const Tensor& g) { return Grads{g.transpose(dim0, dim1)}; });
-  return y;
+  return record(
+      "TransposeBackward", {x}, x.transpose(dim0, dim1), {},
+      [dim0, dim1](const Saved&, const Tensor& g) { return Grads{g.transpose(dim0, dim1)}; });
 }
 
 Tensor permute(const Tensor& x, const std::vector<int>& dims) {
@@ -56,16 +53,14 @@ Tensor permute(const Tensor& x, const std::vector<int>& dims) {
   std::vector<int> back(dims.size());
   for (std::size_t i = 0; i < dims.size(); ++i)
     back[static_cast<std::size_t>(dims[i] < 0 ? dims[i] + x.dim() : dims[i])] = static_cast<int>(i);
-  record("PermuteBackward", {x}, y, {},
-         [back](const Saved&, const Tensor& g) { return Grads{g.permute(back)}; });
-  return y;
+  return record("PermuteBackward", {x}, y, {},
+                [back](const Saved&, const Tensor& g) { return Grads{g.permute(back)}; });
 }
 
 Tensor expand(const Tensor& x, const Shape& sizes) {
-  Tensor y = x.expand(sizes);
-  record("ExpandBackward", {x}, y, {},
-         [from = x.sizes()](const Saved&, const Tensor& g) { return Grads{raw::sum_to(g, from)}; });
-  return y;
+  return record(
+      "ExpandBackward", {x}, x.expand(sizes), {},
+      [from = x.sizes()](const Saved&, const Tensor& g) { return Grads{raw::sum_to(g, from)}; });
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t stop, std::int64_t step) {
@@ -81,10 +76,8 @@ Tensor clone(const Tensor& x) { return reshaped("CloneBackward", x, x.clone()); 
 
 Tensor to(const Tensor& x, Device device) {
   if (x.device() == device) return x;
-  Tensor y = x.to(device);
-  record("ToBackward", {x}, y, {},
-         [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
-  return y;
+  return record("ToBackward", {x}, x.to(device), {},
+                [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
 Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
@@ -115,13 +108,12 @@ Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   const int at = static_cast<int>(d);
   for (std::size_t i = 0; i < tensors.size(); ++i)
     y.slice(at, starts[i], starts[i + 1]).copy_(tensors[i]);
-  record("CatBackward", tensors, y, {}, [starts, at](const Saved& saved, const Tensor& g) {
+  return record("CatBackward", tensors, y, {}, [starts, at](const Saved& saved, const Tensor& g) {
     Grads grads;
     for (std::size_t i = 0; i + 1 < starts.size(); ++i)
       grads.push_back(saved.needs(i) ? g.slice(at, starts[i], starts[i + 1]) : Tensor());
     return grads;
   });
-  return y;
 }
 
 }  // namespace ringsmith

@@ -34,26 +34,23 @@ Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
   const Tensor in = x.contiguous();
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
   Tensor y = Tensor::empty(x.sizes(), x.options());
-  detail::visit_float_type(name, x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
     kind == Kind::softmax ? kernels::softmax(x.device(), input<T>(in), output<T>(y), slices)
                           : kernels::log_softmax(x.device(), input<T>(in), output<T>(y), slices);
   });
-  record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
-         [kind, slices](const Saved& saved, const Tensor& grad) {
-           const Tensor dy = grad.contiguous();
-           const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
-           detail::visit_float_type("softmax", dy.dtype(), [&](auto tag) {
-             using T = typename decltype(tag)::type;
-             kind == Kind::softmax
-                 ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
-                                             output<T>(dx), slices)
-                 : kernels::log_softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
-                                                 output<T>(dx), slices);
-           });
-           return std::vector<Tensor>{dx};
-         });
-  return y;
+  return record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
+                [kind, slices](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous();
+                  const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
+                  detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    kind == Kind::softmax
+                        ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                                                    output<T>(dx), slices)
+                        : kernels::log_softmax_backward(dy.device(), input<T>(dy),
+                                                        input<T>(saved[0]), output<T>(dx), slices);
+                  });
+                  return std::vector<Tensor>{dx};
+                });
 }
 
 void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) {
@@ -84,8 +81,7 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
-  detail::visit_float_type(name, x.dtype(), [&](auto tag) {
-    using T = typename decltype(tag)::type;
+  detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
     if (through_softmax)
       kernels::log_softmax(x.device(), input<T>(in), output<T>(log_probs),
                            Slices{x.size(0), x.size(1), 1});
@@ -94,7 +90,7 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
       kernels::reduce_losses(x.device(), input<T>(losses), targets, reduction == Reduction::mean,
                              output<T>(loss), output<T>(divisor));
   });
-  record(
+  return record(
       through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
       {log_probs, labels, divisor},
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
@@ -104,8 +100,7 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
         const Tensor dx = empty_like(lp);
-        detail::visit_float_type(name, lp.dtype(), [&](auto tag) {
-          using T = typename decltype(tag)::type;
+        detail::visit_float_type(name, lp.dtype(), [&]<class T>(TypeTag<T>) {
           const std::span<const T> row_grad = input<T>(g);
           if (through_softmax)
             kernels::cross_entropy_backward(lp.device(), input<T>(lp), t, row_grad, output<T>(dx));
@@ -114,7 +109,6 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
         });
         return std::vector<Tensor>{dx};
       });
-  return loss;
 }
 
 }  // namespace
@@ -146,25 +140,23 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
     loss = raw::binary(Binary::mul, off, off, "mse_loss");
   } else {
     loss = Tensor::empty({}, x.options());
-    detail::visit_float_type("mse_loss", x.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
+    detail::visit_float_type("mse_loss", x.dtype(), [&]<class T>(TypeTag<T>) {
       kernels::squared_error(x.device(), input<T>(a), input<T>(b), count, output<T>(loss));
     });
   }
-  record("MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
-    const auto wanted = [&](std::size_t i) {
-      return saved.needs(i) ? Tensor::empty(saved[0].sizes(), grad.options()) : Tensor();
-    };
-    const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
-    detail::visit_float_type("mse_loss", grad.dtype(), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      kernels::squared_error_backward(grad.device(), input<T>(saved[0]), input<T>(saved[1]),
-                                      static_cast<T>(2.0 / count), input<T>(g), output<T>(dx),
-                                      output<T>(dy));
-    });
-    return std::vector<Tensor>{dx, dy};
-  });
-  return loss;
+  return record(
+      "MseLossBackward", {x, y}, loss, {a, b}, [count](const Saved& saved, const Tensor& grad) {
+        const auto wanted = [&](std::size_t i) {
+          return saved.needs(i) ? Tensor::empty(saved[0].sizes(), grad.options()) : Tensor();
+        };
+        const Tensor dx = wanted(0), dy = wanted(1), g = grad.contiguous();
+        detail::visit_float_type("mse_loss", grad.dtype(), [&]<class T>(TypeTag<T>) {
+          kernels::squared_error_backward(grad.device(), input<T>(saved[0]), input<T>(saved[1]),
+                                          static_cast<T>(2.0 / count), input<T>(g), output<T>(dx),
+                                          output<T>(dy));
+        });
+        return std::vector<Tensor>{dx, dy};
+      });
 }
 
 }  // namespace ringsmith

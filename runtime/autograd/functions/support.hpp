@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "runtime/autograd/accumulate.hpp"
-#include "runtime/autograd/function.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/tensor/raw.hpp"
 #include "runtime/tensor/tensor.hpp"
 

@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/device/driver_block.hpp"
+#include "runtime/device/memory.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {

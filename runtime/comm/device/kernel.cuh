@@ -5,8 +5,8 @@
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/launch.hpp"
+#include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce_ops.cuh"
-#include "kernels/cuda/unaligned.cuh"
 #include "runtime/comm/device/calls.hpp"
 
 namespace ringsmith::comm::cuda_ipc {

@@ -5,7 +5,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/comm/device/backend.hpp"
 #include "runtime/device/memory.hpp"
-#include "runtime/device/pinned.hpp"
+#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::comm {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "runtime/autograd/accumulate.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "tests/device/gate.hpp"

@@ -5,10 +5,9 @@
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
-#include "runtime/nn/conv.hpp"
-#include "runtime/nn/generate.hpp"
-#include "runtime/optim/adam.hpp"
-#include "runtime/optim/sgd.hpp"
+#include "runtime/nn/gpt.hpp"
+#include "runtime/nn/layers.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/factory.hpp"
 #include "tests/nn/support.hpp"
 #include "tests/support/catch.hpp"

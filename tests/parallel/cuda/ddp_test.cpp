@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/optim/sgd.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"

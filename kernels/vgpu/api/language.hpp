@@ -1,11 +1,65 @@
-// Device functions beyond <cmath>: the fast approximations (here they are exact), bit casts, bit
-// counts, and loads and stores with a cache hint (here plain ones).
+// CUDA's keywords, vector types and device functions, as the host compiler sees them.
+//
+// A kernel is an ordinary function. One OS thread runs one block at a time, and a block stays on
+// its thread until it ends, so that a thread_local variable is exactly a variable of the block.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <math.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static thread_local
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define __grid_constant__
+#define CUDART_VERSION 12000
+
+// ---- vector types ----
+//
+// dim3, uint3 and the short vectors with their make_ functions; alignment as on the device, so that
+// a misaligned vector load is one here too (UBSan names it).
+
+struct uint3 {
+  unsigned x, y, z;
+};
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+  constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
+};
+
+#define VGPU_VECTORS(NAME, T, ALIGN2, ALIGN4)                \
+  struct alignas(ALIGN2) NAME##2 {                           \
+    T x, y;                                                  \
+  };                                                         \
+  struct alignas(ALIGN4) NAME##4 {                           \
+    T x, y, z, w;                                            \
+  };                                                         \
+  inline NAME##2 make_##NAME##2(T x, T y) { return {x, y}; } \
+  inline NAME##4 make_##NAME##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+
+VGPU_VECTORS(char, signed char, 2, 4)
+VGPU_VECTORS(uchar, unsigned char, 2, 4)
+VGPU_VECTORS(short, short, 4, 8)
+VGPU_VECTORS(ushort, unsigned short, 4, 8)
+VGPU_VECTORS(int, int, 8, 16)
+VGPU_VECTORS(uint, unsigned, 8, 16)
+VGPU_VECTORS(longlong, long long, 16, 16)
+VGPU_VECTORS(ulonglong, unsigned long long, 16, 16)
+VGPU_VECTORS(float, float, 8, 16)
+VGPU_VECTORS(double, double, 16, 16)
+#undef VGPU_VECTORS
+
+// ---- device functions ----
+//
+// Beyond <cmath>: the fast approximations (here they are exact), bit casts, bit
+// counts, and loads and stores with a cache hint (here plain ones).
 
 inline float rsqrtf(float x) { return 1.0F / sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / sqrt(x); }

@@ -1,3 +1,11 @@
+// What the ranks must agree on: once on the model, and in each backward on who had which gradient.
+//
+// ---- the model ----
+// Ranks that differ by one layer would exchange gradients of different meaning, or hang. Each rank
+// describes its model as lines of text, one for each tensor; first only the lengths and a digest
+// are compared, and the lines are exchanged when these differ, to say where.
+//
+// ---- the gradients ----
 // Which rank had a gradient for which parameter: one bit each, exchanged at the end of backward.
 //
 // A rank that lacks a gradient must not leave its peers waiting in an all-reduce that it will never
@@ -20,6 +28,7 @@
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 
@@ -53,5 +62,14 @@ class UsageMap {
   std::shared_ptr<comm::CommMemory> mine_memory_, all_memory_;
   std::span<std::uint64_t> mine_, all_;
 };
+
+// "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
+[[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,
+                                          const Tensor& tensor);
+
+// Collective. UsageError on every rank, with the same message, unless all lines are equal:
+// "ranks do not hold the same model: entry 2 is parameter 'fc.weight' f32[4, 5] on ranks 0, 1 but
+// parameter 'fc.weight' f32[4, 6] on rank 2".
+void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines);
 
 }  // namespace ringsmith

@@ -1,4 +1,4 @@
-// The end of the graph: adding a gradient into a leaf's .grad.
+// The end of the graph, adding a gradient into a leaf's .grad, and what hangs on a tensor for it.
 //
 //   .grad undefined, no target    the incoming tensor itself, if nobody else holds it; else a copy
 //   .grad undefined, target set   written into the target, and .grad becomes the target
@@ -12,7 +12,12 @@
 // .grad undefined, and the next backward fills the bucket again.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/autograd/node.hpp"
@@ -35,7 +40,6 @@ class AccumulateGrad : public Node {
 // view: contiguous, of the leaf's shape and dtype, else UsageError; undefined takes the target
 // away. A .grad that is defined is left where it is.
 void set_grad_target(const Tensor& leaf, const Tensor& view);
-[[nodiscard]] Tensor grad_target(const Tensor& leaf);
 
 // For functions that can write a gradient straight to where it will live (a GEMM with beta = 0 or
 // 1): inside apply(), the place for the gradient that flows along `edge`, if this function is the
@@ -49,3 +53,42 @@ struct GradDestination {
 [[nodiscard]] GradDestination grad_destination(const Edge& edge);
 
 }  // namespace ringsmith
+
+// ---- what hangs on a tensor that takes part; for the files of runtime/autograd only ----
+namespace ringsmith::autograd {
+
+struct LeafHook {
+  HookHandle handle;
+  std::function<void(const Tensor&)> call;
+};
+
+// Either a leaf (requires_grad, no grad_fn) or the result of an operation (grad_fn).
+//
+//   leaf Tensor --strong--> GradMeta --weak--> AccumulateGrad --strong--> leaf Tensor
+//   result Tensor --strong--> GradMeta --strong--> grad_fn --edges, strong--> earlier nodes
+//
+// so that there is no cycle: a graph is alive as long as somebody holds one of its results.
+struct GradMeta : AutogradMeta {
+  bool requires_grad = false;
+  Tensor grad;
+  Tensor grad_target;  // where the first gradient is to be put
+  std::weak_ptr<Node> accumulator;
+  std::vector<LeafHook> hooks;
+
+  std::shared_ptr<Node> grad_fn;
+  int output = 0;  // which output of grad_fn
+};
+
+// Null if the tensor has none (or is undefined).
+inline GradMeta* meta_of(const Tensor& t) {
+  return t.defined() ? static_cast<GradMeta*>(t.autograd_meta().get()) : nullptr;
+}
+GradMeta& meta_or_new(const Tensor& t);
+
+// Where the gradient of t flows to: its grad_fn, or the accumulator of a leaf, or nowhere.
+[[nodiscard]] Edge gradient_edge(const Tensor& t);
+
+// Accumulators come first, whenever they are ready.
+constexpr std::uint64_t kAccumulateSequence = std::numeric_limits<std::uint64_t>::max();
+
+}  // namespace ringsmith::autograd
