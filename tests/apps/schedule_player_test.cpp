@@ -56,7 +56,7 @@ TEST_CASE("schedule_player draws into a file, and says so when it cannot", "[pla
 TEST_CASE("schedule_player refuses bad options in one line, with exit code 6", "[player]") {
   for (const char* bad :
        {"--world 0", "--world x", "--algorithm rnig", "--collective allreduce", "--frobnicate",
-        "-c broadcast --root 4", "--root 1", "-c all_to_all -n 7", "-a two_shot -w 16384",
+        "-c broadcast --root 4", "--root 1", "-c all_to_all -n 7", "-a direct -w 16384",
         "--check -w 1000", "--svg p.svg -w 17", "--alpha -1", "--slots 0", "surplus"}) {
     const Run run = player(bad);
     INFO(bad << "\n" << run.out.substr(0, 300));

@@ -202,7 +202,7 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
   int broken = 0, harmless = 0;
   for (int trial = 0; trial < 4000; ++trial) {
     const int world = 2 + pick(4);
-    const char* algorithms[] = {"ring", "two_shot", "one_shot", "tree"};
+    const char* algorithms[] = {"ring", "direct", "one_shot", "tree"};
     Schedule s = make_schedule(Collective::all_reduce, algorithms[pick(4)], world,
                                static_cast<std::size_t>(world));
     const int rank = pick(world);

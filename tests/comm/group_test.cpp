@@ -39,8 +39,8 @@ struct Data {
 TEST_CASE("threads as ranks: all_reduce is right on every executor and algorithm", "[group]") {
   for (const int world : {1, 2, 3, 4})
     for (const bool own : {false, true})
-      for (const auto algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring,
-                                   Algorithm::direct, Algorithm::tree}) {
+      for (const auto algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::plain_ring,
+                                   Algorithm::gloo_ring, Algorithm::direct, Algorithm::tree}) {
         const auto wrong = run_threads<std::size_t>(world, [&](ProcessGroup& g) {
           g.set_algorithm(algorithm);
           std::size_t bad = 0;

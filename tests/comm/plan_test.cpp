@@ -53,7 +53,7 @@ std::vector<int> chunks_of(const std::vector<Step>& steps, int peer, bool sends)
 
 TEST_CASE("a two-shot is one sum and its pushes: nothing is read twice or stored in between",
           "[plan]") {
-  const auto schedule = make_schedule(Collective::all_reduce, "two_shot", 3, 30);
+  const auto schedule = make_schedule(Collective::all_reduce, "direct", 3, 30);
   const Plan plan = make_plans(schedule)[0];
   std::size_t sums = 0;
   for (const Move& move : plan)
@@ -138,7 +138,7 @@ TEST_CASE("an exchange in place has no mapping: each would overwrite what the ot
 TEST_CASE("every all_reduce that ships can run directly between ranks, in place and not",
           "[plan]") {
   for (const std::string algorithm :
-       {"ring", "gloo_ring", "two_shot", "tree", "halving_doubling", "double_tree", "hierarchical"})
+       {"ring", "gloo_ring", "direct", "tree", "halving_doubling", "double_tree", "hierarchical"})
     for (int world = 1; world <= 8; ++world)
       for (const auto placement : {Placement::apart, Placement::in_place}) {
         INFO(algorithm << " world " << world);
@@ -205,7 +205,7 @@ TEST_CASE("plans finish with the slots that a lane has, slice after slice", "[pl
     for (const int per_node : {1, 2, 4})
       large.push_back(hierarchical_all_reduce(world, 400, nodes_of(world, per_node)));
     large.push_back(halving_doubling_all_reduce(world, 400));
-    large.push_back(make_schedule(Collective::all_reduce, "two_shot", world, 400));
+    large.push_back(make_schedule(Collective::all_reduce, "direct", world, 400));
   }
   large.push_back(hierarchical_all_reduce(48, 4000, nodes_of(48, 4)));
   for (const Schedule& schedule : large) {

@@ -237,7 +237,8 @@ TEST_CASE("an interface that is not there, and ranks of two minds, are refused i
 
 TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
   for (const int world : {2, 3, 4})
-    for (const auto algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::tree})
+    for (const auto algorithm :
+         {Algorithm::automatic, Algorithm::ring, Algorithm::plain_ring, Algorithm::tree})
       for (const std::size_t n : {1, 1000, 70'001, 300'007}) {
         const auto body = [&](ProcessGroup& g) {
           g.set_algorithm(algorithm);

@@ -50,7 +50,7 @@ TEST_CASE("links within a node are the GPUs', between nodes the NICs', and these
   };
   CHECK(senders("ring") == 1);
   CHECK(senders("hierarchical") == 4);
-  CHECK(senders("two_shot") == 4);
+  CHECK(senders("direct") == 4);
   CHECK(senders_per_node(make_schedule(Collective::all_reduce, "ring", 4, 64), t.node_of(4)) == 0);
 }
 

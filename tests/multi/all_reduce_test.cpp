@@ -68,20 +68,22 @@ TEMPLATE_TEST_CASE("all_reduce is exact for every reduction, algorithm, memory a
                   counts);
   // On devices one engine runs these and the tree: there, one type is enough.
   if (group().device().is_cpu() || std::is_same_v<TestType, float>)
-    sweep<TestType>({Algorithm::halving_doubling, Algorithm::double_tree, Algorithm::hierarchical},
+    sweep<TestType>({Algorithm::plain_ring, Algorithm::halving_doubling, Algorithm::double_tree,
+                     Algorithm::hierarchical},
                     counts);
 }
 
-TEMPLATE_TEST_CASE("all_reduce is exact around one slot, one window and 2^k", "[multi][comm]",
+TEMPLATE_TEST_CASE("all_reduce is exact around one slot, one staging area and 2^k", "[multi][comm]",
                    float, bf16) {
-  sweep<TestType>({Algorithm::automatic, Algorithm::ring}, {4095, 4097, 65537, 131071});
+  sweep<TestType>({Algorithm::automatic, Algorithm::ring, Algorithm::plain_ring},
+                  {4095, 4097, 65537, 131071});
 }
 
 TEST_CASE("all_reduce of a million and three elements is exact", "[multi][comm]") {
   for (const bool own : {false, true})
-    for (const auto algorithm :
-         {Algorithm::automatic, Algorithm::ring, Algorithm::gloo_ring, Algorithm::tree,
-          Algorithm::halving_doubling, Algorithm::double_tree, Algorithm::hierarchical}) {
+    for (const auto algorithm : {Algorithm::automatic, Algorithm::ring, Algorithm::plain_ring,
+                                 Algorithm::gloo_ring, Algorithm::tree, Algorithm::halving_doubling,
+                                 Algorithm::double_tree, Algorithm::hierarchical}) {
       group().set_algorithm(algorithm);
       INFO(name_of(algorithm) << (own ? ", own memory" : ", user memory"));
       CHECK(try_all_reduce<float>(ReduceOp::sum, {1000003, 0, own, true}, 5) == 0);

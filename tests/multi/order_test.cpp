@@ -52,6 +52,7 @@ std::vector<float> documented(Algorithm algorithm, const Inputs& x, std::size_t 
     const Chunk& chunk = chunks[static_cast<std::size_t>(c)];
     for (std::size_t i = chunk.offset; i < chunk.offset + chunk.count; ++i) switch (algorithm) {
         case Algorithm::ring:
+        case Algorithm::plain_ring:
           result[i] = sum_from(x, i, wrap(c + 1, world), +1);
           break;
         case Algorithm::gloo_ring:
@@ -75,8 +76,8 @@ TEST_CASE("every algorithm adds in its documented order, in every kind of memory
   for (const std::size_t n : {10, 6007, 300'007}) {
     Inputs x;
     for (int r = 0; r < g.size(); ++r) x.push_back(wide_values(r, n));
-    for (const auto algorithm :
-         {Algorithm::ring, Algorithm::gloo_ring, Algorithm::direct, Algorithm::tree}) {
+    for (const auto algorithm : {Algorithm::ring, Algorithm::plain_ring, Algorithm::gloo_ring,
+                                 Algorithm::direct, Algorithm::tree}) {
       const std::vector<float> answer = documented(algorithm, x, n);
       g.set_algorithm(algorithm);
       for (const bool own : {false, true}) {

@@ -109,7 +109,7 @@ std::optional<Promise> promised_cost(const Schedule& schedule) {
         steps = 2 * hops;
         add_all_but_one(sent, schedule, 0);
         add_all_but_one(sent, schedule, ring ? +1 : -1);
-      } else if (algorithm == "two_shot") {
+      } else if (algorithm == "direct") {
         steps = 2 * hops;
         add_all_but_one(sent, schedule, 0);
         add_own_to_all(sent, schedule);

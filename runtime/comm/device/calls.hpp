@@ -90,11 +90,11 @@ struct DirectCall {
   int world, rank;
   Shape shape;
   int blocks;                 // to launch, at most shape.channels
-  std::uint64_t meeting;      // two_shot: number of the first of its two meetings
+  std::uint64_t meeting;      // direct: number of the first of its two meetings
   std::uint32_t packet_flag;  // one_shot: as in RingCall
-  Range chunk;                // two_shot: this rank's own; one_shot: everything
+  Range chunk;                // direct: this rank's own; one_shot: everything
   Patience patience;
-  const std::byte* input[kMostRanks];  // two_shot: of all ranks; one_shot: only [rank] is used
+  const std::byte* input[kMostRanks];  // direct: of all ranks; one_shot: only [rank] is used
   std::byte* output[kMostRanks];
   std::byte* station[kMostRanks];
 };
@@ -104,6 +104,6 @@ struct DirectCall {
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
-void launch_two_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by peer access
+void launch_direct(const DirectCall& call, CUstream_st* stream);     // all_reduce by peer access
 
 }  // namespace ringsmith::comm::cuda_ipc

@@ -122,7 +122,7 @@ __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_
 }
 
 template <class T>
-__global__ void two_shot(const __grid_constant__ DirectCall call) {
+__global__ void direct(const __grid_constant__ DirectCall call) {
   if (!meet(call, call.meeting, 0)) return;
   constexpr std::uint64_t kLanes = 16 / sizeof(T);
   const Range& chunk = call.chunk;
@@ -150,9 +150,9 @@ void launch_one_shot(const DirectCall& call, CUstream_st* stream) {
   });
 }
 
-void launch_two_shot(const DirectCall& call, CUstream_st* stream) {
+void launch_direct(const DirectCall& call, CUstream_st* stream) {
   with_type(call.dtype, [&]<class T>(TypeTag<T>) {
-    launch(two_shot<T>, grid_of(call), block_of(call), 0, stream, call);
+    launch(direct<T>, grid_of(call), block_of(call), 0, stream, call);
   });
 }
 

@@ -80,7 +80,7 @@ void KernelEngine::run(const Transfer& transfer, const Buffers& buffers, std::ui
     direct.chunk = {chunk.offset, chunk.count};
     direct.meeting = meetings_ + 1;
     meetings_ += 2;
-    return launch_two_shot(direct, stream);
+    return launch_direct(direct, stream);
   }
   RingCall ring = ring_call(transfer, operation);
   std::uint64_t all = 0, longest = 0;

@@ -1,6 +1,6 @@
 #include "runtime/comm/executor/engine.hpp"
 
-#include "runtime/base/error.hpp"
+#include "runtime/comm/executor/plain_ring.hpp"
 
 namespace ringsmith::comm {
 
@@ -50,6 +50,11 @@ void Engine::run(const Transfer& transfer) {
 void Engine::run_collective(const Transfer& transfer) {
   const bool small = is_small(transfer.call, peers_.size());
   if (small && peers_.size() > 2) return run_staged(peers_, agreement_, transfer);
+  if (transfer.call.algorithm == Algorithm::plain_ring) {
+    agreement_.answer(transfer.call, transfer.sequence);
+    agreement_.await_all();
+    return ring_all_reduce(peers_, channels_, transfer);
+  }
   const auto input = offset_in(peers_, transfer.input.data(), transfer.input.size());
   const auto output = offset_in(peers_, transfer.output.data(), transfer.output.size());
   if (small && input == kNotShared) stage(peers_, agreement_.next(), transfer);

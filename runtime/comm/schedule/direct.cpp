@@ -74,8 +74,8 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
   return schedule;
 }
 
-Schedule two_shot_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty("two_shot", Collective::all_reduce, world, count, world);
+Schedule direct_all_reduce(int world, std::size_t count) {
+  Schedule schedule = empty("direct", Collective::all_reduce, world, count, world);
   add_reduce_scatter(schedule);
   add_all_gather(schedule);
   return schedule;

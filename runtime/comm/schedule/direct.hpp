@@ -11,7 +11,7 @@
 //
 // | collective             | steps         | latencies | elements sent by one rank               |
 // |------------------------|---------------|-----------|-----------------------------------------|
-// | all_reduce, two_shot   | 2 world - 2   | all steps | 2 count (world - 1) / world             |
+// | all_reduce, direct     | 2 world - 2   | all steps | 2 count (world - 1) / world             |
 // | all_reduce, one_shot   | 2 world - 1   | 1         | count (world - 1)                       |
 // | reduce_scatter         | world - 1     | all steps | count (world - 1) / world               |
 // | all_gather             | world - 1     | all steps | count (world - 1) / world               |
@@ -20,13 +20,13 @@
 // | broadcast, reduce      | world - 1     | 1         | count; root of broadcast: world - 1     |
 // |                        |               |           | times count                             |
 //
-// The data would allow two_shot to run in two latencies. As steps it is a pairwise exchange, each
+// The data would allow the two-shot all_reduce to run in two latencies. As steps it is a pairwise exchange, each
 // step after the one before it, because that also works for messages of any size without buffering;
 // an engine that reads peers' memory directly may post everything at once, with the same sums.
 // one_shot does post all its sends first, and so needs a slot for each whole message.
 //
 // The sums, the same expression for an element whichever rank holds the result:
-//     two_shot, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
+//     direct, reduce_scatter, chunk c:  ((x[c] + x[c+1]) + x[c+2]) + ...     ranks modulo world
 //     reduce:                             ((x[root] + x[root+1]) + ...         ranks modulo world
 //     one_shot:                           ((x[0] + x[1]) + x[2]) + ... + x[world-1]
 // one_shot is summed by every rank for itself and therefore starts at rank 0 everywhere. That puts
@@ -41,7 +41,7 @@ namespace ringsmith::comm {
 
 // World >= 1; count is the length of the work buffer, in elements.
 [[nodiscard]] Schedule one_shot_all_reduce(int world, std::size_t count);
-[[nodiscard]] Schedule two_shot_all_reduce(int world, std::size_t count);
+[[nodiscard]] Schedule direct_all_reduce(int world, std::size_t count);
 [[nodiscard]] Schedule direct_reduce_scatter(int world, std::size_t count);
 [[nodiscard]] Schedule direct_all_gather(int world, std::size_t count);
 [[nodiscard]] Schedule direct_broadcast(int world, std::size_t count, int root);

@@ -22,7 +22,7 @@ const std::vector<Collective>& all_collectives() {
 const std::vector<std::string>& algorithms_of(Collective collective) {
   static const std::map<Collective, std::vector<std::string>> table = {
       {Collective::all_reduce,
-       {"ring", "gloo_ring", "two_shot", "one_shot", "tree", "halving_doubling", "double_tree",
+       {"ring", "gloo_ring", "direct", "one_shot", "tree", "halving_doubling", "double_tree",
         "hierarchical"}},
       {Collective::reduce_scatter, {"ring", "direct"}},
       {Collective::all_gather, {"ring", "direct"}},
@@ -52,12 +52,13 @@ namespace {
 
 Schedule generate(Collective collective, std::string_view algorithm, int world, std::size_t count,
                   std::size_t element_size, int root, const std::vector<int>& node_of) {
-  const bool ring = algorithm == "ring", tree = algorithm == "tree", direct = algorithm == "direct";
+  const bool ring = algorithm == "ring" || algorithm == "plain_ring";
+  const bool tree = algorithm == "tree", direct = algorithm == "direct";
   switch (collective) {
     case Collective::all_reduce:
       if (ring) return ring_all_reduce(world, count);
       if (algorithm == "gloo_ring") return gloo_ring_all_reduce(world, count, element_size);
-      if (algorithm == "two_shot" || direct) return two_shot_all_reduce(world, count);
+      if (direct) return direct_all_reduce(world, count);
       if (algorithm == "one_shot") return one_shot_all_reduce(world, count);
       if (tree) return tree_all_reduce(world, count);
       if (algorithm == "halving_doubling") return halving_doubling_all_reduce(world, count);

@@ -2,7 +2,7 @@
 //
 // | collective     | algorithms (the first is the default)        |
 // |----------------|----------------------------------------------|
-// | all_reduce     | ring, gloo_ring, two_shot, one_shot, tree,   |
+// | all_reduce     | ring, gloo_ring, direct, one_shot, tree,     |
 // |                | halving_doubling, double_tree, hierarchical  |
 // | reduce_scatter | ring, direct                                 |
 // | all_gather     | ring, direct                                 |
@@ -12,7 +12,8 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
-// "direct" is also accepted for all_reduce and means two_shot.
+// "plain_ring" is also accepted for all_reduce: another way to run the schedule of ring
+// (executor/plain_ring.hpp).
 #pragma once
 
 #include <string_view>

@@ -13,8 +13,8 @@ constexpr std::array<const char*, 12> kCollectives{
     "no call", "barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast",
     "reduce",  "gather",  "scatter",    "all_to_all",     "send",       "recv"};
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
-constexpr std::array<std::string_view, 8> kAlgorithms{
-    "automatic",        "ring",        "gloo_ring",   "direct", "tree",
+constexpr std::array<std::string_view, 9> kAlgorithms{
+    "automatic",        "ring",        "plain_ring",  "gloo_ring", "direct", "tree",
     "halving_doubling", "double_tree", "hierarchical"};
 constexpr std::array<std::string_view, 4> kTransports{"auto", "shm", "tcp", "rdma"};
 constexpr std::array<std::string_view, 3> kCudaEngines{"auto", "a", "b"};

@@ -24,7 +24,7 @@ std::vector<float> values_of(int rank, std::size_t n) {
 struct Case {
   int world;
   std::size_t count;
-  bool two_shot, in_place, average;
+  bool direct, in_place, average;
   std::size_t offset;  // bytes
 };
 
@@ -44,14 +44,14 @@ std::size_t wrong_values(Stations& stations, const Case& c) {
   for (int r = 0; r < c.world; ++r) {
     const DeviceGuard guard(Stations::device(r));
     const Chunk mine = chunks[static_cast<std::size_t>(r)];
-    const Range range = c.two_shot ? Range{mine.offset, mine.count} : Range{0, c.count};
+    const Range range = c.direct ? Range{mine.offset, mine.count} : Range{0, c.count};
     DirectCall call = stations.direct(r, range, DType::f32);
     if (c.average) call.arithmetic = {kernels::Reduction::sum, true, 1.0 / c.world};
     for (std::size_t p = 0; p < world; ++p) {
       call.input[p] = in[p].data() + c.offset;
       call.output[p] = (c.in_place ? in : out)[p].data() + c.offset;
     }
-    (c.two_shot ? launch_two_shot : launch_one_shot)(call, stations.stream(r).get());
+    (c.direct ? launch_direct : launch_one_shot)(call, stations.stream(r).get());
   }
   stations.synchronize();
   stations.meeting += 2;
@@ -62,7 +62,7 @@ std::size_t wrong_values(Stations& stations, const Case& c) {
   for (std::size_t owner = 0; owner < world; ++owner)
     for (std::size_t i = chunks[owner].offset; i < chunks[owner].offset + chunks[owner].count; ++i)
       for (std::size_t k = 0; k < world; ++k) {
-        const float x = inputs[c.two_shot ? (owner + k) % world : k][i] * scale;
+        const float x = inputs[c.direct ? (owner + k) % world : k][i] * scale;
         expected[i] = k == 0 ? x : expected[i] + x;
       }
   std::size_t wrong = 0;
@@ -82,13 +82,13 @@ TEST_CASE("one-shot adds in rank order, two-shot from the owner of the chunk on"
   for (const int world : {2, 3, 5, 8}) {
     Stations stations(world, {2, 32, 1024});
     const auto n = static_cast<std::size_t>(world);
-    for (const bool two_shot : {false, true})
+    for (const bool direct : {false, true})
       for (const bool in_place : {false, true})
         for (const std::size_t count : {std::size_t{1}, n - 1, n + 1, std::size_t{4096}}) {
-          INFO("world " << world << ", " << count << (two_shot ? ", two-shot" : ", one-shot")
+          INFO("world " << world << ", " << count << (direct ? ", two-shot" : ", one-shot")
                         << (in_place ? ", in place" : ""));
-          CHECK(wrong_values(stations, {world, count, two_shot, in_place, world == 3, 0}) == 0);
-          CHECK(wrong_values(stations, {world, count, two_shot, in_place, false, 2}) == 0);
+          CHECK(wrong_values(stations, {world, count, direct, in_place, world == 3, 0}) == 0);
+          CHECK(wrong_values(stations, {world, count, direct, in_place, false, 2}) == 0);
         }
   }
 }

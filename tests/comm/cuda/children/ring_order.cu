@@ -72,16 +72,16 @@ class Job {
   void launch(int rank, std::uint32_t call_number, CUstream_st* stream) {
     std::byte* const mine = data_[static_cast<std::size_t>(rank)].data();
     const int world = stations_.world();
-    if (kernel_ == "two_shot" || kernel_ == "one_shot") {
+    if (kernel_ == "direct" || kernel_ == "one_shot") {
       const Chunk chunk = split_evenly(kCount, world)[static_cast<std::size_t>(rank)];
-      const bool two = kernel_ == "two_shot";
+      const bool two = kernel_ == "direct";
       DirectCall call = stations_.direct(
           rank, two ? Range{chunk.offset, chunk.count} : Range{0, kCount}, DType::f32);
       for (std::size_t r = 0; r < data_.size(); ++r)
         call.input[r] = call.output[r] = data_[r].data();
       call.meeting = 2 * call_number + 1;
       call.packet_flag = call_number + 1;
-      return (two ? launch_two_shot : launch_one_shot)(call, stream);
+      return (two ? launch_direct : launch_one_shot)(call, stream);
     }
     RingCall call =
         stations_.ring(Collective::all_reduce, rank, +1, split_evenly(kCount, world), DType::f32);
@@ -113,7 +113,7 @@ class Job {
 int main(int argc, char** argv) {
   return run_main("ring_order", [&] {
     require(argc >= 3,
-            "usage: ring_order ring|packets|broadcast|two_shot|one_shot|report WORLD [END]");
+            "usage: ring_order ring|packets|broadcast|direct|one_shot|report WORLD [END]");
     weakened = kEnds.at(argc > 3 ? argv[3] : "none");
     const int world = std::stoi(argv[2]);
     Job job(argv[1], world);
