@@ -112,7 +112,7 @@ TEST_CASE("scaling refuses what it cannot price, in one line", "[scaling]") {
                                                   {"--from", "8", "--to", "4"},
                                                   {"--to", "20000"},
                                                   {"--algorithms", "ring,ring", "--to", "4"},
-                                                  {"--algorithms", "ring,tree,direct,direct"},
+                                                  {"--algorithms", "ring,tree,direct,double_tree"},
                                                   {"--compute-ms", "nan", "--to", "4"},
                                                   {"--svg", "/nowhere/s.svg", "--to", "2"}};
   for (const auto& options : bad) {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "runtime/comm/device/whereabouts.hpp"
-#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/types/buffer.hpp"
 #include "runtime/comm/transport/free_ranges.hpp"
 #include "runtime/comm/transport/peers.hpp"
 #include "runtime/device/stream.hpp"

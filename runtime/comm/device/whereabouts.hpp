@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "runtime/comm/device/station.hpp"
-#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/types/options.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "runtime/base/units.hpp"
-#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/types/buffer.hpp"
 #include "runtime/comm/transport/free_ranges.hpp"
 #include "runtime/comm/transport/shm/segment.hpp"
 

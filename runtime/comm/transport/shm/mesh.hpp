@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "runtime/base/descriptor.hpp"
-#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/types/options.hpp"
 #include "runtime/comm/transport/word.hpp"
 
 namespace ringsmith::comm {
