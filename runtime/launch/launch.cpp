@@ -62,10 +62,55 @@ void say(const std::string& text) { fmt::print(stderr, "ringrun: {}\n", text); }
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, Guardian& guardian, Nodes& nodes);
+  Supervisor(const LaunchOptions& options, Guardian& guardian, Nodes& nodes)
+      : options_(options),
+        guardian_(guardian),
+        nodes_(nodes),
+        signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
+        hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
+        closed_(eventfd(0, EFD_CLOEXEC)),
+        output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix},
+                closed_.get()) {
+    if (!closed_.valid()) throw Error("eventfd: " + reason_of(errno));
+    ::signal(SIGPIPE, SIG_IGN);
+  }
 
   // Starts the ranks here and waits for the end of the job. The exit code: launch.hpp.
-  [[nodiscard]] int run(const std::string& program);
+  [[nodiscard]] int run(const std::string& program) {
+    look_after_guardian();
+    start(program);
+    // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
+    const auto undecided = [this] {
+      return (phase_ == Phase::running && !verdict_seen_) ||
+             (phase_ == Phase::settling && options_.nodes > 1);
+    };
+    while (any_running() || undecided()) {
+      if (!any_running() && phase_ == Phase::running && !said_done_) {
+        said_done_ = true;
+        nodes_.say_done();
+        due_ = Deadline::in(options_.exit_timeout);
+      }
+      std::array<pollfd, 3> entries{{{signals_.get(), POLLIN, 0},
+                                     {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
+                                     {closed_.get(), POLLIN, 0}}};
+      poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : -1);
+      if (entries[0].revents != 0) handle_signals();
+      if (entries[1].revents != 0) on_verdict();
+      if (entries[2].revents != 0 && phase_ == Phase::running) {
+        eventfd_t unused = 0;
+        eventfd_read(closed_.get(), &unused);
+        signal_ = SIGPIPE;
+        nodes_.say_over("nobody reads the output of ringrun on node " +
+                        std::to_string(options_.node) + " any more");
+        begin_ending(SIGTERM);
+      }
+      if (due_ && due_->passed()) on_time();
+    }
+    if (!failures_.empty())
+      nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
+    await_output();
+    return report();
+  }
 
  private:
   using Clock = Deadline::Clock;
@@ -78,20 +123,206 @@ class Supervisor {
     End end;
   };
 
-  void start(const std::string& program);
-  void handle_signals();
-  void look_after_guardian();
-  void reap();
-  void rank_ended(Rank& rank, End end);
-  void on_verdict();
-  void on_time();
-  void settle();
-  void begin_ending(int signal);
-  void send(int signal);
-  [[nodiscard]] bool any_running() const;
-  [[nodiscard]] Failure failure_of(const Rank& rank);
-  void await_output();
-  [[nodiscard]] int report();
+  void start(const std::string& program) {
+    std::vector<std::string> inherited;
+    for (char** variable = environ; *variable != nullptr; ++variable)
+      inherited.emplace_back(*variable);
+    started_ = Clock::now();
+    memory_ = MemoryGroup::own();
+    try {
+      for (int i = 0; i < options_.ranks_here; ++i) {
+        Rank rank;
+        rank.place = nodes_.place_of(i);
+        Process process = start_process(program, options_.command,
+                                        rank_environment(inherited, rank.place, nodes_.store()),
+                                        guardian_, {nodes_.door(), hurry_.get()});
+        rank.pid = process.pid;
+        ranks_.push_back(rank);
+        output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
+      }
+    } catch (...) {
+      send(SIGKILL);  // now: the other nodes and the store would wait for them
+      throw;
+    }
+    output_.start();
+  }
+
+  void handle_signals() {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGCHLD) {
+        reap();
+      } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+        send(signal);
+      } else if (signal == SIGTSTP) {
+        send(SIGSTOP);
+        raise(SIGSTOP);
+        send(SIGCONT);
+      } else if (phase_ == Phase::ending && signal_ != 0) {
+        due_ = Deadline::in(milliseconds(0));  // asked twice: no more grace
+      } else {
+        signal_ = signal;
+        nodes_.say_over("ringrun on node " + std::to_string(options_.node) + " got " +
+                        signal_name(signal));
+        begin_ending(signal);
+      }
+    }
+  }
+
+  void look_after_guardian() {
+    if (const std::string obituary = guardian_.obituary(); !obituary.empty()) say(obituary);
+  }
+
+  void reap() {
+    look_after_guardian();
+    for (Rank& rank : ranks_) {
+      siginfo_t info{};
+      if (!rank.running ||
+          waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          info.si_pid == 0)
+        continue;
+      // While the leader is a zombie its number cannot be given to a stranger: what is left of its
+      // group can be killed safely.
+      kill(-rank.pid, SIGKILL);
+      guardian_.forget(rank.pid);
+      waitpid(rank.pid, nullptr, 0);
+      rank_ended(rank, {info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED, info.si_status});
+    }
+  }
+
+  void rank_ended(Rank& rank, End end) {
+    rank.running = false;
+    rank.end = end;
+    rank.ended_by_us = phase_ == Phase::ending || phase_ == Phase::killing;
+    if (rank.ended_by_us) return;
+    if (end.success()) {
+      nodes_.say_rank_ended(rank.place.rank, end.describe());
+      return;
+    }
+    failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
+    if (phase_ == Phase::running) settle();
+  }
+
+  void on_verdict() {
+    verdict_seen_ = true;
+    const Verdict& verdict = nodes_.verdict();
+    if (verdict.kind == Verdict::Kind::ok || phase_ != Phase::running) return;
+    settle();  // what fails here in this moment may be what the others noticed
+  }
+
+  void on_time() {
+    switch (phase_) {
+      case Phase::running:  // our ranks have ended, those of others have not
+        nodes_.say_over(fmt::format("{} still ran {} s after the ranks of node {} had ended",
+                                    nodes_.still_running(), options_.exit_timeout.count() / 1000,
+                                    options_.node));
+        due_.reset();
+        return;
+      case Phase::settling:
+        if (!failures_.empty())
+          nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
+        begin_ending(SIGTERM);
+        return;
+      case Phase::ending:
+        send(SIGKILL);
+        phase_ = Phase::killing;
+        due_ = Deadline::in(kDeath);
+        return;
+      case Phase::killing:
+        for (Rank& rank : ranks_) {
+          if (!rank.running) continue;
+          say(fmt::format("rank {} (pid {}) does not die of SIGKILL: it hangs in the kernel",
+                          rank.place.rank, rank.pid));
+          rank.running = false;
+          rank.ended_by_us = true;
+        }
+        return;
+    }
+  }
+
+  void settle() {
+    phase_ = Phase::settling;
+    due_ = Deadline::in(kSettle);
+  }
+
+  void begin_ending(int signal) {
+    phase_ = Phase::ending;
+    due_ = Deadline::in(options_.grace);
+    send(signal);
+    send(SIGCONT);  // a stopped process cannot end
+  }
+
+  void send(int signal) {
+    for (const Rank& rank : ranks_)
+      if (rank.running) kill(-rank.pid, signal);
+  }
+
+  [[nodiscard]] bool any_running() const {
+    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; });
+  }
+
+  [[nodiscard]] Failure failure_of(const Rank& rank) {
+    using std::chrono::duration_cast;
+    using std::chrono::microseconds;
+    Failure f;
+    f.rank = rank.place.rank;
+    f.local_rank = rank.place.local_rank;
+    f.node = options_.node;
+    f.host = host_name();
+    f.pid = rank.pid;
+    f.end = rank.end;
+    f.when_us =
+        duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    f.after_us = duration_cast<microseconds>(Clock::now() - started_).count();
+    if (rank.end.exit_code() == 128 + SIGKILL) f.hint = memory_.why_killed();
+    return f;
+  }
+
+  // A terminal may be slow, but a signal still ends us.
+  void await_output() {
+    output_.stop_at(Deadline::in(kLastOutput));
+    for (;;) {
+      std::array<pollfd, 2> entries{{{output_.done(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
+      poll(entries.data(), entries.size(), -1);
+      if (entries[0].revents != 0) return;
+      signalfd_siginfo info{};
+      if (read(signals_.get(), &info, sizeof info) != sizeof info) continue;
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
+        _exit(128 + signal);
+    }
+  }
+
+  [[nodiscard]] int report() {
+    std::vector<Failure> failures;
+    for (auto& [index, failure] : failures_) {
+      failure.tail = output_.tail(failure.rank);
+      failure.log = output_.log_of(failure.rank);
+      failures.push_back(failure);
+    }
+    const bool well =
+        phase_ == Phase::running && verdict_seen_ && nodes_.verdict().kind == Verdict::Kind::ok;
+    if (well) return output_.lost() ? static_cast<int>(ExitCode::internal) : 0;
+    const auto first = root_cause(nodes_.share_failures(failures, options_.grace + kOtherNodes));
+    if (first && signal_ == 0) {
+      std::string others;
+      for (const Rank& rank : ranks_)
+        if (rank.place.rank != first->rank)
+          others += fmt::format("{}rank {}: {}", others.empty() ? "" : "; ", rank.place.rank,
+                                rank.ended_by_us ? "ended by ringrun" : rank.end.describe());
+      say(describe(*first, options_.nodes) +
+          (others.empty() ? "" : "\n  the others here: " + others));
+      return first->end.exit_code();
+    }
+    if (signal_ != 0) {
+      if (signal_ != SIGPIPE) say("got " + signal_name(signal_) + ", and ended all ranks");
+      return 128 + signal_;
+    }
+    say("all ranks ended: " + nodes_.verdict().text);
+    return static_cast<int>(nodes_.verdict().kind == Verdict::Kind::lost ? ExitCode::communication
+                                                                         : ExitCode::internal);
+  }
 
   const LaunchOptions& options_;
   Guardian& guardian_;
@@ -109,256 +340,6 @@ class Supervisor {
   bool verdict_seen_ = false, said_done_ = false;
   int signal_ = 0;  // that ringrun was sent
 };
-
-Supervisor::Supervisor(const LaunchOptions& options, Guardian& guardian, Nodes& nodes)
-    : options_(options),
-      guardian_(guardian),
-      nodes_(nodes),
-      signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
-      hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
-      closed_(eventfd(0, EFD_CLOEXEC)),
-      output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix},
-              closed_.get()) {
-  if (!closed_.valid()) throw Error("eventfd: " + reason_of(errno));
-  ::signal(SIGPIPE, SIG_IGN);
-}
-
-int Supervisor::run(const std::string& program) {
-  look_after_guardian();
-  start(program);
-  // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
-  const auto undecided = [this] {
-    return (phase_ == Phase::running && !verdict_seen_) ||
-           (phase_ == Phase::settling && options_.nodes > 1);
-  };
-  while (any_running() || undecided()) {
-    if (!any_running() && phase_ == Phase::running && !said_done_) {
-      said_done_ = true;
-      nodes_.say_done();
-      due_ = Deadline::in(options_.exit_timeout);
-    }
-    std::array<pollfd, 3> entries{{{signals_.get(), POLLIN, 0},
-                                   {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
-                                   {closed_.get(), POLLIN, 0}}};
-    poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : -1);
-    if (entries[0].revents != 0) handle_signals();
-    if (entries[1].revents != 0) on_verdict();
-    if (entries[2].revents != 0 && phase_ == Phase::running) {
-      eventfd_t unused = 0;
-      eventfd_read(closed_.get(), &unused);
-      signal_ = SIGPIPE;
-      nodes_.say_over("nobody reads the output of ringrun on node " +
-                      std::to_string(options_.node) + " any more");
-      begin_ending(SIGTERM);
-    }
-    if (due_ && due_->passed()) on_time();
-  }
-  if (!failures_.empty())
-    nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
-  await_output();
-  return report();
-}
-
-void Supervisor::start(const std::string& program) {
-  std::vector<std::string> inherited;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    inherited.emplace_back(*variable);
-  started_ = Clock::now();
-  memory_ = MemoryGroup::own();
-  try {
-    for (int i = 0; i < options_.ranks_here; ++i) {
-      Rank rank;
-      rank.place = nodes_.place_of(i);
-      Process process = start_process(program, options_.command,
-                                      rank_environment(inherited, rank.place, nodes_.store()),
-                                      guardian_, {nodes_.door(), hurry_.get()});
-      rank.pid = process.pid;
-      ranks_.push_back(rank);
-      output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
-    }
-  } catch (...) {
-    send(SIGKILL);  // now: the other nodes and the store would wait for them
-    throw;
-  }
-  output_.start();
-}
-
-void Supervisor::handle_signals() {
-  signalfd_siginfo info{};
-  while (read(signals_.get(), &info, sizeof info) == sizeof info) {
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGCHLD) {
-      reap();
-    } else if (signal == SIGUSR1 || signal == SIGUSR2) {
-      send(signal);
-    } else if (signal == SIGTSTP) {
-      send(SIGSTOP);
-      raise(SIGSTOP);
-      send(SIGCONT);
-    } else if (phase_ == Phase::ending && signal_ != 0) {
-      due_ = Deadline::in(milliseconds(0));  // asked twice: no more grace
-    } else {
-      signal_ = signal;
-      nodes_.say_over("ringrun on node " + std::to_string(options_.node) + " got " +
-                      signal_name(signal));
-      begin_ending(signal);
-    }
-  }
-}
-
-void Supervisor::look_after_guardian() {
-  if (const std::string obituary = guardian_.obituary(); !obituary.empty()) say(obituary);
-}
-
-void Supervisor::reap() {
-  look_after_guardian();
-  for (Rank& rank : ranks_) {
-    siginfo_t info{};
-    if (!rank.running ||
-        waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
-        info.si_pid == 0)
-      continue;
-    // While the leader is a zombie its number cannot be given to a stranger: what is left of its
-    // group can be killed safely.
-    kill(-rank.pid, SIGKILL);
-    guardian_.forget(rank.pid);
-    waitpid(rank.pid, nullptr, 0);
-    rank_ended(rank, {info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED, info.si_status});
-  }
-}
-
-void Supervisor::rank_ended(Rank& rank, End end) {
-  rank.running = false;
-  rank.end = end;
-  rank.ended_by_us = phase_ == Phase::ending || phase_ == Phase::killing;
-  if (rank.ended_by_us) return;
-  if (end.success()) {
-    nodes_.say_rank_ended(rank.place.rank, end.describe());
-    return;
-  }
-  failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
-  if (phase_ == Phase::running) settle();
-}
-
-Failure Supervisor::failure_of(const Rank& rank) {
-  using std::chrono::duration_cast;
-  using std::chrono::microseconds;
-  Failure f;
-  f.rank = rank.place.rank;
-  f.local_rank = rank.place.local_rank;
-  f.node = options_.node;
-  f.host = host_name();
-  f.pid = rank.pid;
-  f.end = rank.end;
-  f.when_us =
-      duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  f.after_us = duration_cast<microseconds>(Clock::now() - started_).count();
-  if (rank.end.exit_code() == 128 + SIGKILL) f.hint = memory_.why_killed();
-  return f;
-}
-
-void Supervisor::on_verdict() {
-  verdict_seen_ = true;
-  const Verdict& verdict = nodes_.verdict();
-  if (verdict.kind == Verdict::Kind::ok || phase_ != Phase::running) return;
-  settle();  // what fails here in this moment may be what the others noticed
-}
-
-void Supervisor::settle() {
-  phase_ = Phase::settling;
-  due_ = Deadline::in(kSettle);
-}
-
-void Supervisor::on_time() {
-  switch (phase_) {
-    case Phase::running:  // our ranks have ended, those of others have not
-      nodes_.say_over(fmt::format("{} still ran {} s after the ranks of node {} had ended",
-                                  nodes_.still_running(), options_.exit_timeout.count() / 1000,
-                                  options_.node));
-      due_.reset();
-      return;
-    case Phase::settling:
-      if (!failures_.empty())
-        nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
-      begin_ending(SIGTERM);
-      return;
-    case Phase::ending:
-      send(SIGKILL);
-      phase_ = Phase::killing;
-      due_ = Deadline::in(kDeath);
-      return;
-    case Phase::killing:
-      for (Rank& rank : ranks_) {
-        if (!rank.running) continue;
-        say(fmt::format("rank {} (pid {}) does not die of SIGKILL: it hangs in the kernel",
-                        rank.place.rank, rank.pid));
-        rank.running = false;
-        rank.ended_by_us = true;
-      }
-      return;
-  }
-}
-
-void Supervisor::begin_ending(int signal) {
-  phase_ = Phase::ending;
-  due_ = Deadline::in(options_.grace);
-  send(signal);
-  send(SIGCONT);  // a stopped process cannot end
-}
-
-void Supervisor::send(int signal) {
-  for (const Rank& rank : ranks_)
-    if (rank.running) kill(-rank.pid, signal);
-}
-
-bool Supervisor::any_running() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; });
-}
-
-// A terminal may be slow, but a signal still ends us.
-void Supervisor::await_output() {
-  output_.stop_at(Deadline::in(kLastOutput));
-  for (;;) {
-    std::array<pollfd, 2> entries{{{output_.done(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
-    poll(entries.data(), entries.size(), -1);
-    if (entries[0].revents != 0) return;
-    signalfd_siginfo info{};
-    if (read(signals_.get(), &info, sizeof info) != sizeof info) continue;
-    const int signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
-      _exit(128 + signal);
-  }
-}
-
-int Supervisor::report() {
-  std::vector<Failure> failures;
-  for (auto& [index, failure] : failures_) {
-    failure.tail = output_.tail(failure.rank);
-    failure.log = output_.log_of(failure.rank);
-    failures.push_back(failure);
-  }
-  const bool well =
-      phase_ == Phase::running && verdict_seen_ && nodes_.verdict().kind == Verdict::Kind::ok;
-  if (well) return output_.lost() ? static_cast<int>(ExitCode::internal) : 0;
-  const auto first = root_cause(nodes_.share_failures(failures, options_.grace + kOtherNodes));
-  if (first && signal_ == 0) {
-    std::string others;
-    for (const Rank& rank : ranks_)
-      if (rank.place.rank != first->rank)
-        others += fmt::format("{}rank {}: {}", others.empty() ? "" : "; ", rank.place.rank,
-                              rank.ended_by_us ? "ended by ringrun" : rank.end.describe());
-    say(describe(*first, options_.nodes) +
-        (others.empty() ? "" : "\n  the others here: " + others));
-    return first->end.exit_code();
-  }
-  if (signal_ != 0) {
-    if (signal_ != SIGPIPE) say("got " + signal_name(signal_) + ", and ended all ranks");
-    return 128 + signal_;
-  }
-  say("all ranks ended: " + nodes_.verdict().text);
-  return static_cast<int>(nodes_.verdict().kind == Verdict::Kind::lost ? ExitCode::communication
-                                                                       : ExitCode::internal);
-}
 
 // The node's own folder, new or empty: nothing of an earlier job is written over.
 std::string make_log_folder(const LaunchOptions& o) {

@@ -10,6 +10,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
+#include "runtime/comm/bootstrap/store/server.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/free_port.hpp"

@@ -29,6 +29,7 @@ namespace {
 
 using namespace comm;
 using namespace comm::store;
+using namespace comm::tcp;
 using namespace std::chrono_literals;
 
 const Secret kSecret("the secret of the fuzzer", "the fuzzer");

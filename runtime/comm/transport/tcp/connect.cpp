@@ -71,10 +71,21 @@ struct Suspicion {
   int rank = -1;
   Ground ground = Ground::none;
 
-  void add(int peer, const Descriptor& closed_socket);
+  void add(int peer, const Descriptor& closed_socket) {
+    FrameHeader last;
+    const ssize_t n = recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
+    if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell)
+      set(static_cast<int>(last.offset), Ground::accused);
+    else  // who has been using the connection left after it had all of its own
+      set(peer, n > 0 ? Ground::left_later : Ground::silent);
+  }
 
  private:
-  void set(int who, Ground better);
+  void set(int who, Ground better) {
+    if (better <= ground) return;
+    rank = who;
+    ground = better;
+  }
 };
 
 // A connection whose greeting has not come yet.
@@ -82,7 +93,13 @@ struct Guest {
   Descriptor socket;
   Greeting greeting;
   std::size_t got = 0;
-  bool read_on();  // false: send it away
+  // False: send it away.
+  bool read_on() {
+    const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
+                           sizeof greeting - got, MSG_DONTWAIT);
+    if (n > 0) got += static_cast<std::size_t>(n);
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
+  }
 };
 
 // Lets in the ranks above this one, whose greetings come in any order, among strangers; and while
@@ -95,22 +112,153 @@ class Reception {
  public:
   // links: of those below this rank, and where the others are put.
   Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word, int sockets,
-            std::vector<Link>& links, std::vector<bool> remote);
+            std::vector<Link>& links, std::vector<bool> remote)
+      : bootstrap_(bootstrap),
+        listener_(listener),
+        word_(word),
+        rank_(bootstrap.rank()),
+        sockets_(sockets),
+        links_(links),
+        remote_(std::move(remote)),
+        closed_(links.size(), false) {}
 
   // Until all ranks above that are remote have come. PeerLost if one died or gave up, with the rank
   // to blame; TimeoutError with the ranks that have not come by the deadline.
-  void let_in(Deadline deadline);
+  void let_in(Deadline deadline) {
+    std::vector<pollfd> entries;
+    while (missing() > 0) {
+      const bool quiet = !look(entries, deadline.at_most(kBetweenQuestions).poll_ms());
+      if (deadline.passed()) complain();
+      if (quiet) ask_bootstrap();
+      const std::size_t hosts = 1 + guests_.size();
+      for (std::size_t r = 0; r < links_.size(); ++r) {
+        if (entries[hosts + r].revents == 0) continue;
+        closed_[r] = true;
+        if (suspicion_.rank < 0) deadline = deadline.at_most(kMoment);
+        suspicion_.add(static_cast<int>(r), links_[r].sockets.front());
+      }
+      if (suspicion_.ground == Suspicion::Ground::accused) complain();
+      Descriptor socket = attend(entries);
+      if (!socket.valid()) continue;
+      if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
+      guests_.push_back({std::move(socket), {}, 0});
+    }
+  }
+
   // Tells everybody, those included who come only now, because of whom this rank leaves.
-  void give_up(int to_blame);
+  void give_up(int to_blame) {
+    for (const Link& link : links_)
+      for (const Descriptor& socket : link.sockets)
+        if (socket.valid()) bid_farewell(socket, to_blame);
+    for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
+    // Who calls is counted by name: the one to blame may have called before it died.
+    const auto late = [&] {
+      return missing() -
+             (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
+    };
+    const Deadline deadline = Deadline::in(kLinger);
+    for (std::vector<pollfd> entries; late() > 0 && !deadline.passed();) {
+      (void)look(entries, deadline.poll_ms());
+      const std::size_t hosts = 1 + guests_.size();
+      for (std::size_t r = 0; r < links_.size(); ++r)
+        if (entries[hosts + r].revents != 0) closed_[r] = true;
+      Descriptor socket = attend(entries);
+      if (!socket.valid()) continue;
+      bid_farewell(socket, to_blame);
+      guests_.push_back({std::move(socket), {}, 0});
+    }
+  }
 
  private:
-  [[nodiscard]] int missing() const;  // connections
-  [[nodiscard]] bool has_come(std::size_t rank) const;
-  bool look(std::vector<pollfd>& entries, int timeout_ms);  // did anything happen?
-  Descriptor attend(const std::vector<pollfd>& entries);
-  void hear(std::size_t guest);
-  void ask_bootstrap();
-  [[noreturn]] void complain();
+  // Ranks above this one whose connections are not all there.
+  [[nodiscard]] int missing() const {
+    int n = 0;
+    for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
+      if (remote_[r] && !has_come(r)) ++n;
+    return n;
+  }
+
+  [[nodiscard]] bool has_come(std::size_t rank) const {
+    const auto& sockets = links_[rank].sockets;
+    return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.valid(); });
+  }
+
+  // The listener, the guests, and those that are connected, who may leave.
+  // did anything happen?
+  bool look(std::vector<pollfd>& entries, int timeout_ms) {
+    entries = {{listener_.get(), POLLIN, 0}};
+    for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
+    for (std::size_t r = 0; r < links_.size(); ++r) {
+      const auto& sockets = links_[r].sockets;
+      const bool connected = !sockets.empty() && sockets.front().valid() && !closed_[r];
+      entries.push_back({connected ? sockets.front().get() : -1, POLLRDHUP, 0});
+    }
+    const int n = poll(entries.data(), entries.size(), timeout_ms);
+    if (n < 0)
+      for (pollfd& entry : entries) entry.revents = 0;
+    return n > 0;
+  }
+
+  // Reads on what the guests say. A new connection, if one has come.
+  Descriptor attend(const std::vector<pollfd>& entries) {
+    for (std::size_t g = guests_.size(); g-- > 0;)
+      if (entries[g + 1].revents != 0) hear(g);
+    if (entries[0].revents == 0) return {};
+    return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  }
+
+  void hear(std::size_t g) {
+    Guest& guest = guests_[g];
+    const bool stays = guest.read_on();
+    if (stays && guest.got < sizeof(Greeting)) return;
+    const Greeting& said = guest.greeting;
+    const auto world = static_cast<std::int32_t>(links_.size());
+    if (stays && said.format == Greeting::kFormat && said.word == word_ && said.world == world &&
+        said.rank > rank_ && said.rank < world && said.socket >= 0 && said.socket < sockets_) {
+      Link& link = links_[static_cast<std::size_t>(said.rank)];
+      Descriptor& socket = link.sockets[static_cast<std::size_t>(said.socket)];
+      if (!socket.valid()) {
+        tune(guest.socket);
+        socket = std::move(guest.socket);
+      }
+    }
+    guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
+  }
+
+  // Whoever dies before it has called here closes no connection of this rank.
+  void ask_bootstrap() {
+    const auto lost = bootstrap_.lost_rank();
+    if (!lost) return;
+    const auto r = static_cast<std::size_t>(lost->index);
+    if (remote_[r] && has_come(r)) return;  // its connection will say so, and perhaps why it left
+    give_up(lost->index);
+    throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
+  }
+
+  [[noreturn]] void complain() {
+    // Whoever came and then died would have been followed by those above it. Somebody who came and
+    // left, while another never came, has left because of that one.
+    const bool has_left =
+        suspicion_.ground == Suspicion::Ground::left_later ||
+        (suspicion_.ground == Suspicion::Ground::silent && suspicion_.rank > rank_);
+    if (suspicion_.rank >= 0 && !(has_left && missing() > 0)) {
+      const int who = suspicion_.rank;
+      give_up(who);
+      throw PeerLost("rank " + std::to_string(who) + " at " +
+                         links_[static_cast<std::size_t>(who)].address +
+                         " is gone since before the ranks were connected (tcp)",
+                     {.rank = rank_, .peer = who, .op = {}});
+    }
+    std::string who;
+    int last = -1;
+    for (auto r = static_cast<std::size_t>(rank_) + 1; r < remote_.size(); ++r)
+      if (remote_[r] && !has_come(r))
+        who += (who.empty() ? "" : ", ") + std::to_string(last = static_cast<int>(r));
+    give_up(last);
+    throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) +
+                           " at " + links_[static_cast<std::size_t>(rank_)].address + " (tcp)",
+                       {.rank = rank_, .op = {}});
+  }
 
   Bootstrap& bootstrap_;
   const Descriptor& listener_;
@@ -123,169 +271,6 @@ class Reception {
   std::vector<bool> closed_;
   Suspicion suspicion_;
 };
-
-void Suspicion::add(int peer, const Descriptor& closed_socket) {
-  FrameHeader last;
-  const ssize_t n = recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
-  if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell)
-    set(static_cast<int>(last.offset), Ground::accused);
-  else  // who has been using the connection left after it had all of its own
-    set(peer, n > 0 ? Ground::left_later : Ground::silent);
-}
-
-void Suspicion::set(int who, Ground better) {
-  if (better <= ground) return;
-  rank = who;
-  ground = better;
-}
-
-bool Guest::read_on() {
-  const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
-                         sizeof greeting - got, MSG_DONTWAIT);
-  if (n > 0) got += static_cast<std::size_t>(n);
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
-}
-
-Reception::Reception(Bootstrap& bootstrap, const Descriptor& listener, const Word& word,
-                     int sockets, std::vector<Link>& links, std::vector<bool> remote)
-    : bootstrap_(bootstrap),
-      listener_(listener),
-      word_(word),
-      rank_(bootstrap.rank()),
-      sockets_(sockets),
-      links_(links),
-      remote_(std::move(remote)),
-      closed_(links.size(), false) {}
-
-bool Reception::has_come(std::size_t rank) const {
-  const auto& sockets = links_[rank].sockets;
-  return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.valid(); });
-}
-
-int Reception::missing() const {
-  int n = 0;
-  for (auto r = static_cast<std::size_t>(rank_) + 1; r < links_.size(); ++r)
-    if (remote_[r] && !has_come(r)) ++n;
-  return n;
-}
-
-// The listener, the guests, and those that are connected, who may leave.
-bool Reception::look(std::vector<pollfd>& entries, int timeout_ms) {
-  entries = {{listener_.get(), POLLIN, 0}};
-  for (const Guest& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
-  for (std::size_t r = 0; r < links_.size(); ++r) {
-    const auto& sockets = links_[r].sockets;
-    const bool connected = !sockets.empty() && sockets.front().valid() && !closed_[r];
-    entries.push_back({connected ? sockets.front().get() : -1, POLLRDHUP, 0});
-  }
-  const int n = poll(entries.data(), entries.size(), timeout_ms);
-  if (n < 0)
-    for (pollfd& entry : entries) entry.revents = 0;
-  return n > 0;
-}
-
-void Reception::let_in(Deadline deadline) {
-  std::vector<pollfd> entries;
-  while (missing() > 0) {
-    const bool quiet = !look(entries, deadline.at_most(kBetweenQuestions).poll_ms());
-    if (deadline.passed()) complain();
-    if (quiet) ask_bootstrap();
-    const std::size_t hosts = 1 + guests_.size();
-    for (std::size_t r = 0; r < links_.size(); ++r) {
-      if (entries[hosts + r].revents == 0) continue;
-      closed_[r] = true;
-      if (suspicion_.rank < 0) deadline = deadline.at_most(kMoment);
-      suspicion_.add(static_cast<int>(r), links_[r].sockets.front());
-    }
-    if (suspicion_.ground == Suspicion::Ground::accused) complain();
-    Descriptor socket = attend(entries);
-    if (!socket.valid()) continue;
-    if (guests_.size() == kMostGuests) guests_.erase(guests_.begin());  // the most silent one
-    guests_.push_back({std::move(socket), {}, 0});
-  }
-}
-
-// Reads on what the guests say. A new connection, if one has come.
-Descriptor Reception::attend(const std::vector<pollfd>& entries) {
-  for (std::size_t g = guests_.size(); g-- > 0;)
-    if (entries[g + 1].revents != 0) hear(g);
-  if (entries[0].revents == 0) return {};
-  return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-}
-
-// Whoever dies before it has called here closes no connection of this rank.
-void Reception::ask_bootstrap() {
-  const auto lost = bootstrap_.lost_rank();
-  if (!lost) return;
-  const auto r = static_cast<std::size_t>(lost->index);
-  if (remote_[r] && has_come(r)) return;  // its connection will say so, and perhaps why it left
-  give_up(lost->index);
-  throw PeerLost(lost->text + " (tcp)", {.rank = rank_, .peer = lost->index, .op = {}});
-}
-
-void Reception::hear(std::size_t g) {
-  Guest& guest = guests_[g];
-  const bool stays = guest.read_on();
-  if (stays && guest.got < sizeof(Greeting)) return;
-  const Greeting& said = guest.greeting;
-  const auto world = static_cast<std::int32_t>(links_.size());
-  if (stays && said.format == Greeting::kFormat && said.word == word_ && said.world == world &&
-      said.rank > rank_ && said.rank < world && said.socket >= 0 && said.socket < sockets_) {
-    Link& link = links_[static_cast<std::size_t>(said.rank)];
-    Descriptor& socket = link.sockets[static_cast<std::size_t>(said.socket)];
-    if (!socket.valid()) {
-      tune(guest.socket);
-      socket = std::move(guest.socket);
-    }
-  }
-  guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
-}
-
-void Reception::give_up(int to_blame) {
-  for (const Link& link : links_)
-    for (const Descriptor& socket : link.sockets)
-      if (socket.valid()) bid_farewell(socket, to_blame);
-  for (const Guest& guest : guests_) bid_farewell(guest.socket, to_blame);
-  // Who calls is counted by name: the one to blame may have called before it died.
-  const auto late = [&] {
-    return missing() - (to_blame > rank_ && !has_come(static_cast<std::size_t>(to_blame)) ? 1 : 0);
-  };
-  const Deadline deadline = Deadline::in(kLinger);
-  for (std::vector<pollfd> entries; late() > 0 && !deadline.passed();) {
-    (void)look(entries, deadline.poll_ms());
-    const std::size_t hosts = 1 + guests_.size();
-    for (std::size_t r = 0; r < links_.size(); ++r)
-      if (entries[hosts + r].revents != 0) closed_[r] = true;
-    Descriptor socket = attend(entries);
-    if (!socket.valid()) continue;
-    bid_farewell(socket, to_blame);
-    guests_.push_back({std::move(socket), {}, 0});
-  }
-}
-
-void Reception::complain() {
-  // Whoever came and then died would have been followed by those above it. Somebody who came and
-  // left, while another never came, has left because of that one.
-  const bool has_left = suspicion_.ground == Suspicion::Ground::left_later ||
-                        (suspicion_.ground == Suspicion::Ground::silent && suspicion_.rank > rank_);
-  if (suspicion_.rank >= 0 && !(has_left && missing() > 0)) {
-    const int who = suspicion_.rank;
-    give_up(who);
-    throw PeerLost("rank " + std::to_string(who) + " at " +
-                       links_[static_cast<std::size_t>(who)].address +
-                       " is gone since before the ranks were connected (tcp)",
-                   {.rank = rank_, .peer = who, .op = {}});
-  }
-  std::string who;
-  int last = -1;
-  for (auto r = static_cast<std::size_t>(rank_) + 1; r < remote_.size(); ++r)
-    if (remote_[r] && !has_come(r))
-      who += (who.empty() ? "" : ", ") + std::to_string(last = static_cast<int>(r));
-  give_up(last);
-  throw TimeoutError("rank " + who + " did not connect to rank " + std::to_string(rank_) + " at " +
-                         links_[static_cast<std::size_t>(rank_)].address + " (tcp)",
-                     {.rank = rank_, .op = {}});
-}
 
 // Nothing is congested within a host: an algorithm that spaces packets out only costs time.
 void hurry(const Descriptor& socket) {
