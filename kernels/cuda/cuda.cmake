@@ -80,7 +80,7 @@ endif()
 # that `make test` can watch the detector at work.
 function(ringsmith_tsan_program NAME)
   add_executable(${NAME} ${ARGN})
-  target_link_libraries(${NAME} PRIVATE ringsmith_vgpu_tsan)
+  target_link_libraries(${NAME} PRIVATE ringsmith_vgpu_tsan ringsmith_base)
   set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CXX)
   target_compile_options(${NAME} PRIVATE -Wno-unknown-pragmas)
 endfunction()
