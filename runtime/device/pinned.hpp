@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "runtime/base/allocator_stats.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith {

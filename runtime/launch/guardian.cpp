@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/launch/failure.hpp"
 
 namespace ringsmith::launch {

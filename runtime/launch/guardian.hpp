@@ -15,7 +15,7 @@
 #include <sys/types.h>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::launch {
 

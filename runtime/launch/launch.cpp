@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/launch/process.hpp"
 #include "runtime/launch/supervisor.hpp"

@@ -15,7 +15,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::launch {
 

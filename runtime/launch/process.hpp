@@ -5,7 +5,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/launch/guardian.hpp"
 
 namespace ringsmith::launch {

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-#include "runtime/base/size_class.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/tensor/check.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)

@@ -3,7 +3,7 @@
 #include <mutex>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/file.hpp"
 #include "runtime/comm/bootstrap/mpi.hpp"

@@ -12,9 +12,8 @@
 #include <unistd.h>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/host_name.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 

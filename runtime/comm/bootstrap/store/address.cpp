@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::store {
 

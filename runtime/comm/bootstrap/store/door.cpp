@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::store {
 

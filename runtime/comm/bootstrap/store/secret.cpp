@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 

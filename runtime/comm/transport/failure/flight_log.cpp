@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/transport/failure/sites.hpp"
 
 namespace ringsmith::comm {

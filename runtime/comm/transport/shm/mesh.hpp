@@ -8,7 +8,7 @@
 #include <sys/types.h>
 #include <vector>
 
-#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/word.hpp"
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process_memory.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 

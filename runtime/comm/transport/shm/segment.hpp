@@ -9,7 +9,7 @@
 
 #include <memory>
 
-#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/base/units.hpp"
 
 namespace ringsmith::comm {

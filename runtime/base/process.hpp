@@ -1,0 +1,54 @@
+// This process and what the system gives it: names for messages, memory, open files.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+#include "runtime/base/units.hpp"
+
+namespace ringsmith {
+
+[[nodiscard]] std::string host_name();
+[[nodiscard]] std::string process_place();  // "pid 4711 on host-a"
+
+// A file descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  [[nodiscard]] int get() const { return fd_; }
+  [[nodiscard]] bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// Raises the limit on open files to `files`, or as far as the hard limit allows, if it is lower;
+// never lowers it. What it is then.
+std::uint64_t allow_open_files(std::uint64_t files);
+
+// What the kernel says about the error number. For too many open files: how many are allowed, and
+// the remedy.
+[[nodiscard]] std::string reason_of(int error);
+
+// The most physical memory that was ever resident (VmHWM). Error if /proc cannot be read.
+[[nodiscard]] Bytes peak_resident();
+// What is resident now (VmRSS).
+[[nodiscard]] Bytes resident();
+// Addresses that are in use, whether memory is behind them or not (VmSize), and how many there may
+// be (RLIMIT_AS, ulimit -v); nothing: as many as there are.
+[[nodiscard]] Bytes address_space();
+[[nodiscard]] std::optional<Bytes> address_space_limit();
+
+}  // namespace ringsmith
