@@ -157,19 +157,14 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-struct RankResult {
-  double seconds = 0, sent = 0, besides = 0, memory = 0;
-  Values parameters;
-};
-
-RankResult train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
-                      const std::vector<Batch>& batches, const Training& o) {
+// usage: of this rank alone; its memory is root_memory.
+Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
+                  const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);
   const auto metered = std::make_shared<MeteredGroup>(group);
   DistributedDataParallel ddp(model, metered);
   SGD optimizer = make_optimizer(model);
   const std::int64_t first = group->rank() * o.rows;
-  RankResult out;
   std::vector<double> seconds;
   for (std::size_t i = 0; i < batches.size(); ++i) {
     if (i == kWarmup) {
@@ -183,14 +178,14 @@ RankResult train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& gro
     group->barrier();
     if (i >= kWarmup) seconds.push_back(seconds_since(start));
   }
-  out.seconds = median(seconds);
+  usage.seconds = median(seconds);
   const Bytes gradients = metered->sent_by_all_reduces();
-  out.sent = static_cast<double>(gradients.value) / o.steps;
-  out.besides = static_cast<double>((metered->sent() - gradients).value) / o.steps;
+  usage.sent = usage.received = static_cast<double>(gradients.value) / o.steps;
+  usage.besides = static_cast<double>((metered->sent() - gradients).value) / o.steps;
   // Gradients live in communication memory, which is not the allocator's.
-  out.memory = device.is_cpu() ? 0 : peak_of(device) + static_cast<double>(metered->memory().value);
-  out.parameters = values_of(model);
-  return out;
+  if (device.is_cuda())
+    usage.root_memory = peak_of(device) + static_cast<double>(metered->memory().value);
+  return values_of(model);
 }
 
 Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& batches,
@@ -199,7 +194,8 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<std::unique_ptr<MLP>> models;  // made here: the default generator is one thread's
   for (int r = 0; r < world; ++r) models.push_back(make_model(o));
-  std::vector<RankResult> results(devices.size());
+  std::vector<Values> parameters(devices.size());
+  std::vector<Usage> of_rank(devices.size());
   std::vector<std::exception_ptr> errors(devices.size());
   std::vector<std::thread> ranks;
   for (std::size_t r = 0; r < devices.size(); ++r)
@@ -209,7 +205,7 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
         const auto group = comm::init_process_group(
             std::make_shared<comm::ThreadBootstrap>(rendezvous, static_cast<int>(r)),
             {.timeout = o.timeout, .algorithm = comm::Algorithm::ring, .device = devices[r]});
-        results[r] = train_rank(*models[r], group, devices[r], batches, o);
+        parameters[r] = train_rank(*models[r], group, devices[r], batches, o, of_rank[r]);
       } catch (...) {
         errors[r] = std::current_exception();
       }
@@ -217,18 +213,16 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
   for (std::thread& rank : ranks) rank.join();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
-  usage.seconds = results[0].seconds;
-  usage.root_memory = results[0].memory;
-  for (std::size_t r = 0; r < results.size(); ++r) {
-    usage.sent = std::max(usage.sent, results[r].sent);
-    usage.besides = std::max(usage.besides, results[r].besides);
-    if (r > 0) usage.other_memory = std::max(usage.other_memory, results[r].memory);
-    if (results[r].parameters != results[0].parameters)
+  usage = of_rank[0];
+  for (std::size_t r = 1; r < devices.size(); ++r) {
+    usage.sent = usage.received = std::max(usage.sent, of_rank[r].sent);
+    usage.besides = std::max(usage.besides, of_rank[r].besides);
+    usage.other_memory = std::max(usage.other_memory, of_rank[r].root_memory);
+    if (parameters[r] != parameters[0])
       throw Error("the ranks of DDP have different parameters: rank " + std::to_string(r) +
                   " and rank 0");
   }
-  usage.received = usage.sent;
-  return results[0].parameters;
+  return parameters[0];
 }
 
 Comparison compare(int count, const Training& o) {

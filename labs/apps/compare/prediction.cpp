@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fmt/format.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -80,10 +81,8 @@ class Description {
     for (const auto& entry : fs::directory_iterator(folder))
       known.push_back(entry.path().stem().string());
     std::sort(known.begin(), known.end());
-    std::string choices;
-    for (const std::string& k : known) choices += (choices.empty() ? "" : ", ") + k;
-    throw UsageError("no '" + name + "' in " + folder.string() + ": give a file, or one of " +
-                     choices);
+    throw UsageError(fmt::format("no '{}' in {}: give a file, or one of {}", name, folder.string(),
+                                 fmt::join(known, ", ")));
   }
 
   template <class T>

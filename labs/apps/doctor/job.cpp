@@ -195,35 +195,25 @@ JobReport examine_job(ProcessGroup& group, std::size_t width) {
   const std::vector<Place> places = gather_all(group, own_place());
   const std::vector<std::string> lines = group.describe_transport();
   const bool forced = group.options().transport == comm::Transport::tcp;
-  std::vector<Row> rows;  // those that this rank takes part in
-  int pairs = 0;
-  for (int a = 0; a < world; ++a)
-    for (int b = a + 1; b < world && pairs < kMostPairs; ++b, ++pairs) {
-      group.barrier();
-      if (rank != a && rank != b) continue;
-      const int peer = rank == a ? b : a;
-      const std::string used = transport_of(lines, peer);
-      rows.push_back({a, b, used,
-                      refused(places[static_cast<std::size_t>(a)],
-                              places[static_cast<std::size_t>(b)], used, forced),
-                      measure(group, peer, rank == a)});
-    }
-  // Rank a of each pair tells rank 0.
-  struct Told {
+  struct Told {  // by rank a of a pair, to rank 0
     Link link;
     char transport[kText] = {}, why[256] = {};
   };
   std::vector<Row> all;
-  pairs = 0;
+  int pairs = 0;
   for (int a = 0; a < world; ++a)
     for (int b = a + 1; b < world && pairs < kMostPairs; ++b, ++pairs) {
+      group.barrier();
       Told told;
-      for (const Row& r : rows)
-        if (r.a == a && r.b == b) {
-          told.link = r.link;
-          put(told.transport, r.transport);
-          r.why.copy(told.why, sizeof told.why - 1);
-        }
+      if (rank == a || rank == b) {
+        const int peer = rank == a ? b : a;
+        const std::string used = transport_of(lines, peer);
+        put(told.transport, used);
+        refused(places[static_cast<std::size_t>(a)], places[static_cast<std::size_t>(b)], used,
+                forced)
+            .copy(told.why, sizeof told.why - 1);
+        told.link = measure(group, peer, rank == a);
+      }
       group.broadcast(
           comm::Buffer(reinterpret_cast<std::byte*>(&told), Elements(sizeof told), DType::u8), a);
       all.push_back({a, b, told.transport, told.why, told.link});

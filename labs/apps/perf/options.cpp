@@ -163,10 +163,8 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
           "transport");
   const auto one_of = [](const char* option, const std::string& value,
                          const std::vector<std::string>& choices) {
-    std::string all;
-    for (const std::string& choice : choices) all += (all.empty() ? "" : ", ") + choice;
     require(std::find(choices.begin(), choices.end(), value) != choices.end(),
-            std::string(option) + " '" + value + "': choose one of " + all);
+            fmt::format("{} '{}': choose one of {}", option, value, fmt::join(choices, ", ")));
   };
   one_of("--memory", memory, {"own", "user"});
   one_of("--place", place, {"both", "in", "out"});

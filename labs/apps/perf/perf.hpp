@@ -18,6 +18,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "labs/apps/common/job.hpp"
@@ -174,5 +175,7 @@ class PerfReport {
 
 // The whole of main(): options, table, exit code.
 int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
+// That of the table's row of this name: what perf/main.cpp calls.
+int run_benchmark(std::string_view name, int argc, char** argv);
 
 }  // namespace ringsmith::apps

@@ -1,10 +1,9 @@
 // The nine measuring programs, a row each. CMake makes a program of every name here, from this
 // source with RINGSMITH_PROGRAM set to the name.
-#include <algorithm>
-#include <iterator>
 #include <string_view>
 
 #include "labs/apps/perf/perf.hpp"
+#include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -129,16 +128,12 @@ constexpr Benchmark kBenchmarks[] = {
      .in_place = false,
      .least_world = 2}};
 
-constexpr const Benchmark* this_program() {
-  return std::find_if(std::begin(kBenchmarks), std::end(kBenchmarks), [](const Benchmark& b) {
-    return std::string_view(b.name) == RINGSMITH_PROGRAM;
-  });
-}
-static_assert(this_program() != std::end(kBenchmarks));
-
 }  // namespace
-}  // namespace ringsmith::apps
 
-int main(int argc, char** argv) {
-  return ringsmith::apps::run_benchmark(*ringsmith::apps::this_program(), argc, argv);
+int run_benchmark(std::string_view name, int argc, char** argv) {
+  for (const Benchmark& b : kBenchmarks)
+    if (b.name == name) return run_benchmark(b, argc, argv);
+  return static_cast<int>(ExitCode::not_implemented);
 }
+
+}  // namespace ringsmith::apps

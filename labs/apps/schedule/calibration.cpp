@@ -216,65 +216,45 @@ Rate rate_from(const json& points) {
 }
 
 struct Shipped {
-  double overhead, alpha;  // microseconds
-  struct {
-    double size, beta, gamma;  // bytes; nanoseconds for 10 bytes, which is 1e-10 s/byte
-  } rates[6];
+  double overhead, alpha;            // microseconds
+  double kib[6], beta[6], gamma[6];  // KiB; nanoseconds for 10 bytes, which is 1e-10 s/byte
 };
 
 // Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: with two ranks
 // for as many ranks as cores, with four for more.
-constexpr Shipped kShipped[2][2] = {{{0.17,
-                                      0.046,  // own memory
-                                      {{12 * kKiB, 0.02, 0.03},
-                                       {192 * kKiB, 0.04, 0.07},
-                                       {3 * kMiB, 0.05, 0.10},
-                                       {12 * kMiB, 0.07, 0.14},
-                                       {48 * kMiB, 1.0, 0.6},
-                                       {192 * kMiB, 1.3, 0.6}}},
-                                     {0.15,
-                                      0.047,  // user memory
-                                      {{3 * kKiB, 0.88, 0.13},
-                                       {12 * kKiB, 0.52, 0.08},
-                                       {192 * kKiB, 0.37, 0.11},
-                                       {3 * kMiB, 0.27, 0.23},
-                                       {12 * kMiB, 0.24, 0.45},
-                                       {48 * kMiB, 2.8, 0.59}}}},
-                                    {{1.30,
-                                      0.38,
-                                      {{3 * kKiB, 1.5, 0.13},
-                                       {48 * kKiB, 0.47, 0.09},
-                                       {192 * kKiB, 0.14, 0.12},
-                                       {3 * kMiB, 0.08, 0.17},
-                                       {12 * kMiB, 1.5, 0.47},
-                                       {48 * kMiB, 2.5, 0.54}}},
-                                     {1.30,
-                                      0.41,
-                                      {{3 * kKiB, 1.0, 0.13},
-                                       {192 * kKiB, 1.0, 0.09},
-                                       {768 * kKiB, 1.3, 0.16},
-                                       {3 * kMiB, 1.6, 0.17},
-                                       {12 * kMiB, 3.8, 0.53},
-                                       {48 * kMiB, 4.0, 0.58}}}}};
+constexpr Shipped kOwn{0.17,
+                       0.046,
+                       {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
+                       {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
+                       {0.03, 0.07, 0.10, 0.14, 0.6, 0.6}};
+constexpr Shipped kUser{0.15,
+                        0.047,
+                        {3, 12, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                        {0.88, 0.52, 0.37, 0.27, 0.24, 2.8},
+                        {0.13, 0.08, 0.11, 0.23, 0.45, 0.59}};
+constexpr Shipped kOwnCrowded{1.30,
+                              0.38,
+                              {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                              {1.5, 0.47, 0.14, 0.08, 1.5, 2.5},
+                              {0.13, 0.09, 0.12, 0.17, 0.47, 0.54}};
+constexpr Shipped kUserCrowded{1.30,
+                               0.41,
+                               {3, 192, 768, 3 * 1024, 12 * 1024, 48 * 1024},
+                               {1.0, 1.0, 1.3, 1.6, 3.8, 4.0},
+                               {0.13, 0.09, 0.16, 0.17, 0.53, 0.58}};
 
 // The same of the ring over TCP, through the loopback interface of two cores of an Intel Xeon: with
 // two ranks, and with four.
-constexpr Shipped kShippedTcp[2] = {{0,
-                                     16.3,
-                                     {{3 * kKiB, 10.8, 0.19},
-                                      {48 * kKiB, 3.1, 0.28},
-                                      {192 * kKiB, 3.4, 0.36},
-                                      {3 * kMiB, 4.4, 0.87},
-                                      {12 * kMiB, 4.7, 0.88},
-                                      {48 * kMiB, 4.7, 1.5}}},
-                                    {0,
-                                     28.2,
-                                     {{3 * kKiB, 5.7, 0.18},
-                                      {48 * kKiB, 6.2, 0.26},
-                                      {192 * kKiB, 5.5, 0.30},
-                                      {3 * kMiB, 11.1, 0.77},
-                                      {12 * kMiB, 11.3, 1.0},
-                                      {48 * kMiB, 11.8, 2.6}}}};
+constexpr Shipped kTcp{0,
+                       16.3,
+                       {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                       {10.8, 3.1, 3.4, 4.4, 4.7, 4.7},
+                       {0.19, 0.28, 0.36, 0.87, 0.88, 1.5}};
+constexpr Shipped kTcpCrowded{0,
+                              28.2,
+                              {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                              {5.7, 6.2, 5.5, 11.1, 11.3, 11.8},
+                              {0.18, 0.26, 0.30, 0.77, 1.0, 2.6}};
 
 CostModel model_of(const Shipped& s) {
   CostModel model;
@@ -282,9 +262,9 @@ CostModel model_of(const Shipped& s) {
   model.overhead = s.overhead * 1e-6;
   model.alpha = s.alpha * 1e-6;
   std::vector<Rate::Point> beta, gamma;
-  for (const auto& rate : s.rates) {
-    beta.push_back({rate.size, rate.beta * 1e-10});
-    gamma.push_back({rate.size, rate.gamma * 1e-10});
+  for (std::size_t i = 0; i < std::size(s.kib); ++i) {
+    beta.push_back({s.kib[i] * 1024, s.beta[i] * 1e-10});
+    gamma.push_back({s.kib[i] * 1024, s.gamma[i] * 1e-10});
   }
   model.beta = Rate(std::move(beta));
   model.gamma = Rate(std::move(gamma));
@@ -293,10 +273,11 @@ CostModel model_of(const Shipped& s) {
 
 std::optional<CostModel> shipped(const CalibrationKey& key) {
   const bool crowded = key.world > static_cast<int>(std::thread::hardware_concurrency());
-  CostModel model = model_of(kShipped[crowded ? 1 : 0][key.own_memory ? 0 : 1]);
+  CostModel model =
+      model_of(key.own_memory ? (crowded ? kOwnCrowded : kOwn) : (crowded ? kUserCrowded : kUser));
   if (key.links == Links::shared_memory) return model;
   if (key.links == Links::rdma) return std::nullopt;
-  const CostModel tcp = model_of(kShippedTcp[crowded ? 1 : 0]);
+  const CostModel tcp = model_of(crowded ? kTcpCrowded : kTcp);
   if (key.links == Links::tcp) return tcp;
   model.wire = CostModel::Wire{tcp.alpha, tcp.beta};
   return model;

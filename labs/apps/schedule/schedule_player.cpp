@@ -36,9 +36,7 @@ constexpr double kMaxSteps = 2e7;  // of all ranks together, when written down
 std::string table_of_algorithms() {
   std::string out = "\nCollectives and their algorithms (the first is the default):\n";
   for (const Collective collective : all_collectives()) {
-    std::string names;
-    for (const std::string& name : algorithms_of(collective))
-      names += (names.empty() ? "" : ", ") + name;
+    const std::string names = fmt::format("{}", fmt::join(algorithms_of(collective), ", "));
     out += fmt::format("  {:<16}{}\n", name_of(collective), apps::wrapped(names, 18));
   }
   return out +

@@ -1,7 +1,7 @@
 // The flight recorder of a rank as a file: its memory, as it is, behind a header that says whose it
 // was. Written when the group fails: by the rank itself, also from the handler that ends it, and
-// for a rank that was killed by a survivor of its host. labs/apps/flight_reader reads a folder of
-// them.
+// for a rank that was killed by a survivor of its host. labs/apps/launch/flight_reader reads a
+// folder of them.
 //
 // One machine writes and reads them, or machines alike: the numbers are in the machine's own order.
 #pragma once
