@@ -9,48 +9,39 @@
 
 namespace ringsmith::apps {
 
-void add_meeting_options(CLI::App& app, JobOptions& o, std::string group) {
-  if (group.empty()) group = app.option_defaults()->get_group();
+void add_meeting_options(CLI::App& app, JobOptions& o) {
   app.add_option("--bootstrap", o.bootstrap,
                  "how the ranks find each other: mpi, env, slurm, file or self (alone); auto takes "
                  "what the environment shows")
-      ->check(CLI::IsMember({"auto", "mpi", "env", "slurm", "file", "self"}))
-      ->group(group);
+      ->check(CLI::IsMember({"auto", "mpi", "env", "slurm", "file", "self"}));
   app.add_option("--transport", o.transport,
                  "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto "
                  "takes shm within a host and tcp between hosts")
-      ->check(CLI::IsMember({"auto", "shm", "tcp", "rdma"}))
-      ->group(group);
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "rdma"}));
   app.add_option(
-         "--interface", o.interface,
-         "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
-         "rdma: the device, or several that the ranks take in turn (mlx5_0,mlx5_1); "
-         "default: one that reaches the others")
-      ->group(group);
+      "--interface", o.interface,
+      "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
+      "rdma: the device, or several that the ranks take in turn (mlx5_0,mlx5_1); "
+      "default: one that reaches the others");
   app.add_option(
          "--sockets", o.sockets,
          "of tcp: connections between two ranks, 1 to 3; more where the network limits each "
          "connection, or loses packets")
-      ->check(whole(1, comm::kLanes))
-      ->group(group);
+      ->check(whole(1, comm::kLanes));
 }
 
-void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise,
-                      std::string group) {
-  if (group.empty()) group = app.option_defaults()->get_group();
+void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise) {
   app.add_option("--ranks-per-node", o.ranks_per_node,
                  "so many ranks, in order, count as a node, as if each were a host of its own; 0: "
                  "nodes are hosts")
-      ->check(whole(0, 1024))
-      ->group(group);
+      ->check(whole(0, 1024));
   app.add_option("--flight-dir", o.flight_dir,
                  "an existing folder where each rank of a job that fails leaves the last 1,024 "
                  "operations, for flight_reader [" +
                      otherwise + "]")
       ->default_str("")
       ->check(CLI::ExistingDirectory)
-      ->envname("RINGSMITH_FLIGHT_DIR")
-      ->group(group);
+      ->envname("RINGSMITH_FLIGHT_DIR");
 }
 
 comm::GroupOptions group_options(const JobOptions& o) {

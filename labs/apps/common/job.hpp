@@ -29,10 +29,9 @@ struct JobOptions {
 };
 
 // --bootstrap, --transport, --interface and --sockets; the values in o are the defaults.
-void add_meeting_options(CLI::App& app, JobOptions& o, std::string group = "");
+void add_meeting_options(CLI::App& app, JobOptions& o);
 // --ranks-per-node and --flight-dir; `otherwise` says where the files go without the latter.
-void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise,
-                      std::string group = "");
+void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise);
 
 [[nodiscard]] comm::GroupOptions group_options(const JobOptions& o);
 

@@ -259,8 +259,7 @@ std::vector<int> powers_of_two(int most) {
 }
 
 void add_options(CLI::App& app, Options& o) {
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--device", o.device, "cuda, or cpu: all replicas and ranks on the CPU")
       ->check(CLI::IsMember({"cuda", "cpu"}));
   app.add_option("-n,--devices", o.devices,

@@ -122,8 +122,7 @@ int run(int argc, char** argv) {
   CLI::App app(
       "Predicts step time and efficiency of data-parallel training on a described cluster.",
       "scaling");
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--topology", o.topology,
                  "the cluster: dgx-h100, ethernet (of labs/scaling), or a file like those");
   app.add_option("--model", o.model, "the model: resnet50, gpt2-xl, or a file like those");

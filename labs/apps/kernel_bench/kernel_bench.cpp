@@ -21,26 +21,23 @@ int run(int argc, char** argv) {
       "device matmul, elementwise, reduction, layer_norm, softmax, optim, ring; or all");
   auto* where = app.add_option("--device", device, "cpu, cuda or cuda:NUMBER");
   app.add_option("--seconds", o.seconds, "time spent on each line")->check(above_zero(3600));
-  auto* threads = app.add_option("--threads", o.threads, "threads of the fast kernels")
-                      ->check(whole(1, 256))
-                      ->group("CPU");
-  auto* oracle = app.add_flag("--no-oracle", no_oracle, "leave the oracles out")->group("CPU");
+  app.option_defaults()->group("CPU");
+  auto* threads =
+      app.add_option("--threads", o.threads, "threads of the fast kernels")->check(whole(1, 256));
+  auto* oracle = app.add_flag("--no-oracle", no_oracle, "leave the oracles out");
+  app.option_defaults()->group("Device");
   auto* version = app.add_option("--version", o.version,
                                  "matmul: this rung of the ladder alone (kernels/cuda/matmul.hpp "
                                  "lists them), on cuda unless --device says which; 0: all")
-                      ->check(whole(0, 99))
-                      ->group("Device");
+                      ->check(whole(0, 99));
   auto* size = app.add_option("--size", o.size, "matmul: rows and columns; 0: several")
-                   ->check(whole(0, 1 << 15))
-                   ->group("Device");
+                   ->check(whole(0, 1 << 15));
   auto* mib = app.add_option("--mib", o.mib, "MiB of each operand of the other families")
-                  ->check(whole(1, 1 << 13))
-                  ->group("Device");
+                  ->check(whole(1, 1 << 13));
   auto* check =
       app.add_flag("--no-check", no_check,
                    "do not fail if a kernel of a GPU is slower than it must be beside a copy (the "
-                   "last column)")
-          ->group("Device");
+                   "last column)");
   app.footer(R"(
 On the CPU, products are ringsmith's own, with OpenBLAS beside them. On a device, kernels that
 memory bounds are compared with a copy of as many bytes by the driver. Under the emulator times

@@ -115,50 +115,39 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.set_help_flag("-h,--help", "this text");
   app.prefix_command();
   app.option_defaults()->always_capture_default()->take_last();
-  app.add_option("--nproc-per-node", ranks, "ranks on this node; auto or cpu: one for each core")
-      ->group("Ranks");
-  app.add_option("--nnodes", nodes, "nodes of the job, each with a ringrun of its own")
-      ->group("Ranks");
-  app.add_option("--node-rank", o.node, "which of them this is, from 0")
-      ->check(whole(0, 1023))
-      ->group("Ranks");
-  app.add_flag("--standalone", standalone, "one node, a free port on the loopback interface")
-      ->group("Ranks");
+  app.option_defaults()->group("Ranks");
+  app.add_option("--nproc-per-node", ranks, "ranks on this node; auto or cpu: one for each core");
+  app.add_option("--nnodes", nodes, "nodes of the job, each with a ringrun of its own");
+  app.add_option("--node-rank", o.node, "which of them this is, from 0")->check(whole(0, 1023));
+  app.add_flag("--standalone", standalone, "one node, a free port on the loopback interface");
 
+  app.option_defaults()->group("Meeting");
   auto* address = app.add_option("--master-addr", o.master_address, "node 0's address or name")
-                      ->default_str("the loopback's")
-                      ->group("Meeting");
+                      ->default_str("the loopback's");
   auto* port = app.add_option("--master-port", master_port,
-                              "TCP port of the job's store on node 0; 0: a free one")
-                   ->group("Meeting");
+                              "TCP port of the job's store on node 0; 0: a free one");
   app.add_option("--port-file", o.port_file,
                  "with port 0 and several nodes: node 0 writes the port into this file, which the "
-                 "others read")
-      ->group("Meeting");
+                 "others read");
   app.add_option("--bind", o.bind,
                  "interface (eth0) or address that node 0 listens on [--master-addr]")
-      ->default_str("")
-      ->group("Meeting");
+      ->default_str("");
   app.add_option("--secret-file", o.secret_file,
-                 "file with the job's secret, 16 characters or more, that only you can read")
-      ->group("Meeting");
-  app.add_option("--make-secret", new_secret, "only make such a file, and stop")->group("Meeting");
+                 "file with the job's secret, 16 characters or more, that only you can read");
+  app.add_option("--make-secret", new_secret, "only make such a file, and stop");
   app.add_option("--join-timeout", join, "seconds to wait for the other nodes to come")
-      ->check(seconds())
-      ->group("Meeting");
+      ->check(seconds());
   app.add_option("--exit-timeout", exit,
                  "seconds to wait for the other nodes to end after this one")
-      ->check(seconds())
-      ->group("Meeting");
+      ->check(seconds());
 
+  app.option_defaults()->group("Output");
   app.add_option("--log-dir", o.log_folder,
-                 "new or empty folder: rank-R.out and rank-R.err instead of the screen")
-      ->group("Output");
-  app.add_flag("--tee", o.tee, "with --log-dir: files and screen")->group("Output");
-  app.add_flag("--no-prefix", no_prefix, "show lines without the [rank] in front")->group("Output");
+                 "new or empty folder: rank-R.out and rank-R.err instead of the screen");
+  app.add_flag("--tee", o.tee, "with --log-dir: files and screen");
+  app.add_flag("--no-prefix", no_prefix, "show lines without the [rank] in front");
   app.add_option("--grace", grace, "seconds between SIGTERM and SIGKILL")
-      ->check(real(0, kMostSeconds))
-      ->group("Output");
+      ->check(real(0, kMostSeconds));
   app.footer(kFooter);
 
   std::vector<std::string> words = with_hyphens(argc, argv);

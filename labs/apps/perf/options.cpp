@@ -67,8 +67,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   std::string min = "32M", max, step = "1M", factor, op = "sum", dtype = "f32", root = "0",
               algorithm = "automatic", memory = "own", place = "both", bind = "0", engine = "auto";
   CLI::App app(benchmark.description, benchmark.name);
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  app.option_defaults()->always_capture_default()->take_last();
   app.set_help_flag("-h,--help", "this text");
   app.add_option("-b,--minbytes", min, "smallest size; K, M, G are powers of two");
   app.add_option("-e,--maxbytes", max, "largest size [as -b]")->always_capture_default(false);

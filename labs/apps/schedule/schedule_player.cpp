@@ -93,8 +93,7 @@ int run(int argc, char** argv) {
   Options o;
   CLI::App app("Shows who sends what at each step of a collective; draws, proves and prices it.",
                "schedule_player");
-  app.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("-c,--collective", o.collective, "what is computed");
   app.add_option("-a,--algorithm", o.algorithm, "how; default: the first in the table below");
   app.add_option("-w,--world", o.world, "number of ranks")->check(apps::whole(1, 16384));

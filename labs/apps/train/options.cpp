@@ -34,97 +34,81 @@ std::string is_a_device(const std::string& name) {
 }  // namespace
 
 void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& flight_dir) {
+  app.option_defaults()->group("Options");
   app.set_help_flag("-h,--help", "this text");
   app.footer(footer());
+  app.option_defaults()->group("Machine");
   app.add_option("--device", o.device,
                  "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn")
-      ->check(is_a_device)
-      ->group("Machine");
+      ->check(is_a_device);
   app.add_option("--threads", o.threads, "threads of each rank's kernels on the CPU")
-      ->check(whole(1, 256))
-      ->group("Machine");
+      ->check(whole(1, 256));
   app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
-      ->check(CLI::IsMember({"fast", "oracle"}))
-      ->group("Machine");
+      ->check(CLI::IsMember({"fast", "oracle"}));
   app.add_option("--products", o.products,
                  "matrix products of the fast kernels: ringsmith's own, or OpenBLAS's")
-      ->check(CLI::IsMember({"own", "openblas"}))
-      ->group("Machine");
+      ->check(CLI::IsMember({"own", "openblas"}));
   app.add_option("--float32", o.float32,
                  "matrix products on a GPU: strict, or tf32: operands rounded to 11 bits, for "
                  "tensor cores")
-      ->check(CLI::IsMember({"strict", "tf32"}))
-      ->group("Machine");
+      ->check(CLI::IsMember({"strict", "tf32"}));
 
+  app.option_defaults()->group("Communication");
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
-      ->check(above_zero(1e6))
-      ->group("Communication");
+      ->check(above_zero(1e6));
   app.add_option("--overlap", o.overlap,
                  "reduce full buckets while backward goes on; auto: if the machine has a core that "
                  "no rank computes on; alternate: off in odd steps, on in even ones")
-      ->check(CLI::IsMember({"auto", "on", "off", "alternate"}))
-      ->group("Communication");
+      ->check(CLI::IsMember({"auto", "on", "off", "alternate"}));
   app.add_option("--algorithm", o.algorithm,
                  "order of the all-reduce sums; fastest: by size, what the cost model says "
                  "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
       ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
-                             "double_tree", "hierarchical", "fastest"}))
-      ->group("Communication");
+                             "double_tree", "hierarchical", "fastest"}));
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
-      ->check(seconds())
-      ->group("Communication");
+      ->check(seconds());
   app.add_flag(
-         "--stage-through-host", o.stage_through_host,
-         "with --device cuda: gradients travel by way of host memory, where GPUs cannot reach "
-         "each other")
-      ->group("Communication");
-  add_meeting_options(app, o, "Communication");
-  add_node_options(app, o, flight_dir, "Communication");
+      "--stage-through-host", o.stage_through_host,
+      "with --device cuda: gradients travel by way of host memory, where GPUs cannot reach "
+      "each other");
+  add_meeting_options(app, o);
+  add_node_options(app, o, flight_dir);
 }
 
 void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length) {
   app.option_defaults()->always_capture_default()->take_last();
 
+  app.option_defaults()->group("Training");
   auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
                     ->default_str("")
-                    ->check(whole(1))
-                    ->group("Training");
+                    ->check(whole(1));
   app.add_option("--epochs", o.epochs, "passes over the training data, instead of --steps")
       ->default_str("")
       ->check(above_zero(1e9))
-      ->excludes(steps)
-      ->group("Training");
-  app.add_option("--batch", o.batch, "samples in a step, of each rank")
-      ->check(whole(1))
-      ->group("Training");
+      ->excludes(steps);
+  app.add_option("--batch", o.batch, "samples in a step, of each rank")->check(whole(1));
   app.add_option("--global-batch", o.global_batch,
                  "samples in a step, of all ranks together, instead of --batch; the same for any "
                  "number of ranks gives the same training (0: --batch times ranks)")
-      ->check(whole(0))
-      ->group("Training");
+      ->check(whole(0));
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
-      ->check(above_zero(1e30))
-      ->group("Training");
-  app.add_option("--seed", o.seed, "of parameters, order of samples and dropout")
-      ->group("Training");
+      ->check(above_zero(1e30));
+  app.add_option("--seed", o.seed, "of parameters, order of samples and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
+  app.option_defaults()->group("Output");
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
                  "[runs/<stamp>]")
-      ->default_str("")
-      ->group("Output");
+      ->default_str("");
   app.add_flag(
-         "--no-trace", o.no_trace,
-         "record no spans: no trace.json, and no communication times; a GPU is not waited for at "
-         "the end of each phase")
-      ->group("Output");
+      "--no-trace", o.no_trace,
+      "record no spans: no trace.json, and no communication times; a GPU is not waited for at "
+      "the end of each phase");
   app.add_option("--progress", o.progress,
                  "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
-      ->check(CLI::IsMember({"auto", "bar", "lines", "off"}))
-      ->group("Output");
-  app.add_flag("--json", o.json, "the closing report as one JSON object on standard output")
-      ->group("Output");
+      ->check(CLI::IsMember({"auto", "bar", "lines", "off"}));
+  app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
   // What it was once: hidden, and refused by the name of the program that does it.
   app.add_flag_callback(
          "--bench",

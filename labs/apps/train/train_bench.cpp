@@ -169,19 +169,18 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
   app.add_option("model", o.model, "gpt or mlp, as in tests/bench/peers")
       ->required()
       ->check(CLI::IsMember({"gpt", "mlp"}));
+  app.option_defaults()->group("Benchmark");
   app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64]")
       ->default_str("")
-      ->check(whole(1))
-      ->group("Benchmark");
+      ->check(whole(1));
   app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100]")
       ->default_str("")
-      ->check(whole(1))
-      ->group("Benchmark");
+      ->check(whole(1));
   app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10]")
       ->default_str("")
-      ->check(whole(0))
-      ->group("Benchmark");
-  app.add_option("--seed", o.seed, "of the parameters")->group("Benchmark");
+      ->check(whole(0));
+  app.add_option("--seed", o.seed, "of the parameters");
+  app.option_defaults()->group("The GPT");
   const std::vector<CLI::Option*> of_gpt{
       app.add_option("--layers", o.gpt.layers, "transformer blocks")->check(whole(1, 1000)),
       app.add_option("--dim", o.gpt.dim, "width; a multiple of --heads")->check(whole(1)),
@@ -191,7 +190,6 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
           ->check(whole(2, 1 << 20)),
       app.add_option("--dropout", o.gpt.dropout, "probability of dropping an activation")
           ->check(real(0, 0.99))};
-  for (CLI::Option* option : of_gpt) option->group("The GPT");
   add_machine_options(app, o.machine);
   if (!parse_command_line(app, argc, argv)) return false;
   const bool gpt = o.model == "gpt";

@@ -37,53 +37,36 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   o.common.batch = 8;
   o.common.lr = 3e-3;
   CLI::App app("Trains a byte-level GPT, data-parallel over all ranks.", "train_gpt");
+  app.option_defaults()->group("Data");
   app.add_option("--data", o.common.data,
                  "text file; its last tenth is held out [the lessons and sources of ringsmith, the "
-                 "last tenth of each file held out]")
-      ->group("Data");
+                 "last tenth of each file held out]");
   app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
-      ->check(whole(0, 64))
-      ->group("Data");
+      ->check(whole(0, 64));
   app.add_option("--validation-windows", o.validation_windows,
                  "most windows of held-out text that are evaluated at the end")
-      ->check(whole(1))
-      ->group("Data");
-  app.add_option("--layers", o.model.layers, "transformer blocks")
-      ->check(whole(1, 1000))
-      ->group("Model");
-  app.add_option("--dim", o.model.dim, "width; a multiple of --heads")
-      ->check(whole(1))
-      ->group("Model");
-  app.add_option("--heads", o.model.heads, "attention heads")
-      ->check(whole(1, 1000))
-      ->group("Model");
-  app.add_option("--context", o.model.context, "bytes that the model sees")
-      ->check(whole(1))
-      ->group("Model");
+      ->check(whole(1));
+  app.option_defaults()->group("Model");
+  app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
+  app.add_option("--dim", o.model.dim, "width; a multiple of --heads")->check(whole(1));
+  app.add_option("--heads", o.model.heads, "attention heads")->check(whole(1, 1000));
+  app.add_option("--context", o.model.context, "bytes that the model sees")->check(whole(1));
   app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
-      ->check(real(0, 0.99))
-      ->group("Model");
-  app.add_option("--weight-decay", o.weight_decay, "of AdamW")
-      ->check(real(0, 1e6))
-      ->group("Training");
-  app.add_option("--clip", o.clip, "largest 2-norm of the gradient")
-      ->check(above_zero(1e30))
-      ->group("Training");
+      ->check(real(0, 0.99));
+  app.option_defaults()->group("Training");
+  app.add_option("--weight-decay", o.weight_decay, "of AdamW")->check(real(0, 1e6));
+  app.add_option("--clip", o.clip, "largest 2-norm of the gradient")->check(above_zero(1e30));
   app.add_option("--warmup", o.warmup, "share of the steps in which the learning rate rises")
-      ->check(real(0, 1))
-      ->group("Training");
+      ->check(real(0, 1));
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
-      ->check(real(0, 1))
-      ->group("Training");
-  app.add_option("--sample", o.sample.tokens, "bytes to write at the end")
-      ->check(whole(0))
-      ->group("Output");
-  app.add_option("--prompt", o.prompt, "what they follow")->group("Output");
+      ->check(real(0, 1));
+  app.option_defaults()->group("Output");
+  app.add_option("--sample", o.sample.tokens, "bytes to write at the end")->check(whole(0));
+  app.add_option("--prompt", o.prompt, "what they follow");
   app.add_option("--temperature", o.sample.temperature, "of their choice; 0: always the likeliest")
-      ->check(real(0, 1e6))
-      ->group("Output");
+      ->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   return parse_command_line(app, argc, argv);
 }
