@@ -1,11 +1,13 @@
 // Element types: their names, their sizes, and the way from a run-time tag to a C++ type.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "kernels/half.hpp"
 #include "runtime/base/error.hpp"
@@ -112,6 +114,19 @@ constexpr bool is_floating(DType dtype) {
 
 // "f32" -> DType::f32; also accepts nccl-tests' names (float, half, bfloat16, double, int32, int64,
 // uint8). Throws UsageError naming the accepted names.
-DType parse_dtype(std::string_view name);
+inline DType parse_dtype(std::string_view name) {
+  constexpr std::array<std::pair<std::string_view, DType>, 7> foreign{{{"float", DType::f32},
+                                                                       {"half", DType::f16},
+                                                                       {"bfloat16", DType::bf16},
+                                                                       {"double", DType::f64},
+                                                                       {"int32", DType::i32},
+                                                                       {"int64", DType::i64},
+                                                                       {"uint8", DType::u8}}};
+  for (const auto& [alias, dtype] : foreign)
+    if (name == alias || name == name_of(dtype)) return dtype;
+  if (name == name_of(DType::boolean)) return DType::boolean;
+  throw UsageError("unknown dtype '" + std::string(name) +
+                   "': use f32, f16, bf16, f64, i32, i64, u8 or bool");
+}
 
 }  // namespace ringsmith

@@ -8,8 +8,8 @@
 // this house. A full ring drops the new span and counts it, so memory is bounded and recording
 // never waits. Switched off, a Span costs one relaxed load.
 //
-// Stamps are CLOCK_MONOTONIC: all processes of one host share it. runtime/base/overlap.hpp computes
-// exposed communication from the events, runtime/base/trace_json.hpp writes them for Perfetto.
+// Stamps are CLOCK_MONOTONIC: all processes of one host share it. labs/apps/train/step_time.hpp
+// computes exposed communication from the events, trace_file.hpp there writes them for Perfetto.
 #pragma once
 
 #include <atomic>

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/base/size_class.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/device/cuda_check.hpp"
 
 namespace ringsmith::device_allocator {

@@ -3,7 +3,7 @@
 //
 // cudaMalloc waits for the device and costs tens of microseconds, cudaFree waits as well; a
 // training step that called them would do nothing else. So freed blocks are kept, by device, stream
-// and size class (runtime/base/size_class.hpp), and handed to the next request of that stream at
+// and size class (runtime/base/allocator.hpp), and handed to the next request of that stream at
 // once, although kernels that use the old contents may still be queued:
 //
 //   stream   [kernel writes a] [kernel reads a]          [kernel writes b]
@@ -23,7 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "runtime/base/allocator_stats.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::device_allocator {

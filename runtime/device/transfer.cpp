@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "runtime/base/size_class.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/device/cuda_check.hpp"
 
 namespace ringsmith {

@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "runtime/base/allocator_stats.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/device/device.hpp"
 #include "runtime/device/stream.hpp"

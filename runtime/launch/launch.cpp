@@ -27,8 +27,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/host_name.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/launch/failure.hpp"
 #include "runtime/launch/nodes.hpp"

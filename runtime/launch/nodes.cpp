@@ -12,8 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/host_name.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::launch {
 

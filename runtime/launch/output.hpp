@@ -16,6 +16,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::launch {
 

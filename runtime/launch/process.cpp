@@ -19,7 +19,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/launch/failure.hpp"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/size_class.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/device/memory.hpp"
 
 namespace ringsmith {

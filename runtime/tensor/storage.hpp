@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/base/allocator_stats.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/base/units.hpp"
 #include "runtime/device/stream.hpp"
 
@@ -55,7 +55,7 @@ class Storage {
 //
 // A training step allocates the same sizes again and again. Fresh pages from the system cost a page
 // fault for every 4 KiB; a block from the cache costs a list operation. Every size class
-// (runtime/base/size_class.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, from
+// (runtime/base/allocator.hpp) has a list of free blocks. Blocks are aligned to 64 bytes, from
 // 4 MiB on to 2 MiB with a request for huge pages. Thread-safe. Under AddressSanitizer free blocks
 // are poisoned, so that a use after free is found.
 namespace host_allocator {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "labs/apps/common/findings.hpp"
+#include "labs/apps/doctor/findings.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 

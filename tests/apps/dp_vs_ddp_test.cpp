@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 #include <map>
 
-#include "labs/apps/common/chart.hpp"
-#include "labs/apps/common/comparison_report.hpp"
-#include "labs/apps/common/fit.hpp"
+#include "labs/apps/compare/chart.hpp"
+#include "labs/apps/compare/comparison.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 

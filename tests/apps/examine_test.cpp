@@ -1,9 +1,8 @@
 // What doctor makes of what the kernel says: texts of machines that are not here.
-#include "labs/apps/common/examine.hpp"
-
 #include <sys/resource.h>
 
 #include "labs/apps/common/processor.hpp"
+#include "labs/apps/doctor/findings.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 

@@ -30,10 +30,9 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
     REQUIRE(r.exit_code == 0);
     REQUIRE(r.err.empty());
     for (const char* word :
-         {"--data",     "--steps",     "--epochs",  "--batch",     "--global-batch",
-          "--lr",       "--seed",      "--threads", "--kernels",   "--bucket-cap-mb",
-          "MiB",        "--algorithm", "--timeout", "seconds",     "--run-dir",
-          "--no-trace", "--json",      "--bench",   "Environment", "Exit codes"})
+         {"--data", "--steps", "--epochs", "--batch", "--global-batch", "--lr", "--seed",
+          "--threads", "--kernels", "--bucket-cap-mb", "MiB", "--algorithm", "--timeout", "seconds",
+          "--run-dir", "--no-trace", "--json", "Environment", "Exit codes"})
       CHECK_THAT(r.out, ContainsSubstring(word));
     std::istringstream in(r.out);
     for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
@@ -42,7 +41,7 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
 
 TEST_CASE("no help is wider than a page", "[programs]") {
   for (const char* program : {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader",
-                              "schedule_player", "kernel_bench", "dp_vs_ddp"}) {
+                              "schedule_player", "kernel_bench", "dp_vs_ddp", "train_bench"}) {
     INFO(program);
     std::istringstream in(run_app(0, program, {"--help"}).out);
     for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
@@ -83,6 +82,13 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
                   {"--steps", "--epochs"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--dim", "30", "--heads", "4"}),
                   {"30", "4"});
+  for (const char* program : {"train_gpt", "train_mlp"})
+    require_refusal(program, run_app(2, program, {"--bench", "--bench-steps", "2"}),
+                    {"--bench", "train_bench", "--help"});
+  require_refusal("train_bench", run_app(0, "train_bench", {}), {"model"});
+  require_refusal("train_bench", run_app(0, "train_bench", {"resnet"}), {"resnet", "gpt"});
+  require_refusal("train_bench", run_app(0, "train_bench", {"mlp", "--layers", "2"}),
+                  {"--layers", "train_bench gpt"});
   require_refusal("train_mlp", run_app(0, "train_mlp", {"--labels", "x"}),
                   {"--images", "--labels"});
   require_refusal("train_mlp", run_app(2, "train_mlp", {"--global-batch", "7"}),

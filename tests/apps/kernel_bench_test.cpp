@@ -1,5 +1,5 @@
 // kernel_bench as a user runs it, briefly: what it prints and refuses. The speeds are not tested.
-#include "labs/apps/common/kernel_bench.hpp"
+#include "labs/apps/kernel_bench/kernel_bench.hpp"
 
 #include <algorithm>
 #include <string>

@@ -5,10 +5,9 @@
 #include <limits>
 
 #include "labs/apps/common/agreement.hpp"
-#include "labs/apps/common/losses.hpp"
-#include "labs/apps/common/options.hpp"
-#include "labs/apps/common/source_text.hpp"
-#include "labs/apps/common/step_clock.hpp"
+#include "labs/apps/common/files.hpp"
+#include "labs/apps/train/options.hpp"
+#include "labs/apps/train/step_time.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_group.hpp"
 

@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "labs/apps/common/perf_data.hpp"
+#include "labs/apps/perf/data.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

@@ -1,10 +1,9 @@
 // scaling as a user runs it, and the arithmetic of its step.
-#include "labs/apps/common/scaling.hpp"
-
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
+#include "labs/apps/compare/prediction.hpp"
 #include "runtime/base/error.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"

@@ -168,23 +168,22 @@ TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[program
         read_text(folder / "without/model.safetensors"));
 }
 
-TEST_CASE("--bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
+TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
   // The first losses that tests/bench/peers/torch_ddp_*.py print: same initial values, same data.
-  const auto bench = [](int world, const char* program) {
-    const auto r =
-        run_app(world, program, {"--bench", "--bench-steps", "2", "--bench-warmup", "1"});
+  const auto bench = [](int world, const char* model) {
+    const auto r = run_app(world, "train_bench", {model, "--steps", "2", "--warmup", "1"});
     INFO(r.err << r.out);
     REQUIRE(r.exit_code == 0);
     return r.out;
   };
   for (const int world : {1, 2}) {
-    const std::string out = bench(world, "train_mlp");
+    const std::string out = bench(world, "mlp");
     CHECK_THAT(out, ContainsSubstring("mlp: procs " + std::to_string(world)) &&
                         ContainsSubstring("params 1863690 (7.11 MiB)") &&
                         ContainsSubstring(" samples/s | ms/step ") &&
                         ContainsSubstring("| loss 2.3029 ->"));
     CHECK((out.find("bwd without comm") != std::string::npos) == (world > 1));
   }
-  CHECK_THAT(bench(1, "train_gpt"), ContainsSubstring("params 826368 (3.15 MiB)") &&
-                                        ContainsSubstring("| loss 4.3137 ->"));
+  CHECK_THAT(bench(1, "gpt"), ContainsSubstring("params 826368 (3.15 MiB)") &&
+                                  ContainsSubstring("| loss 4.3137 ->"));
 }

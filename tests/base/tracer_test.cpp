@@ -3,7 +3,6 @@
 
 #include <thread>
 
-#include "runtime/base/trace_json.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -93,21 +92,4 @@ TEST_CASE("nothing is lost or torn while threads record and another drains", "[t
   for (auto& t : threads) t.join();
   take();
   REQUIRE(seen + (trace::dropped() - lost) == std::uint64_t{kThreads} * kEach);
-}
-
-TEST_CASE("trace JSON keeps nanoseconds, subtracts the clock offset and quotes names",
-          "[trace_json]") {
-  trace::RankTrace t;
-  t.rank = 3;
-  t.origin_ns = 1'000'000'000'000'000'000;  // a double would lose these digits
-  t.clock_offset_ns = 5'000;
-  t.thread_names = {"main \"thread\""};
-  t.events = {
-      {"all_reduce", t.origin_ns + 12'001, t.origin_ns + 14'501, {"bytes", 64}, 0, Category::comm}};
-  const std::string json = trace::chrome_trace({trace::chrome_events(t)}, {{"world", "1"}});
-  REQUIRE_THAT(json, ContainsSubstring("\"ts\":7.001,\"dur\":2.500"));
-  REQUIRE_THAT(json, ContainsSubstring("\"pid\":3"));
-  REQUIRE_THAT(json, ContainsSubstring("main \\\"thread\\\""));
-  REQUIRE_THAT(json, ContainsSubstring("\"args\":{\"bytes\":64}"));
-  REQUIRE_THAT(json, ContainsSubstring("\"world\":\"1\""));
 }

@@ -2,7 +2,7 @@
 # gpt2.sh BIN [ROUNDS]: training of a model in GPT-2's shape (124 M parameters) on one device, beside
 # PyTorch's on the same device, in float32 and with TF32 products.
 #
-# BIN holds train_gpt. Both sides start from the same values and see the same synthetic batches, 8 x
+# BIN holds train_bench. Both sides start from the same values and see the same synthetic batches, 8 x
 # 1,024 tokens: the losses that they print must agree, or the comparison is refused. Runs alternate;
 # figures are medians of ROUNDS (default 3). The head is a matrix of its own: 163 M parameters in all.
 #
@@ -10,7 +10,7 @@
 # can train in seconds, beside PyTorch on the CPU: to try this script, not to measure.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-bin=${1:?gpt2.sh: name the folder that holds train_gpt}
+bin=${1:?gpt2.sh: name the folder that holds train_bench}
 rounds=${2:-3}
 device=${GPT2_DEVICE:-cuda}
 peer_device=cuda
@@ -19,7 +19,7 @@ if [ "${GPT2_SHAPE:-}" = tiny ]; then
   layers=1 dim=32 heads=2 context=16 vocabulary=65 batch=2 steps=2 warmup=1
   peer_device=cpu
 fi
-[ -x "$bin/train_gpt" ] || { echo "gpt2.sh: no train_gpt in '$bin': build it first" >&2; exit 6; }
+[ -x "$bin/train_bench" ] || { echo "gpt2.sh: no train_bench in '$bin': build it first" >&2; exit 6; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -29,8 +29,8 @@ one() {
     ringsmith)
       local float32=strict
       [ "$2" = f32 ] || float32=tf32
-      "$bin/train_gpt" --bench --device "$device" --float32 $float32 --layers $layers --dim $dim --heads $heads \
-        --context $context --bench-vocabulary $vocabulary --bench-batch $batch --bench-steps $steps --bench-warmup $warmup ;;
+      "$bin/train_bench" gpt --device "$device" --float32 $float32 --layers $layers --dim $dim --heads $heads \
+        --context $context --vocabulary $vocabulary --batch $batch --steps $steps --warmup $warmup ;;
     torch)
       (cd "$here/peers" && "$python" torch_ddp_gpt.py --device $peer_device --float32 "$2" --layers $layers --dim $dim \
         --heads $heads --ctx $context --vocab $vocabulary --batch $batch --steps $steps --warmup $warmup) ;;

@@ -15,7 +15,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
 rounds=${2:-3}
-[ -x "$dir/bin/train_gpt" ] || { echo "training.sh: no programs in '$dir/bin': run make build first" >&2; exit 6; }
+[ -x "$dir/bin/train_bench" ] || { echo "training.sh: no programs in '$dir/bin': run make build first" >&2; exit 6; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -38,8 +38,7 @@ one() {
   if [ "$peer" = torch512 ]; then environment+=(ATEN_CPU_CAPABILITY=avx512); fi
   case $peer in
     ours*) RINGSMITH_DEADLINE=120 "${environment[@]}" "$here/../support/mpirun.sh" "$world" \
-             "$dir/bin/train_$model" --bench \
-             --bench-steps "${steps[$model]}" --bench-warmup "${warmup[$model]}" ;;
+             "$dir/bin/train_bench" "$model" --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
     torch*) timeout 120 "${environment[@]}" "$here/peers/torch_run.sh" "$world" \
               "torch_ddp_$model.py" --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
   esac 2> "$work/errors" || { cat "$work/errors" >&2; exit 1; }

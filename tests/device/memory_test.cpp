@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/base/size_class.hpp"
+#include "runtime/base/allocator.hpp"
 #include "runtime/device/transfer.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"

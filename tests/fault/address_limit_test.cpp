@@ -2,7 +2,7 @@
 #include <sys/resource.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process_memory.hpp"
+#include "runtime/base/process.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/catch.hpp"
 

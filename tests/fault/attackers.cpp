@@ -14,6 +14,7 @@
 
 #include "kernels/vgpu/ipc_server.hpp"
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 #include "tests/support/neighbours.hpp"
 

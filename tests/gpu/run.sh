@@ -87,7 +87,7 @@ ranks() { echo "tests/support/mpirun.sh $1 $bin/all_reduce_perf --device cuda -b
 
 if [ -n "$simulate" ]; then
   configure="cmake --preset release -G Ninja"
-  targets="--target tests_device tests_comm_cuda kernel_bench all_reduce_perf dp_vs_ddp train_gpt"
+  targets="--target tests_device tests_comm_cuda kernel_bench all_reduce_perf dp_vs_ddp train_gpt train_bench"
   tests="-R ^(device|comm_cuda)$"
 else
   targets="" tests="-L vgpu"

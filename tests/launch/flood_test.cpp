@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/free_port.hpp"

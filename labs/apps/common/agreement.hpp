@@ -1,8 +1,17 @@
 // Stopping together. When one rank finds a bad file, the others must not wait for it in a
-// collective until a deadline, and a mistake that all ranks see must not be printed by each.
+// collective until a deadline, and a mistake that all ranks see must not be printed by each. So too
+// a bad loss:
+//
+//   rank 0: 2.31 --.
+//   rank 1: 2.29 ---+--> all_gather --> every rank holds all, takes the mean in rank order
+//   rank 2: nan  --'                    and sees that rank 2 has NaN
+//
+// A mean alone (an all-reduce) would only say that some rank has NaN. The exchange starts before
+// backward and is awaited after it, so it costs no time of its own.
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/process_group.hpp"
@@ -25,5 +34,30 @@ void together(comm::ProcessGroup& group, const std::function<void()>& body);
 
 // The whole of main(): run_main() of runtime/base/error.hpp, which also understands QuietStop.
 int run_program(const char* name, const std::function<int()>& body);
+
+class LossExchange {
+ public:
+  explicit LossExchange(comm::ProcessGroup& group);
+  ~LossExchange();  // waits for an exchange in flight: it writes into this object
+  LossExchange(const LossExchange&) = delete;
+  LossExchange& operator=(const LossExchange&) = delete;
+
+  void begin(double loss);
+  // The mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error that
+  // names the step and the rank, the others QuietStop.
+  double finish(std::int64_t step);
+
+ private:
+  comm::ProcessGroup& group_;
+  std::vector<double> mine_, all_;
+  comm::WorkPtr work_;
+};
+
+// Equally long vectors of all ranks, in rank order, and their sum: small numbers for reports, off
+// the clock.
+[[nodiscard]] std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
+                                                           const std::vector<double>& values);
+[[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,
+                                                 const std::vector<double>& values);
 
 }  // namespace ringsmith::apps

@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
 

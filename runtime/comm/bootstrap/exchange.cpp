@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/host_name.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"

@@ -12,7 +12,7 @@
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/host_name.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 
 namespace ringsmith::comm {

@@ -30,7 +30,8 @@ struct FlightLog {
 };
 
 // UsageError naming the file if it cannot be read or is no whole flight recorder. Never waits, as a
-// FIFO of that name would make it. Names and texts in it are as somebody wrote them: printable.hpp.
+// FIFO of that name would make it. Names and texts in it are as somebody wrote them: not for a
+// terminal as they are.
 [[nodiscard]] FlightLog read_flight(const std::string& path);
 
 // The first collective that not all ranks have completed, or not all alike.

@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::store {
 

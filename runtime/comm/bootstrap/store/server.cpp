@@ -12,7 +12,8 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 

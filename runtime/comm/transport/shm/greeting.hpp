@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/transport/word.hpp"
 
 namespace ringsmith::comm {

@@ -16,7 +16,8 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/host_name.hpp"
+#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/transport/shm/reception.hpp"
 
 namespace ringsmith::comm {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/base/units.hpp"
 
 namespace ringsmith::comm {

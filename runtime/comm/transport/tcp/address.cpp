@@ -16,7 +16,7 @@
 
 #include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/open_files.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::tcp {
 

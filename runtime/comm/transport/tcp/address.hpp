@@ -7,6 +7,7 @@
 
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::tcp {
 

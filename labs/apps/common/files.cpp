@@ -1,0 +1,81 @@
+#include "labs/apps/common/files.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::apps {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::array kFolders = {"kernels", "labs", "lessons", "runtime", "slides", "tests"};
+constexpr std::array kKinds = {".cpp", ".cu", ".cuh", ".hpp", ".md"};
+
+bool is_source_root(const fs::path& folder) {
+  std::error_code ignored;
+  return fs::is_directory(folder / "runtime" / "base", ignored) &&
+         fs::is_regular_file(folder / "CMakeLists.txt", ignored);
+}
+
+void require_written(bool well, const std::string& path) {
+  require(well, "cannot write '" + path + "': does its folder exist, is it writable?");
+}
+
+}  // namespace
+
+void require_writable(const std::string& path) {
+  if (path.empty()) return;
+  const fs::path file = path;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  const bool there = fs::exists(file);
+  const bool right_kind = there ? !fs::is_directory(file) : fs::is_directory(folder);
+  require_written(right_kind && access((there ? file : folder).c_str(), W_OK) == 0, path);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  std::ofstream file(path);
+  require_written(file.good(), path);
+  file << text;
+  file.flush();
+  if (!file.good()) throw Error("cannot write '" + path + "' to its end: is the disk full?");
+}
+
+std::string find_source_root() {
+  if (is_source_root(RINGSMITH_SOURCE_DIR)) return RINGSMITH_SOURCE_DIR;
+  std::error_code ignored;
+  for (const fs::path& start :
+       {fs::read_symlink("/proc/self/exe", ignored).parent_path(), fs::current_path(ignored)})
+    for (fs::path folder = start; !folder.empty(); folder = folder.parent_path()) {
+      if (is_source_root(folder)) return folder.string();
+      if (folder == folder.parent_path()) break;
+    }
+  throw UsageError("the sources of ringsmith, the default text, are not at '" RINGSMITH_SOURCE_DIR
+                   "' nor above this program; give a text with --data FILE");
+}
+
+std::vector<std::string> list_sources(const std::string& root) {
+  std::vector<std::string> paths;  // relative: the order must not depend on where the root is
+  for (const char* folder : kFolders) {
+    if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / folder)) {
+      const std::string kind = entry.path().extension().string();
+      if (entry.is_regular_file() && std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end())
+        paths.push_back(entry.path().lexically_relative(root).generic_string());
+    }
+  }
+  if (fs::exists(fs::path(root) / "README.md")) paths.emplace_back("README.md");
+  require(!paths.empty(), "no source files under '" + root + "'; give a text with --data FILE");
+  std::sort(paths.begin(), paths.end());
+  for (std::string& path : paths) path = (fs::path(root) / path).string();
+  return paths;
+}
+
+}  // namespace ringsmith::apps

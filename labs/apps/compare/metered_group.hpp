@@ -1,0 +1,130 @@
+// A group that does what another does and keeps count: bytes that this rank sends, and
+// communication memory that it holds.
+//
+// Counted are the sends of this rank in the schedule of each call, step by step, whichever executor
+// or kernel carries them. For that every call must run the schedule that the group was asked for:
+// an all-reduce under Algorithm::automatic is a UsageError here.
+#pragma once
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "runtime/base/error.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/schedule/select.hpp"
+
+namespace ringsmith::apps {
+
+class MeteredGroup : public comm::ProcessGroup {
+ public:
+  explicit MeteredGroup(std::shared_ptr<comm::ProcessGroup> inner) : inner_(std::move(inner)) {}
+
+  [[nodiscard]] Bytes sent() const { return sent_; }
+  [[nodiscard]] Bytes sent_by_all_reduces() const { return by_all_reduces_; }  // part of sent()
+  void reset_sent() { sent_ = by_all_reduces_ = Bytes(0); }
+  [[nodiscard]] Bytes memory() const { return *memory_; }
+
+  [[nodiscard]] int rank() const override { return inner_->rank(); }
+  [[nodiscard]] int size() const override { return inner_->size(); }
+  [[nodiscard]] Device device() const override { return inner_->device(); }
+  [[nodiscard]] const comm::GroupOptions& options() const override { return inner_->options(); }
+  void set_algorithm(comm::Algorithm algorithm) override { inner_->set_algorithm(algorithm); }
+  [[nodiscard]] std::vector<std::string> describe_transport() const override {
+    return inner_->describe_transport();
+  }
+  std::shared_ptr<comm::CommMemory> allocate(Bytes size) override {
+    return std::make_shared<Counted>(inner_->allocate(size), memory_);
+  }
+  std::shared_ptr<comm::CommMemory> allocate_on(Device where, Bytes size) override {
+    return std::make_shared<Counted>(inner_->allocate_on(where, size), memory_);
+  }
+
+  comm::WorkPtr submit(const comm::Transfer& transfer) override {
+    using enum comm::Collective;
+    const comm::ConstBuffer &in = transfer.input, &out = transfer.output;
+    const int root = transfer.call.root;
+    const comm::Collective collective = transfer.call.collective;
+    switch (collective) {
+      case all_reduce:
+        require(options().algorithm != comm::Algorithm::automatic,
+                "MeteredGroup: name the algorithm of the all-reduces, so that it is known what to "
+                "count");
+        count(collective, comm::name_of(options().algorithm), in);
+        break;
+      case reduce_scatter:
+        count(collective, "ring", in);
+        break;
+      case all_gather:
+        count(collective, "ring", out);
+        break;
+      case broadcast:
+        count(collective, "tree", in, root);
+        break;
+      case reduce:
+        count(collective, "tree", in, root);
+        break;
+      case all_to_all:
+        count(collective, "direct", in);
+        break;
+      case gather:
+        if (rank() != root) sent_ += in.size();
+        break;
+      case scatter:
+        if (rank() == root) sent_ += in.size() - out.size();
+        break;
+      case send:
+        sent_ += in.size();
+        break;
+      default:  // nothing leaves this rank
+        break;
+    }
+    return inner_->submit(transfer);
+  }
+  void abort(comm::Site site) override { inner_->abort(site); }
+  void keep_flight_in(const std::string& folder) override { inner_->keep_flight_in(folder); }
+
+ private:
+  class Counted : public comm::CommMemory {
+   public:
+    Counted(std::shared_ptr<comm::CommMemory> inner, std::shared_ptr<Bytes> total)
+        : inner_(std::move(inner)), total_(std::move(total)) {
+      *total_ += inner_->size();
+    }
+    ~Counted() override { *total_ = *total_ - inner_->size(); }
+    Counted(const Counted&) = delete;
+    Counted& operator=(const Counted&) = delete;
+    [[nodiscard]] std::byte* data() const override { return inner_->data(); }
+    [[nodiscard]] Bytes size() const override { return inner_->size(); }
+    [[nodiscard]] Device device() const override { return inner_->device(); }
+
+   private:
+    std::shared_ptr<comm::CommMemory> inner_;
+    std::shared_ptr<Bytes> total_;
+  };
+
+  void count(comm::Collective collective, std::string_view algorithm,
+             const comm::ConstBuffer& buffer, int root = 0) {
+    const std::size_t element = size_of(buffer.dtype());
+    const auto [known, fresh] =
+        sends_.try_emplace({collective, buffer.count().value, element, root});
+    if (fresh) {
+      const comm::Schedule schedule =
+          make_schedule(collective, algorithm, size(), buffer.count().value, element, root);
+      for (const comm::Step& step : schedule.steps[static_cast<std::size_t>(rank())])
+        if (step.sends() && step.send_peer != rank())
+          known->second +=
+              bytes_of(Elements(message_count(schedule, step.send_chunk, step.chunks)), element);
+    }
+    sent_ += known->second;
+    if (collective == comm::Collective::all_reduce) by_all_reduces_ += known->second;
+  }
+
+  std::shared_ptr<comm::ProcessGroup> inner_;
+  std::shared_ptr<Bytes> memory_ = std::make_shared<Bytes>();
+  Bytes sent_, by_all_reduces_;
+  std::map<std::tuple<comm::Collective, std::size_t, std::size_t, int>, Bytes> sends_;
+};
+
+}  // namespace ringsmith::apps

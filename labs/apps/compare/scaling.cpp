@@ -1,0 +1,176 @@
+// scaling: how fast a model would train on a cluster that is described in a file, from 2 to 16,384
+// GPUs, with the ring, the double tree and the hierarchical all-reduce. Nothing is measured: every
+// number comes from the simulator.
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/files.hpp"
+#include "labs/apps/common/text.hpp"
+#include "labs/apps/compare/chart.hpp"
+#include "labs/apps/compare/prediction.hpp"
+#include "runtime/base/error.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::apps;
+
+namespace {
+
+struct Options {
+  std::string topology = "dgx-h100", model = "resnet50", svg;
+  std::vector<std::string> algorithms{"ring", "double_tree", "hierarchical"};
+  int from = 2, to = 16384;
+  double bucket_cap_mb = 25, compute_ms = 0;
+};
+
+constexpr const char* kFooter = R"(
+Reading the table:
+  all-reduce   seconds that the all-reduces of a step take, one after the other
+  exposed      of these, what is left when backward has ended: it makes the step longer
+  step         forward, backward and the exposed part
+  efficiency   the step of one GPU alone over the step of all: 100 % is perfect scaling
+
+What is assumed: every GPU computes as fast as alone; two thirds of the computing is backward;
+buckets are ready in proportion to their bytes; between nodes nothing blocks; the ring is one ring,
+which uses one NIC of each node.
+
+Exit codes: 0 done, 6 wrong options or files.
+)";
+
+constexpr std::size_t kIndent = 11;  // of what the model and the machine are
+
+struct Row {
+  int world = 1;
+  std::vector<PredictedStep> steps;  // by algorithm
+};
+
+// Powers of two that fit, and the topology's own limit.
+std::vector<int> worlds(const Options& o, const comm::Topology& topology) {
+  std::vector<int> all;
+  for (int world = o.from; world <= std::min(o.to, topology.most_ranks()); world *= 2)
+    all.push_back(world);
+  return all;
+}
+
+Row predict(const Options& o, const comm::Topology& topology, double compute,
+            const std::vector<double>& buckets, int world) {
+  Row row{world, {}};
+  for (const std::string& algorithm : o.algorithms) {
+    std::map<double, double> known;  // most buckets are alike
+    row.steps.push_back(predict_step(compute, buckets, [&](double bytes) {
+      const auto [entry, fresh] = known.try_emplace(bytes);
+      if (fresh) entry->second = comm::all_reduce_time(topology, algorithm, world, bytes);
+      return entry->second;
+    }));
+  }
+  return row;
+}
+
+std::string ms(double seconds) {
+  return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
+}
+
+void print_head() {
+  fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>12}\n", "GPUs", "algorithm", "all-reduce ms",
+             "exposed ms", "step ms", "efficiency");
+}
+
+// At once, in a pipe as well: thousands of GPUs take seconds.
+void print_row(const Options& o, double compute, const Row& row) {
+  for (std::size_t a = 0; a < row.steps.size(); ++a) {
+    const PredictedStep& step = row.steps[a];
+    fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>10.1f} %\n",
+               a == 0 ? std::to_string(row.world) : "", o.algorithms[a], ms(step.reductions),
+               ms(step.exposed), ms(step.total()), 100 * compute / step.total());
+  }
+  std::fflush(stdout);
+}
+
+// Asks for one time of each, before anything is printed.
+void require_algorithms(const Options& o, const comm::Topology& topology) {
+  require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
+  for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {
+    require(std::find(o.algorithms.begin(), a, *a) == a, "--algorithms names '" + *a + "' twice");
+    (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+  }
+}
+
+void draw(const Options& o, const comm::Topology& topology, const TrainedModel& model,
+          const std::vector<Row>& rows) {
+  Panel step{"Time of a step", Panel::Unit::seconds, {}};
+  Panel reductions{"All-reduces of a step", Panel::Unit::seconds, {}};
+  constexpr Curve::Role kRoles[] = {Curve::Role::second, Curve::Role::first_pale,
+                                    Curve::Role::first};
+  for (std::size_t a = 0; a < o.algorithms.size(); ++a) {
+    Curve one{o.algorithms[a], kRoles[a], {}, {}}, other = one;
+    for (const Row& row : rows) {
+      one.predicted.push_back({static_cast<double>(row.world), row.steps[a].total()});
+      other.predicted.push_back({static_cast<double>(row.world), row.steps[a].reductions});
+    }
+    step.curves.push_back(one);
+    reductions.curves.push_back(other);
+  }
+  write_file(o.svg, render_panels(model.name + " on " + topology.name,
+                                  "predicted from the description of the machine, not measured",
+                                  {step, reductions}));
+}
+
+int run(int argc, char** argv) {
+  Options o;
+  CLI::App app(
+      "Predicts step time and efficiency of data-parallel training on a described cluster.",
+      "scaling");
+  app.option_defaults()->always_capture_default()->take_last();
+  app.add_option("--topology", o.topology,
+                 "the cluster: dgx-h100, ethernet (of labs/scaling), or a file like those");
+  app.add_option("--model", o.model, "the model: resnet50, gpt2-xl, or a file like those");
+  app.add_option("--algorithms", o.algorithms, "up to three all-reduces, separated by commas")
+      ->delimiter(',')
+      ->default_str("ring,double_tree,hierarchical")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->expected(1, 3);
+  app.add_option("--from", o.from, "GPUs; then doubled")->check(whole(1, 16384));
+  app.add_option("--to", o.to, "at most")->check(whole(1, 16384));
+  app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
+      ->check(above_zero(1e6));
+  app.add_option("--compute-ms", o.compute_ms,
+                 "forward and backward of one GPU; 0: from the model's FLOPs and the GPU's")
+      ->check(real(0, 1e8));
+  app.add_option("--svg", o.svg, "also draw it into this file");
+  app.footer(kFooter);
+  if (!parse_command_line(app, argc, argv)) return 0;
+  const comm::Topology topology = load_topology(o.topology);
+  const TrainedModel model = load_model(o.model);
+  require(o.from <= std::min(o.to, topology.most_ranks()),
+          fmt::format("--from {}: more than --to {}, or than the {} GPUs of {}", o.from, o.to,
+                      topology.most_ranks(), topology.name));
+  require_algorithms(o, topology);
+  require_writable(o.svg);
+  const double compute = o.compute_ms > 0 ? o.compute_ms * 1e-3 : model.flops / topology.flops;
+  const auto buckets =
+      buckets_of(model, MiB(1), Bytes(static_cast<std::size_t>(o.bucket_cap_mb * 0x1p20)));
+  double bytes = 0;
+  for (const double bucket : buckets) bytes += bucket;
+  fmt::print("{} on {}\n", model.name, topology.name);
+  fmt::print("  model    {}\n  machine  {}\n", wrapped(model.source, kIndent),
+             wrapped(topology.source, kIndent));
+  fmt::print("  {:.1f} MiB of gradients in {} buckets; one GPU alone computes {} ms a step\n\n",
+             bytes / 0x1p20, buckets.size(), ms(compute));
+  print_head();
+  std::vector<Row> rows;
+  for (const int world : worlds(o, topology)) {
+    rows.push_back(predict(o, topology, compute, buckets, world));
+    print_row(o, compute, rows.back());
+  }
+  fmt::print("\npredicted, not measured\n");
+  if (!o.svg.empty()) draw(o, topology, model, rows);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("scaling", [&] { return run(argc, argv); });
+}

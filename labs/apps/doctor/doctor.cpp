@@ -1,0 +1,83 @@
+// doctor: what this machine has and lets a job do; for a launched job, how its ranks are connected.
+#include <algorithm>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/job.hpp"
+#include "labs/apps/common/text.hpp"
+#include "labs/apps/doctor/findings.hpp"
+#include "runtime/base/process.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::apps;
+
+namespace {
+
+constexpr std::size_t kWidest = 100;
+
+void print_title() {
+  utsname system{};
+  uname(&system);
+  fmt::print("doctor: {} ({} {}, {}), {:%Y-%m-%d %H:%M}\n\n", host_name(), system.sysname,
+             system.release, system.machine, fmt::localtime(std::time(nullptr)));
+}
+
+void print_verdict(const Findings& all) {
+  const auto count = [&](Finding::Verdict v) {
+    return std::count_if(all.begin(), all.end(), [&](const auto& f) { return f.verdict == v; });
+  };
+  const auto failures = count(Finding::Verdict::fail), warnings = count(Finding::Verdict::warn);
+  if (failures > 0)
+    fmt::print("\nverdict: {} of {} findings keep jobs from running: see FAIL\n", failures,
+               all.size());
+  else if (warnings > 0)
+    fmt::print("\nverdict: jobs run; {} of {} findings will cost time or limit them: see warn\n",
+               warnings, all.size());
+  else
+    fmt::print("\nverdict: jobs run, nothing stands in their way\n");
+}
+
+int run(int argc, char** argv) {
+  JobOptions o;
+  std::size_t width = 0;
+  CLI::App app("Examines this machine and, on several ranks, the connections between them.",
+               "doctor");
+  app.option_defaults()->always_capture_default()->take_last();
+  add_meeting_options(app, o);
+  app.add_option("--timeout", o.timeout, "seconds that a rank waits for another")->check(seconds());
+  app.add_option("--width", width, "columns; 0: the terminal's, at most 100")
+      ->check(whole(0, 10000));
+  app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
+             "\nExit codes: 0 jobs run, 1 something keeps them from running (FAIL), 3 the ranks "
+             "cannot talk,\n4 a deadline passed, 6 wrong options.");
+  if (!parse_command_line(app, argc, argv)) return 0;
+  if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
+  const auto group = comm::init_process_group(group_options(o));
+  const bool speaks = group->rank() == 0;
+  Findings all;
+  if (speaks) {
+    all = examine_machine();
+    print_title();
+    fmt::print("{}", render(all, width));
+    std::fflush(stdout);
+  }
+  if (group->size() == 1) {
+    fmt::print("\nThe connections of a job: ringrun --standalone --nproc-per-node 2 -- doctor\n");
+  } else {
+    const JobReport job = examine_job(*group, width);
+    if (speaks)
+      fmt::print("\n{} ranks\n\n{}\n{}", group->size(), job.table, render(job.findings, width));
+    all.insert(all.end(), job.findings.begin(), job.findings.end());
+  }
+  if (speaks) print_verdict(all);
+  return speaks && worst_of(all) == Finding::Verdict::fail ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("doctor", [&] { return run(argc, argv); });
+}

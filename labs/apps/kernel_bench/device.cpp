@@ -1,0 +1,246 @@
+// The device half of kernel_bench.
+//
+// Kernels that memory bounds stand beside a plain copy by the driver: no kernel moves its bytes
+// much faster than that, and a good one hardly slower. A rate counts the bytes that a kernel must
+// at least move; one that reads an operand twice looks as slow as it is. Operands have 256 MiB on a
+// GPU, which no cache holds.
+//
+// Products stand beside each other: the ladder of kernels/cuda/matmul.hpp, rung by rung.
+#include <array>
+#include <fmt/format.h>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/copy.hpp"
+#include "kernels/cuda/matmul.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/layernorm.hpp"
+#include "kernels/optim.hpp"
+#include "kernels/reduce.hpp"
+#include "kernels/reduction.hpp"
+#include "kernels/softmax.hpp"
+#include "labs/apps/kernel_bench/kernel_bench.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/table.hpp"
+#include "runtime/device/stream.hpp"
+#include "runtime/device/transfer.hpp"
+#include "runtime/tensor/factory.hpp"
+
+namespace ringsmith::apps {
+
+using namespace kernels;
+
+namespace {
+
+constexpr int kNearCopy = 85;  // percent of a copy's rate
+constexpr int kRingStep = 80;  // four streams at once, two of them written
+constexpr std::int64_t kWidth = 1024;
+
+struct Case {
+  std::string family, what;
+  int operands;  // read or written, each of them once
+  int percent;   // of the copy that it must reach
+  std::function<void()> run;
+};
+
+// x and y are read; p, m and v are written.
+struct Operands {
+  Tensor x, y, p, m, v;              // (rows, kWidth)
+  Tensor weight, bias, dw, db;       // (kWidth)
+  Tensor mean, rstd, one, one_more;  // (rows), (rows), (1) float, (1) double
+  std::int64_t rows, n;
+};
+
+Operands make_operands(Device device, std::int64_t mib) {
+  const std::int64_t n = mib * (1 << 20) / static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t rows = n / kWidth;
+  const auto on_device = [&](Shape shape, double value) {
+    return full(std::move(shape), value).to(device);
+  };
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100) * 0.01F;
+  const Tensor x = from_vector(values, {rows, kWidth}).to(device);
+  return {x,
+          on_device({rows, kWidth}, 0.5),
+          on_device({rows, kWidth}, 0),
+          on_device({rows, kWidth}, 0),
+          on_device({rows, kWidth}, 1),
+          on_device({kWidth}, 1),
+          on_device({kWidth}, 0),
+          on_device({kWidth}, 0),
+          on_device({kWidth}, 0),
+          on_device({rows}, 0),
+          on_device({rows}, 1),
+          on_device({1}, 0),
+          zeros({1}, {DType::f64, device}),
+          rows,
+          n};
+}
+
+std::span<float> span(const Tensor& t) { return t.kernel_span<float>(); }
+std::byte* bytes_in(const Tensor& t) {
+  return reinterpret_cast<std::byte*>(t.kernel_data<float>());
+}
+
+// a and b are read, all of `into` is written: the ring's recvReduceSend, and recvReduceCopySend.
+void reduce_two(const Tensor& a, const Tensor& b, const std::vector<Tensor>& into) {
+  const std::array<ReduceSource, 2> sources{{{bytes_in(a), false}, {bytes_in(b), false}}};
+  std::vector<std::byte*> destinations;
+  for (const Tensor& t : into) destinations.push_back(bytes_in(t));
+  cuda::reduce(DType::f32, Reduction::sum, sources, destinations,
+               Elements(static_cast<std::size_t>(a.numel())));
+}
+
+std::vector<Case> cases_of(const Operands& o) {
+  using namespace kernels::cuda;
+  const View<const float> x = o.x.view_of<float>(), y = o.y.view_of<float>();
+  const auto out = o.p.view_of<float>();
+  const Slices slices{o.rows, kWidth, 1};
+  const auto sum_to = [=](const Tensor& to, const Shape& strides) {
+    return [=] { sum(to.as_strided({o.rows, kWidth}, strides, 0).view_of<float>(), x); };
+  };
+  std::vector<Case> cases;
+  const auto add = [&](const char* family, const char* what, int operands,
+                       std::function<void()> run) {
+    const int percent = family == std::string("ring") ? kRingStep : kNearCopy;
+    cases.push_back({family, what, operands, percent, std::move(run)});
+  };
+  add("elementwise", "copy", 2, [=] { copy(out, x); });
+  add("elementwise", "relu(x)", 2, [=] { unary(Unary::relu, out, x); });
+  add("elementwise", "gelu_tanh(x)", 2, [=] { unary(Unary::gelu_tanh, out, x); });
+  add("elementwise", "x + y", 3, [=] { binary(Binary::add, out, x, y); });
+  add("elementwise", "gelu_tanh backward", 3,
+      [=] { binary(Binary::gelu_tanh_backward, out, y, x); });
+  add("reduction", "sum of all", 1, sum_to(o.one, {0, 0}));
+  add("reduction", "sums of rows", 1, sum_to(o.mean, {1, 0}));
+  add("reduction", "sums of columns", 1, sum_to(o.dw, {0, 1}));
+  add("layer_norm", "forward", 2, [=] {
+    layer_norm(span(o.x), span(o.weight), span(o.bias), 1e-5, span(o.p), span(o.mean),
+               span(o.rstd));
+  });
+  add("layer_norm", "backward", 3, [=] {
+    layer_norm_backward(span(o.y), span(o.x), span(o.weight), span(o.mean), span(o.rstd), span(o.p),
+                        span(o.dw), span(o.db));
+  });
+  add("softmax", "forward", 2, [=] { softmax(span(o.x), span(o.p), slices); });
+  add("softmax", "backward", 3, [=] { softmax_backward(span(o.x), span(o.y), span(o.p), slices); });
+  add("softmax", "log_softmax", 2, [=] { log_softmax(span(o.x), span(o.p), slices); });
+  add("optim", "SGD with momentum", 5,
+      [=] { sgd(span(o.p), span(o.x), span(o.m), {.lr = 1e-6, .momentum = 0.9}); });
+  add("optim", "AdamW", 7, [=] {
+    adam(span(o.p), span(o.x), span(o.m), span(o.v), {},
+         {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
+  });
+  add("optim", "sum of squares", 1,
+      [=] { sum_of_squares(span(o.x), o.one_more.kernel_span<double>()); });
+  add("ring", "reduce: p = x + y", 3, [=] { reduce_two(o.x, o.y, {o.p}); });
+  add("ring", "reduce and copy: p, m = x + y", 4, [=] { reduce_two(o.x, o.y, {o.p, o.m}); });
+  return cases;
+}
+
+double measure(const std::function<void()>& run, double budget) {
+  const Stream stream = Stream::current();
+  const auto seconds = [&](int times) {
+    const Event from = Event::record(stream, Event::Timing::on);
+    for (int i = 0; i < times; ++i) run();
+    const Event to = Event::record(stream, Event::Timing::on);
+    to.synchronize();
+    return seconds_between(from, to);
+  };
+  (void)seconds(1);  // the first launch loads the kernel
+  return median_seconds(seconds, budget);
+}
+
+// Empty, or the kernels that are too slow.
+std::string bench_bandwidth(const KernelBenchOptions& o) {
+  const Operands operands = make_operands(o.device, o.mib);
+  const double bytes = static_cast<double>(operands.n) * sizeof(float);
+  const auto plain_copy = [&] {
+    transfer(bytes_in(operands.p), o.device, bytes_in(operands.x), o.device,
+             Bytes(static_cast<std::size_t>(bytes)));
+  };
+  Table table({{"family", Table::Align::left},
+               {"kernel", Table::Align::left},
+               {"operands"},
+               {"ms"},
+               {"GB/s"},
+               {"of the copy"},
+               {kEmulatedDevices ? "" : "must be"}});
+  const double copy_seconds = measure(plain_copy, o.seconds);
+  table.row({"copy", "by the driver", "2", fmt::format("{:.3f}", copy_seconds * 1e3),
+             fmt::format("{:.1f}", 2 * bytes / copy_seconds * 1e-9), "100 %", ""});
+  std::string slow;
+  for (const Case& c : cases_of(operands)) {
+    if (o.family != "all" && o.family != c.family) continue;
+    const double seconds = measure(c.run, o.seconds);
+    const double share = 100 * c.operands * copy_seconds / (2 * seconds);
+    table.row({c.family, c.what, std::to_string(c.operands), fmt::format("{:.3f}", seconds * 1e3),
+               fmt::format("{:.1f}", c.operands * bytes / seconds * 1e-9),
+               fmt::format("{:.0f} %", share),
+               kEmulatedDevices ? "" : fmt::format("{} %", c.percent)});
+    if (!(share >= c.percent)) slow += (slow.empty() ? "" : ", ") + c.family + " " + c.what;
+  }
+  fmt::print("Kernels that memory bounds: float, each operand {} MiB in rows of {}\n\n{}\n", o.mib,
+             kWidth, table.str());
+  return slow;
+}
+
+void bench_products(const KernelBenchOptions& o) {
+  std::vector<std::int64_t> sizes{512, 1024, 2048, 4096};
+  if (kEmulatedDevices) sizes = {64, 128};
+  if (o.size > 0) sizes = {o.size};
+  Table table({{"version"}, {"name", Table::Align::left}, {"shape"}, {"ms"}, {"GFLOP/s"}});
+  for (const std::int64_t n : sizes) {
+    const Tensor a = full({n, n}, 0.5).to(o.device), b = full({n, n}, 0.25).to(o.device),
+                 c = full({n, n}, 0).to(o.device);
+    const auto matrix = [n](const Tensor& t) { return row_major(t.kernel_data<float>(), n, n); };
+    const auto shape = fmt::format("{0}x{0}x{0}", n);
+    for (const cuda::MatmulVersion& v : cuda::matmul_versions()) {
+      if (o.version != 0 && o.version != v.number) continue;
+      if (v.run == nullptr) {
+        table.row({std::to_string(v.number), v.name, shape, "-", "on devices only"});
+        continue;
+      }
+      cuda::set_matmul_version(v.number);
+      const double seconds =
+          measure([&] { cuda::matmul(matrix(a), matrix(b), matrix(c)); }, o.seconds);
+      table.row({std::to_string(v.number), v.name, shape, fmt::format("{:.3f}", seconds * 1e3),
+                 fmt::format("{:.1f}", 2e-9 * static_cast<double>(n * n * n) / seconds)});
+    }
+  }
+  cuda::set_matmul_version(0);
+  fmt::print("Products of float matrices (kernels/cuda/matmul.hpp)\n\n{}\n", table.str());
+}
+
+}  // namespace
+
+bool bench_on_device(const KernelBenchOptions& o) {
+  const std::vector<std::string> families{"all",        "matmul",  "elementwise", "reduction",
+                                          "layer_norm", "softmax", "optim",       "ring"};
+  bool known = false;
+  for (const std::string& f : families) known = known || f == o.family;
+  require(known, "family '" + o.family +
+                     "': on a device there are matmul, elementwise, reduction, layer_norm, "
+                     "softmax, optim, ring and all");
+  require(o.version == 0 || o.family == "matmul",
+          "--version is one of the ladder of products: write 'matmul --version " +
+              std::to_string(o.version) + "'");
+  cuda::set_matmul_version(o.version);  // refuses what there is not
+  const DeviceGuard current(o.device);
+  fmt::print("{}{}, medians\n\n", o.device.str(),
+             kEmulatedDevices ? ": SIMULATED, times are those of the emulator on this machine's "
+                                "cores\nand say nothing about GPUs"
+                              : "");
+  if (o.family == "all" || o.family == "matmul") bench_products(o);
+  if (o.family == "matmul") return true;
+  const std::string slow = bench_bandwidth(o);
+  if (kEmulatedDevices) return true;
+  fmt::print("{}\n",
+             slow.empty() ? "all as near to the copy as they must be" : "TOO SLOW: " + slow);
+  return slow.empty() || !o.check;
+}
+
+}  // namespace ringsmith::apps

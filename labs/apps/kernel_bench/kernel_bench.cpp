@@ -1,0 +1,69 @@
+// kernel_bench: how fast the kernels are, on the CPU or on a device.
+#include "labs/apps/kernel_bench/kernel_bench.hpp"
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::apps {
+namespace {
+
+int run(int argc, char** argv) {
+  KernelBenchOptions o;
+  o.mib = kEmulatedDevices ? 1 : 256;
+  std::string device = "cpu";
+  bool no_oracle = false, no_check = false;
+  CLI::App app("Speed of the kernels, family by family, medians.", "kernel_bench");
+  app.option_defaults()->always_capture_default()->take_last();
+  app.add_option(
+      "family,--family", o.family,
+      "on the CPU matmul, linear, layer_norm, softmax, embedding, attention, optim; on a "
+      "device matmul, elementwise, reduction, layer_norm, softmax, optim, ring; or all");
+  auto* where = app.add_option("--device", device, "cpu, cuda or cuda:NUMBER");
+  app.add_option("--seconds", o.seconds, "time spent on each line")->check(above_zero(3600));
+  app.option_defaults()->group("CPU");
+  auto* threads =
+      app.add_option("--threads", o.threads, "threads of the fast kernels")->check(whole(1, 256));
+  auto* oracle = app.add_flag("--no-oracle", no_oracle, "leave the oracles out");
+  app.option_defaults()->group("Device");
+  auto* version = app.add_option("--version", o.version,
+                                 "matmul: this rung of the ladder alone (kernels/cuda/matmul.hpp "
+                                 "lists them), on cuda unless --device says which; 0: all")
+                      ->check(whole(0, 99));
+  auto* size = app.add_option("--size", o.size, "matmul: rows and columns; 0: several")
+                   ->check(whole(0, 1 << 15));
+  auto* mib = app.add_option("--mib", o.mib, "MiB of each operand of the other families")
+                  ->check(whole(1, 1 << 13));
+  auto* check =
+      app.add_flag("--no-check", no_check,
+                   "do not fail if a kernel of a GPU is slower than it must be beside a copy (the "
+                   "last column)");
+  app.footer(R"(
+On the CPU, products are ringsmith's own, with OpenBLAS beside them. On a device, kernels that
+memory bounds are compared with a copy of as many bytes by the driver. Under the emulator times
+are simulated and mean nothing.
+Environment: OPENBLAS_CORETYPE (Haswell, SkylakeX, ...) overrides OpenBLAS's choice of kernels.
+Exit codes: 0 done, 1 a kernel of a GPU is too slow, 2 CUDA failed, 6 wrong options.)");
+  if (!parse_command_line(app, argc, argv)) return 0;
+  if (version->count() > 0 && where->count() == 0) device = "cuda";
+  o.device = parse_device(device);
+  o.oracle = !no_oracle;
+  o.check = !no_check;
+  for (const CLI::Option* option : {version, size, mib, check})
+    require(option->count() == 0 || o.device.is_cuda(),
+            option->get_name() + " is for devices: add --device cuda");
+  for (const CLI::Option* option : {threads, oracle})
+    require(option->count() == 0 || o.device.is_cpu(),
+            option->get_name() + " is for the CPU: leave it, or --device, out");
+  if (o.device.is_cuda()) return bench_on_device(o) ? 0 : 1;
+  bench_on_cpu(o);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringsmith::apps
+
+int main(int argc, char** argv) {
+  return ringsmith::apps::run_program("kernel_bench",
+                                      [&] { return ringsmith::apps::run(argc, argv); });
+}

@@ -1,0 +1,49 @@
+// What kernel_bench measures: the kernels of the CPU, and those of a device.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "labs/apps/common/job.hpp"
+#include "runtime/device/device.hpp"
+
+namespace ringsmith::apps {
+
+struct KernelBenchOptions {
+  std::string family = "all";
+  Device device;
+  double seconds = 0.1;  // spent on each line
+  // On the CPU.
+  int threads = 1;
+  bool oracle = true;
+  // On a device.
+  std::int64_t mib = 0;   // of each operand of the kernels that memory bounds
+  std::int64_t size = 0;  // rows and columns of the products; 0: several
+  int version = 0;        // of the ladder of products; 0: all
+  bool check = true;      // on a GPU a kernel that is too slow is a failure
+};
+
+// Print a table. UsageError if there is no such family. On a device: false if something was to be
+// checked and is too slow.
+void bench_on_cpu(const KernelBenchOptions& options);
+[[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
+
+// Median seconds of one run, over samples that fill about `budget` seconds (one at least).
+// seconds(times) of that many runs, one after the other.
+[[nodiscard]] inline double median_seconds(const std::function<double(int times)>& seconds,
+                                           double budget) {
+  const double once = seconds(1);
+  if (once > budget) return once;
+  const int inner = std::clamp(static_cast<int>(budget / 20 / once), 1, 100000);
+  const int outer = std::clamp(static_cast<int>(budget / (once * inner)), 3, 21);
+  std::vector<double> samples;
+  samples.reserve(static_cast<std::size_t>(outer));
+  for (int i = 0; i < outer; ++i) samples.push_back(seconds(inner) / inner);
+  std::nth_element(samples.begin(), samples.begin() + outer / 2, samples.end());
+  return samples[static_cast<std::size_t>(outer / 2)];
+}
+
+}  // namespace ringsmith::apps

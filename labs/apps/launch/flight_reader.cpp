@@ -1,0 +1,185 @@
+// flight_reader: what the ranks of a job did before it failed, side by side, and where they parted.
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+#include <map>
+#include <time.h>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/text.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/base/table.hpp"
+#include "runtime/comm/failure/flight_log.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::comm;
+using apps::printable;
+
+namespace {
+
+using Logs = std::vector<FlightLog>;
+
+constexpr const char* kFooter = R"(
+A job that fails leaves a file for each rank: in the run's folder, or where --flight-dir (or
+RINGSMITH_FLIGHT_DIR) of the program said. Each holds the rank's last 1,024 operations; that of a
+rank that was killed is written by a survivor of its host. Times are to the kernel's tick,
+1 to 4 ms.
+
+Exit codes: 0 the ranks did the same, 1 they parted, 6 nothing that could be read, or not all and
+the rest did the same.)";
+
+std::string clock_time(std::uint64_t ns) {
+  if (ns == 0) return "-";
+  const auto seconds = static_cast<time_t>(ns / 1'000'000'000);
+  tm local{};
+  localtime_r(&seconds, &local);
+  return fmt::format("{:02}:{:02}:{:02}.{:03}", local.tm_hour, local.tm_min, local.tm_sec,
+                     ns / 1'000'000 % 1000);
+}
+
+std::string shown(const FlightRecord& record) { return printable(record.describe()); }
+
+std::string name_ranks(const std::vector<const FlightLog*>& logs) {
+  std::string text = logs.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < logs.size(); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(logs[i]->header.rank);
+  return text;
+}
+
+// One that cannot be read is named, and left out.
+std::map<std::string, Logs> read_folder(const std::string& folder, int& left_out) {
+  std::map<std::string, Logs> groups;
+  require(std::filesystem::is_directory(folder), "'" + folder + "' is not a folder");
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().rfind("flight-", 0) == 0) try {
+        FlightLog log = read_flight(entry.path());
+        groups[log.header.group].push_back(std::move(log));
+      } catch (const UsageError& e) {
+        ++left_out;
+        fmt::print(stderr, "flight_reader: left out: {}\n", printable(e.what()));
+      }
+  require(!groups.empty(), "no flight recorder in '" + folder +
+                               (left_out > 0 ? "' that can be read" : "'") +
+                               ": they are written when a job fails (--flight-dir of the program)");
+  for (auto& [name, logs] : groups)
+    std::sort(logs.begin(), logs.end(),
+              [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
+  return groups;
+}
+
+void print_ranks(const std::string& group, const Logs& logs) {
+  const FlightHeader& any = logs.front().header;
+  fmt::print("group '{}': {} of {} ranks left a recorder\n\n", printable(group), logs.size(),
+             any.world);
+  Table table({{"rank", Table::Align::right},
+               {"pid", Table::Align::right},
+               {"host", Table::Align::left},
+               {"calls", Table::Align::right},
+               {"was in", Table::Align::left},
+               {"since", Table::Align::left}});
+  for (const FlightLog& log : logs) {
+    const FlightHeader& h = log.header;
+    const bool none = log.records.empty();
+    const bool inside = !none && log.records.back().ended == 0;
+    std::string where =
+        none ? "nothing yet" : (inside ? "" : "nothing, after ") + shown(log.records.back());
+    if (inside && h.step >= 0) where += fmt::format(", step {}", h.step);
+    if (inside && h.waits_for >= 0) where += fmt::format(", waiting for rank {}", h.waits_for);
+    table.row({std::to_string(h.rank), std::to_string(h.pid), printable(h.host),
+               std::to_string(none ? 0 : log.records.back().number), where,
+               none     ? "-"
+               : inside ? clock_time(log.records.back().started)
+                        : clock_time(log.records.back().ended)});
+  }
+  fmt::print("{}", table.str());
+  for (const FlightLog& log : logs)
+    if (log.header.written_by != log.header.rank)
+      fmt::print("rank {} was killed: its recorder was written by rank {}\n", log.header.rank,
+                 log.header.written_by);
+}
+
+// The first words of the earliest report.
+void print_error(const Logs& logs) {
+  for (const FlightLog& log : logs)
+    if (log.header.kind != FailureKind::none) {
+      fmt::print("\nerror  {} [rank {}]\n", printable(log.header.text), log.header.rank);
+      return;
+    }
+}
+
+void print_calls_before(const Logs& logs, std::uint64_t sequence, int last) {
+  const auto begin = sequence - std::min(sequence, static_cast<std::uint64_t>(last));
+  for (std::uint64_t s = begin; s < sequence; ++s)
+    if (const FlightRecord* const r = find_collective(logs.front(), s); r != nullptr)
+      fmt::print("  #{:<6} {}  all ranks: {}\n", s, clock_time(r->started), shown(*r));
+}
+
+bool print_divergence(const Logs& logs, int last) {
+  const auto found = first_divergence(logs);
+  if (!found) {
+    fmt::print("\nall collectives that are recorded on all ranks: the same, and completed\n");
+    return false;
+  }
+  const char* const what = found->kind == Divergence::Kind::different ? "the ranks differ"
+                           : found->kind == Divergence::Kind::missing ? "not all ranks came"
+                                                                      : "not all ranks came out";
+  fmt::print("\nfirst divergence: collective #{}: {}\n", found->sequence, what);
+  print_calls_before(logs, found->sequence, last);
+  for (const auto& party : found->parties)
+    if (!party.call)
+      fmt::print("  #{:<6} {:<12}  {}: did not come so far\n", found->sequence, "",
+                 name_ranks(party.ranks));
+    else
+      for (const FlightLog* log : party.ranks) {
+        const FlightRecord& r = *find_collective(*log, found->sequence);
+        fmt::print("  #{:<6} {}  rank {}: {}{}\n", found->sequence, clock_time(r.started),
+                   log->header.rank, shown(r), r.ended == 0 ? "" : " (completed)");
+      }
+  return true;
+}
+
+void print_history(const Logs& logs, int last) {
+  for (const FlightLog& log : logs) {
+    fmt::print("\nrank {}\n", log.header.rank);
+    const auto skip = log.records.size() - std::min(log.records.size(), std::size_t(last));
+    for (std::size_t i = skip; i < log.records.size(); ++i) {
+      const FlightRecord& r = log.records[i];
+      fmt::print("  {:>7}  {}  {:<12}  {} #{}\n", r.number, clock_time(r.started),
+                 r.ended == 0 ? "not ended" : clock_time(r.ended), shown(r), r.sequence);
+    }
+  }
+}
+
+int run(int argc, char** argv) {
+  std::string folder;
+  int last = 3;
+  bool all = false;
+  CLI::App app("Shows what the ranks of a failed job did last, and where they parted.",
+               "flight_reader");
+  app.option_defaults()->always_capture_default();
+  app.add_option("folder", folder, "with the files that the job has left")
+      ->required()
+      ->always_capture_default(false);
+  app.add_option("-n,--last", last, "calls to show before the divergence, or of each rank")
+      ->check(apps::whole(0, 1024));
+  app.add_flag("--all", all, "the last calls of every rank, one by one");
+  app.footer(kFooter);
+  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  bool parted = false;
+  int left_out = 0;
+  for (const auto& [name, logs] : read_folder(folder, left_out)) {
+    print_ranks(name, logs);
+    print_error(logs);
+    parted = print_divergence(logs, last) || parted;
+    if (all) print_history(logs, last);
+  }
+  if (parted) return 1;
+  return left_out > 0 ? static_cast<int>(ExitCode::usage) : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return apps::run_program("flight_reader", [&] { return run(argc, argv); });
+}

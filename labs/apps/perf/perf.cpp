@@ -1,0 +1,223 @@
+#include "labs/apps/perf/perf.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <sched.h>
+#include <thread>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/schedule/calibration.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/place.hpp"
+#include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
+
+namespace ringsmith::apps {
+
+using comm::ProcessGroup;
+
+namespace {
+
+// Before the process group exists, so that it sees which cores its ranks may use.
+void pin_to_core() {
+  const int rank = comm::local_rank_hint();
+  cpu_set_t allowed, one;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  const int cores = CPU_COUNT(&allowed);
+  CPU_ZERO(&one);
+  for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && seen++ == rank % cores) CPU_SET(cpu, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+// What is only known once the world is; empty if nothing is wrong.
+std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
+  if (world < b.least_world)
+    return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",
+                       b.name, b.least_world, b.name);
+  for (const int root : o.roots)
+    if (b.rooted && root >= world)
+      return fmt::format("--root {} is not one of {} ranks", root, world);
+  return {};
+}
+
+comm::CostModel calibrate_one(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
+                              const CalibrationKey& key, const char* where) {
+  constexpr std::size_t kLargest = std::size_t{192} << 20;
+  PerfOptions quick = o;
+  quick.check = 0;
+  quick.iterations = 5;
+  quick.warmup = 1;
+  quick.min_ms = 50;
+  std::unique_ptr<PerfMemory> memory;
+  std::size_t capacity = 0;
+  const auto time_all_reduce = [&](std::size_t bytes) {
+    if (bytes > capacity) {
+      memory.reset();
+      capacity = std::min(kLargest, bytes * 16);
+      memory = std::make_unique<PerfMemory>(group, o.own_memory, capacity, false);
+    }
+    const Shape shape{bytes / sizeof(float), DType::f32, comm::ReduceOp::sum, 0};
+    return measure(b, quick, group, *memory, shape, true).time * 1e-6;
+  };
+  const auto progress = [&](const std::string& what) {
+    if (group.rank() == 0 && !o.json) fmt::print(stderr, "calibrating{}: {}\n", where, what);
+  };
+  return calibrate(key, group, time_all_reduce, progress);
+}
+
+// Two kinds of links are measured one after the other: within rank 0's node, and between the first
+// ranks of all nodes, while the others wait. Within, by user memory: where nodes are several, ranks
+// do not read each other's communication memory directly.
+comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessGroup& group,
+                              const CalibrationKey& key) {
+  comm::CostModel model;
+  if (key.links != Links::nodes) {
+    model = calibrate_one(b, o, group, key, "");
+  } else {
+    const auto nodes = comm::ranks_of_nodes(group.node_of(), group.size());
+    std::vector<int> firsts;
+    for (const auto& node : nodes) firsts.push_back(node[0]);
+    const auto within = group.new_group(nodes[0]), between = group.new_group(firsts);
+    PerfOptions by_slots = o;
+    by_slots.own_memory = false;
+    if (within->rank() >= 0) model = calibrate_one(b, by_slots, *within, key, " within a node");
+    group.barrier();
+    if (between->rank() >= 0) {
+      const comm::CostModel wire = calibrate_one(b, o, *between, key, " between nodes");
+      model.wire = comm::CostModel::Wire{wire.alpha, wire.beta};
+    }
+    group.barrier();
+  }
+  if (group.rank() == 0) store_cost_model(key, model);
+  return model;
+}
+
+int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
+  const int world = group.size();
+  if (const std::string trouble = trouble_with(b, o, world); !trouble.empty()) {
+    if (group.rank() != 0) throw QuietStop(ExitCode::usage);
+    throw UsageError(trouble);
+  }
+  if (o.roots.empty())
+    for (int r = 0; r < (b.rooted ? world : 1); ++r) o.roots.push_back(r);
+
+  const std::vector<int> node_of = group.node_of();
+  const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);
+  std::optional<comm::CostModel> model;  // the CPU's: it knows no GPU's links
+  if (b.collective && group.device().is_cpu())
+    model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
+  std::vector<comm::SizedChoice> choices;
+  if (o.fastest && !model) {
+    if (group.rank() != 0) throw QuietStop(ExitCode::usage);
+    throw UsageError(
+        "--algorithm fastest needs constants for these links: run it once with --calibrate");
+  }
+  if (o.fastest) choices = choose_fastest(group, *model);
+  PerfReport report(b, o, group);
+  report.header(model ? model->origin : "", choices);
+  const auto sizes = o.sizes();
+  const PerfMemory memory(group, o.own_memory, sizes.back() + 64, o.out_of_place);
+  for (int cycle = 0; o.cycles == 0 || cycle < o.cycles; ++cycle)
+    for (const DType dtype : o.dtypes)
+      for (const comm::ReduceOp op : o.ops) {
+        if (op == comm::ReduceOp::avg && !is_floating(dtype)) continue;
+        for (const int root : o.roots)
+          for (const std::size_t size : sizes) {
+            const Shape shape{size / size_of(dtype) / b.parts(world), dtype, op, root};
+            Measurement out, in;
+            if (o.out_of_place) out = measure(b, o, group, memory, shape, false);
+            if (o.in_place) in = measure(b, o, group, memory, shape, true);
+            const double bytes = static_cast<double>(bytes_of_shape(b, shape, world));
+            const comm::Algorithm algorithm =
+                choices.empty() ? o.algorithm
+                                : comm::parse_algorithm(choice_for(choices, bytes).algorithm);
+            report.row(
+                shape, o.out_of_place ? &out : nullptr, o.in_place ? &in : nullptr,
+                model ? 1e6 * predict(*model, *b.collective, algorithm, world, bytes, root, node_of)
+                      : 0);
+          }
+      }
+  return report.footer();
+}
+
+// thread: which rank of this process.
+comm::GroupOptions options_of_rank(const PerfOptions& o, int thread) {
+  comm::GroupOptions options = group_options(o);
+  options.algorithm = o.algorithm;
+  options.engine = o.engine;
+  options.device = device_of_rank(o.device, o.ranks_per_process, thread);
+  return options;
+}
+
+// All ranks find the same wrong with their devices: one says it.
+std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bootstrap,
+                                             const comm::GroupOptions& options) {
+  const int rank = bootstrap->rank();
+  try {
+    return comm::init_process_group(std::move(bootstrap), options);
+  } catch (const UsageError& error) {
+    if (rank == 0) throw;
+    throw QuietStop(error.exit_code());
+  }
+}
+
+// An error that says something comes before one that only stops.
+void rethrow_one(const std::vector<std::exception_ptr>& errors) {
+  std::exception_ptr quiet;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    try {
+      std::rethrow_exception(error);
+    } catch (const QuietStop&) {
+      quiet = error;
+    }
+  }
+  if (quiet) std::rethrow_exception(quiet);
+}
+
+// The ranks of this process: one, or several, each a thread with a device. Joins the job and runs
+// body on each, with the rank's device as its thread's current one; returns the largest exit code.
+// What several ranks throw is one error.
+int run_ranks(const PerfOptions& o, const std::function<int(ProcessGroup&)>& body) {
+  if (o.ranks_per_process == 1) {
+    const comm::GroupOptions options = options_of_rank(o, 0);
+    const DeviceGuard guard(options.device);
+    return body(*join_job(comm::make_bootstrap(options.bootstrap, options.timeout), options));
+  }
+  const comm::GroupOptions first = options_of_rank(o, 0);
+  const auto meeting = std::make_shared<comm::ProcessMeeting>(
+      comm::make_bootstrap(first.bootstrap, first.timeout), o.ranks_per_process);
+  std::vector<int> codes(static_cast<std::size_t>(o.ranks_per_process));
+  std::vector<std::exception_ptr> errors(codes.size());
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < codes.size(); ++t)
+    threads.emplace_back([&, t] {
+      try {
+        const int thread = static_cast<int>(t);
+        const comm::GroupOptions options = options_of_rank(o, thread);
+        const DeviceGuard guard(options.device);
+        codes[t] = body(*join_job(std::make_shared<comm::RankOfProcess>(meeting, thread), options));
+      } catch (...) {
+        errors[t] = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  rethrow_one(errors);
+  return *std::max_element(codes.begin(), codes.end());
+}
+
+int run(const Benchmark& b, int argc, char** argv) {
+  PerfOptions o;
+  if (!parse_perf_options(b, argc, argv, o)) return 0;
+  if (o.bind) pin_to_core();
+  return run_ranks(o, [&](ProcessGroup& group) { return run_rank(b, o, group); });
+}
+
+}  // namespace
+
+int run_benchmark(const Benchmark& benchmark, int argc, char** argv) {
+  return run_program(benchmark.name, [&] { return run(benchmark, argc, argv); });
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,181 @@
+// The measuring programs (all_reduce_perf and its siblings): one table, in the manner of
+// nccl-tests.
+//
+// programs.cpp says what each collective is (Benchmark); everything else is shared: options,
+// buffers, warm-up, timing, exact verification, the table, JSON, and the prediction of the cost
+// model.
+//
+//     time    microseconds: the median over iterations of the slowest rank
+//     algbw   size / time;   busbw = algbw times a factor of the collective (2 (n-1)/n for
+//             all_reduce) that makes it comparable with the speed of a link, whatever n is
+//     #wrong  elements, over all ranks, that differ from the exact result; guard words included
+#pragma once
+
+#include <cstdio>
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "labs/apps/common/job.hpp"
+#include "labs/apps/perf/data.hpp"
+#include "runtime/base/dtype.hpp"
+#include "runtime/comm/analysis/cost.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
+
+namespace ringsmith::apps {
+
+struct Call {
+  comm::ProcessGroup& group;
+  comm::ConstBuffer in;
+  comm::Buffer out;
+  comm::ReduceOp op;
+  int root;
+};
+
+// Element i of the result on this rank.
+struct Element {
+  int rank, world;
+  std::size_t part;
+  int root;
+  std::size_t i;
+};
+
+// Lengths in units of `part` elements; the longer of input and output is the table's size.
+enum class Parts : std::uint8_t { one, world };
+
+struct Benchmark {
+  const char* name;
+  const char* description;
+  std::optional<comm::Collective> collective = {};  // for the prediction; none: no schedule of this
+  Parts input = Parts::one, output = Parts::one;
+  double (*bus_factor)(double world);
+  void (*run)(const Call&);
+  Expected (*expected)(const Element&);  // which value that is
+  bool reduces = false, rooted = false;
+  bool result_at_root = false;  // only there
+  bool out_of_place = true, in_place = true;
+  int least_world = 1;
+
+  [[nodiscard]] std::size_t input_parts(int world) const { return count(input, world); }
+  [[nodiscard]] std::size_t output_parts(int world) const { return count(output, world); }
+  [[nodiscard]] std::size_t parts(int world) const {
+    return std::max(input_parts(world), output_parts(world));
+  }
+
+ private:
+  static std::size_t count(Parts parts, int world) {
+    return parts == Parts::one ? 1 : static_cast<std::size_t>(world);
+  }
+};
+
+// nccl-tests' letters where they make sense without a GPU; the others are refused with the reason
+// instead of being ignored.
+struct PerfOptions : JobOptions {
+  std::size_t min_bytes = 0, max_bytes = 0, step_bytes = 0;
+  double factor = 0;  // 0: add step_bytes
+  int iterations = 20, warmup = 1, cycles = 1;
+  double min_ms = 0;
+  int check = 1;
+  std::vector<comm::ReduceOp> ops;
+  std::vector<DType> dtypes;
+  std::vector<int> roots;  // empty: all
+  comm::Algorithm algorithm = comm::Algorithm::automatic;
+  bool fastest = false;  // the algorithm by size, as the cost model says
+  bool own_memory = true;
+  bool in_place = true, out_of_place = true;
+  std::string device = "cpu";
+  comm::CudaEngine engine = comm::CudaEngine::automatic;
+  int ranks_per_process = 1;
+  bool bind = false, json = false, calibrate = false, statistics = false;
+  std::string json_file;
+
+  [[nodiscard]] std::vector<std::size_t> sizes() const;  // bytes, increasing
+};
+
+// False if --help was printed. UsageError for what is wrong.
+[[nodiscard]] bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv,
+                                      PerfOptions& options);
+
+// Two blocks of memory, of the kind asked for, on the host or on the group's device, each with
+// guard words on both sides.
+class PerfMemory {
+ public:
+  PerfMemory(comm::ProcessGroup& group, bool own, std::size_t bytes, bool two);
+  [[nodiscard]] std::byte* first() const { return first_ + kGuard; }
+  [[nodiscard]] std::byte* second() const { return second_ + kGuard; }
+  static constexpr std::size_t kGuard = 64;  // bytes
+
+ private:
+  std::byte* make(comm::ProcessGroup& group, bool own, std::size_t bytes);
+  std::vector<std::shared_ptr<void>> keep_;
+  std::byte *first_ = nullptr, *second_ = nullptr;
+};
+
+struct Shape {
+  std::size_t part = 0;  // elements
+  DType dtype = DType::f32;
+  comm::ReduceOp op = comm::ReduceOp::sum;
+  int root = 0;
+};
+
+// Bytes of the longest buffer of a rank.
+[[nodiscard]] std::size_t bytes_of_shape(const Benchmark& benchmark, const Shape& shape, int world);
+
+struct Measurement {
+  double time = 0, avg = 0, min = 0, max = 0, p99 = 0;  // microseconds
+  double cv = 0;                                        // standard deviation / mean, percent
+  double algbw = 0, busbw = 0;                          // GB/s
+  int iterations = 0;
+  std::int64_t wrong = -1;  // -1: not checked
+};
+
+// Collective; the same numbers on every rank. Buffers are laid out, verified, then timed.
+[[nodiscard]] Measurement measure(const Benchmark& benchmark, const PerfOptions& options,
+                                  comm::ProcessGroup& group, const PerfMemory& memory,
+                                  const Shape& shape, bool in_place);
+
+// What is printed: the table, or one JSON object.
+class PerfReport {
+ public:
+  // Collective. Rank 0 prints.
+  PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
+
+  // model: where the predictions come from; empty: there are none.
+  void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
+  // Measurements that were not asked for are null.
+  void row(const Shape& shape, const Measurement* out, const Measurement* in, double predicted);
+  int footer();  // the exit code
+
+ private:
+  template <class... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    if (!table_) return;
+    fmt::print(format, std::forward<Args>(args)...);
+    fmt::print("\n");
+    std::fflush(stdout);
+  }
+  void ranks();
+
+  const Benchmark& benchmark_;
+  const PerfOptions& options_;
+  comm::ProcessGroup& group_;
+  bool table_ = false;
+  bool predicted_ = false;
+  nlohmann::json json_;
+  std::int64_t wrong_ = 0;
+  double busbw_ = 0;
+  int measured_ = 0;
+};
+
+// The whole of main(): options, table, exit code.
+int run_benchmark(const Benchmark& benchmark, int argc, char** argv);
+// That of the table's row of this name: what perf/main.cpp calls.
+int run_benchmark(std::string_view name, int argc, char** argv);
+
+}  // namespace ringsmith::apps

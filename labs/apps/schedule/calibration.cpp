@@ -1,0 +1,363 @@
+#include "labs/apps/schedule/calibration.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <unistd.h>
+
+#include "labs/apps/common/processor.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/comm/schedule/select.hpp"
+
+namespace ringsmith::apps {
+
+using comm::CostModel;
+using comm::Rate;
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kKiB = 1024, kMiB = 1024 * 1024;
+// Sizes between the powers of two; bytes.
+constexpr std::size_t kSizes[] = {768,        3 * kKiB, 12 * kKiB, 48 * kKiB, 192 * kKiB,
+                                  768 * kKiB, 3 * kMiB, 12 * kMiB, 48 * kMiB, 192 * kMiB};
+constexpr std::size_t kTinySize = 64;
+constexpr double kLongEnough = 0.25;  // seconds of one all-reduce; no larger size is tried
+
+// The schedule that the constants are fitted to: automatic counts as the ring.
+std::string priced_algorithm(comm::Algorithm algorithm) {
+  return algorithm == comm::Algorithm::automatic ? "ring" : std::string(name_of(algorithm));
+}
+
+double available_memory() {
+  std::ifstream info("/proc/meminfo");
+  for (std::string line; std::getline(info, line);)
+    if (line.rfind("MemAvailable:", 0) == 0) return std::strtod(line.c_str() + 13, nullptr) * 1024;
+  return 0;
+}
+
+// Adding n floats to n others, seconds a byte of n; the working set counts both, as in a collective
+// on n elements between two ranks.
+double seconds_a_byte_reduced(std::size_t bytes) {
+  std::vector<float> a(bytes / sizeof(float), 1.0f), b(a.size(), 2.0f);
+  using Clock = std::chrono::steady_clock;
+  double best = 1e9;
+  int rounds = 0;
+  for (const auto begin = Clock::now();
+       rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
+    const auto start = Clock::now();
+    for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+    // Keeps the loop: the compiler must assume that somebody looks.
+    asm volatile("" : : "r"(a.data()) : "memory");
+    best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return best / static_cast<double>(bytes);
+}
+
+}  // namespace
+
+CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
+                    const std::function<double(std::size_t)>& time_all_reduce,
+                    const std::function<void(const std::string&)>& progress) {
+  CostModel model;
+  const int world = group.size();
+  // Memory is rank 0's to judge: the ranks share it, and must measure the same sizes.
+  double memory = available_memory();
+  group.broadcast(std::span<double>(&memory, 1), 0);
+  // Several passes, the fastest counts: a moment in which others used the machine spoils one.
+  constexpr int kPasses = 3, kBarriers = 200;
+  double tiny = 1e9, barrier = 1e9;
+  std::vector<double> times(std::size(kSizes), 1e9);
+  std::size_t sizes = 0;
+  while (sizes < times.size() && static_cast<double>(kSizes[sizes]) * 2 * world < 0.5 * memory)
+    ++sizes;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    progress(fmt::format("pass {} of {}", pass + 1, kPasses));
+    tiny = std::min(tiny, time_all_reduce(kTinySize));
+    group.barrier();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kBarriers; ++i) group.barrier();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    barrier = std::min(barrier, took.count() / kBarriers);
+    for (std::size_t i = 0; i < sizes && world > 1; ++i) {
+      times[i] = std::min(times[i], time_all_reduce(kSizes[i]));
+      double seconds = times[i];  // on a slow wire: rank 0 says when it is enough
+      group.broadcast(std::span<double>(&seconds, 1), 0);
+      if (seconds > kLongEnough) sizes = i + 1;
+    }
+  }
+  if (world == 1) {
+    model.overhead = tiny;
+    model.origin = "calibrated now: " + key.text();
+    return model;
+  }
+  const auto shape = [&](std::size_t size) {
+    return comm::shape_of(comm::make_schedule(comm::Collective::all_reduce,
+                                              priced_algorithm(key.algorithm), world, size, 1));
+  };
+  const double steps = shape(kTinySize).steps;
+  // Only an algorithm that was asked for runs all its steps for a tiny message.
+  const bool one_hand_off = key.algorithm == comm::Algorithm::automatic;
+  model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
+  model.overhead = std::max(0.0, tiny - steps * model.alpha);
+
+  std::vector<Rate::Point> beta, gamma;
+  for (std::size_t i = 0; i < sizes; ++i) {
+    const std::size_t size = kSizes[i];
+    const auto bytes = static_cast<double>(size);
+    const double seconds = times[i];
+    const double reduce = seconds_a_byte_reduced(std::min<std::size_t>(size, 32 << 20));
+    // seconds = overhead + steps alpha + moved beta + reduced gamma
+    const comm::CostShape cost = shape(size);
+    const double rest = std::max(0.0, seconds - model.overhead - cost.steps * model.alpha);
+    const double added = std::min(reduce, 0.5 * rest / cost.reduced);
+    gamma.push_back({bytes, added});
+    beta.push_back({bytes, (rest - cost.reduced * added) / cost.moved});
+  }
+  // The ranks' own measurements of gamma differ a little: rank 0's model is everybody's.
+  std::vector<double> numbers{model.overhead, model.alpha};
+  for (std::size_t i = 0; i < beta.size(); ++i) {
+    numbers.push_back(beta[i].seconds_per_byte);
+    numbers.push_back(gamma[i].seconds_per_byte);
+  }
+  group.broadcast(std::span<double>(numbers), 0);
+  model.overhead = numbers[0];
+  model.alpha = numbers[1];
+  for (std::size_t i = 0; i < beta.size(); ++i) {
+    beta[i].seconds_per_byte = numbers[2 + 2 * i];
+    gamma[i].seconds_per_byte = numbers[3 + 2 * i];
+  }
+  model.beta = Rate(std::move(beta));
+  model.gamma = Rate(std::move(gamma));
+  model.origin = "calibrated now: " + key.text();
+  return model;
+}
+
+CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
+                       comm::Algorithm algorithm) {
+  const auto nodes = comm::ranks_of_nodes(group.node_of(), group.size());
+  const bool pairs =
+      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
+  const comm::Transport transport = group.options().transport;
+  const Links links = group.describe_transport().empty()                 ? Links::shared_memory
+                      : transport == comm::Transport::rdma               ? Links::rdma
+                      : transport == comm::Transport::automatic && pairs ? Links::nodes
+                                                                         : Links::tcp;
+  return {group.size(), own_memory, algorithm, links, static_cast<int>(nodes.size())};
+}
+
+double predict(const CostModel& model, comm::Collective collective, comm::Algorithm algorithm,
+               int world, double bytes, int root, const std::vector<int>& node_of) {
+  const std::string name = collective == comm::Collective::all_reduce
+                               ? priced_algorithm(algorithm)
+                               : comm::algorithms_of(collective).front();
+  const auto part = static_cast<std::size_t>(bytes / world);
+  return comm::predicted_time(
+      model, comm::make_schedule(collective, name, world, part * static_cast<std::size_t>(world), 1,
+                                 root, node_of));
+}
+
+std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
+  // Rank 0's model is everybody's: the ranks must make the same calls.
+  const auto& names = comm::choosable_algorithms();
+  std::vector<comm::SizedChoice> choices =
+      comm::fastest_by_size(model, group.size(), group.node_of());
+  constexpr std::size_t kMost = 32;
+  std::vector<double> numbers(2 * kMost, -1);
+  for (std::size_t i = 0; i < std::min(choices.size(), kMost); ++i) {
+    const auto found = std::find(names.begin(), names.end(), choices[i].algorithm);
+    numbers[2 * i] = choices[i].up_to;
+    numbers[2 * i + 1] = static_cast<double>(found - names.begin());
+  }
+  group.broadcast(std::span<double>(numbers), 0);
+  choices.clear();
+  std::vector<std::pair<Bytes, comm::Algorithm>> by_size;
+  for (std::size_t i = 0; i < kMost && numbers[2 * i] > 0; ++i) {
+    choices.push_back({numbers[2 * i], names.at(static_cast<std::size_t>(numbers[2 * i + 1])), 0});
+    by_size.emplace_back(Bytes(static_cast<std::size_t>(choices.back().up_to)),
+                         comm::parse_algorithm(choices.back().algorithm));
+  }
+  group.set_algorithms(by_size);
+  return choices;
+}
+
+void choose_fastest(comm::ProcessGroup& group) {
+  require(group.device().is_cpu(),
+          "--algorithm fastest is for the CPU: the cost model knows no GPU's links");
+  const auto model = load_cost_model(key_for(group, true, comm::Algorithm::ring));
+  require(model.has_value(),
+          "--algorithm fastest needs constants for these links: run "
+          "all_reduce_perf --algorithm fastest --calibrate on them once");
+  (void)choose_fastest(group, *model);
+}
+
+// From here on: the file of measured constants, and the shipped ones for those who have not
+// measured.
+
+namespace {
+
+json to_json(const Rate& rate) {
+  json points = json::array();
+  for (const auto& p : rate.points()) points.push_back({p.working_set, p.seconds_per_byte});
+  return points;
+}
+
+Rate rate_from(const json& points) {
+  std::vector<Rate::Point> out;
+  for (const auto& p : points) out.push_back({p.at(0), p.at(1)});
+  return Rate(std::move(out));
+}
+
+struct Shipped {
+  double overhead, alpha;            // microseconds
+  double kib[6], beta[6], gamma[6];  // KiB; nanoseconds for 10 bytes, which is 1e-10 s/byte
+};
+
+// Rounded results of --calibrate on a virtual machine with two cores of an AMD EPYC: with two ranks
+// for as many ranks as cores, with four for more.
+constexpr Shipped kOwn{0.17,
+                       0.046,
+                       {12, 192, 3 * 1024, 12 * 1024, 48 * 1024, 192 * 1024},
+                       {0.02, 0.04, 0.05, 0.07, 1.0, 1.3},
+                       {0.03, 0.07, 0.10, 0.14, 0.6, 0.6}};
+constexpr Shipped kUser{0.15,
+                        0.047,
+                        {3, 12, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                        {0.88, 0.52, 0.37, 0.27, 0.24, 2.8},
+                        {0.13, 0.08, 0.11, 0.23, 0.45, 0.59}};
+constexpr Shipped kOwnCrowded{1.30,
+                              0.38,
+                              {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                              {1.5, 0.47, 0.14, 0.08, 1.5, 2.5},
+                              {0.13, 0.09, 0.12, 0.17, 0.47, 0.54}};
+constexpr Shipped kUserCrowded{1.30,
+                               0.41,
+                               {3, 192, 768, 3 * 1024, 12 * 1024, 48 * 1024},
+                               {1.0, 1.0, 1.3, 1.6, 3.8, 4.0},
+                               {0.13, 0.09, 0.16, 0.17, 0.53, 0.58}};
+
+// The same of the ring over TCP, through the loopback interface of two cores of an Intel Xeon: with
+// two ranks, and with four.
+constexpr Shipped kTcp{0,
+                       16.3,
+                       {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                       {10.8, 3.1, 3.4, 4.4, 4.7, 4.7},
+                       {0.19, 0.28, 0.36, 0.87, 0.88, 1.5}};
+constexpr Shipped kTcpCrowded{0,
+                              28.2,
+                              {3, 48, 192, 3 * 1024, 12 * 1024, 48 * 1024},
+                              {5.7, 6.2, 5.5, 11.1, 11.3, 11.8},
+                              {0.18, 0.26, 0.30, 0.77, 1.0, 2.6}};
+
+CostModel model_of(const Shipped& s) {
+  CostModel model;
+  model.origin = "shipped constants of a 2-core machine: --calibrate measures this one";
+  model.overhead = s.overhead * 1e-6;
+  model.alpha = s.alpha * 1e-6;
+  std::vector<Rate::Point> beta, gamma;
+  for (std::size_t i = 0; i < std::size(s.kib); ++i) {
+    beta.push_back({s.kib[i] * 1024, s.beta[i] * 1e-10});
+    gamma.push_back({s.kib[i] * 1024, s.gamma[i] * 1e-10});
+  }
+  model.beta = Rate(std::move(beta));
+  model.gamma = Rate(std::move(gamma));
+  return model;
+}
+
+std::optional<CostModel> shipped(const CalibrationKey& key) {
+  const bool crowded = key.world > static_cast<int>(std::thread::hardware_concurrency());
+  CostModel model =
+      model_of(key.own_memory ? (crowded ? kOwnCrowded : kOwn) : (crowded ? kUserCrowded : kUser));
+  if (key.links == Links::shared_memory) return model;
+  if (key.links == Links::rdma) return std::nullopt;
+  const CostModel tcp = model_of(crowded ? kTcpCrowded : kTcp);
+  if (key.links == Links::tcp) return tcp;
+  model.wire = CostModel::Wire{tcp.alpha, tcp.beta};
+  return model;
+}
+
+}  // namespace
+
+std::string CalibrationKey::text() const {
+  const std::string over = links == Links::shared_memory ? ""
+                           : links == Links::tcp         ? ", tcp"
+                           : links == Links::rdma        ? ", rdma"
+                                                  : fmt::format(", {} nodes over tcp", nodes);
+  return fmt::format("{} ranks{}, {} memory, {}, {} cores, {}", world, over,
+                     own_memory ? "own" : "user", name_of(algorithm),
+                     std::thread::hardware_concurrency(), processor_name(processor_text()));
+}
+
+std::string calibration_file() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  const char* home = std::getenv("HOME");
+  const std::string base = cache != nullptr && *cache != '\0' ? std::string(cache)
+                           : home != nullptr                  ? std::string(home) + "/.cache"
+                                                              : ".cache";
+  return base + "/ringsmith/calibration.json";
+}
+
+std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
+  std::string trouble;
+  try {
+    std::ifstream file(calibration_file());
+    if (file) {
+      const json all = json::parse(file);
+      if (const auto found = all.find(key.text()); found != all.end()) {
+        CostModel model;
+        model.origin = "calibrated on " + found->at("date").get<std::string>();
+        model.overhead = found->at("overhead");
+        model.alpha = found->at("alpha");
+        model.beta = rate_from(found->at("beta"));
+        model.gamma = rate_from(found->at("gamma"));
+        if (const auto wire = found->find("wire"); wire != found->end())
+          model.wire = CostModel::Wire{wire->at("alpha"), rate_from(wire->at("beta"))};
+        return model;
+      }
+    }
+  } catch (const std::exception&) {  // parse errors, missing keys, wrong types
+    trouble = "; " + calibration_file() + " is unreadable, --calibrate writes it anew";
+  }
+  std::optional<CostModel> model = shipped(key);
+  if (model) model->origin += trouble;
+  return model;
+}
+
+void store_cost_model(const CalibrationKey& key, const CostModel& model) {
+  namespace fs = std::filesystem;
+  const fs::path path = calibration_file();
+  json all = json::object();
+  try {
+    if (std::ifstream file(path); file) all = json::parse(file);
+  } catch (const json::exception&) {
+    all = json::object();  // unreadable: start anew
+  }
+  const auto now = std::time(nullptr);
+  char date[32];
+  std::strftime(date, sizeof date, "%Y-%m-%d %H:%M", std::localtime(&now));
+  all[key.text()] = {{"date", date},
+                     {"overhead", model.overhead},
+                     {"alpha", model.alpha},
+                     {"beta", to_json(model.beta)},
+                     {"gamma", to_json(model.gamma)}};
+  if (model.wire)
+    all[key.text()]["wire"] = {{"alpha", model.wire->alpha}, {"beta", to_json(model.wire->beta)}};
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  const fs::path temporary = path.string() + fmt::format(".{}", ::getpid());
+  std::ofstream file(temporary);
+  file << all.dump(1) << "\n";
+  file.close();
+  if (file.good()) fs::rename(temporary, path, error);
+  require(file.good() && !error, "cannot write the calibration to '" + path.string() +
+                                     "': set XDG_CACHE_HOME to a folder that is writable");
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,107 @@
+#include "labs/apps/train/data.hpp"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <vector>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/files.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/base/tracer.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+DistributedSampler make_sampler(const Dataset& dataset, const comm::ProcessGroup& group,
+                                std::int64_t batch_size, std::uint64_t seed) {
+  DistributedSamplerOptions options;
+  options.replicas = group.size();
+  options.rank = group.rank();
+  options.seed = seed;
+  options.drop_last = true;  // no sample twice in an epoch
+  DistributedSampler sampler(dataset.size(), options);
+  require_a_batch(sampler, batch_size, /*drop_last_batch=*/true);
+  return sampler;
+}
+
+}  // namespace
+
+Batches::Batches(const Dataset& dataset, const comm::ProcessGroup& group, std::int64_t batch_size,
+                 std::uint64_t seed, int workers)
+    : sampler_(make_sampler(dataset, group, batch_size, seed)),
+      loader_(dataset, sampler_, {batch_size, workers, 2, /*drop_last=*/true}) {}
+
+Batch Batches::next() {
+  while (true) {
+    if (!epoch_) {
+      sampler_.set_epoch(epoch_number_++);
+      epoch_.emplace(loader_.epoch());
+    }
+    if (std::optional<Batch> batch = epoch_->next()) return std::move(*batch);
+    epoch_.reset();
+  }
+}
+
+Corpus load_corpus(const std::string& path, std::int64_t context) {
+  Corpus out;
+  std::vector<std::string> paths{path};
+  out.origin = path;
+  if (path.empty()) {
+    const std::string root = find_source_root();
+    paths = list_sources(root);
+    out.origin = fmt::format("{} files of {}", paths.size(), root);
+  }
+  ByteText text = load_text(paths);
+  out.train_bytes = static_cast<std::int64_t>(text.train.size());
+  out.held_out_bytes = static_cast<std::int64_t>(text.validation.size());
+  out.train.emplace(std::move(text.train), context, 1, "the training part of " + out.origin);
+  out.held_out.emplace(std::move(text.validation), context, context,
+                       "the held-out tenth of " + out.origin);
+  return out;
+}
+
+Tensor next_byte_loss(const Tensor& logits, const Tensor& targets) {
+  return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
+}
+
+double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
+                std::int64_t most_windows) {
+  const NoGradGuard no_grad;
+  const EvalGuard evaluating(model);
+  const Device device = model.device();
+  const trace::Span span("validation", trace::Category::frame);
+  constexpr std::int64_t kBatch = 16;
+  const std::int64_t windows = std::min(held_out.size(), most_windows);
+  double nats = 0;
+  std::vector<std::int64_t> indices;
+  const auto add = [&] {
+    if (indices.empty()) return;
+    const Batch batch = held_out.get(indices).to(device);
+    const Tensor loss = next_byte_loss(model.forward(batch.inputs), batch.targets);
+    nats += static_cast<double>(loss.item<float>()) * static_cast<double>(indices.size());
+    indices.clear();
+  };
+  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
+    indices.push_back(w * held_out.size() / windows);
+    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
+  }
+  add();
+  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
+}
+
+std::string sample_text(Module& model, const std::string& prompt, const GenerateOptions& options,
+                        std::uint64_t seed) {
+  std::vector<std::int64_t> bytes;
+  for (const char c : prompt) bytes.push_back(static_cast<unsigned char>(c));
+  Generator generator(seed);
+  std::string text;
+  for (const std::int64_t byte : generate(model, bytes, options, generator)) {
+    const bool plain = byte == '\n' || byte == '\t' || (byte >= ' ' && byte < 127);
+    text += plain ? static_cast<char>(byte) : '?';
+  }
+  return text;
+}
+
+}  // namespace ringsmith::apps

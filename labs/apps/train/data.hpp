@@ -1,0 +1,60 @@
+// What the training programs read: an endless stream of a rank's batches; and for a language model
+// its text, its loss on the part that was held out, and a sample of what it writes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "runtime/comm/process_group.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/data/loader.hpp"
+#include "runtime/data/sampler.hpp"
+#include "runtime/nn/gpt.hpp"
+
+namespace ringsmith::apps {
+
+// Epoch after epoch, each in its own order, every batch full, so that every rank's mean loss counts
+// equally.
+class Batches {
+ public:
+  // The dataset must outlive it. UsageError if it does not make one full batch for every rank.
+  Batches(const Dataset& dataset, const comm::ProcessGroup& group, std::int64_t batch_size,
+          std::uint64_t seed, int workers);
+
+  [[nodiscard]] Batch next();
+  [[nodiscard]] std::int64_t per_epoch() const { return loader_.batches(); }
+
+ private:
+  DistributedSampler sampler_;
+  DataLoader loader_;
+  std::int64_t epoch_number_ = 0;
+  std::optional<DataLoader::Epoch> epoch_;
+};
+
+struct Corpus {
+  std::optional<ByteWindows> train;     // windows may start at any byte
+  std::optional<ByteWindows> held_out;  // windows do not overlap
+  std::int64_t train_bytes = 0;
+  std::int64_t held_out_bytes = 0;
+  std::string origin;  // for people
+};
+
+// The file, or without a path the sources of ringsmith; of each file the last tenth is held out.
+// UsageError naming the file and the remedy if there is not one window in both parts.
+[[nodiscard]] Corpus load_corpus(const std::string& path, std::int64_t context);
+
+// Mean nats per byte: logits (b, t, vocabulary), targets (b, t) -> one mean.
+[[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
+
+// Collective: mean loss over at most that many held-out windows, evenly spread; ranks share the
+// work.
+[[nodiscard]] double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
+                              std::int64_t most_windows);
+
+// What the model writes after the prompt, for terminals: bytes that are not printable ASCII become
+// '?', so that half a character cannot upset them.
+[[nodiscard]] std::string sample_text(Module& model, const std::string& prompt,
+                                      const GenerateOptions& options, std::uint64_t seed);
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,156 @@
+#include "labs/apps/train/options.hpp"
+
+#include <cmath>
+#include <fmt/format.h>
+
+#include "kernels/mode.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/schedule/calibration.hpp"
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+std::string footer() {
+  return how_to_start() + "\nEnvironment:\n" + starting_variables() +
+         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own, slow, so that a
+                         memory checker sees its borders
+
+Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication failed, 4 a deadline
+passed, 2 CUDA failed, 6 wrong options or input.)";
+}
+
+// For CLI11: empty, or what is wrong.
+std::string is_a_device(const std::string& name) {
+  try {
+    (void)parse_device(name);
+    return {};
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+}
+
+}  // namespace
+
+void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& flight_dir) {
+  app.option_defaults()->group("Options");
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(footer());
+  app.option_defaults()->group("Machine");
+  app.add_option("--device", o.device,
+                 "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn")
+      ->check(is_a_device);
+  app.add_option("--threads", o.threads, "threads of each rank's kernels on the CPU")
+      ->check(whole(1, 256));
+  app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
+      ->check(CLI::IsMember({"fast", "oracle"}));
+  app.add_option("--products", o.products,
+                 "matrix products of the fast kernels: ringsmith's own, or OpenBLAS's")
+      ->check(CLI::IsMember({"own", "openblas"}));
+  app.add_option("--float32", o.float32,
+                 "matrix products on a GPU: strict, or tf32: operands rounded to 11 bits, for "
+                 "tensor cores")
+      ->check(CLI::IsMember({"strict", "tf32"}));
+
+  app.option_defaults()->group("Communication");
+  app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
+      ->check(above_zero(1e6));
+  app.add_option("--overlap", o.overlap,
+                 "reduce full buckets while backward goes on; auto: if the machine has a core that "
+                 "no rank computes on; alternate: off in odd steps, on in even ones")
+      ->check(CLI::IsMember({"auto", "on", "off", "alternate"}));
+  app.add_option("--algorithm", o.algorithm,
+                 "order of the all-reduce sums; fastest: by size, what the cost model says "
+                 "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
+      ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
+                             "double_tree", "hierarchical", "fastest"}));
+  app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
+      ->check(seconds());
+  app.add_flag(
+      "--stage-through-host", o.stage_through_host,
+      "with --device cuda: gradients travel by way of host memory, where GPUs cannot reach "
+      "each other");
+  add_meeting_options(app, o);
+  add_node_options(app, o, flight_dir);
+}
+
+void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length) {
+  app.option_defaults()->always_capture_default()->take_last();
+
+  app.option_defaults()->group("Training");
+  auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
+                    ->default_str("")
+                    ->check(whole(1));
+  app.add_option("--epochs", o.epochs, "passes over the training data, instead of --steps")
+      ->default_str("")
+      ->check(above_zero(1e9))
+      ->excludes(steps);
+  app.add_option("--batch", o.batch, "samples in a step, of each rank")->check(whole(1));
+  app.add_option("--global-batch", o.global_batch,
+                 "samples in a step, of all ranks together, instead of --batch; the same for any "
+                 "number of ranks gives the same training (0: --batch times ranks)")
+      ->check(whole(0));
+  app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
+      ->check(above_zero(1e30));
+  app.add_option("--seed", o.seed, "of parameters, order of samples and dropout");
+
+  add_machine_options(app, o, "the run's folder, where a rank sees it");
+  app.option_defaults()->group("Output");
+  app.add_option("--run-dir", o.run_dir,
+                 "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
+                 "[runs/<stamp>]")
+      ->default_str("");
+  app.add_flag(
+      "--no-trace", o.no_trace,
+      "record no spans: no trace.json, and no communication times; a GPU is not waited for at "
+      "the end of each phase");
+  app.add_option("--progress", o.progress,
+                 "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
+      ->check(CLI::IsMember({"auto", "bar", "lines", "off"}));
+  app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
+  // What it was once: hidden, and refused by the name of the program that does it.
+  app.add_flag_callback(
+         "--bench",
+         [] { throw CLI::ArgumentMismatch("--bench: unknown option; train_bench measures steps"); })
+      ->group("");
+}
+
+std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {
+  kernels::set_mode(kernels::parse_mode(o.kernels));
+  kernels::set_products(kernels::parse_products(o.products));
+  kernels::set_float32(kernels::parse_float32(o.float32));
+  kernels::set_threads(o.threads);
+  comm::GroupOptions options = group_options(o);
+  const bool fastest = o.algorithm == "fastest";
+  options.algorithm = fastest ? comm::Algorithm::ring : comm::parse_algorithm(o.algorithm);
+  if (!o.stage_through_host) options.device = device_of_rank(o.device);
+  auto group = comm::init_process_group(options);
+  if (fastest) choose_fastest(*group);
+  return group;
+}
+
+DdpOptions ddp_options(const MachineOptions& o) {
+  DdpOptions out;
+  out.bucket_cap_mb = o.bucket_cap_mb;
+  out.overlap = parse_overlap(o.overlap);
+  return out;
+}
+
+std::int64_t batch_per_rank(const TrainOptions& o, int world) {
+  if (o.global_batch == 0) return o.batch;
+  require(o.global_batch % world == 0,
+          fmt::format("--global-batch {} cannot be shared by {} ranks; give a multiple of {}",
+                      o.global_batch, world, world));
+  return o.global_batch / world;
+}
+
+std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,
+                      std::int64_t default_steps) {
+  if (o.epochs <= 0) return o.steps > 0 ? o.steps : default_steps;
+  const double steps = std::ceil(o.epochs * static_cast<double>(batches_per_epoch));
+  require(steps < 1e15, fmt::format("--epochs {} is too many", o.epochs));
+  return static_cast<std::int64_t>(steps);
+}
+
+}  // namespace ringsmith::apps

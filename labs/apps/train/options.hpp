@@ -1,0 +1,61 @@
+// The options that the training programs share, and what follows from them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "labs/apps/common/job.hpp"
+#include "runtime/parallel/ddp.hpp"
+
+namespace ringsmith::apps {
+
+// What a rank computes on, and how the ranks talk.
+struct MachineOptions : JobOptions {
+  std::string device = "cpu";  // cpu, cuda (one for each local rank) or cuda:NUMBER
+  int threads = 1;
+  std::string kernels = "fast";
+  std::string products = "own";
+  std::string float32 = "strict";
+  double bucket_cap_mb = 25;
+  bool stage_through_host = false;
+  std::string overlap = "auto";
+  std::string algorithm = "automatic";
+};
+
+struct TrainOptions : MachineOptions {
+  std::string data;               // a file; empty: the program's own data
+  std::int64_t steps = 0;         // optimizer steps; 0: by epochs, or the program's default
+  double epochs = 0;              // passes over the training data; 0: by steps
+  std::int64_t batch = 0;         // samples of each rank and step
+  std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
+  double lr = 0;
+  std::uint64_t seed = 0;
+  std::string run_dir;  // empty: runs/<stamp>; flight_dir, if empty, is there too
+  bool no_trace = false;
+  bool json = false;
+  std::string progress = "auto";
+};
+
+// Adds the shared options to the program's own; the values in o are the defaults, default_length is
+// what --steps and --epochs are when neither is given, in words.
+void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length);
+// Of these the groups Machine and Communication, for a program without a run's folder, and the
+// footer. flight_dir: where the files of --flight-dir go without it, in words.
+void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& flight_dir = "none");
+
+// Switches the kernels and their threads, and starts the process group. UsageError if there is no
+// such device.
+[[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
+
+[[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
+
+// Samples of one rank and step: from --global-batch if given (UsageError unless the world divides
+// it), else --batch.
+[[nodiscard]] std::int64_t batch_per_rank(const TrainOptions& o, int world);
+
+// Steps of the run, from --steps or --epochs; default_steps without either.
+[[nodiscard]] std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,
+                                    std::int64_t default_steps);
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,132 @@
+#include "labs/apps/train/progress.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+#include <vector>
+
+#include "runtime/base/tracer.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+constexpr std::int64_t kBarPeriodNs = 100'000'000;
+constexpr std::int64_t kLinePeriodNs = 5'000'000'000;
+constexpr int kDefaultWidth = 80;
+constexpr int kLineWidth = 100;
+
+// The terminal behind standard error, seen through mpirun if need be; -1 if there is none. Opened
+// anew, so the caller closes it.
+int open_terminal() {
+  if (isatty(STDERR_FILENO) != 0) return dup(STDERR_FILENO);
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return -1;
+  const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/2";
+  const int fd = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (fd >= 0 && isatty(fd) == 0) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+int terminal_width() {
+  const int fd = open_terminal();
+  winsize size{};
+  const bool known = fd >= 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  if (fd >= 0) close(fd);
+  return known ? size.ws_col : kDefaultWidth;
+}
+
+}  // namespace
+
+std::string format_duration(double seconds) {
+  if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e8) return "?";
+  const auto s = static_cast<std::int64_t>(std::llround(seconds));
+  return s >= 3600 ? fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60)
+                   : fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+std::string format_count(double value) {
+  if (!std::isfinite(value)) return "?";
+  if (std::abs(value) < 999.5) return fmt::format("{:.0f}", value);
+  if (std::abs(value) < 999.5e3) return fmt::format("{:.3g}k", value / 1e3);
+  return fmt::format("{:.3g}M", value / 1e6);
+}
+
+std::string render_progress(const ProgressState& s, int width) {
+  const std::string count = fmt::format("{}/{}", s.step, s.steps);
+  struct Field {
+    std::string text;
+    int importance;  // the lowest goes first when space is short
+  };
+  std::vector<Field> fields = {{fmt::format("loss {:.4f}", s.loss), 5},
+                               {fmt::format("{} {}/s", format_count(s.rate), s.unit), 3},
+                               {fmt::format("comm {:.1f} ms", s.comm_ms), 1},
+                               {fmt::format("exposed {:.1f} ms", s.exposed_ms), 2},
+                               {format_duration(s.seconds_left) + " left", 4}};
+  const auto used = [&] {
+    std::size_t n = count.size();
+    for (const Field& f : fields) n += 2 + f.text.size();
+    return static_cast<int>(n);
+  };
+  while (!fields.empty() && used() > width)
+    fields.erase(std::min_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) {
+      return a.importance < b.importance;
+    }));
+
+  std::string out = count;
+  for (const Field& f : fields) out += "  " + f.text;
+  constexpr int kLeastBar = 8, kMostBar = 30;
+  const int bar = std::min(kMostBar, width - static_cast<int>(out.size()) - 3);
+  if (bar >= kLeastBar) {
+    const double share =
+        s.steps > 0 ? static_cast<double>(s.step) / static_cast<double>(s.steps) : 0;
+    const auto full = static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * bar);
+    std::string inside(full, '=');
+    if (full < static_cast<std::size_t>(bar)) inside += '>';
+    inside.resize(static_cast<std::size_t>(bar), ' ');
+    out = "[" + inside + "] " + out;
+  }
+  return out.substr(0, static_cast<std::size_t>(std::max(width, 0)));
+}
+
+Progress::Style Progress::detect() {
+  const int fd = open_terminal();
+  if (fd < 0) return Style::lines;
+  close(fd);
+  return Style::bar;
+}
+
+Progress::Progress(Style style, std::FILE* out) : style_(style), out_(out) {}
+
+Progress::~Progress() { clear(); }
+
+void Progress::update(const ProgressState& state) {
+  if (style_ == Style::off) return;
+  const std::int64_t now = trace::now_ns();
+  const bool due = now - last_ns_ >= (style_ == Style::bar ? kBarPeriodNs : kLinePeriodNs);
+  if (!due && state.step != 1 && state.step != state.steps) return;
+  last_ns_ = now;
+  if (style_ == Style::bar) {
+    // One column stays free: a full line would wrap. \033[K erases what a longer line left.
+    fmt::print(out_, "\r{}\033[K", render_progress(state, terminal_width() - 1));
+    drawn_ = true;
+  } else {
+    fmt::print(out_, "{}\n", render_progress(state, kLineWidth));
+  }
+  std::fflush(out_);
+}
+
+void Progress::clear() {
+  if (!drawn_) return;
+  fmt::print(out_, "\r\033[K");
+  std::fflush(out_);
+  drawn_ = false;
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,59 @@
+// The line that tells how training goes.
+//
+//   [=====>       ] 480/1000  loss 2.3104  21.4k tokens/s  comm 3.1 ms  exposed 0.4 ms  0:52 left
+//
+// On a terminal one line is redrawn, cut to its width: the least important fields go first. Into a
+// file or a pipe a plain line is written every few seconds. Under mpirun a rank's own streams say
+// nothing about the reader (standard output is always a pseudo-terminal, standard error always a
+// pipe), so the launcher's standard error is asked instead.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+namespace ringsmith::apps {
+
+struct ProgressState {
+  std::int64_t step = 0;  // finished
+  std::int64_t steps = 0;
+  double loss = 0;
+  double rate = 0;  // units per second
+  const char* unit = "tokens";
+  double comm_ms = 0;  // per step
+  double exposed_ms = 0;
+  double seconds_left = 0;
+};
+
+// "1:02:03", "0:07"; "?" for what is not a number.
+[[nodiscard]] std::string format_duration(double seconds);
+// "21.4k", "3.05M", "812"
+[[nodiscard]] std::string format_count(double value);
+// At most width characters, no newline.
+[[nodiscard]] std::string render_progress(const ProgressState& state, int width);
+
+class Progress {
+ public:
+  enum class Style : std::uint8_t { bar, lines, off };
+  // What the reader of standard error can show.
+  [[nodiscard]] static Style detect();
+
+  explicit Progress(Style style, std::FILE* out = stderr);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Draws if it is time: bars ten times a second, lines every five seconds; always the first and
+  // the last step.
+  void update(const ProgressState& state);
+  // Takes the bar off the line, so that other output can be written; the next update redraws it.
+  void clear();
+
+ private:
+  Style style_;
+  std::FILE* out_;
+  std::int64_t last_ns_ = 0;
+  bool drawn_ = false;
+};
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,297 @@
+#include "labs/apps/train/run.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "labs/apps/train/trace_file.hpp"
+#include "runtime/base/process.hpp"
+#include "runtime/base/table.hpp"
+#include "runtime/device/memory.hpp"
+#include "runtime/tensor/storage.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+using trace::Category;
+
+constexpr double kNsPerMs = 1e6;
+constexpr double kNsPerSecond = 1e9;
+constexpr double kMiB = 1 << 20;
+
+Progress::Style style_of(const TrainOptions& o, int rank) {
+  if (rank != 0 || o.progress == "off") return Progress::Style::off;
+  if (o.progress == "bar") return Progress::Style::bar;
+  if (o.progress == "lines") return Progress::Style::lines;
+  return Progress::detect();
+}
+
+// Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
+void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder) {
+  std::array<std::uint8_t, 4096> path{};
+  if (group.rank() == 0)
+    std::filesystem::absolute(folder).string().copy(reinterpret_cast<char*>(path.data()),
+                                                    path.size() - 1);
+  group.broadcast(std::span<std::uint8_t>(path), 0);
+  const std::string seen(reinterpret_cast<const char*>(path.data()));
+  if (std::filesystem::is_directory(seen)) group.keep_flight_in(seen);
+}
+
+}  // namespace
+
+TrainingRun::TrainingRun(comm::ProcessGroup& group, const TrainOptions& options)
+    : group_(group),
+      options_(options),
+      clock_(!options.no_trace),
+      losses_(group),
+      progress_(style_of(options, group.rank())) {}
+
+void TrainingRun::open_folder() {
+  together(group_, [&] {
+    if (group_.rank() != 0) return;
+    folder_ = create_run_dir(options_.run_dir);
+    metrics_ = std::make_unique<JsonLines>(folder_ + "/metrics.jsonl");
+  });
+  if (options_.flight_dir.empty()) keep_flight_beside(group_, folder_);
+}
+
+void TrainingRun::say(const std::string& text) const {
+  if (group_.rank() != 0) return;
+  std::FILE* out = options_.json ? stderr : stdout;
+  fmt::print(out, "{}\n", text);
+  std::fflush(out);
+}
+
+void TrainingRun::start(const RunPlan& plan) {
+  plan_ = plan;
+  begin_ns_ = end_ns_ = trace::now_ns();
+}
+
+void TrainingRun::begin_step() {
+  ++step_;
+  clock_.begin();
+  part_ns_ = trace::now_ns();
+}
+
+// The next part begins where the program goes on.
+void TrainingRun::end_part(const char* name, Category category) {
+  if (clock_.tracing() && category != Category::data) synchronize(plan_.device);
+  trace::record(name, category, part_ns_, trace::now_ns());
+}
+
+void TrainingRun::fetched() {
+  end_part("batch", Category::data);
+  part_ns_ = trace::now_ns();
+}
+
+void TrainingRun::forward_done(const Tensor& loss) {
+  end_part("forward", Category::compute);
+  losses_.begin(loss.item<float>());
+  part_ns_ = trace::now_ns();
+}
+
+void TrainingRun::backward_done() {
+  end_part("backward", Category::compute);
+  last_loss_ = losses_.finish(step_);
+  if (step_ == 1) first_loss_ = last_loss_;
+  part_ns_ = trace::now_ns();
+}
+
+void TrainingRun::step_done(double lr) {
+  end_part("optimizer", Category::optim);
+  const StepTime time = clock_.end(step_);
+  recent_[static_cast<std::size_t>(step_ % kRecent)] = time;
+  const std::int64_t now = trace::now_ns();
+  if (group_.rank() == 0) record_step(time, lr, now);
+  end_ns_ = now;
+}
+
+void TrainingRun::record_step(const StepTime& time, double lr, std::int64_t now) {
+  const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) / kNsPerMs; };
+  const double rate = plan_.units_per_step * kNsPerSecond / static_cast<double>(now - end_ns_);
+  nlohmann::ordered_json line = {{"step", step_},
+                                 {"loss", last_loss_},
+                                 {"lr", lr},
+                                 {std::string(plan_.unit) + "_per_s", rate},
+                                 {"step_ms", ms(time.step)}};
+  if (clock_.tracing()) {
+    line["data_ms"] = ms(time.data);
+    line["forward_ms"] = ms(time.forward);
+    line["backward_ms"] = ms(time.backward);
+    line["comm_ms"] = ms(time.comm);
+    line["exposed_ms"] = ms(time.exposed);
+    line["optimizer_ms"] = ms(time.optim);
+  }
+  metrics_->write(line);
+
+  // Means over the last steps, so that the progress line can be read.
+  StepTime sum;
+  for (const StepTime& t : recent_) sum += t;  // those that were not yet are 0
+  const auto n = static_cast<double>(std::min(step_, kRecent));
+  const double step_seconds = static_cast<double>(sum.step) / n / kNsPerSecond;
+  progress_.update({step_, plan_.steps, last_loss_, plan_.units_per_step / step_seconds, plan_.unit,
+                    ms(sum.comm) / n, ms(sum.exposed) / n,
+                    static_cast<double>(plan_.steps - step_) *
+                        static_cast<double>(now - begin_ns_) / kNsPerSecond /
+                        static_cast<double>(step_)});
+  if (step_ == plan_.steps) progress_.clear();
+}
+
+namespace {
+
+// Where the time of a step goes: these parts add up to it; the hidden part of communication is
+// inside forward and backward.
+struct Part {
+  const char* name;
+  const char* key;
+  std::int64_t (*of)(const StepTime&);
+};
+constexpr Part kParts[] = {
+    {"data", "data_ms", [](const StepTime& t) { return t.data; }},
+    {"forward", "forward_ms", [](const StepTime& t) { return t.forward; }},
+    {"backward", "backward_ms", [](const StepTime& t) { return t.backward; }},
+    {"exposed communication", "exposed_ms", [](const StepTime& t) { return t.exposed; }},
+    {"optimizer", "optimizer_ms", [](const StepTime& t) { return t.optim; }},
+    {"other", "other_ms", [](const StepTime& t) { return t.other(); }},
+    {"step", "step_ms", [](const StepTime& t) { return t.step; }}};
+constexpr Part kComm = {"communication in all", "comm_ms",
+                        [](const StepTime& t) { return t.comm; }};
+
+struct Report {  // of all ranks
+  std::int64_t steps = 0;
+  std::vector<StepTime> time;  // of all steps together, by rank
+  struct Memory {              // bytes
+    double peak_resident, peak_tensors;
+    double peak_device;  // tensors on the rank's GPU
+  };
+  std::vector<Memory> memory;  // by rank
+
+  [[nodiscard]] double hidden_fraction() const {
+    StepTime sum;
+    for (const StepTime& t : time) sum += t;
+    return sum.hidden_fraction();
+  }
+};
+
+// Collective.
+Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device device) {
+  const StepTime& t = clock.total();
+  const auto d = [](auto v) { return static_cast<double>(v); };
+  const auto rows =
+      gather_rows(group, {d(t.step), d(t.forward), d(t.backward), d(t.optim), d(t.data), d(t.comm),
+                          d(t.exposed), d(t.tail), d(peak_resident().value),
+                          d(host_allocator::stats().peak.value),
+                          device.is_cpu() ? 0 : d(device_allocator::stats(device).peak.value)});
+  Report out;
+  out.steps = clock.steps();
+  for (const auto& row : rows) {
+    const auto ns = [&](std::size_t i) { return static_cast<std::int64_t>(row[i]); };
+    out.time.push_back({ns(0), ns(1), ns(2), ns(3), ns(4), ns(5), ns(6), ns(7)});
+    out.memory.push_back({row[8], row[9], row[10]});
+  }
+  return out;
+}
+
+struct Spread {
+  double mean = 0;  // milliseconds a step
+  double most = 0;  // of the slowest rank
+};
+
+Spread spread(const Report& report, const Part& part) {
+  Spread out;
+  for (const StepTime& t : report.time) {
+    const double ms = static_cast<double>(part.of(t)) / kNsPerMs /
+                      static_cast<double>(std::max<std::int64_t>(report.steps, 1));
+    out.mean += ms / static_cast<double>(report.time.size());
+    out.most = std::max(out.most, ms);
+  }
+  return out;
+}
+
+std::string time_table(const Report& report) {
+  Table table(
+      {{"where the time went", Table::Align::left}, {"ms/step"}, {"slowest rank"}, {"share"}});
+  const double step = spread(report, kParts[std::size(kParts) - 1]).mean;
+  for (const Part& part : kParts) {
+    const Spread s = spread(report, part);
+    table.row({part.name, fmt::format("{:.2f}", s.mean), fmt::format("{:.2f}", s.most),
+               fmt::format("{:.1f} %", step > 0 ? 100 * s.mean / step : 0.0)});
+  }
+  const double comm = spread(report, kComm).mean;
+  std::string out = table.str();
+  if (comm > 0)
+    out +=
+        fmt::format("communication in all: {:.2f} ms/step, {:.0f} % of it hidden by computation\n",
+                    comm, 100 * report.hidden_fraction());
+  return out;
+}
+
+std::string memory_line(const Report& report) {
+  std::string out = "peak memory by rank, MiB (of it tensors): ", gpus;
+  for (const Report::Memory& m : report.memory) {
+    out += fmt::format("{}{:.0f} ({:.0f})", &m == report.memory.data() ? "" : ", ",
+                       m.peak_resident / kMiB, m.peak_tensors / kMiB);
+    if (m.peak_device > 0)
+      gpus += fmt::format("{}{:.1f}", gpus.empty() ? "" : ", ", m.peak_device / kMiB);
+  }
+  if (!gpus.empty()) out += "\npeak memory of tensors on the ranks' GPUs, MiB: " + gpus;
+  return out + "\n";
+}
+
+nlohmann::ordered_json to_json(const Report& report) {
+  nlohmann::ordered_json out;
+  for (const Part& part : kParts) out[part.key] = spread(report, part).mean;
+  out[kComm.key] = spread(report, kComm).mean;
+  out["hidden_fraction"] = report.hidden_fraction();
+  for (const Report::Memory& m : report.memory) {
+    out["peak_resident_bytes"].push_back(static_cast<std::int64_t>(m.peak_resident));
+    out["peak_tensor_bytes"].push_back(static_cast<std::int64_t>(m.peak_tensors));
+    if (m.peak_device > 0)
+      out["peak_device_bytes"].push_back(static_cast<std::int64_t>(m.peak_device));
+  }
+  return out;
+}
+
+}  // namespace
+
+void TrainingRun::finish(const Outcome& outcome) {
+  clock_.keep_rest();
+  const Report report = make_report(group_, clock_, plan_.device);
+  together(group_, [&] {
+    if (group_.rank() == 0)
+      save_safetensors(folder_ + "/model.safetensors", outcome.model, outcome.metadata);
+  });
+  if (clock_.tracing()) write_trace(group_, clock_, folder_ + "/trace.json");
+  if (group_.rank() != 0) return;
+
+  const double seconds = static_cast<double>(end_ns_ - begin_ns_) / kNsPerSecond;
+  const double rate = plan_.units_per_step * static_cast<double>(report.steps) / seconds;
+  std::string text = fmt::format(
+      "\n{} steps in {}: loss {:.4f} -> {:.4f}, {} {}/s on {} rank{}\n{}\n\n", report.steps,
+      format_duration(seconds), first_loss_, last_loss_, format_count(rate), plan_.unit,
+      group_.size(), group_.size() == 1 ? "" : "s", outcome.headline);
+  if (clock_.tracing()) text += time_table(report) + "\n";
+  text += memory_line(report);
+  text += fmt::format(
+      "files: {0}/metrics.jsonl, {0}/model.safetensors{1}", folder_,
+      clock_.tracing() ? ", " + folder_ + "/trace.json (open it in ui.perfetto.dev)" : "");
+  say(text);
+
+  if (options_.json) {
+    nlohmann::ordered_json out = {
+        {"ranks", group_.size()},  {"steps", report.steps},
+        {"seconds", seconds},      {"first_loss", first_loss_},
+        {"last_loss", last_loss_}, {std::string(plan_.unit) + "_per_s", rate}};
+    for (const auto& [name, value] : outcome.figures) out[name] = value;
+    out.update(to_json(report));
+    out["run_dir"] = folder_;
+    fmt::print("{}\n", out.dump());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,87 @@
+// What goes on around a training loop: its clock, the loss of all ranks, progress, files, the
+// report at the end. The loop is the program's own, and says where each part of its step ends:
+//
+//   begin_step()  fetched()    forward_done()          backward_done()   step_done()
+//        |---data----|----forward----|---------backward--------|----optim----|
+//                               loss ^ ............... checked ^   the ranks' losses travel
+//
+// A GPU works behind the host: while spans are recorded, each part waits for it at its end, so that
+// the time is seen where it was spent. Without them (--no-trace) only the loss is waited for.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/options.hpp"
+#include "labs/apps/train/progress.hpp"
+#include "labs/apps/train/run_files.hpp"
+#include "labs/apps/train/step_time.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::apps {
+
+struct RunPlan {
+  std::int64_t steps = 0;
+  const char* unit = "samples";  // of throughput
+  double units_per_step = 0;     // of all ranks
+  Device device;                 // of the model
+};
+
+// What the run has reached.
+struct Outcome {
+  std::string headline;                                 // "validation loss 1.93 nats/byte"
+  std::vector<std::pair<std::string, double>> figures;  // the same for --json
+  StateDict model;
+  Metadata metadata;
+};
+
+class TrainingRun {
+ public:
+  // Spans are recorded from here on.
+  TrainingRun(comm::ProcessGroup& group, const TrainOptions& options);
+
+  // Collective: if rank 0 cannot make the folder, all ranks stop, and rank 0 says why.
+  void open_folder();
+  [[nodiscard]] const std::string& folder() const { return folder_; }  // on rank 0
+
+  // Text for people, from rank 0: on standard output, or with --json, which has that to itself, on
+  // standard error.
+  void say(const std::string& text) const;
+
+  void start(const RunPlan& plan);  // the clock of the first step
+  void begin_step();
+  void fetched();
+  void forward_done(const Tensor& loss);  // starts the exchange of the losses
+  void backward_done();                   // ends it; throws as LossExchange::finish
+  void step_done(double lr);
+
+  // Collective. Writes model.safetensors and trace.json, prints headline, tables and files.
+  void finish(const Outcome& outcome);
+
+ private:
+  void end_part(const char* name, trace::Category category);
+  void record_step(const StepTime& time, double lr, std::int64_t now);
+
+  comm::ProcessGroup& group_;
+  const TrainOptions& options_;
+  StepClock clock_;
+  LossExchange losses_;
+  Progress progress_;
+  std::string folder_;
+  std::unique_ptr<JsonLines> metrics_;  // on rank 0
+  RunPlan plan_;
+  std::int64_t step_ = 0;
+  double first_loss_ = 0, last_loss_ = 0;  // means over the ranks
+  // Nanoseconds: when training began, the last step ended, the current part began.
+  std::int64_t begin_ns_ = 0, end_ns_ = 0, part_ns_ = 0;
+  static constexpr std::int64_t kRecent = 20;  // steps whose mean the progress line shows
+  std::array<StepTime, kRecent> recent_;
+};
+
+}  // namespace ringsmith::apps

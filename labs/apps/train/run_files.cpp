@@ -1,0 +1,84 @@
+#include "labs/apps/train/run_files.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::apps {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kRemedy = "; choose a writable place with --run-dir";
+
+[[noreturn]] void refuse(const fs::path& path, const std::string& why) {
+  throw UsageError("cannot create run directory '" + path.string() + "': " + why + kRemedy);
+}
+
+// True if made, false if something of that name is there already.
+bool make(const fs::path& path) {
+  std::error_code error;
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
+  if (error) refuse(path, error.message());
+  const bool made = fs::create_directory(path, error);
+  if (error) refuse(path, error.message());
+  return made;
+}
+
+// A folder can exist and still take no files: a read-only mount, a foreign owner.
+void check_writable(const fs::path& path) {
+  if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
+}
+
+std::string stamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  localtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
+  return text.data();
+}
+
+}  // namespace
+
+std::string create_run_dir(const std::string& wanted) {
+  if (!wanted.empty()) {
+    const fs::path path(wanted);
+    if (!make(path)) {
+      std::error_code error;
+      if (!fs::is_directory(path, error)) refuse(path, "a file of that name exists");
+      if (!fs::is_empty(path, error) || error)
+        throw UsageError("run directory '" + wanted +
+                         "' is not empty; nothing is overwritten: choose another with --run-dir");
+    }
+    check_writable(path);
+    return path.string();
+  }
+  const fs::path base = fs::path("runs") / stamp();
+  fs::path path = base;
+  for (int n = 2; !make(path); ++n) path = base.string() + "-" + std::to_string(n);
+  check_writable(path);
+  return path.string();
+}
+
+JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wx")) {
+  require(file_ != nullptr, "cannot create '" + path + "': " + std::strerror(errno) +
+                                "; choose another run directory with --run-dir");
+}
+
+void JsonLines::write(const nlohmann::ordered_json& object) {
+  const std::string line = object.dump() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size() ||
+      std::fflush(file_.get()) != 0)
+    throw Error("cannot write '" + path_ + "': " + std::strerror(errno));
+}
+
+}  // namespace ringsmith::apps

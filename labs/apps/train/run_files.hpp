@@ -1,0 +1,34 @@
+// What a training run leaves behind: its folder, runs/20260131-174503/ and never one that is in
+// use, and in it metrics.jsonl, one JSON object a line, flushed line by line: a run that dies
+// leaves every finished step behind, and `tail -f` follows a run that lives.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace ringsmith::apps {
+
+// Creates a new folder and returns its path. An empty `wanted` makes runs/<stamp>, with -2, -3, ...
+// behind the stamp if another run took it in the same second; else exactly `wanted`, which must not
+// exist or must be empty. UsageError with the reason and the remedy when that cannot be.
+[[nodiscard]] std::string create_run_dir(const std::string& wanted);
+
+class JsonLines {
+ public:
+  // Creates the file; UsageError naming it if it exists or cannot be written.
+  explicit JsonLines(const std::string& path);
+  // NaN and infinities become null, which JSON demands. Error naming the file if the line could not
+  // be written, for instance on a full disk.
+  void write(const nlohmann::ordered_json& object);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* f) const { std::fclose(f); }
+  };
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace ringsmith::apps

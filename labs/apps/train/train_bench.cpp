@@ -1,0 +1,218 @@
+// train_bench: what a training step costs. Medians of a step and its parts on synthetic data, for
+// the models of tests/bench/peers, in the words of torch_common.py there, so that one parser reads
+// both.
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/data.hpp"
+#include "labs/apps/train/options.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/base/tracer.hpp"
+#include "runtime/nn/gpt.hpp"
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/tensor/factory.hpp"
+
+namespace ringsmith::apps {
+namespace {
+
+struct BenchOptions {
+  MachineOptions machine;
+  std::string model;
+  std::int64_t batch = 0, steps = 0, warmup = -1;  // the model's own, if not given
+  std::uint64_t seed = 0;
+  GPTOptions gpt;
+};
+
+// One of the two models, with what trains it.
+struct Subject {
+  const char* unit;
+  double units;  // of each rank and step
+  std::unique_ptr<Module> model;
+  std::unique_ptr<Optimizer> optimizer;
+  Tensor (*loss)(const Tensor& outputs, const Tensor& targets);
+  std::vector<Batch> batches;
+};
+
+constexpr int kBatches = 4;
+
+Subject make_gpt(const BenchOptions& o, Device device, Generator& random) {
+  auto model = std::make_unique<GPT>(o.gpt);
+  model->to(device);
+  auto optimizer =
+      std::make_unique<AdamW>(model->parameters(), AdamOptions{.lr = 3e-4, .weight_decay = 1e-2});
+  const std::int64_t context = o.gpt.context;
+  Subject s{"tokens",         static_cast<double>(o.batch * context),
+            std::move(model), std::move(optimizer),
+            next_byte_loss,   {}};
+  for (int i = 0; i < kBatches; ++i) {
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t n = 0; n < o.batch * (context + 1); ++n)
+      tokens.push_back(randint(0, o.gpt.vocabulary, random));
+    const Tensor all = from_vector(tokens, {o.batch, context + 1});
+    s.batches.push_back(
+        Batch{all.slice(1, 0, context).contiguous(), all.slice(1, 1, context + 1).contiguous()}.to(
+            device));
+  }
+  return s;
+}
+
+Subject make_mlp(const BenchOptions& o, Device device, Generator& random) {
+  constexpr std::int64_t kPixels = 784, kHidden = 1024, kClasses = 10;
+  auto model =
+      std::make_unique<MLP>(std::vector<std::int64_t>{kPixels, kHidden, kHidden, kClasses});
+  model->to(device);
+  auto optimizer =
+      std::make_unique<SGD>(model->parameters(), SGDOptions{.lr = 0.01, .momentum = 0.9});
+  Subject s{"samples",
+            static_cast<double>(o.batch),
+            std::move(model),
+            std::move(optimizer),
+            [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); },
+            {}};
+  for (int i = 0; i < kBatches; ++i) {
+    const Tensor images = randn({o.batch, kPixels}, random);
+    std::vector<std::int64_t> labels;
+    for (std::int64_t n = 0; n < o.batch; ++n) labels.push_back(randint(0, kClasses, random));
+    s.batches.push_back(Batch{images, from_vector(labels)}.to(device));
+  }
+  return s;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t n = values.size();
+  if (n == 0) return 0;
+  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
+}
+
+// When the device has done what it was given.
+double now_ms(Device device) {
+  synchronize(device);
+  return static_cast<double>(trace::now_ns()) / 1e6;
+}
+
+// The slowest rank of each column.
+std::vector<double> slowest(comm::ProcessGroup& group, const std::vector<double>& mine) {
+  std::vector<double> out = mine;
+  for (const auto& row : gather_rows(group, mine))
+    for (std::size_t i = 0; i < out.size(); ++i) out[i] = std::max(out[i], row[i]);
+  return out;
+}
+
+// Collective. The line of results; the same on every rank.
+std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGroup>& group) {
+  manual_seed(o.seed);
+  const Device device = device_of_rank(o.machine.device);
+  Generator random(1000 + static_cast<std::uint64_t>(group->rank()));
+  Subject s = o.model == "gpt" ? make_gpt(o, device, random) : make_mlp(o, device, random);
+  const bool many = group->size() > 1;
+  std::optional<DistributedDataParallel> ddp;
+  if (many) ddp.emplace(*s.model, group, ddp_options(o.machine));
+  const auto forward_pass = [&](const Batch& batch) {
+    return s.loss(ddp ? ddp->forward(batch.inputs) : s.model->forward(batch.inputs), batch.targets);
+  };
+
+  std::vector<double> forward, backward, update, step, alone;
+  double first = 0, last = 0;
+  for (std::int64_t i = 0; i < o.warmup + o.steps; ++i) {
+    const Batch& batch = s.batches[static_cast<std::size_t>(i % kBatches)];
+    const double t0 = now_ms(device);
+    s.optimizer->zero_grad();
+    Tensor loss = forward_pass(batch);
+    const double t1 = now_ms(device);
+    loss.backward();
+    const double t2 = now_ms(device);
+    s.optimizer->step();
+    const double t3 = now_ms(device);
+    last = loss.item<float>();
+    if (i == 0) first = last;
+    const bool counts = i >= o.warmup;
+    if (counts) {
+      forward.push_back(t1 - t0);
+      backward.push_back(t2 - t1);
+      update.push_back(t3 - t2);
+      step.push_back(t3 - t0);
+    }
+    if (many) {
+      const auto guard = ddp->no_sync();
+      loss = forward_pass(batch);
+      const double t4 = now_ms(device);
+      loss.backward();
+      if (counts) alone.push_back(now_ms(device) - t4);
+    }
+  }
+  const auto ms = slowest(
+      *group, {median(forward), median(backward), median(update), median(step), median(alone)});
+  const std::int64_t parameters = parameter_count(*s.model);
+  std::string line = fmt::format(
+      "{}: procs {} threads {} batch/proc {} params {} ({:.2f} MiB) | {:.0f} {}/s | ms/step {:.2f} "
+      "= fwd {:.2f} + bwd {:.2f} + opt {:.2f}",
+      o.model, group->size(), o.machine.threads, o.batch, parameters,
+      static_cast<double>(parameters) * 4 / (1 << 20), s.units * group->size() / ms[3] * 1e3,
+      s.unit, ms[3], ms[0], ms[1], ms[2]);
+  if (many) line += fmt::format(" | bwd without comm {:.2f}", ms[4]);
+  return line + fmt::format(" | loss {:.4f} -> {:.4f}", first, last);
+}
+
+// False if there is nothing to do.
+bool read_options(BenchOptions& o, int argc, char** argv) {
+  o.gpt.vocabulary = 65;
+  CLI::App app("Measures a training step and its parts: medians, on synthetic data; no files.",
+               "train_bench");
+  app.option_defaults()->always_capture_default()->take_last();
+  app.add_option("model", o.model, "gpt or mlp, as in tests/bench/peers")
+      ->required()
+      ->check(CLI::IsMember({"gpt", "mlp"}));
+  app.option_defaults()->group("Benchmark");
+  app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64]")
+      ->default_str("")
+      ->check(whole(1));
+  app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100]")
+      ->default_str("")
+      ->check(whole(1));
+  app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10]")
+      ->default_str("")
+      ->check(whole(0));
+  app.add_option("--seed", o.seed, "of the parameters");
+  app.option_defaults()->group("The GPT");
+  const std::vector<CLI::Option*> of_gpt{
+      app.add_option("--layers", o.gpt.layers, "transformer blocks")->check(whole(1, 1000)),
+      app.add_option("--dim", o.gpt.dim, "width; a multiple of --heads")->check(whole(1)),
+      app.add_option("--heads", o.gpt.heads, "attention heads")->check(whole(1, 1000)),
+      app.add_option("--context", o.gpt.context, "tokens that the model sees")->check(whole(1)),
+      app.add_option("--vocabulary", o.gpt.vocabulary, "different tokens")
+          ->check(whole(2, 1 << 20)),
+      app.add_option("--dropout", o.gpt.dropout, "probability of dropping an activation")
+          ->check(real(0, 0.99))};
+  add_machine_options(app, o.machine);
+  if (!parse_command_line(app, argc, argv)) return false;
+  const bool gpt = o.model == "gpt";
+  for (const CLI::Option* option : of_gpt)
+    require(gpt || option->count() == 0, option->get_name() + " is for the GPT: train_bench gpt");
+  if (o.batch == 0) o.batch = gpt ? 16 : 64;
+  if (o.steps == 0) o.steps = gpt ? 15 : 100;
+  if (o.warmup < 0) o.warmup = gpt ? 3 : 10;
+  return true;
+}
+
+int train_bench(int argc, char** argv) {
+  BenchOptions o;
+  if (!read_options(o, argc, argv)) return 0;
+  const auto group = start(o.machine);
+  const std::string line = bench(o, group);
+  if (group->rank() == 0) fmt::print("{}\n", line);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringsmith::apps
+
+int main(int argc, char** argv) {
+  return ringsmith::apps::run_program("train_bench",
+                                      [&] { return ringsmith::apps::train_bench(argc, argv); });
+}

@@ -1,0 +1,156 @@
+// train_gpt: the main job. A byte-level GPT, trained on this repository's own lessons and sources
+// or any other text, data-parallel over all ranks of its launcher.
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <optional>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/data.hpp"
+#include "labs/apps/train/run.hpp"
+#include "runtime/nn/gpt.hpp"
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/optim/schedule.hpp"
+#include "runtime/parallel/ddp.hpp"
+
+namespace ringsmith::apps {
+namespace {
+
+constexpr std::int64_t kDefaultSteps = 800;
+
+struct GptOptions {
+  TrainOptions common;
+  GPTOptions model;
+  double weight_decay = 0.1;
+  double clip = 1.0;
+  double warmup = 0.05;  // share of the steps
+  double floor = 0.1;    // of the learning rate, as a share of its peak
+  std::int64_t validation_windows = 512;
+  GenerateOptions sample{.tokens = 400, .context = 128, .temperature = 0.8, .top_k = 0};
+  std::string prompt = "// ";
+  int workers = 0;
+};
+
+bool read_options(GptOptions& o, int argc, char** argv) {
+  o.model.gpt2_init = true;
+  o.common.batch = 8;
+  o.common.lr = 3e-3;
+  CLI::App app("Trains a byte-level GPT, data-parallel over all ranks.", "train_gpt");
+  app.option_defaults()->group("Data");
+  app.add_option("--data", o.common.data,
+                 "text file; its last tenth is held out [the lessons and sources of ringsmith, the "
+                 "last tenth of each file held out]");
+  app.option_defaults()->always_capture_default()->take_last();
+  app.add_option("--workers", o.workers,
+                 "threads that prepare batches ahead; 0 is enough for data in memory")
+      ->check(whole(0, 64));
+  app.add_option("--validation-windows", o.validation_windows,
+                 "most windows of held-out text that are evaluated at the end")
+      ->check(whole(1));
+  app.option_defaults()->group("Model");
+  app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
+  app.add_option("--dim", o.model.dim, "width; a multiple of --heads")->check(whole(1));
+  app.add_option("--heads", o.model.heads, "attention heads")->check(whole(1, 1000));
+  app.add_option("--context", o.model.context, "bytes that the model sees")->check(whole(1));
+  app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
+      ->check(real(0, 0.99));
+  app.option_defaults()->group("Training");
+  app.add_option("--weight-decay", o.weight_decay, "of AdamW")->check(real(0, 1e6));
+  app.add_option("--clip", o.clip, "largest 2-norm of the gradient")->check(above_zero(1e30));
+  app.add_option("--warmup", o.warmup, "share of the steps in which the learning rate rises")
+      ->check(real(0, 1));
+  app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
+      ->check(real(0, 1));
+  app.option_defaults()->group("Output");
+  app.add_option("--sample", o.sample.tokens, "bytes to write at the end")->check(whole(0));
+  app.add_option("--prompt", o.prompt, "what they follow");
+  app.add_option("--temperature", o.sample.temperature, "of their choice; 0: always the likeliest")
+      ->check(real(0, 1e6));
+  add_train_options(app, o.common, std::to_string(kDefaultSteps));
+  return parse_command_line(app, argc, argv);
+}
+
+int train_gpt(int argc, char** argv) {
+  GptOptions o;
+  if (!read_options(o, argc, argv)) return 0;
+  o.sample.context = o.model.context;
+  const TrainOptions& common = o.common;
+  const auto group = start(common);
+  TrainingRun run(*group, common);
+  Corpus corpus;
+  std::int64_t batch_size = 0;
+  std::optional<Batches> batches;
+  std::optional<GPT> model;
+  Device device;
+  together(*group, [&] {
+    batch_size = batch_per_rank(common, group->size());
+    corpus = load_corpus(common.data, o.model.context);
+    batches.emplace(*corpus.train, *group, batch_size, common.seed, o.workers);
+    require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
+    manual_seed(common.seed);
+    model.emplace(o.model);
+    device = device_of_rank(common.device);
+    model->to(device);
+  });
+  run.open_folder();
+
+  DistributedDataParallel ddp(*model, group, ddp_options(common));
+  // Every rank drops other activations; the parameters above are the same on all.
+  manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
+  AdamW optimizer(model->parameters(),
+                  {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
+
+  const std::int64_t tokens_per_step = batch_size * group->size() * o.model.context;
+  const std::int64_t steps = steps_of(
+      common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
+  const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(steps));
+  const LrSchedule schedule = cosine_lr(common.lr, warmup, steps, o.floor * common.lr);
+  run.say(fmt::format(
+      "train_gpt: {} ({:.0f} KB to train, {:.0f} KB held out)\n{} parameters, {} rank(s) "
+      "x batch {} x {} bytes, {} steps; files go to {}",
+      corpus.origin, static_cast<double>(corpus.train_bytes) / 1e3,
+      static_cast<double>(corpus.held_out_bytes) / 1e3, parameter_count(*model), group->size(),
+      batch_size, o.model.context, steps, run.folder()));
+
+  run.start({steps, "tokens", static_cast<double>(tokens_per_step), device});
+  for (std::int64_t step = 0; step < steps; ++step) {
+    run.begin_step();
+    const Batch batch = batches->next().to(device);
+    run.fetched();
+    optimizer.zero_grad();
+    const Tensor loss = next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+    run.forward_done(loss);
+    loss.backward();
+    run.backward_done();
+    clip_grad_norm_(optimizer.params(), o.clip);
+    optimizer.set_lr(schedule(step));
+    optimizer.step();
+    run.step_done(optimizer.lr());
+  }
+
+  const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
+  Outcome outcome;
+  outcome.headline = fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text",
+                                 nats, nats / std::log(2.0));
+  outcome.figures = {{"validation_nats_per_byte", nats}};
+  if (o.sample.tokens > 0 && group->rank() == 0)
+    outcome.headline += "\n---- a sample ----\n" +
+                        sample_text(*model, o.prompt, o.sample, common.seed) +
+                        "\n------------------";
+  outcome.model = model->state_dict();
+  outcome.metadata = {{"program", "train_gpt"},
+                      {"layers", std::to_string(o.model.layers)},
+                      {"heads", std::to_string(o.model.heads)},
+                      {"seed", std::to_string(common.seed)}};
+  run.finish(outcome);
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringsmith::apps
+
+int main(int argc, char** argv) {
+  return ringsmith::apps::run_program("train_gpt",
+                                      [&] { return ringsmith::apps::train_gpt(argc, argv); });
+}

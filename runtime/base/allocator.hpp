@@ -1,0 +1,50 @@
+// What the caching allocators of host, pinned and device memory share: size classes, statistics.
+//
+// Requests are rounded up to one of eight sizes to an octave, so that a freed block serves the next
+// request of about its size, and at most 1/8 is wasted.
+//
+//   64 128 ... 512 576 640 704 ... 1024 1152 1280 ...
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/base/units.hpp"
+
+namespace ringsmith {
+
+struct SizeClass {
+  static constexpr std::size_t kSmallest = 64;  // bytes, and the alignment of every class
+  static constexpr std::size_t kPerOctave = 8;
+  static constexpr std::size_t kCount = 8 + 40 * kPerOctave;  // up to 2^49 bytes
+
+  std::size_t size;   // bytes
+  std::size_t index;  // its number; kCount and above: no allocator has that much
+};
+
+constexpr SizeClass size_class_of(std::size_t size) {
+  // Up to 512 bytes the step is 64; above, an eighth of the power of two below the size.
+  if (size <= 512) {
+    const std::size_t steps =
+        std::max<std::size_t>(1, (size + SizeClass::kSmallest - 1) / SizeClass::kSmallest);
+    return {steps * SizeClass::kSmallest, steps - 1};
+  }
+  const auto exponent = static_cast<std::size_t>(std::bit_width(size - 1)) - 1;  // 2^e <= size-1
+  const std::size_t step = std::size_t{1} << (exponent - 3);
+  const std::size_t rounded = (size + step - 1) / step * step;
+  // 9/8..16/8 of 2^e are classes 0..7 of the octave.
+  return {rounded, (exponent - 9) * SizeClass::kPerOctave + 8 + (rounded >> (exponent - 3)) - 9};
+}
+
+// What an allocator has given out.
+struct AllocatorStats {
+  Bytes current;   // asked for and not yet freed
+  Bytes peak;      // largest value of current since reset_peak()
+  Bytes reserved;  // taken from the system or the driver: current, rounding and cache
+  std::uint64_t allocations = 0;
+  std::uint64_t system_allocations = 0;  // those that the cache could not serve
+};
+
+}  // namespace ringsmith

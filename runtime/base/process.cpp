@@ -1,0 +1,65 @@
+#include "runtime/base/process.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sys/resource.h>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+std::string process_place() { return "pid " + std::to_string(getpid()) + " on " + host_name(); }
+
+std::uint64_t allow_open_files(std::uint64_t files) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return files;
+  if (limit.rlim_cur < files && limit.rlim_cur < limit.rlim_max) {
+    rlimit more = limit;
+    more.rlim_cur = std::min<rlim_t>(files, limit.rlim_max);
+    if (setrlimit(RLIMIT_NOFILE, &more) == 0) limit = more;
+  }
+  return limit.rlim_cur;
+}
+
+std::string reason_of(int error) {
+  if (error == ENFILE) return "the machine has too many open files: raise sysctl fs.file-max";
+  if (error != EMFILE) return std::strerror(error);
+  const std::uint64_t now = allow_open_files(0);
+  return "too many open files: this process may have " + std::to_string(now) +
+         "; raise the limit, for instance with 'ulimit -n " +
+         std::to_string(std::max<std::uint64_t>(1024, 2 * now)) + "'";
+}
+
+namespace {
+
+Bytes status_field(const std::string& key) {
+  std::ifstream in("/proc/self/status");
+  std::string word;
+  std::size_t kib = 0;
+  while (in >> word)
+    if (word == key && in >> kib) return KiB(kib);  // proc(5): the unit is always kB, meaning KiB
+  throw Error("cannot read " + key + " from /proc/self/status");
+}
+
+}  // namespace
+
+Bytes peak_resident() { return status_field("VmHWM:"); }
+Bytes resident() { return status_field("VmRSS:"); }
+Bytes address_space() { return status_field("VmSize:"); }
+
+std::optional<Bytes> address_space_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
+  return Bytes(limit.rlim_cur);
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,138 @@
+// What people and scripts read of a run: the progress line, JSON lines, run directories.
+#include "labs/apps/train/run_files.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <unistd.h>
+#include <vector>
+
+#include "labs/apps/train/progress.hpp"
+#include "runtime/base/error.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/tiny_files.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::apps;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct TemporaryDir {
+  fs::path path;
+  TemporaryDir() {
+    std::string name = (fs::temp_directory_path() / "ringsmith-test-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~TemporaryDir() { fs::remove_all(path); }
+};
+
+std::string read(const fs::path& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace
+
+TEST_CASE("the progress line never exceeds its width, and loses the least important first",
+          "[progress]") {
+  const ProgressState s{480, 1000, 2.31041, 21'412, "tokens", 3.14, 0.41, 52.4};
+  for (int width = 0; width <= 200; ++width)
+    REQUIRE(render_progress(s, width).size() <= static_cast<std::size_t>(width));
+  const std::string wide = render_progress(s, 120);
+  for (const char* part : {"[====", "480/1000", "loss 2.3104", "21.4k tokens/s", "comm 3.1 ms",
+                           "exposed 0.4 ms", "0:52 left"})
+    REQUIRE_THAT(wide, ContainsSubstring(part));
+  const std::string narrow = render_progress(s, 40);
+  REQUIRE_THAT(narrow, ContainsSubstring("480/1000") && ContainsSubstring("loss 2.3104"));
+  REQUIRE(narrow.find("comm") == std::string::npos);
+}
+
+TEST_CASE("the bar is full at the last step and survives absurd numbers", "[progress]") {
+  ProgressState s{1000, 1000, 2, 1, "tokens", 0, 0, 0};
+  REQUIRE(render_progress(s, 110).find("=]") != std::string::npos);
+  s = {5, 0, std::nan(""), std::numeric_limits<double>::infinity(), "tokens", 0, 0, -1};
+  REQUIRE_THAT(render_progress(s, 110), ContainsSubstring("nan") && ContainsSubstring("? left"));
+}
+
+TEST_CASE("durations and counts are short and rounded, not cut", "[progress]") {
+  REQUIRE(format_duration(0.4) == "0:00");
+  REQUIRE(format_duration(59.6) == "1:00");
+  REQUIRE(format_duration(3723) == "1:02:03");
+  REQUIRE(format_count(999.4) == "999");
+  REQUIRE(format_count(999.6) == "1k");
+  REQUIRE(format_count(21'449) == "21.4k");
+  REQUIRE(format_count(3'050'000) == "3.05M");
+}
+
+TEST_CASE("not on a terminal, progress is plain lines: first, last, and seldom between",
+          "[progress]") {
+  char* text = nullptr;
+  std::size_t size = 0;
+  std::FILE* memory = open_memstream(&text, &size);
+  {
+    Progress progress(Progress::Style::lines, memory);
+    for (int i = 1; i <= 1000; ++i) progress.update({i, 1000, 1, 1, "tokens", 0, 0, 0});
+  }
+  std::fclose(memory);
+  const std::string out(text, size);
+  free(text);  // NOLINT: open_memstream's memory
+  REQUIRE(out.find('\r') == std::string::npos);
+  REQUIRE(out.find('\033') == std::string::npos);
+  REQUIRE_THAT(out, ContainsSubstring(" 1/1000") && ContainsSubstring(" 1000/1000"));
+  REQUIRE(std::count(out.begin(), out.end(), '\n') <= 3);
+}
+
+TEST_CASE("JSON lines are on disk after every write, and NaN stays valid JSON", "[json]") {
+  const TemporaryDir dir;
+  const std::string path = (dir.path / "m.jsonl").string();
+  JsonLines lines(path);
+  lines.write({{"step", 1}, {"loss", 2.5}});
+  REQUIRE(read(path) == "{\"step\":1,\"loss\":2.5}\n");
+  lines.write({{"step", 2}, {"loss", std::nan("")}});
+  std::istringstream in(read(path));
+  int n = 0;
+  for (std::string line; std::getline(in, line); ++n) REQUIRE(nlohmann::json::accept(line));
+  REQUIRE(n == 2);
+  REQUIRE_THROWS_WITH(JsonLines(path), ContainsSubstring(path) && ContainsSubstring("--run-dir"));
+}
+
+TEST_CASE("a metrics line that does not fit on the disk is an error, not a silent loss", "[json]") {
+  const TemporaryDir dir;
+  JsonLines lines((dir.path / "lines").string());
+  std::string message;
+  try {
+    const testing::TinyFiles full_disk(16);
+    lines.write({{"text", std::string(1000, 'x')}});
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  REQUIRE_THAT(message, ContainsSubstring("lines") && ContainsSubstring("File too large"));
+}
+
+TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_dir]") {
+  const TemporaryDir dir;
+  const std::string wanted = (dir.path / "a" / "b").string();
+  REQUIRE(create_run_dir(wanted) == wanted);
+  REQUIRE(create_run_dir(wanted) == wanted);  // still empty
+  std::ofstream(wanted + "/metrics.jsonl") << "x";
+  REQUIRE_THROWS_WITH(create_run_dir(wanted),
+                      ContainsSubstring("not empty") && ContainsSubstring("--run-dir"));
+  const std::string below_file = wanted + "/metrics.jsonl/run";
+  REQUIRE_THROWS_WITH(create_run_dir(below_file),
+                      ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
+  REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
+
+  const fs::path before = fs::current_path();
+  fs::current_path(dir.path);
+  const std::string first = create_run_dir(""), second = create_run_dir("");
+  fs::current_path(before);
+  REQUIRE(first != second);
+  REQUIRE(fs::is_directory(dir.path / first));
+  REQUIRE(fs::is_directory(dir.path / second));
+}

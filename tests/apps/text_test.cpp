@@ -1,0 +1,17 @@
+// What others wrote, on a terminal.
+#include "labs/apps/common/text.hpp"
+
+#include "tests/support/catch.hpp"
+
+using ringsmith::apps::printable;
+
+TEST_CASE("control characters are shown, not obeyed", "[printable]") {
+  CHECK(printable("rank 1: 5 < 7") == "rank 1: 5 < 7");
+  CHECK(printable("\x1b[2Jgone\n\t\x7f") == "\\x1b[2Jgone\\x0a\\x09\\x7f");
+  CHECK(printable("K\xc3\xb6ln, \xe2\x82\xac 5, \xf0\x9f\x92\xbe") ==
+        "K\xc3\xb6ln, \xe2\x82\xac 5, \xf0\x9f\x92\xbe");
+  CHECK(printable("\xc2\x9b") == "\\xc2\\x9b");  // CSI in one character
+  CHECK(printable("\xc3") == "\\xc3");           // the rest is missing
+  CHECK(printable("\xc3(\xff\x80") == "\\xc3(\\xff\\x80");
+  CHECK(printable(std::string_view("a\0b", 3)) == "a\\x00b");
+}
