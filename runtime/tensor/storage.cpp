@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/error.hpp"
 #include "runtime/base/size_class.hpp"
 #include "runtime/device/memory.hpp"
 
