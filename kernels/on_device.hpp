@@ -23,6 +23,7 @@
 
 #include <utility>
 
+#include "runtime/base/error.hpp"
 #include "runtime/device/device.hpp"
 
 #define RINGSMITH_ON_DEVICE(kernel)              \

@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 #include <string>
 
-#include "runtime/device/device.hpp"
+#include "runtime/device/cuda_error.hpp"
 
 namespace ringsmith::detail {
 

@@ -5,8 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "runtime/base/error.hpp"
-
 namespace ringsmith {
 
 struct Device {
@@ -47,12 +45,5 @@ class DeviceGuard {
 
 // The calling thread's current CUDA device.
 [[nodiscard]] Device current_device();
-
-// A call of the CUDA runtime failed, or a kernel that ran earlier did.
-class CudaError : public Error {
- public:
-  using Error::Error;
-  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
-};
 
 }  // namespace ringsmith

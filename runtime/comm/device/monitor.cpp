@@ -1,6 +1,6 @@
 #include "runtime/comm/device/monitor.hpp"
 
-#include "runtime/device/device.hpp"
+#include "runtime/device/cuda_error.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
