@@ -44,10 +44,10 @@ test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TC
 	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport "$(DIR)"/bin/tests_fault "[kills]" || exit 1; done
 	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
 
-test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by ours
+test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by the same user
 	@RINGSMITH_TEST_NEIGHBOURS=100 "$(DIR)"/bin/tests_fault "[neighbours]"
 
-bench: build ## tables beside the peers: medians of alternating runs
+bench: build ## tables compared with the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"
 
 nvcc-check: configure ## compile all .cu files with nvcc for 75, 80 and 90, without running them

@@ -2,7 +2,7 @@
 //
 // Every element of A is read from memory n times and every element of B m times: 8 bytes for each
 // multiply-add. Neighbouring threads have neighbouring columns, so that a warp reads one element of
-// A and a row of B; the caches do the rest. This is the version to hold the others against.
+// A and a row of B; the caches do the rest. This is the version to compare the others with.
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/cuda/tile_product.cuh"

@@ -1,7 +1,7 @@
 // Reductions over a warp and over a block, as trees that never change shape.
 //
 //   warp    five exchanges with the lane 16, 8, 4, 2, 1 away: every lane ends with the total
-//   block   the warps' totals through shared memory, combined by everybody in order of the warps
+//   block   the warps' totals through shared memory, combined by all threads in order of the warps
 //
 // Addition commutes, so that both partners of an exchange get the same bits; nothing depends on
 // which warp came first. All threads of the warp (block) must call, or the kernel hangs.

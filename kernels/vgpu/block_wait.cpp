@@ -146,7 +146,7 @@ void BlockRunner::pause() {
   const timespec time{0, rounds_ < 4 * kYields ? kShortSleep_ns : kLongSleep_ns};
   ::nanosleep(&time, nullptr);
   if (rounds_ % 64 == 0 && now() - since_ > std::chrono::milliseconds(Settings::get().deadline_ms))
-    stuck("a kernel spins for ever (VGPU_DEADLINE_MS is over)");
+    stuck("a kernel spins forever (VGPU_DEADLINE_MS is over)");
 }
 
 // What kernels call.

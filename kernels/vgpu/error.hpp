@@ -16,7 +16,7 @@ cudaError_t fail(cudaError_t code, const std::string& reason);
 [[noreturn]] void fatal(const std::string& message);
 
 // Who needs a while to find the words for fatal() (addr2line on a busy machine: seconds) asks
-// first. True: the caller may, and is the only one. False: somebody else has begun, and will end
+// first. True: the caller may, and is the only one. False: another thread has begun, and will end
 // the process.
 bool begin_last_words();
 bool last_words_begun();

@@ -1,5 +1,5 @@
 // Events. cudaEventRecord puts a new Moment into the stream; the event then stands for that moment,
-// and whoever waits takes the moment that the event stands for when the wait is called.
+// and a wait takes the moment that the event stands for when it is called.
 #pragma once
 
 #include <atomic>

@@ -92,7 +92,7 @@ void handle(int signal, siginfo_t* info, void* context) {
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
       stop(what, info->si_addr, at);
   }
-  // The instruction is repeated, and is somebody else's.
+  // The instruction is repeated, and is not ours.
   ::sigaction(signal, signal == SIGFPE ? &before_fpe : &before_segv, nullptr);
 }
 
@@ -175,8 +175,9 @@ extern "C" void __ubsan_handle_type_mismatch_v1(const vgpu::Mismatch* found, con
   if (vgpu::active_runner == nullptr) return;
   constexpr const char* kAccess[] = {"read from ", "write to "};
   vgpu::stop_at(vgpu::line_of(found->place),
-                "misaligned address: no multiple of " + std::to_string(1U << found->log_alignment) +
-                    "\n  " + (found->kind < 2 ? kAccess[found->kind] : "access to ") +
+                "misaligned address: not a multiple of " +
+                    std::to_string(1U << found->log_alignment) + "\n  " +
+                    (found->kind < 2 ? kAccess[found->kind] : "access to ") +
                     vgpu::describe_address(address));
 }
 

@@ -112,7 +112,7 @@ struct EventName {
   std::uint64_t index = 0;
 };
 
-// A handle is a tag, so that rubbish is recognised, and a name.
+// A handle is a tag, so that garbage is recognised, and a name.
 template <class Handle, class Name>
 void write_handle(Handle& handle, std::uint64_t tag, const Name& name) {
   static_assert(sizeof tag + sizeof name <= sizeof handle);
@@ -158,7 +158,7 @@ cudaError_t cudaIpcOpenMemHandle(void** base, cudaIpcMemHandle_t handle, unsigne
     return fail(cudaErrorInvalidValue,
                 "cudaIpcOpenMemHandle: flags must be cudaIpcMemLazyEnablePeerAccess");
   if (!read_handle(handle, kMemoryTag, name))
-    return fail(cudaErrorInvalidValue, "cudaIpcOpenMemHandle: this is no memory handle");
+    return fail(cudaErrorInvalidValue, "cudaIpcOpenMemHandle: this is not a memory handle");
   if (vgpu::is_here(name.exporter)) return own_handle("cudaIpcOpenMemHandle");
   std::string reason;
   *base = Imports::get().open(name, Device::current().index(), reason);
@@ -193,7 +193,7 @@ cudaError_t cudaIpcOpenEventHandle(cudaEvent_t* event, cudaIpcEventHandle_t hand
   *event = nullptr;
   EventName name;
   if (!read_handle(handle, kEventTag, name))
-    return fail(cudaErrorInvalidValue, "cudaIpcOpenEventHandle: this is no event handle");
+    return fail(cudaErrorInvalidValue, "cudaIpcOpenEventHandle: this is not an event handle");
   if (vgpu::is_here(name.exporter)) return own_handle("cudaIpcOpenEventHandle");
   std::string reason;
   const int file = vgpu::ask(name.exporter, {vgpu::Request::What::events, 0, 0}, reason);

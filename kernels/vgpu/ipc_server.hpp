@@ -8,7 +8,7 @@
 //
 // But every process of the machine sees the socket's name and may connect. So both sides ask the
 // kernel for the other's user, and a request carries a random word that only the handle tells.
-// Whoever says nothing is left waiting beside the others, and delays none of them.
+// A silent caller is left waiting, and delays no other.
 #pragma once
 
 #include <array>

@@ -97,7 +97,7 @@ class Living {
     if (living_.count(handle) != 0) return nullptr;
     for (const auto& d : dead_)
       if (d.get() == handle) return "was destroyed before";
-    return "is no handle that this program was given";
+    return "is not a handle that this program was given";
   }
   void bury(T* handle) {
     constexpr std::size_t kKept = 1024;

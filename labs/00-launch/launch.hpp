@@ -4,7 +4,7 @@
 //
 //     launcher   start ... start | wait .... rank 3 ended with 7 | end the others | wait for them
 //
-// A launcher is judged by the bad days. One rank fails, and the others would wait for it for ever;
+// A launcher is judged by the bad days. One rank fails, and the others would wait for it forever;
 // two people start the same job on the same node in the same second; a node that was promised is
 // not there. Whatever happens, afterwards nothing of the job is left: no process, no zombie, no
 // file.
@@ -31,7 +31,7 @@ struct Outcome {
 // names that begin with the job's: so no job's name may begin with another's.
 inline std::string claim_name(kit::Folder& folder) {
 #ifdef SOLUTION
-  // Whoever makes the file has the name. To look first, and to make it then, would be too late.
+  // Making the file takes the name. To look first and make it then would be a race.
   for (int number = 0;; ++number) {
     const std::string name = "job" + std::to_string(number) + ".";
     if (folder.create(name + "claim", kit::host_name())) return name;

@@ -5,7 +5,7 @@
 //     deadline                              "rank 2 never came", in both
 //     rank 2 comes after all                the same error: the others have gone
 //
-// Either everybody gets all cards, or everybody gets the same error.
+// Either all ranks get all cards, or all get the same error.
 #pragma once
 
 #include <chrono>

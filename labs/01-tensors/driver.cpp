@@ -1,5 +1,5 @@
 // Does with the student's tensors what the judge's program says, step by step, and tells what each
-// step led to. No verdicts here. A program is text; what stands behind # is for reports:
+// step led to. No verdicts here. A program is text; what comes after # is for reports:
 //
 //     t0 = empty 2 3 # A; t1 = transpose t0 0 1 # A.transpose(0, 1); t2 = drop t0 # A.drop()
 #include LAB01_TENSOR

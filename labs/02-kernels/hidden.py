@@ -1,4 +1,4 @@
-"""Hidden tests of lab 02: grids of any size, awkward shapes, NaN, loads counted, crooked addresses."""
+"""Hidden tests of lab 02: grids of any size, awkward shapes, NaN, loads counted, misaligned addresses."""
 import math
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Hidden tests of lab 05: every world, awkward counts, and the predictions beside a network that plays the messages."""
+"""Hidden tests of lab 05: every world, awkward counts, and the predictions against a network that plays the messages."""
 import math
 
 from labs.course.testing import WORLDS, counts_for, expect, lab_test
@@ -67,7 +67,7 @@ def worlds(lab):
 
 @lab_test
 def predicts(lab):
-    """The prediction beside a network that plays every message on a clock of its own."""
+    """The prediction against a network that plays every message on a clock of its own."""
     for world in (1, 2, 3, 4, 5, 7, 8):
         for count in (0, 1, world + 1, 24 * world, 24 * world + 5):
             alpha, beta = lab.random.uniform(1, 9), lab.random.uniform(0.01, 1)

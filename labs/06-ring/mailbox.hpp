@@ -9,7 +9,7 @@
 //
 //     tail: how many pieces were put in, ever        head: how many were taken out, ever
 //
-// A message longer than a slot travels in several pieces. Nothing is ever set back to zero: so it
+// A message longer than a slot travels in several pieces. Nothing is ever reset to zero: so it
 // does not matter whether the other side has noticed the last message when the next one begins.
 #pragma once
 

@@ -71,7 +71,7 @@ inline Step all_gather_step(int world, int rank, int step) {
 }
 
 // Task 3. work holds this rank's values. Afterwards chunk `rank` of it holds the sum over all
-// ranks; what stands in its other chunks does not matter.
+// ranks; what its other chunks hold does not matter.
 template <class T, class Link>
 void reduce_scatter(Link& link, std::span<T> work) {
 #ifdef SOLUTION

@@ -109,7 +109,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   meeting.wait(plan.world, 2);
   lab07::close_mapped(previous);
   lab07::close_mapped(next);
-  meeting.wait(plan.world, 3);  // whose memory it is frees it after all have let go
+  meeting.wait(plan.world, 3);  // the owner frees its memory after all have released it
   return runs_of(got);
 }
 

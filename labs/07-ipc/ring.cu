@@ -7,7 +7,7 @@
 //    waits for head     <---   stores head: slots are free
 //
 // A slot holds one message of up to slot_elements elements. tail and head count messages since the
-// ranks met: they grow, from one call to the next, and are never set back.
+// ranks met: they grow, from one call to the next, and are never reset.
 #pragma once
 
 #include <algorithm>

@@ -60,7 +60,7 @@ class Linear : public kit::DeviceModel {
     inside_ = 0;
     fail_ = fail;
   }
-  bool alone = false;  // a replica waited in vain for the others
+  bool alone = false;  // a replica waited for others that never came
 
  private:
   static void require_here(int device, const std::vector<const Buffer*>& all) {

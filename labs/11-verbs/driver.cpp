@@ -31,7 +31,7 @@ struct Pair {
         for (std::size_t i = 0; i < bytes; ++i) outbox[rank][m * bytes + i] = pattern(rank, m, i);
     }
   }
-  // The part of the memory that an endpoint gets: what lies behind it is somebody else's.
+  // The part of the memory that an endpoint gets: what lies after it belongs to others.
   std::span<std::byte> part(std::vector<std::byte>& all) const {
     return std::span(all).first(puts * bytes);
   }

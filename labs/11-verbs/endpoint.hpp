@@ -145,7 +145,7 @@ class Endpoint {
     send.qp_state = IBV_QPS_RTS;
     send.timeout = 18;
     send.retry_cnt = 7;
-    send.rnr_retry = 7;  // 7 means for ever
+    send.rnr_retry = 7;  // 7 means forever
     send.sq_psn = address().first_packet;
     send.max_rd_atomic = 1;
     modify(send,
@@ -249,7 +249,7 @@ class Endpoint {
     ++posted_;
   }
   // Takes what has completed, of either kind: a full send queue must not keep us from receiving, or
-  // two ends that both wait for room wait for ever.
+  // two ends that both wait for room deadlock.
   void take() {
     ibv_wc found[8];
     const int count = ibv_poll_cq(completions_, 8, found);

@@ -49,14 +49,14 @@ def pieces(lab):
 
 @lab_test
 def calls(lab):
-    """Many calls in a row on the same channels: nobody begins anew."""
+    """Many calls in a row on the same channels: no counter starts over."""
     for world in (2, 3, 5):
         whole(lab, world, 23, slot_bytes=2 * ELEMENT, slots=3, calls=12)
 
 
 @lab_test
 def dies(lab):
-    """A rank leaves in mid-step: all others end with an exception, instead of waiting for ever."""
+    """A rank leaves in mid-step: all others end with an exception, instead of waiting forever."""
     for world in (2, 3, 4):
         for dead in (0, world - 1):
             seen = lab.run("ring", world=world, count=400, slot_bytes=2 * ELEMENT, slots=2, calls=2, dies=dead)

@@ -3,7 +3,7 @@
 For students:
   lab       copy the skeleton to work/ (never overwrites)      check     the public tests
   hint      the next hint                                      grade     all tests that are here, with points
-  watch     check at every save                                reset     begin anew; the old files are put aside
+  watch     check at every save                                reset     start over; the old files are put aside
   progress  where you stand in all labs
 For instructors, in the repository:
   grade-the-grader  the table of mutants and cheats            soak      the tests many times under load

@@ -62,7 +62,7 @@ def _in_place(folder, make):
         make(new)
         new.rename(folder)
     except OSError:
-        if not folder.exists():  # somebody else was faster otherwise
+        if not folder.exists():  # another process was faster otherwise
             raise
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -209,7 +209,7 @@ class Unit:
                 needs.write_text(needs.read_text().replace(str(self.new), str(self.folder)))
             try:
                 self.new.rename(self.folder)
-            except OSError:  # somebody else was faster
+            except OSError:  # another process was faster
                 shutil.rmtree(self.new)
         return (self.folder / "compiler.txt").read_text()
 

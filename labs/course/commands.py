@@ -26,7 +26,7 @@ def start(lab):
     for name, text in texts(lab, solution=False).items():
         target = lab.work / name
         if target.exists():
-            print(f"{target} is there already and stays as it is (make reset N={lab.number} begins anew)")
+            print(f"{target} is there already and stays as it is (make reset N={lab.number} starts over)")
         else:
             target.write_text(text)
             print(f"{target} is yours now")
@@ -105,7 +105,7 @@ def hint(lab):
 
 
 def reset(lab):
-    """Puts the student's files aside, never away, and begins anew."""
+    """Puts the student's files aside, never away, and starts over."""
     if lab.work.exists():
         aside = lab.work.with_name(f"{lab.slug}.{time.strftime('%Y%m%d-%H%M%S')}")
         shutil.move(lab.work, aside)

@@ -75,7 +75,7 @@ def look_at_text(lab, text):
     if ASSEMBLY.search(code):
         return "has inline assembly"
     if SYSTEM_CALL.search(code) and "syscall" not in lab.build.get("allow", []):
-        return f"makes system calls by itself, or pastes words together ({SYSTEM_CALL.search(code).group()})"
+        return f"makes system calls directly, or pastes words together ({SYSTEM_CALL.search(code).group()})"
     for name in INCLUDE.findall(code):
         if not name.startswith(("labs/kit/", *lab.build.get("includes", []))) and name not in lab.files:
             return f"includes {name}, which is not part of this lab's kit"

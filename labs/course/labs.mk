@@ -18,7 +18,7 @@ grade: ## all tests of a lab that are here, with points; REPORTS=folder: results
 watch: ## check a lab again whenever you save
 	@$(COURSE) watch $(LAB_OPTIONS)
 
-reset: ## begin a lab anew; what you wrote is put aside
+reset: ## start a lab over; your files are put aside
 	@$(COURSE) reset $(LAB_OPTIONS)
 
 progress: ## where you stand in all labs

@@ -4,7 +4,7 @@
 //     n) counter.wait_at_least(n, ...) ... then data   (acquire: what was written before n is
 //     there)
 //
-// A count that grows for ever needs no reset, so no one has to know whether the other side has seen
+// A count that grows forever needs no reset, so no one has to know whether the other side has seen
 // the last round: that is why there is no function here that sets it back.
 //
 // Memory from kit::Processes is zeroed, and a Counter of zero bytes is a Counter of value 0.

@@ -105,7 +105,7 @@ class Family {
 
  private:
   // Waits a little for answers; false when there are none to come. A child that ends without one,
-  // or with an error, ends the run: the others may be waiting for it for ever.
+  // or with an error, ends the run: the others may be waiting for it forever.
   bool listen() {
     std::vector<pollfd> polled;
     std::vector<int> ranks;

@@ -69,7 +69,7 @@ class Storage {
   }
 
   // The storages of a run in the order of their allocation, freed ones too: the objects stay, so
-  // that whoever comes too late finds out that the numbers have gone.
+  // that a late reader finds out that the numbers have gone.
   struct Ledger {
     std::vector<std::unique_ptr<Storage>> all;
     std::int64_t allocated = 0, reads = 0, writes = 0;  // allocated: elements, not storages

@@ -39,7 +39,7 @@ int main() {
   std::printf("backward\n");
   loss.backward();
 
-  std::printf("held against differences of 1/64, in double precision\n");
+  std::printf("compared with differences of 1/64, in double precision\n");
   const auto value = [](double ww, double bb, double xx) {
     return (ww * xx + bb) * (ww * xx + bb) * ww;
   };

@@ -39,7 +39,7 @@ int main() {
     square.backward();
   });
 
-  (learned(1) * w).backward();  // nobody has set the gradient back
+  (learned(1) * w).backward();  // the gradient was never reset
   std::printf("after one more backward, without zero_grad: %g, and d(w)/dw would be 1\n",
               w.grad().item<float>());
   const Tensor unused = learned(1);

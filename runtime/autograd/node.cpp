@@ -22,7 +22,7 @@ NoGradGuard::NoGradGuard() : previous_(grad_mode) { grad_mode = false; }
 NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
 
 // A graph may be a chain of a hundred thousand nodes, each held by the next: destroying them by
-// recursion would overflow the stack. The outermost destructor collects what the others let go.
+// recursion would overflow the stack. The outermost destructor collects what the others release.
 Node::~Node() {
   if (dying != nullptr) {
     for (Edge& edge : edges)

@@ -97,7 +97,7 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 // memory for its result. Nothing is saved or recorded when no input needs a gradient.
 
 // A tensor kept for backward: without history (so that a result may be saved by its own node), with
-// the version it had. Reading it after somebody has written to it in place is an Error, and so is
+// the version it had. Reading it after a write in place is an Error, and so is
 // reading it after it was released.
 class SavedTensor {
  public:

@@ -67,7 +67,7 @@ struct LeafHook {
 //   leaf Tensor --strong--> GradMeta --weak--> AccumulateGrad --strong--> leaf Tensor
 //   result Tensor --strong--> GradMeta --strong--> grad_fn --edges, strong--> earlier nodes
 //
-// so that there is no cycle: a graph is alive as long as somebody holds one of its results.
+// so that there is no cycle: a graph is alive while any of its results is held.
 struct GradMeta : AutogradMeta {
   bool requires_grad = false;
   Tensor grad;

@@ -32,7 +32,7 @@ class Ring {
 
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
-  // The producer's last word; whoever reads true sees everything that was pushed.
+  // The producer's last word; a reader that sees true sees everything that was pushed.
   void end() { ended_.store(true, std::memory_order_release); }
   [[nodiscard]] bool ended() const { return ended_.load(std::memory_order_acquire); }
 

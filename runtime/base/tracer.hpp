@@ -22,7 +22,7 @@ namespace ringsmith::trace {
 enum class Category : std::uint8_t {
   compute,  // forward and backward arithmetic
   comm,     // a collective in progress, waiting for peers included
-  wait,     // this thread stands still: for communication, for a slot, for a peer
+  wait,     // this thread waits: for communication, for a slot, for a peer
   data,     // getting the next batch
   optim,    // the optimizer
   frame     // encloses others (a step, an evaluation); takes no part in the arithmetic

@@ -16,7 +16,7 @@ class Queue::Item : public Work {
     if (error_) std::rethrow_exception(error_);
   }
 
-  // Called by whoever has the turn, without the lock.
+  // Called by the thread whose turn it is, without the lock.
   void execute(bool foreground) {
     try {
       queue_.runner_(transfer_, foreground);

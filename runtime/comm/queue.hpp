@@ -47,7 +47,7 @@ class Queue {
   std::condition_variable due_;   // for the communication thread
   std::condition_variable done_;  // an item is done, or the turn is free
   std::deque<std::shared_ptr<Item>> items_;
-  bool running_ = false;  // somebody has the turn
+  bool running_ = false;  // a thread has the turn
   bool stopping_ = false;
   std::thread thread_;  // started by the first asynchronous call
 };

@@ -108,7 +108,7 @@ class DeviceCache {
     std::vector<Event> events;
   };
   struct FreeBlocks {  // of one stream
-    Stream stream;     // keeps its handle from being given to somebody else
+    Stream stream;     // keeps its handle from being reused
     std::array<std::vector<std::byte*>, SizeClass::kCount> of_class;
   };
 
@@ -140,7 +140,7 @@ class DeviceCache {
     class_sizes_[size_class] = size;
   }
 
-  // Blocks whose other users are done become free. In order: whoever waits longest comes first.
+  // Blocks whose other users are done become free. In order: the longest wait comes first.
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();
@@ -283,7 +283,7 @@ DriverBlock driver_block_of(const void* device_pointer) {
   std::size_t bytes = 0;
   const auto address = reinterpret_cast<CUdeviceptr>(device_pointer);
   if (range(&base, &bytes, address) != CUDA_SUCCESS)
-    throw CudaError("cuMemGetAddressRange: the pointer is no device memory of this process");
+    throw CudaError("cuMemGetAddressRange: the pointer is not device memory of this process");
   return {static_cast<std::uintptr_t>(base), bytes};
 }
 

@@ -61,7 +61,7 @@ struct DriverBlock {
   std::size_t bytes = 0;
 };
 
-// CudaError if the pointer is no device memory of this process.
+// CudaError if the pointer is not device memory of this process.
 [[nodiscard]] DriverBlock driver_block_of(const void* device_pointer);
 
 }  // namespace ringsmith

@@ -10,7 +10,7 @@
 //   by the next, as PyTorch has it. It is every thread's current stream until a StreamGuard says
 //   otherwise;
 // - a communication stream of high priority, for collectives beside backward;
-// - as many others as somebody holds (create()).
+// - as many others as are held (create()).
 //
 // Streams do not block each other and are made on first use.
 #pragma once

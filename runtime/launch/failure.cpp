@@ -161,10 +161,10 @@ std::string MemoryGroup::limit() const {
 
 std::string MemoryGroup::why_killed() {
   if (seen_ < 0 || kills() <= seen_)
-    return "killed by somebody, or by the kernel for want of memory: 'dmesg' tells";
+    return "killed by another process, or by the kernel for lack of memory: see 'dmesg'";
   ++seen_;
   const std::string most = limit();
-  return "the kernel killed it for want of memory: its control group" +
+  return "the kernel killed it for lack of memory: its control group" +
          (most.empty() ? " or one above it has reached its limit" : " may have " + most) +
          "; fewer ranks, a smaller batch, or a higher limit help";
 }

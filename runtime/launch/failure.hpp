@@ -1,5 +1,5 @@
 // How ranks end, which of several ends was the cause of the others, what the last screen says, and
-// whether the kernel killed one for want of memory.
+// whether the kernel killed one for lack of memory.
 #pragma once
 
 #include <cstdint>

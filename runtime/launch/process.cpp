@@ -124,7 +124,7 @@ Guardian::Guardian() {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);
-    // Whoever reads the launcher's output must see its end.
+    // A reader of the launcher's output must see its end.
     const int null = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
     close(ends[1]);
@@ -190,7 +190,7 @@ bool Guardian::has_ended(Deadline deadline) {
 
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
-    require(runnable(name), "cannot run '" + name + "': it is no executable file");
+    require(runnable(name), "cannot run '" + name + "': it is not an executable file");
     return name;
   }
   const char* const path = std::getenv("PATH");
@@ -216,7 +216,7 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   if (process.pid == 0)
     become(launcher, path.c_str(), argv.data(), envp.data(), guardian, inherited.keep,
            out.write.get(), err.write.get(), report.write.get());
-  setpgid(process.pid, process.pid);  // whoever of the two comes first; the group must exist now
+  setpgid(process.pid, process.pid);  // whichever comes first; the group must exist now
   guardian.watch(process.pid);
   report.write = Descriptor();
   // Readable when the program runs, or cannot. Not forever: the process may have been stopped just

@@ -143,7 +143,7 @@ Bytes arena_size(std::span<const BucketItem> parameters) {
   return size;
 }
 
-// The whole way through the host, taken when somebody waits for it.
+// The whole way through the host, taken when a caller waits for it.
 class StagedReduction : public comm::Work {
  public:
   StagedReduction(BucketMemory& memory, const comm::Buffer& data, comm::ReduceOp op)

@@ -114,7 +114,7 @@ struct BucketPlan {
 //     device  [bucket] --copy--> host [staging] <-- all-reduce --> peers
 //                      <--copy--
 //
-// The last is slow, for every byte crosses to the host and back and nothing of it is hidden; it
+// The last is slow, since every byte crosses to the host and back and nothing of it is hidden; it
 // works wherever a group of the host does.
 class BucketMemory {
  public:

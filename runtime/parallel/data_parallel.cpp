@@ -226,7 +226,7 @@ Tensor DataParallel::forward(const Tensor& input) {
   require_on_root();
   const Tensor x = to(input, job_->root());
   if (replicas_.empty()) return module_.forward(x);  // one device
-  require(x.dim() > 0, "DataParallel: the input has no dimension to deal rows along");
+  require(x.dim() > 0, "DataParallel: the input has no dimension to split rows along");
   std::vector<Tensor> sources = module_.parameters();
   sources.push_back(x);
   const bool recording = needs_graph(sources);
@@ -236,7 +236,7 @@ Tensor DataParallel::forward(const Tensor& input) {
       pass->devices,
       [&](std::size_t i) {
         Module& replica = *replicas_[i];
-        struct Return {  // the replica lets go of the parameters, also on an error
+        struct Return {  // the replica releases the parameters, also on an error
           Module& replica;
           const DataParallel& owner;
           ~Return() { replica.rebind(owner.no_parameters_, owner.no_buffers_); }

@@ -26,7 +26,7 @@ std::string describe_options(const DdpOptions& o) {
       static_cast<int>(o.op), o.algorithm ? static_cast<int>(*o.algorithm) : -1);
 }
 
-// The machine's cores, not those this rank is bound to: bound ranks leave the others to somebody.
+// The machine's cores, not those this rank is bound to: bound ranks leave others free.
 bool has_core_to_spare(const comm::ProcessGroup& group) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   return static_cast<long>(group.size()) * kernels::threads() < cores;

@@ -55,7 +55,7 @@ struct DdpOptions {
   double first_bucket_mb = 1;           // the first one: small, so that communication starts early
   bool find_unused_parameters = false;  // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
-  // statistics) replace everybody's. Forwards under no_sync or NoGradGuard never communicate, so
+  // statistics) replace the others'. Forwards under no_sync or NoGradGuard never communicate, so
   // that a rank may evaluate alone.
   bool broadcast_buffers = true;
   Overlap overlap = Overlap::automatic;
@@ -118,7 +118,7 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
-  // Collective: rank 0's buffers replace everybody's.
+  // Collective: rank 0's buffers replace the others'.
   void synchronise_buffers();
 
   [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }

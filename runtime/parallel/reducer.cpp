@@ -74,7 +74,7 @@ void Reducer::begin_forward() {
   if (phase_ == Phase::reducing)
     throw Error("the last backward() through DistributedDataParallel did not end: " +
                 std::to_string(next_) + " of " + std::to_string(plan_.buckets.size()) +
-                " buckets were launched. After an error in backward(), construct it anew");
+                " buckets were launched. After an error in backward(), construct it again");
   if (synchronising_ && step_ > 0 && !rebuilt_ && !options_.find_unused_parameters) rebuild();
 }
 

@@ -86,7 +86,8 @@ namespace {
   } catch (const std::exception& cause) {
     throw ReplicaError(replica, device, cause);
   } catch (...) {
-    throw ReplicaError(replica, device, std::runtime_error("threw something that is no exception"));
+    throw ReplicaError(replica, device,
+                       std::runtime_error("threw something that is not an exception"));
   }
 }
 

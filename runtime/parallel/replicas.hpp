@@ -44,7 +44,7 @@ namespace ringsmith {
 //
 //   caller   --+-- replica 0 --+-->
 //              +-- replica 1 --+
-//              +-- replica 2 --+     everybody is waited for, also when one fails
+//              +-- replica 2 --+     all are waited for, even when one fails
 //
 // A thread starts with what the caller had: grad mode, and on its device the current stream.
 

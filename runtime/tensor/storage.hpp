@@ -2,8 +2,8 @@
 //
 // allocate() takes it from the caching host allocator below or, on a GPU, from the caching device
 // allocator (runtime/device/memory.hpp) for the current stream. adopt()
-// wraps memory that somebody else owns, for instance a gradient bucket in communication memory: the
-// keeper is held until the last tensor lets go.
+// wraps memory that has another owner, for instance a gradient bucket in communication memory: the
+// keeper is held until the last tensor releases it.
 #pragma once
 
 #include <atomic>
@@ -34,7 +34,7 @@ class Storage {
   [[nodiscard]] Device device() const { return device_; }
   // See Tensor::record_stream. Nothing for host memory and adopted memory.
   void record_stream(const Stream& stream) const;
-  // False for adopted memory: somebody outside may be using it.
+  // False for adopted memory: code outside may be using it.
   [[nodiscard]] bool is_owned() const { return owned_; }
 
   // Counts in-place writes; all views of the storage share it (Tensor::version).

@@ -68,7 +68,7 @@ TEST_CASE("the table says which engine is used, and why not a better one", "[per
   const std::string one = "VGPU_DEVICES=1", arguments = "-b 4K -n 1 --device cuda";
   const auto apart = on_ranks(2, "all_reduce_perf", arguments);
   check_right(apart);
-  CHECK_THAT(apart.out, ContainsSubstring("engine b: every rank has a device of its own"));
+  CHECK_THAT(apart.out, ContainsSubstring("engine b: every rank has its own device"));
   const auto shared = on_ranks(2, "all_reduce_perf", arguments, one);
   check_right(shared);
   CHECK_THAT(shared.out,

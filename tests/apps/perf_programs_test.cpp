@@ -24,7 +24,7 @@ const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 // errors: whether standard error is read too; beside JSON it is not, Open MPI may have a word to
 // say.
 Run run(const std::string& command, bool errors = true) {
-  // The calibration of whoever runs the tests must not matter.
+  // The calibration of the user who runs the tests must not matter.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
   Run result;
   FILE* pipe = popen((cache + command + (errors ? " 2>&1" : "")).c_str(), "r");

@@ -58,7 +58,7 @@ TEST_CASE("a second backward adds in place to the .grad that is there", "[engine
   REQUIRE(values(first) == std::vector<float>{4, 8, 12});
 }
 
-TEST_CASE("a gradient that somebody else still holds is not taken over but copied", "[engine]") {
+TEST_CASE("a gradient that is still held elsewhere is not taken over but copied", "[engine]") {
   const Tensor a = leaf({1, 2}), b = leaf({3, 4}), seed = from_vector<float>({5, 6});
   plus(a, b).backward(seed);
   a.grad().fill_(0);

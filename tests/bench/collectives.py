@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All-reduce beside its peers: alternating runs, medians, and a verdict for each target.
+"""All-reduce compared with its peers: alternating runs, medians, and a verdict for each target.
 
 In each round every program runs once, so that a slow minute of the machine hits all of them. A time is
 the median over rounds of the median over iterations of the slowest rank; a ratio is the median over

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# training.sh [BUILD_DIR] [ROUNDS]: training throughput beside PyTorch's, one thread a rank.
+# training.sh [BUILD_DIR] [ROUNDS]: training throughput compared with PyTorch's, one thread a rank.
 #
 # The same model, initial values, batches and synthetic data on both sides (peers/torch_ddp_*.py):
 # the losses that both print must agree, or the comparison is refused. Runs alternate, figures are

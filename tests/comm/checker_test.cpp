@@ -243,7 +243,7 @@ TEST_CASE("the checker's verdict on random mutations is the verdict of running t
           right =
               right && buffer[i] == (i % 2 == 0 ? ones : -ones) + static_cast<float>(i) * index_sum;
     } catch (const std::exception&) {
-      right = false;  // somebody waits for ever, or a message has another length
+      right = false;  // a rank waits forever, or a message has another length
     }
     auto findings = check(s, {{{}}});
     // Faults that the plain executor cannot see: a message left over, and the promised cost.

@@ -159,7 +159,7 @@ TEST_CASE("with staging for every chunk, everything that ships runs directly bet
 namespace {
 
 // Slices of a message follow each other on a lane: every rank runs its plan `slices` times. Does
-// everybody finish with so many slots for each connection?
+// all ranks finish with so many slots for each connection?
 bool finishes(const std::vector<Plan>& plans, std::size_t slots, std::size_t slices) {
   const std::size_t world = plans.size();
   std::vector<std::size_t> done(world, 0), waiting(world * world, 0);  // [from * world + to]

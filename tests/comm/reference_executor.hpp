@@ -79,7 +79,7 @@ inline Buffers execute(const Schedule& schedule, const Buffers& inputs) {
     }
   }
   for (std::size_t r = 0; r < world; ++r)
-    if (next[r] != schedule.steps[r].size()) throw std::runtime_error("a rank waits for ever");
+    if (next[r] != schedule.steps[r].size()) throw std::runtime_error("a rank waits forever");
   return work;
 }
 

@@ -73,7 +73,7 @@ TEST_CASE("ranks of a pretended node share memory, and their groups keep the nod
     CHECK(seen == std::vector<int>{0, 0, 1, 1, /* across */ 0, 1, /* within */ 0, 0, wires});
 }
 
-TEST_CASE("who waits in vain in a group is told in which", "[group][groups]") {
+TEST_CASE("a wait that fails names its group", "[group][groups]") {
   GroupOptions impatient;
   impatient.timeout = std::chrono::milliseconds(1000);  // of the meeting, too
   std::atomic<bool> told{false};

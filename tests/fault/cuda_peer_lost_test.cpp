@@ -181,7 +181,7 @@ TEST_CASE("a device receiver names the sender that was killed", "[fault]") {
   }));
 }
 
-TEST_CASE("a process may make and end groups on devices for ever: nothing piles up", "[fault]") {
+TEST_CASE("a process may make and end groups on devices forever: nothing piles up", "[fault]") {
   ForkedRanks ranks(2, [](std::shared_ptr<Bootstrap> bootstrap, ForkedRanks&) {
     std::size_t files = 0, mappings = 0, in_use = 0;
     for (int turn = 0; turn < 6; ++turn) {

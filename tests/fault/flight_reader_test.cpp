@@ -50,7 +50,7 @@ TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
   auto read = reader({folder.path});
   INFO(read.out << read.err);
   CHECK(read.exit_code == 1);
-  CHECK_THAT(read.err, ContainsSubstring("rank7' is no plain file"));
+  CHECK_THAT(read.err, ContainsSubstring("rank7' is not a plain file"));
   CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is no flight recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence"));
   // Of one mind, but not all that was there: no success.

@@ -70,7 +70,7 @@ void live(const WrongProgram& program, Rank& me) {
     allowed += kLateness * seconds_since(born);
     const auto other = program.but.find(me.rank());
     (other == program.but.end() ? program.everybody : other->second).run(me);
-    // Whoever has noticed nothing meets the others once more.
+    // A rank that has noticed nothing meets the others once more.
     me.group->barrier();
     me.group->barrier();
   } catch (const std::exception& e) {

@@ -33,7 +33,7 @@ class Rank {
   [[nodiscard]] int world() const { return bootstrap->size(); }
   // Until all others have ended, with or without an error.
   void wait_for_the_others() const;
-  // Stops this process by a signal; another one lets it go on when all others have ended.
+  // Stops this process by a signal; another one lets it continue when all others have ended.
   void stop() const;
 
   std::shared_ptr<comm::Bootstrap> bootstrap;

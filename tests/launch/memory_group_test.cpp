@@ -70,9 +70,9 @@ TEST_CASE("the kernel's kills are told from those of others, one by one", "[memo
     CHECK_THAT(group.why_killed(), ContainsSubstring("'dmesg' tells"));
     count(5);
     for (int killed = 0; killed < 2; ++killed)
-      CHECK_THAT(group.why_killed(), ContainsSubstring("the kernel killed it for want of memory") &&
+      CHECK_THAT(group.why_killed(), ContainsSubstring("the kernel killed it for lack of memory") &&
                                          ContainsSubstring("2 GiB"));
-    CHECK_THAT(group.why_killed(), ContainsSubstring("killed by somebody"));
+    CHECK_THAT(group.why_killed(), ContainsSubstring("killed by another process"));
     count(6);
     write_text(limit, second ? "max\n" : "9223372036854771712\n");
     CHECK_THAT(group.why_killed(), ContainsSubstring("or one above it"));
@@ -95,12 +95,12 @@ TEST_CASE("a rank that outgrows its control group is told as such", "[memory]") 
   INFO(r.out << r.err);
   CHECK(r.exit_code == 137);
   CHECK_THAT(r.err, ContainsSubstring("rank 0 failed first: signal 9 (SIGKILL)") &&
-                        ContainsSubstring("the kernel killed it for want of memory") &&
+                        ContainsSubstring("the kernel killed it for lack of memory") &&
                         ContainsSubstring("64 MiB"));
 }
 
 TEST_CASE("a rank that somebody killed: the report says where to look", "[memory]") {
   const auto r = ringrun_shell({}, "kill -KILL $$");
   CHECK(r.exit_code == 137);
-  CHECK_THAT(r.err, ContainsSubstring("  why    killed by somebody"));
+  CHECK_THAT(r.err, ContainsSubstring("  why    killed by another process"));
 }

@@ -210,7 +210,7 @@ TEST_CASE("a signal ends a node whose node 0 is stopped", "[.][slow]") {
   CHECK(job.running[0]->wait() == 1);
 }
 
-TEST_CASE("a node whose ranks have ended waits for the others, but not for ever", "[nodes]") {
+TEST_CASE("a node whose ranks have ended waits for the others, but not forever", "[nodes]") {
   {
     Job job;
     for (const int n : {0, 1}) job.start(n, 2, {}, "[ $RANK = 0 ] || sleep 0.5");

@@ -1,4 +1,4 @@
-"""Runs the commands of a lesson's ```console blocks and holds their output against the lesson.
+"""Runs the commands of a lesson's ```console blocks and compares their output with the lesson.
 
 A block has one command or more, each after `$ ` (a line that ends in \\ goes on), each followed by
 what it prints, both streams. All blocks of a lesson run in order, in one new folder that shows the

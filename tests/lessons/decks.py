@@ -49,7 +49,7 @@ def check(deck, root=ROOT):
                 part.append(line)
                 continue
             if part and not any(part == b[i:i + len(part)] for b in blocks for i in range(len(b) - len(part) + 1)):
-                faults.append(f"{deck.where(fence.start)}: these lines stand in no block of the lesson: "
+                faults.append(f"{deck.where(fence.start)}: these lines are in no block of the lesson: "
                               f"{part[0]!r} ...")
             part = []
     return faults

@@ -166,7 +166,7 @@ def check_decks(folder):
     bad = []
     for words, text in [(None, good), ("a deck has", front + "# one"), ("what to ask", good.replace("Ask:", "ask")),
                         ("front matter", good.replace("theme: ringsmith\n", "")),
-                        ("stand in no block", good.replace("two", "three")),
+                        ("are in no block", good.replace("two", "three")),
                         ("pictures come from", good.replace("figures/", ""))]:
         path = folder / "slides" / "06-test.md"
         path.write_text(text)

@@ -145,7 +145,7 @@ def glossary(terms):
 
 
 def check_glossary(terms, update=False, root=ROOT):
-    """Lines may be in any order: two branches that add terms merge without a quarrel (.gitattributes)."""
+    """Lines may be in any order: two branches that add terms merge without a conflict (.gitattributes)."""
     path, lines = root / "lessons" / "GLOSSARY.md", glossary(terms)
     if update:
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")

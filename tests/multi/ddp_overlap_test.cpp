@@ -9,8 +9,8 @@ using namespace ringsmith::test;
 
 TEST_CASE("the first bucket is reduced before the last gradient is computed", "[ddp][overlap]") {
   // Three layers, three buckets. Backward comes by the middle layer when the last layer's bucket is
-  // on its way and the first layer has not begun. There each rank stands still until that bucket is
-  // in: a reducer that launches after backward, or only works in wait(), would stand for ever.
+  // on its way and the first layer has not begun. There each rank waits until that bucket is
+  // in: a reducer that launches after backward, or only works in wait(), would hang.
   const Tensor w1 = trained(integers({64, 64}, 1)), w2 = trained(integers({64, 64}, 2));
   const Tensor w3 = trained(integers({64, 64}, 3)), x = integers({2, 64}, 4);
   DistributedDataParallel ddp(

@@ -79,7 +79,7 @@ TEST_CASE("a parameter unused on one rank is named with that rank, on all ranks"
   const std::string error = failing_step(m, true, !here, true);
   CHECK_THAT(error, ContainsSubstring("'net.b' (on rank " + std::to_string(lacking) + ")"));
   REQUIRE(variants(error) == 1);
-  // Everybody was served, so the group and the wrapper are intact.
+  // All ranks were served, so the group and the wrapper are intact.
   m.zero_grad();
   m.step(true, true, true);
   REQUIRE(m.b.grad().to_vector<float>() == std::vector<float>(200, sum_of_ranks()));

@@ -108,7 +108,7 @@ constexpr int kSkipped = 77;  // as CMake's SKIP_RETURN_CODE has it
   std::exit(code);
 }
 
-// The kernels of engine B spin on each other, so that processes on one device would wait for ever.
+// The kernels of engine B spin on each other, so that processes on one device would wait forever.
 void require_devices(const ringsmith::comm::GroupOptions& options) {
   if (options.device.is_cpu() || options.engine != ringsmith::comm::CudaEngine::b) return;
   int world = 1;

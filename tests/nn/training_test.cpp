@@ -1,4 +1,4 @@
-// Whole models: outputs, trajectories beside PyTorch's, and generated text; on the CPU, and on a
+// Whole models: outputs, trajectories against PyTorch's, and generated text; on the CPU, and on a
 // device (tests/support/device.hpp).
 #include <cmath>
 

@@ -68,7 +68,7 @@ addr_of() { echo "10.88.0.$(($1 + 1))"; }
 # $base holds a program that runs as us (netns-wire), and its name is easy to guess: another user may
 # have made it first.
 need_own_base() {
-    [ ! -L "$base" ] && [ -d "$base" ] || die "$base is no folder: name another by NETNS_CLUSTER_DIR"
+    [ ! -L "$base" ] && [ -d "$base" ] || die "$base is not a folder: name another by NETNS_CLUSTER_DIR"
     [ "$(stat -c %u "$base")" = "$(id -u)" ] && [ $((0$(stat -c %a "$base") & 022)) = 0 ] ||
         die "$base belongs, or is open, to another user: name another folder by NETNS_CLUSTER_DIR"
 }
@@ -198,7 +198,7 @@ set_link() {                            # NODE|all KEY=VALUE... (up rate delay l
 
 # --- commands ----------------------------------------------------------------
 
-# Runs as the holder of a node's namespaces: set up, report, sleep for ever.
+# Runs as the holder of a node's namespaces: set up, report, sleep forever.
 hold() {                                # NODE
     hostname "$1"
     mount -t tmpfs -o mode=1777 tmpfs /dev/shm

@@ -111,7 +111,7 @@ TEST_CASE("replicas run at once, or one at a time when asked to", "[data_paralle
     std::unique_lock lock(mutex);
     most = std::max(most, ++inside);
     changed.notify_all();
-    // Long enough for the others to come if they can; alone, each waits in vain.
+    // Long enough for the others to come if they can; alone, each waits until its deadline.
     (void)changed.wait_for(lock, std::chrono::milliseconds(most < 3 ? 300 : 0),
                            [&] { return most == 3; });
     --inside;

@@ -28,7 +28,7 @@ inline std::string free_port() {
       return std::to_string(
           ringsmith::comm::tcp::listen_on("lo", static_cast<std::uint16_t>(port)).port);
     } catch (const UsageError&) {
-      continue;  // somebody listens there
+      continue;  // another process listens there
     }
   }
   throw std::runtime_error("free_port: every port below the ephemeral ones is taken");

@@ -13,7 +13,7 @@
 
 namespace ringsmith::testing {
 
-// For this process, for ever; only root can.
+// For this process, forever; only root can.
 inline bool become_nobody() {
   constexpr int kNobody = 65534;
   return ::setgroups(0, nullptr) == 0 && ::setgid(kNobody) == 0 && ::setuid(kNobody) == 0;

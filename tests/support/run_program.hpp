@@ -56,7 +56,7 @@ inline ProgramResult run_program(const std::vector<std::string>& argv, double se
       result.timed_out = true;
       kill(-child, SIGKILL);
     }
-    // A grandchild that left the group may hold the pipe open: do not wait for it for ever.
+    // A grandchild that left the group may hold the pipe open: do not wait for it forever.
     if (poll(fds.data(), 2, result.timed_out ? 1000 : static_cast<int>(left.count()) + 1) == 0 &&
         result.timed_out)
       break;

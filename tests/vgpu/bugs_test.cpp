@@ -68,7 +68,7 @@ void caught_as_race(const std::string& bug, const std::vector<std::string>& word
   std::vector<std::string> all = {"ThreadSanitizer: data race", line_of(bug)};
   all.insert(all.end(), words.begin(), words.end());
   // No race waits for the deadline, and ThreadSanitizer takes its time to write a report: a kernel
-  // that stands still meanwhile is not to be ended.
+  // that is stopped meanwhile must not be ended.
   caught("vgpu_bugs_tsan", bug, all, kRightDeadline_ms);
 #else
   WARN(bug << ": not run, this build has no ThreadSanitizer programs");
@@ -133,10 +133,10 @@ TEST_CASE("bug 9: a barrier in a divergent branch") {
 }
 
 TEST_CASE("bug 10: a kernel that never ends") {
-  caught_by_emulator("endless", {"spins for ever", "kernel wait_for", line_of("endless"),
+  caught_by_emulator("endless", {"spins forever", "kernel wait_for", line_of("endless"),
                                  "read 3 from device 0's memory #1 (4 bytes) + 0"});
   caught_by_emulator("plain_endless",
-                     {"runs for ever", "kernel plain_wait", line_of("plain_endless")});
+                     {"runs forever", "kernel plain_wait", line_of("plain_endless")});
 }
 
 TEST_CASE("a report of a fault is written to its end, though that takes longer than the deadline",
@@ -147,7 +147,7 @@ TEST_CASE("a report of a fault is written to its end, though that takes longer t
   std::ofstream(name) << "#!/bin/sh\nsleep 4\nPATH=" << path << " exec addr2line \"$@\"\n";
   REQUIRE(::chmod(name.c_str(), 0755) == 0);
   for (const auto& [bug, words] : {std::pair("out_of_bounds", "out of bounds\n"),
-                                   std::pair("plain_endless", "runs for ever")}) {
+                                   std::pair("plain_endless", "runs forever")}) {
     const auto result = run_program({"env", "VGPU_DEADLINE_MS=1000", "PATH=" + tools + ":" + path,
                                      kPrograms + "vgpu_bugs", bug});
     CAPTURE(bug, result.err);

@@ -26,7 +26,7 @@ template <class Term>
 }
 
 // The largest element of a row that holds no NaN; n is at least 1. With a NaN the result is any
-// element: what softmax makes of it is NaN all the same, through the sum.
+// element: what softmax makes of it is still NaN, through the sum.
 [[maybe_unused, gnu::always_inline]] inline float row_max_of(std::int64_t n, const float* x) {
   const auto larger = [](float old, float value) { return value > old ? value : old; };
   RowLanes lane;

@@ -28,7 +28,7 @@ class Variable {
   Variable(const Variable&) = delete;
   Variable& operator=(const Variable&) = delete;
   ~Variable() {
-    // Whoever is destroyed first collects what the others let go.
+    // The first destructor collects what the others release.
     static thread_local std::vector<std::shared_ptr<Variable>>* bin = nullptr;
     std::vector<std::shared_ptr<Variable>> own;
     const bool outermost = bin == nullptr;

@@ -32,7 +32,7 @@ void add_meeting_options(CLI::App& app, JobOptions& o) {
 
 void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise) {
   app.add_option("--ranks-per-node", o.ranks_per_node,
-                 "so many ranks, in order, count as a node, as if each were a host of its own; 0: "
+                 "this many consecutive ranks count as a node, as if on a host of their own; 0: "
                  "nodes are hosts")
       ->check(whole(0, 1024));
   app.add_option("--flight-dir", o.flight_dir,

@@ -31,7 +31,7 @@ struct Panel {
 // "1.5 KiB", "12 ms": three digits at most.
 [[nodiscard]] std::string in_unit(double value, Panel::Unit unit);
 
-// Text that may stand in XML.
+// Text escaped for XML.
 [[nodiscard]] std::string escape_xml(const std::string& text);
 
 [[nodiscard]] std::string render_panels(const std::string& title, const std::string& subtitle,

@@ -263,7 +263,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--device", o.device, "cuda, or cpu: all replicas and ranks on the CPU")
       ->check(CLI::IsMember({"cuda", "cpu"}));
   app.add_option("-n,--devices", o.devices,
-                 "numbers of devices to run on, as in 1,2,3 [powers of two up to what there is, 8 "
+                 "numbers of devices to run on, as in 1,2,3 [powers of two up to all there are, 8 "
                  "at most]")
       ->always_capture_default(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -272,7 +272,7 @@ void add_options(CLI::App& app, Options& o) {
   app.add_option("--predict", o.predict_to, "devices up to which the curves are continued")
       ->check(whole(1, 16384));
   app.add_option("--rows", o.run.rows, "samples of each device and step")->check(whole(1, 1 << 20));
-  app.add_option("--steps", o.run.steps, "measured steps, after two that are not")
+  app.add_option("--steps", o.run.steps, "measured steps, after two warm-up steps")
       ->check(whole(1, 1 << 20));
   app.add_option("--inputs", o.run.inputs, "width of the MLP's input")->check(whole(1, 1 << 16));
   app.add_option("--hidden", o.run.hidden, "width of its two hidden layers")
@@ -292,7 +292,7 @@ void add_options(CLI::App& app, Options& o) {
       "  ratio         of these two\n"
       "  root mem, others, DDP mem   peak, KiB: DataParallel's root, its other devices, a rank\n"
       "  apart         largest relative difference of the trained parameters\n"
-      "\nExit codes: 0 done, 1 results or counters are not as they must be, 6 wrong options.\n");
+      "\nExit codes: 0 done, 1 results or counters are wrong, 6 wrong options.\n");
 }
 
 void write(const std::string& path, const std::string& text) {

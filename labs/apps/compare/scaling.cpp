@@ -138,7 +138,7 @@ int run(int argc, char** argv) {
   app.add_option("--compute-ms", o.compute_ms,
                  "forward and backward of one GPU; 0: from the model's FLOPs and the GPU's")
       ->check(real(0, 1e8));
-  app.add_option("--svg", o.svg, "also draw it into this file");
+  app.add_option("--svg", o.svg, "also draw it to this file");
   app.footer(kFooter);
   if (!parse_command_line(app, argc, argv)) return 0;
   const comm::Topology topology = load_topology(o.topology);

@@ -47,7 +47,7 @@ int run(int argc, char** argv) {
                "doctor");
   app.option_defaults()->always_capture_default()->take_last();
   add_meeting_options(app, o);
-  app.add_option("--timeout", o.timeout, "seconds that a rank waits for another")->check(seconds());
+  app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer")->check(seconds());
   app.add_option("--width", width, "columns; 0: the terminal's, at most 100")
       ->check(whole(0, 10000));
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +

@@ -132,8 +132,8 @@ void judge_places(const std::vector<Place>& places, Findings& out) {
       out.push_back({Verdict::ok, "cores", fmt::format("{}: {} for {} ranks", host, cores, ranks)});
     else
       out.push_back({Verdict::warn, "cores",
-                     fmt::format("{}: {} for {} ranks: they take turns, and a hand-off costs a "
-                                 "change of context",
+                     fmt::format("{}: {} for {} ranks: they share them, and a hand-off costs a "
+                                 "context switch",
                                  host, cores, ranks),
                      fmt::format("{} ranks here, or --bind-to none if mpirun bound them", cores)});
   }
@@ -145,7 +145,7 @@ struct Row {
   Link link;
 };
 
-// A link much slower than its like points at a cable, a port, a noisy neighbour.
+// A link much slower than others of its kind points at a cable, a port, a noisy neighbour.
 void judge_links(const std::vector<Row>& rows, Findings& out) {
   constexpr double kSlow = 3;  // times
   std::map<std::string, std::vector<double>> like;
@@ -163,9 +163,10 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
                    "look at this link alone: all_reduce_perf on these two hosts, ethtool -S"});
   }
   if (all_well && !rows.empty())
-    out.push_back({Verdict::ok, "links",
-                   fmt::format("{} measured, none more than {} times slower than its like",
-                               rows.size(), kSlow)});
+    out.push_back(
+        {Verdict::ok, "links",
+         fmt::format("{} measured, none more than {} times slower than others of its kind",
+                     rows.size(), kSlow)});
 }
 
 // A line for each pair, and once each reason why nothing better is used.

@@ -78,7 +78,7 @@ Finding cores() {
   const long all = sysconf(_SC_NPROCESSORS_ONLN);
   if (mine == all) return {Verdict::ok, "cores", fmt::format("{}, all for this process", all)};
   return {Verdict::note, "cores", fmt::format("{} of {} for this process", mine, all),
-          "if that is not meant: mpirun --bind-to none, taskset, or the container's CPU set"};
+          "if that is not intended: mpirun --bind-to none, taskset, or the container's CPU set"};
 }
 
 Finding memory() {
@@ -323,7 +323,7 @@ Finding virtual_machine() {
   if (qemu.empty())
     return {Verdict::note, "VM", "no QEMU: the tests of RDMA are reported as not run",
             "make test-rdma installs it"};
-  return {Verdict::ok, "VM", kvm ? "QEMU, with KVM" : "QEMU, without KVM: slow, and enough"};
+  return {Verdict::ok, "VM", kvm ? "QEMU, with KVM" : "QEMU, without KVM: slow, but enough"};
 }
 
 }  // namespace

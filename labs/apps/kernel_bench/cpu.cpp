@@ -1,4 +1,4 @@
-// The CPU half of kernel_bench: how fast the kernels are, family by family, beside their slow
+// The CPU half of kernel_bench: how fast the kernels are, family by family, with their slow
 // oracles.
 //
 // The shapes are those of the two models that the benchmarks train: an MLP 784-1024-1024-10 at

@@ -1,11 +1,11 @@
 // The device half of kernel_bench.
 //
-// Kernels that memory bounds stand beside a plain copy by the driver: no kernel moves its bytes
+// Memory-bound kernels are compared with a plain copy by the driver: no kernel moves its bytes
 // much faster than that, and a good one hardly slower. A rate counts the bytes that a kernel must
 // at least move; one that reads an operand twice looks as slow as it is. Operands have 256 MiB on a
 // GPU, which no cache holds.
 //
-// Products stand beside each other: the ladder of kernels/cuda/matmul.hpp, rung by rung.
+// Products are compared with each other: the ladder of kernels/cuda/matmul.hpp, rung by rung.
 #include <array>
 #include <fmt/format.h>
 #include <span>

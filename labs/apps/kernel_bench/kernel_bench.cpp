@@ -24,7 +24,7 @@ int run(int argc, char** argv) {
   app.option_defaults()->group("CPU");
   auto* threads =
       app.add_option("--threads", o.threads, "threads of the fast kernels")->check(whole(1, 256));
-  auto* oracle = app.add_flag("--no-oracle", no_oracle, "leave the oracles out");
+  auto* oracle = app.add_flag("--no-oracle", no_oracle, "skip the oracles");
   app.option_defaults()->group("Device");
   auto* version = app.add_option("--version", o.version,
                                  "matmul: this rung of the ladder alone (kernels/cuda/matmul.hpp "

@@ -1,4 +1,4 @@
-// flight_reader: what the ranks of a job did before it failed, side by side, and where they parted.
+// flight_reader: what the ranks of a job did before it failed, side by side, and where they differ.
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ RINGSMITH_FLIGHT_DIR) of the program said. Each holds the rank's last 1,024 oper
 rank that was killed is written by a survivor of its host. Times are to the kernel's tick,
 1 to 4 ms.
 
-Exit codes: 0 the ranks did the same, 1 they parted, 6 nothing that could be read, or not all and
+Exit codes: 0 the ranks did the same, 1 they differ, 6 nothing that could be read, or not all and
 the rest did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
@@ -123,7 +123,7 @@ bool print_divergence(const Logs& logs, int last) {
   }
   const char* const what = found->kind == Divergence::Kind::different ? "the ranks differ"
                            : found->kind == Divergence::Kind::missing ? "not all ranks came"
-                                                                      : "not all ranks came out";
+                                                                      : "not all ranks returned";
   fmt::print("\nfirst divergence: collective #{}: {}\n", found->sequence, what);
   print_calls_before(logs, found->sequence, last);
   for (const auto& party : found->parties)
@@ -155,7 +155,7 @@ int run(int argc, char** argv) {
   std::string folder;
   int last = 3;
   bool all = false;
-  CLI::App app("Shows what the ranks of a failed job did last, and where they parted.",
+  CLI::App app("Shows what the ranks of a failed job did last, and where they differ.",
                "flight_reader");
   app.option_defaults()->always_capture_default();
   app.add_option("folder", folder, "with the files that the job has left")

@@ -16,7 +16,7 @@ namespace ringsmith::apps {
 namespace {
 
 constexpr const char* kFooter = R"(
-What is behind the program's name is the program's. One host:
+What follows the program's name belongs to it. One host:
   ringrun --standalone --nproc-per-node 4 -- build/release/bin/train_gpt --steps 100
 Two hosts, the same secret file on both (node 1 with --node-rank 1):
   ringrun --make-secret job.secret
@@ -134,7 +134,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       ->default_str("");
   app.add_option("--secret-file", o.secret_file,
                  "file with the job's secret, 16 characters or more, that only you can read");
-  app.add_option("--make-secret", new_secret, "only make such a file, and stop");
+  app.add_option("--make-secret", new_secret, "only make such a file, then stop");
   app.add_option("--join-timeout", join, "seconds to wait for the other nodes to come")
       ->check(seconds());
   app.add_option("--exit-timeout", exit,

@@ -75,9 +75,9 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-f,--stepfactor", factor, "multiply instead");
   app.add_option("-n,--iters", o.iterations, "timed iterations")->check(whole(1));
   app.add_option("-w,--warmup_iters", o.warmup, "iterations before them")->check(whole(0));
-  app.add_option("--min-time", o.min_ms, "iterate for at least so many milliseconds a size")
+  app.add_option("--min-time", o.min_ms, "run for at least this many milliseconds per size")
       ->check(real(0, 1e9));
-  app.add_option("-N,--run_cycles", o.cycles, "times over all sizes; 0: for ever")->check(whole(0));
+  app.add_option("-N,--run_cycles", o.cycles, "times over all sizes; 0: forever")->check(whole(0));
   app.add_option("-c,--check", o.check, "1: verify every element exactly; 0: do not")
       ->check(whole(0, 1));
   if (benchmark.reduces) app.add_option("-o,--op", op, "sum, avg, prod, min, max or all");
@@ -93,7 +93,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
         "automatic, ring, gloo_ring, direct, tree, halving_doubling, double_tree, or "
         "hierarchical (within nodes, then between them); fastest: by size, what the cost "
         "model says");
-  app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for another")
+  app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for a peer")
       ->check(seconds());
   add_meeting_options(app, o);
   add_node_options(app, o, "none");
@@ -102,7 +102,7 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("--engine", engine,
                  "on GPUs: a (the host drives), b (one kernel a collective), or auto");
   app.add_option("--ranks-per-process", o.ranks_per_process,
-                 "threads of each process that are a rank of their own")
+                 "threads of each process, each one a rank")
       ->check(whole(1, 64));
   app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores");
   app.add_flag("-I,--iteration-stats", o.statistics,

@@ -54,7 +54,7 @@ double seconds_a_byte_reduced(std::size_t bytes) {
        rounds < 3 || Clock::now() - begin < std::chrono::milliseconds(20); ++rounds) {
     const auto start = Clock::now();
     for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
-    // Keeps the loop: the compiler must assume that somebody looks.
+    // Keeps the loop: the compiler must assume that it is read.
     asm volatile("" : : "r"(a.data()) : "memory");
     best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
   }
@@ -121,7 +121,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
     gamma.push_back({bytes, added});
     beta.push_back({bytes, (rest - cost.reduced * added) / cost.moved});
   }
-  // The ranks' own measurements of gamma differ a little: rank 0's model is everybody's.
+  // The ranks' own measurements of gamma differ a little: rank 0's model is used by all.
   std::vector<double> numbers{model.overhead, model.alpha};
   for (std::size_t i = 0; i < beta.size(); ++i) {
     numbers.push_back(beta[i].seconds_per_byte);
@@ -165,7 +165,7 @@ double predict(const CostModel& model, comm::Collective collective, comm::Algori
 }
 
 std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const CostModel& model) {
-  // Rank 0's model is everybody's: the ranks must make the same calls.
+  // Rank 0's model is used by all: the ranks must make the same calls.
   const auto& names = comm::choosable_algorithms();
   std::vector<comm::SizedChoice> choices =
       comm::fastest_by_size(model, group.size(), group.node_of());
@@ -323,7 +323,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
       }
     }
   } catch (const std::exception&) {  // parse errors, missing keys, wrong types
-    trouble = "; " + calibration_file() + " is unreadable, --calibrate writes it anew";
+    trouble = "; " + calibration_file() + " is unreadable, --calibrate rewrites it";
   }
   std::optional<CostModel> model = shipped(key);
   if (model) model->origin += trouble;

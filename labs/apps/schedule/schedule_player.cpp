@@ -59,7 +59,7 @@ bool check_and_report(const Schedule& schedule) {
       "        messages match in order; finishes with 1, 2 and 8 slots a connection\n",
       title_of(schedule));
   fmt::print("        without slots (rendezvous): {}\n",
-             runs({0, false}) ? "finishes" : "deadlocks, for everyone sends first");
+             runs({0, false}) ? "finishes" : "deadlocks, because all ranks send first");
   fmt::print("        messages larger than all slots: {}\n",
              runs({0, true}) ? "finishes" : "deadlocks: needs a slot for each whole message");
   if (mapped.waits.empty())
@@ -95,19 +95,19 @@ int run(int argc, char** argv) {
                "schedule_player");
   app.option_defaults()->always_capture_default()->take_last();
   app.add_option("-c,--collective", o.collective, "what is computed");
-  app.add_option("-a,--algorithm", o.algorithm, "how; default: the first in the table below");
+  app.add_option("-a,--algorithm", o.algorithm, "algorithm; default: the first in the table below");
   app.add_option("-w,--world", o.world, "number of ranks")->check(apps::whole(1, 16384));
   app.add_option("-n,--count", o.count, "elements of the work buffer [four for each rank]")
       ->always_capture_default(false)
       ->check(apps::whole(0, 1LL << 50));
   app.add_option("-r,--root", o.root, "root of broadcast, reduce, gather, scatter");
   app.add_option("--ranks-per-node", o.ranks_per_node,
-                 "ranks 0.. fill one node after the other: what hierarchical goes by")
+                 "ranks 0.. fill one node after the other, for hierarchical")
       ->always_capture_default(false)
       ->check(apps::whole(1, 16384));
   app.add_option("--element-size", o.element_size, "bytes")->check(apps::whole(1, 8));
-  app.add_option("--svg", o.svg, "also draw it into this file");
-  app.add_flag("--check", o.check, "prove it, or say what is wrong");
+  app.add_option("--svg", o.svg, "also draw it to this file");
+  app.add_flag("--check", o.check, "prove it correct, or say what is wrong");
   app.add_flag("--simulate", o.simulate, "price it with the alpha-beta-gamma model:");
   app.add_option("--alpha", o.alpha_us, "  microseconds a message")->check(apps::real(0, 1e9));
   app.add_option("--bandwidth", o.bandwidth, "  of a link, GB/s")->check(apps::above_zero(1e9));

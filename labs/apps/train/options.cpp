@@ -65,7 +65,7 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
                  "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
       ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
                              "double_tree", "hierarchical", "fastest"}));
-  app.add_option("--timeout", o.timeout, "seconds that a rank waits for another before it gives up")
+  app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer before it fails")
       ->check(seconds());
   app.add_flag(
       "--stage-through-host", o.stage_through_host,
@@ -82,7 +82,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
                     ->default_str("")
                     ->check(whole(1));
-  app.add_option("--epochs", o.epochs, "passes over the training data, instead of --steps")
+  app.add_option("--epochs", o.epochs, "passes over the training data (instead of --steps)")
       ->default_str("")
       ->check(above_zero(1e9))
       ->excludes(steps);
@@ -93,7 +93,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->check(whole(0));
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
       ->check(above_zero(1e30));
-  app.add_option("--seed", o.seed, "of parameters, order of samples and dropout");
+  app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
   app.option_defaults()->group("Output");
@@ -101,10 +101,9 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
                  "[runs/<stamp>]")
       ->default_str("");
-  app.add_flag(
-      "--no-trace", o.no_trace,
-      "record no spans: no trace.json, and no communication times; a GPU is not waited for at "
-      "the end of each phase");
+  app.add_flag("--no-trace", o.no_trace,
+               "record no spans: no trace.json, and no communication times; no wait for the GPU at "
+               "the end of each phase");
   app.add_option("--progress", o.progress,
                  "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines", "off"}));

@@ -65,7 +65,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   app.option_defaults()->group("Output");
   app.add_option("--sample", o.sample.tokens, "bytes to write at the end")->check(whole(0));
   app.add_option("--prompt", o.prompt, "what they follow");
-  app.add_option("--temperature", o.sample.temperature, "of their choice; 0: always the likeliest")
+  app.add_option("--temperature", o.sample.temperature, "of sampling; 0: always the likeliest")
       ->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   return parse_command_line(app, argc, argv);

@@ -11,7 +11,7 @@ using namespace kit::verbs;
 
 namespace {
 
-constexpr int kPatience = 4000;  // polls in vain, of all ranks together, until it is a hang
+constexpr int kPatience = 4000;  // idle polls of all ranks together, until it is a hang
 
 const char* name_of(ibv_qp_state state) {
   constexpr const char* names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
@@ -27,7 +27,7 @@ std::vector<kit::Wait> waits() {
     for (const auto& [number, pair] : h.pairs) {
       if (pair->rank != r) continue;
       const auto peer = h.pairs.find(pair->attributes.dest_qp_num);
-      wait.what = "polls in vain: queue pair " + std::to_string(number) + " (" +
+      wait.what = "polls without progress: queue pair " + std::to_string(number) + " (" +
                   name_of(pair->state) + "), " + std::to_string(pair->sends.size()) +
                   " sends under way, " + std::to_string(pair->posted - pair->freed) + " of " +
                   std::to_string(pair->cap.max_send_wr) + " places in use, " +
@@ -152,7 +152,7 @@ int ibv_poll_cq(ibv_cq* given, int most, ibv_wc* completions) {
   if (queue.overrun) return -1;
   if (found > 0) return h.idle = 0, found;
   if (++h.idle > kPatience) {
-    h.hang = "all poll in vain\n" + kit::describe(waits());
+    h.hang = "all poll without progress\n" + kit::describe(waits());
     h.conductor.release();
     std::binary_semaphore for_ever(0);
     for_ever.acquire();

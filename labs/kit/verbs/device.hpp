@@ -5,7 +5,7 @@
 //   late      nothing is done when it is posted: the device goes on while somebody polls, one
 //             request at a time, drawn from the seed. Data is read when it is sent, not when
 //             posted.
-//   one at a  a rank runs until it polls in vain; then another goes on. When all poll in vain for
+//   one at a  a rank runs until a poll finds nothing, then another. When all find nothing for
 //   time      long, that is a hang, reported with what every queue pair waits for.
 //
 // What a driver uses; students see <infiniband/verbs.h> only.

@@ -26,7 +26,7 @@ Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t 
 void Hub::complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place) {
   auto& queue = *static_cast<Completions*>(send ? pair.send_cq : pair.recv_cq);
   wc.qp_num = pair.qp_num;
-  // Whoever reads more of a failed completion than is there reads this.
+  // This is what the other fields of a failed completion read as.
   if (wc.status != IBV_WC_SUCCESS) wc.opcode = ibv_wc_opcode(0x5a), wc.byte_len = wc.imm_data = ~0U;
   if (send) {
     ++send_completions;
@@ -60,7 +60,7 @@ void Hub::flush(Pair& pair) {
   }
 }
 
-// The first request fails, signalled or not; what stands behind it is dropped.
+// The first request fails, signalled or not; what comes after it is dropped.
 void Hub::fail(Pair& pair, ibv_wc_status status) {
   ibv_wc wc{};
   wc.wr_id = pair.sends.front().work.wr_id;
@@ -133,7 +133,7 @@ bool Hub::carry_out(Pair& pair) {
   return true;
 }
 
-// At most one request of one pair, drawn from the seed; sometimes none, for the wire is slow.
+// At most one request of one pair, drawn from the seed; sometimes none, because the link is slow.
 bool Hub::progress() {
   std::vector<Pair*> busy;
   for (const auto& [number, pair] : pairs)

@@ -22,7 +22,7 @@ struct CreditWait {
 
 struct CreditReport {
   std::vector<CreditWait> waits;  // empty: the data dependencies suffice
-  // Ranks that may finish while somebody still reads their buffer: the operation must end with a
+  // Ranks that may finish while a peer still reads their buffer: the operation must end with a
   // wait for its readers, or the caller could overwrite what is being read.
   std::vector<int> read_after_end;
 };

@@ -1,5 +1,5 @@
 // What each shipped algorithm costs, from the formulas in the headers of the generators, written
-// down a second time without looking at any step: the checker holds the steps against it.
+// down a second time without looking at any step: the checker compares the steps with it.
 #pragma once
 
 #include <optional>

@@ -127,7 +127,7 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   const std::string read = key("read"), over = key("over");
   ++round_;
   leave_will();
-  // Last of all, because the store may end as soon as everybody has read.
+  // Last of all, because the store may end as soon as all have read.
   if (store_->add(read, 1) == me_.size) store_->set(over, "");
   return records;
 }
@@ -259,7 +259,7 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// What is wrong stands in the store that would end with us. expected: ranks that are to read it,
+// The fault is in the store, which would end with us. expected: ranks that are to read it,
 // come already or not.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));

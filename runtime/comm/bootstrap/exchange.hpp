@@ -3,7 +3,7 @@
 //
 // Member r leaves its record under ".../from/r" and counts itself in ".../arrived". Who comes last
 // packs all records together and writes ".../result", for which everybody waits: one request to
-// wait, whatever the number of members. Whoever finds that something is wrong writes the verdict
+// wait, whatever the number of members. The first that finds a fault writes the verdict
 // into the same place, so that all members fail at once, with the same words:
 //
 //     a member is missing      the first whose deadline passes looks who has not arrived

@@ -41,7 +41,7 @@ void require_ours(const std::string& folder, const std::string& where) {
   struct stat status {};
   const bool there = stat(folder.c_str(), &status) == 0;
   require(there, "cannot read " + where + ": " + std::strerror(errno));
-  require(S_ISDIR(status.st_mode), where + " is no folder: name another one");
+  require(S_ISDIR(status.st_mode), where + " is not a folder: name another one");
   require(status.st_uid == geteuid(),
           where + " belongs to user " + std::to_string(status.st_uid) +
               ", who could speak for ranks: name a new one, or one of your own");
@@ -93,7 +93,7 @@ FileBootstrap::~FileBootstrap() {
     for (const auto& entry : fs::directory_iterator(folder_, error))
       if (is_ours(entry.path().filename())) fs::remove(entry.path(), error);
     fs::remove(folder_, error);
-  } catch (const std::exception&) {  // whoever comes next is told to remove it
+  } catch (const std::exception&) {  // the next to come is told to remove it
   }
 }
 
@@ -121,7 +121,7 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   return linked;
 }
 
-// Whoever is there must have been told of as many ranks as we were.
+// All that came must have been told the same number of ranks.
 void FileBootstrap::look_at_members() const {
   if (const auto text = read_whole(path("verdict")); text) {
     if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))
@@ -158,7 +158,7 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) report_missing();
     std::this_thread::sleep_for(kPoll);
   }
-  // Whoever has written this round's record has read those of the round before.
+  // A rank that has written this round's record has read those of the last.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
   ++round_;
   return records;

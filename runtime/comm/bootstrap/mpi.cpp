@@ -71,11 +71,10 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) {
       abandoned = true;
       static_cast<void>(b.release());  // MPI may still use them
-      throw TimeoutError(
-          "not all " + std::to_string(size_) + " ranks of mpirun came within " +
-              std::to_string(timeout_.count()) +
-              " ms: one has not started, or stands still; --timeout gives them longer",
-          {.rank = rank_, .op = {}});
+      throw TimeoutError("not all " + std::to_string(size_) + " ranks of mpirun came within " +
+                             std::to_string(timeout_.count()) +
+                             " ms: one has not started, or is stuck; --timeout gives them longer",
+                         {.rank = rank_, .op = {}});
     }
     std::this_thread::sleep_for(kPoll);
   }

@@ -178,7 +178,7 @@ std::string first_host(const std::string& list) {
   const std::size_t end = list.find_first_of("-,]", bracket);
   const std::size_t close = list.find(']', bracket);
   require(end != std::string::npos && close != std::string::npos,
-          "SLURM_STEP_NODELIST '" + list + "' is no list of hosts");
+          "SLURM_STEP_NODELIST '" + list + "' is not a list of hosts");
   const std::size_t comma = list.find(',', close);
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1) +
          list.substr(close + 1, comma == std::string::npos ? comma : comma - close - 1);

@@ -62,7 +62,7 @@ struct Range {
   std::uint64_t begin, count;
 };
 
-// Ranks stand in a ring and are counted in the direction of the data: position p sends to p + 1.
+// Ranks form a ring and are counted in the direction of the data: position p sends to p + 1.
 // chunks[q] belongs to position q. In a broadcast position 0 is the root, and chunk 0 everything.
 struct RingCall {
   Collective collective;

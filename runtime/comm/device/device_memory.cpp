@@ -37,7 +37,7 @@ DevicePeers::DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
 }
 
 void DevicePeers::meet(Bootstrap& bootstrap) {
-  // Whoever has got everybody's answer knows that everybody has filled its catalogue.
+  // A rank that has all answers knows that all catalogues are filled.
   (void)bootstrap.all_gather("ready");
 }
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "runtime/comm/device/whereabouts.hpp"
-#include "runtime/comm/types/buffer.hpp"
 #include "runtime/comm/transport/free_ranges.hpp"
 #include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/types/buffer.hpp"
 #include "runtime/device/stream.hpp"
 
 struct CUevent_st;
@@ -70,7 +70,7 @@ struct Catalogue {
   SharedEvent events[kEvents];
   Location station;                        // engine B
   Location staging_input, staging_output;  // engine A, once it has staged something
-  std::atomic<std::uint32_t> closed{0};    // has let go of everything that belongs to others
+  std::atomic<std::uint32_t> closed{0};    // has released everything that belongs to others
 };
 
 // The device memory and the events of all ranks, as one of them can use them.
@@ -80,7 +80,7 @@ struct Catalogue {
 //                             r in another process    cudaIpcOpenMemHandle, once a region, + offset
 //
 // Handles are opened when they are first needed and stay open until close(). What is another's must
-// be let go of before its owner frees it: close, tell, wait for the others to have told, free.
+// be released before its owner frees it: close, tell, wait for the others to have told, free.
 class DevicePeers {
  public:
   // Collective. Makes this rank's events; everything else in its catalogue is for others to fill,
@@ -107,7 +107,7 @@ class DevicePeers {
   // From any thread: a rank whose stream has not come to the last collective that it called, or -1.
   [[nodiscard]] int find_laggard() noexcept;
 
-  // Lets go of everything that belongs to others, and tells them. The device must be idle.
+  // Releases everything that belongs to others, and tells them. The device must be idle.
   void close() noexcept;
   // Waits until all peers have closed or are gone; false if one has not when the time is over.
   [[nodiscard]] bool wait_for_others_to_close(std::chrono::milliseconds most) const;
@@ -136,7 +136,7 @@ class DevicePeers {
 // the rank's catalogue so that peers can open them, cut up first fit.
 //
 // A freed block may still be in use: by the group's collectives, and by what the freeing thread's
-// current stream holds. Whoever gets the memory next waits for both, on its stream. Regions are
+// current stream holds. The next owner of the memory waits for both, on its stream. Regions are
 // kept until the arena ends: peers have them open.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:

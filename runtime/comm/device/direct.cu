@@ -1,7 +1,7 @@
 // Direct all-reduce, every rank with every other one: one hop (one-shot) or two (two-shot), where
 // the ring takes 2 (world - 1).
 //
-// One-shot: every rank sends all it has to everybody, by packets, and adds up for itself.
+// One-shot: every rank sends all it has to all others, by packets, and adds up for itself.
 //
 //     rank 0  line i --> ranks 1, 2, 3     own, and line i from 1, 2, 3 --> ((x0 + x1) + x2) + x3
 //     rank 1  line i --> ranks 0, 2, 3     ...

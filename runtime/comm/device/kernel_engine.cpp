@@ -175,7 +175,7 @@ int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) co
 
 // Numbers from 1 on. Before they come round, all packets are wiped: a line that was last written
 // 2^32 calls ago must not look like a new one. All ranks do so in the same call, and nobody sends
-// the next packet before everybody has wiped.
+// the next packet before all have wiped.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

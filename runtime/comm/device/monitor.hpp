@@ -2,7 +2,7 @@
 //
 // A thread looks at the oldest operation that is not done. If that has been so for too long since
 // its data was there, or a peer has failed or died, it tells the kernels of engine B to stop, notes
-// where they stood, and breaks the group: the next call throws, and so does everybody in
+// where they stood, and breaks the group: the next call throws, and so does every rank in
 // host_wait(). Peers read the same failure on this rank's board.
 #pragma once
 

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long a group that ends waits for its peers to let go of its memory: in good order, and after
+// How long a group that ends waits for its peers to release its memory: in good order, and after
 // a failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
 // A call on the device may fail because of a death that nobody has noticed yet.

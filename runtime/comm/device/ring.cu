@@ -4,7 +4,7 @@
 //        '--- 3 <--- 2 <-'
 //
 // All-reduce among four, as position 0 lives through it; every other position does the same, one
-// chunk further on. x2 is what rank 2 contributes to the chunk at hand.
+// chunk further on. x2 is what rank 2 contributes to this chunk.
 //
 //     step  verb                            chunk  goes on to position 1
 //     0     send                behind(1)   3      x0

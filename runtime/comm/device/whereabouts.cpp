@@ -149,7 +149,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
   if (apart.first >= 0) {
     const std::string reason =
         both(apart) + " share a device (" + ranks[at(apart.first)].uuid +
-        ") from different processes, whose kernels take turns there instead of running together";
+        ") from different processes, whose kernels alternate there instead of running together";
     if (asked == CudaEngine::b)
       throw UsageError("engine b: " + reason + "; use engine a, or ranks of one process");
     decision.lines.push_back(asked == CudaEngine::a ? "engine a, as asked for"
@@ -160,7 +160,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     decision.engine = together.first < 0 ? CudaEngine::b : CudaEngine::a;
     decision.lines.push_back(
         together.first < 0
-            ? "engine b: every rank has a device of its own"
+            ? "engine b: every rank has its own device"
             : "engine a: " + both(together) +
                   " share a device; inside one process b works too, where all its kernels "
                   "fit on the device at once (ask for it)");

@@ -18,7 +18,7 @@ struct Whereabouts {
   std::string reaches;  // by rank: '1' if this rank's device can reach that rank's memory
 };
 
-// Collective: everybody's, in rank order.
+// Collective: those of all ranks, in rank order.
 [[nodiscard]] std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device);
 
 struct Decision {

@@ -186,7 +186,7 @@ class Mapper {
                        [&](const Reception& r) { return is_push(id, r); });
   }
 
-  // A computed chunk that somebody pulls must be stored, even if this rank has no use for it.
+  // A computed chunk that a peer pulls must be stored, even if this rank has no use for it.
   [[nodiscard]] bool kept_for_a_pull(MoveId id) const {
     const Move& move = plan(id);
     const bool computes =

@@ -12,7 +12,7 @@
 //
 // Hand-off: every rank counts the moves it has completed. What must be complete before a move may
 // touch memory is worked out beforehand from the plans of all ranks, as pairs (rank, moves): data
-// that a pull reads, readers that a store would pull the rug from, and at the end everybody who
+// that a pull reads, readers whose data a store would overwrite, and at the end every rank that
 // touches this rank's buffers. Some schedules cannot run this way (two ranks would wait for each
 // other's reads, as in an exchange in place); they have no mapping, and go through slots.
 #pragma once
@@ -23,7 +23,7 @@
 
 namespace ringsmith::comm {
 
-// A chunk in somebody's buffer.
+// A chunk in some rank's buffer.
 struct ChunkPlace {
   int rank = 0;
   bool in_input = false;   // else in the output

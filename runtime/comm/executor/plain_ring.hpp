@@ -5,7 +5,7 @@
 //        '--- 3 <--- 2 <-'
 //
 // All-reduce among four, as rank 0 lives through it; every other rank does the same, one chunk
-// further on. x2 is what rank 2 contributes to the chunk at hand.
+// further on. x2 is what rank 2 contributes to this chunk.
 //
 //     step  verb                            chunk  goes on to rank 1
 //     0     send                behind(1)   3      x0

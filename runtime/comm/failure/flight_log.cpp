@@ -27,7 +27,7 @@ std::string read_file(const std::string& path, std::size_t most) {
   require(file.valid(), "cannot read '" + path + "': " + std::strerror(errno));
   struct stat status {};
   require(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode),
-          "'" + path + "' is no plain file");
+          "'" + path + "' is not a plain file");
   std::string bytes(most, '\0');
   std::size_t got = 0;
   for (ssize_t n = 1; n > 0 && got < most; got += static_cast<std::size_t>(n)) {
@@ -51,7 +51,7 @@ FlightLog read_flight(const std::string& path) {
   const bool starts = bytes.size() >= sizeof log.header;
   if (starts) std::memcpy(static_cast<void*>(&log.header), bytes.data(), sizeof log.header);
   require(starts && log.header.magic == FlightHeader::kMagic,
-          "'" + path + "' is no flight recorder: give the folder that a failed job has written");
+          "'" + path + "' is not a flight recorder: give the folder that a failed job has written");
   require(bytes.size() == kWhole && log.header.bytes == kWhole,
           "'" + path + "' is not whole, or of another version: " +
               (bytes.size() > kWhole ? "more than "

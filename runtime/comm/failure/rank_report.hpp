@@ -97,7 +97,7 @@ struct RankReport {
 }
 
 // The places in the program from which this rank has made calls, numbered, with their texts in its
-// segment: a call carries a small number, and whoever has to name the call reads the text.
+// segment: a call carries a small number, and code that must name the call reads the text.
 class Sites {
  public:
   // mine: the texts that others read; zero-filled.
@@ -175,7 +175,7 @@ class FlightRecorder {
   void begin(std::uint64_t call, std::uint64_t count, std::uint64_t sequence, std::uint64_t site) {
     FlightEntry& e = flight_->entries[++number_ % kFlightEntries];
     e.number.store(0, std::memory_order_relaxed);
-    // Each with release: whoever sees one of them sees that the number is gone.
+    // Each with release: a reader of one of them sees that the number is gone.
     e.call.store(call, std::memory_order_release);
     e.count.store(count, std::memory_order_release);
     e.sequence.store(sequence, std::memory_order_release);

@@ -70,7 +70,7 @@ int WaitForGraph::culprit_from(int rank) const {
 std::string WaitForGraph::offence_of(int rank) const {
   const Place& p = place(rank);
   if (p.call.collective == Collective::none) return "which has made no call yet";
-  if (p.busy) return "which does not get on in " + p.name_of_call();
+  if (p.busy) return "which is stuck in " + p.name_of_call();
   return "which is not here: " + std::string(p.stale ? "last heard of in " : "its last call was ") +
          p.name_of_call();
 }
@@ -89,7 +89,7 @@ std::vector<int> WaitForGraph::find_circle() const {
 }
 
 std::string WaitForGraph::describe() const {
-  std::string text = "Where everybody is:";
+  std::string text = "Where all ranks are:";
   for (std::size_t r = 0; r < places_.size(); ++r)
     text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + places_[r].describe();
   const std::vector<int> circle = find_circle();
@@ -140,7 +140,7 @@ std::string state_of_process(pid_t pid) {
   switch (settled_letter(pid)) {
     case 'T':
       return ": its process is stopped by a signal; kill -CONT " + std::to_string(pid) +
-             " lets it go on";
+             " lets it continue";
     case 't':
       return ": its process is stopped by a debugger";
     case 'R':

@@ -30,7 +30,7 @@ class WaitForGraph {
   [[nodiscard]] int culprit_from(int rank) const;
   // "which is not in a call: its last one was barrier() #0 at train.cpp:12".
   [[nodiscard]] std::string offence_of(int rank) const;
-  // "Where everybody is: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step 3, waits for
+  // "Where all ranks are: rank 0 in all_reduce(sum, f32, 10) #1 at train.cpp:12, step 3, waits for
   // rank 1 for 300 ms; ...". Ranks that wait in a circle, whom nobody but they themselves could
   // have helped, are named at the end.
   [[nodiscard]] std::string describe() const;
@@ -61,7 +61,7 @@ class WaitForGraph {
 };
 
 // What the kernel says of a process that others wait for: the difference between a hang and a stop.
-// ": its process is stopped by a signal; kill -CONT 4711 lets it go on", ": its process computes",
+// ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process computes",
 // ": its process sleeps", ": its process has ended"; empty if this process may not see it. Same
 // machine only.
 [[nodiscard]] std::string state_of_process(pid_t pid);

@@ -28,14 +28,14 @@ bool AgreementBarrier::differs(int r) const {
 
 void AgreementBarrier::await_all() {
   const int world = peers_.size();
-  int missing = 0;  // everybody below has answered
+  int missing = 0;  // all ranks below have answered
   bool mismatch = false;
   peers_.wait(missing, [&] {
     while (missing < world && arrival(missing).round.load() == round_) {
       mismatch = mismatch || differs(missing);
       ++missing;
     }
-    // Somebody further up may disagree while a slower rank is still on its way.
+    // A rank further up may disagree while a slower rank is still on its way.
     for (int r = missing + 1; r < world && !mismatch; ++r)
       mismatch = arrival(r).round.load() == round_ && differs(r);
     return missing == world || mismatch;

@@ -2,8 +2,8 @@
 // the same.
 //
 // It is a barrier that carries the fingerprint, so that a mismatch is found before any data moves,
-// by every rank, with both calls at hand. Rounds are numbered from 1 and never reset. A rank that
-// has completed round g knows that everybody has entered g, hence left g - 1: staging memory that
+// by every rank, with both calls. Rounds are numbered from 1 and never reset. A rank that
+// has completed round g knows that all have entered g, hence left g - 1: staging memory that
 // alternates between two halves by the round's parity needs no other protection.
 #pragma once
 

@@ -18,7 +18,7 @@
 namespace ringsmith::comm {
 
 // Sleeping and waking. A waiter that has waited long says so in `sleeping`, looks once more, and
-// sleeps on `rings`, or on its sockets if it has remote peers too; whoever publishes a counter
+// sleeps on `rings`, or on its sockets if it has remote peers too; a rank that publishes a counter
 // looks at `sleeping` (no system call when kAwake).
 constexpr std::uint32_t kAwake = 0, kOnFutex = 1, kOnSockets = 2;
 struct alignas(kLine) Doorbell {

@@ -50,7 +50,7 @@ class PeerFailures : public PeerMemory {
   // Only what peers themselves have reported: a look at memory. Or that this group was aborted.
   [[nodiscard]] Failed look_for_report() const;
   [[nodiscard]] bool is_gone(int rank) const;  // its process has ended, or left the group
-  // What to say when the deadline has passed: who is to blame, and where everybody is. Sets
+  // What to say when the deadline has passed: who is to blame, and where all ranks are. Sets
   // culprit.
   [[nodiscard]] std::string explain_timeout(int for_peer, int& culprit) const;
   [[nodiscard]] std::string wait_for_graph() const { return see_all().describe(); }

@@ -1,7 +1,7 @@
 // The random word of a rank, by which members of a job know each other on the sockets between them.
 //
 // Each rank draws one for each group and says it in the bootstrap's exchange, which only members of
-// the job hear. Whoever speaks to a rank first shows that rank's word: who cannot is a stranger.
+// the job hear. A caller first shows the rank's word; one that cannot is a stranger.
 // Over TCP that is all that keeps strangers out; between ranks of a host the kernel says besides
 // whose process is at the other end (shm/greeting.hpp).
 #pragma once

@@ -21,7 +21,7 @@ struct Site {
   const char* file = nullptr;  // a string literal
   int line = 0;
 
-  // As a default argument: of whoever calls the function that has it.
+  // As a default argument: the caller of the function that has it.
   static constexpr Site here(const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
     return {file, line};
   }

@@ -13,7 +13,7 @@
 namespace ringsmith::comm {
 
 // How collectives on device memory are run (runtime/comm/device). Both give the same bits.
-// automatic: b where every rank has a device of its own and reaches the others', else a.
+// automatic: b where every rank has its own device and reaches the others', else a.
 enum class CudaEngine : std::uint8_t {
   automatic,
   a,  // the host enqueues copies and short kernels, streams wait for each other by events

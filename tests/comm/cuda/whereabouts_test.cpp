@@ -38,7 +38,7 @@ TEST_CASE("ranks with a device each use engine b, unless a is asked for", "[vgpu
   CHECK(decide(apart, CudaEngine::a).engine == CudaEngine::a);
   CHECK_THAT(text(decide(apart, CudaEngine::automatic)),
              ContainsSubstring("6 pairs of ranks by IPC handles") &&
-                 ContainsSubstring("engine b: every rank has a device of its own"));
+                 ContainsSubstring("engine b: every rank has its own device"));
   CHECK_THAT(text(decide(ranks("aabb", "0123"), CudaEngine::automatic)),
              ContainsSubstring("4 pairs of ranks by IPC handles, 2 pairs inside one process"));
 }

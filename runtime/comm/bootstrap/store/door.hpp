@@ -27,7 +27,7 @@ struct Door {
 // For kDoorVariable: the descriptor, and by which number the kernel knows the socket.
 [[nodiscard]] std::string describe_door(int outside);
 // The descriptor that such a text names, from now on closed in programs that this process starts.
-// -1 if it is not that socket: somebody on the way here has closed it, or the text is none of ours.
+// -1 if it is not that socket: a parent on the way here has closed it, or the text is none of ours.
 [[nodiscard]] int find_door(const char* text);
 
 // A new connection, non-blocking, whose other end has been handed through the door; invalid if

@@ -73,7 +73,7 @@ const char* what_to_check(ibv_wc_status status) {
       return "the peer's device does not answer: check that its process and host live, that the "
              "GIDs reach each other (RINGSMITH_GID_INDEX), and UDP port 4791 for RoCE";
     case IBV_WC_RNR_RETRY_EXC_ERR:
-      return "the peer has posted no receive requests: it stands still, or is of another version";
+      return "the peer has posted no receive requests: it is stuck, or is of another version";
     case IBV_WC_REM_ACCESS_ERR:
     case IBV_WC_REM_INV_REQ_ERR:
     case IBV_WC_REM_OP_ERR:

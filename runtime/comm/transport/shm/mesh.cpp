@@ -15,8 +15,8 @@
 #include <tuple>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/error.hpp"
 #include "runtime/base/descriptor.hpp"
+#include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/comm/transport/shm/reception.hpp"
 
@@ -89,7 +89,7 @@ void number_nodes(const std::vector<std::string>& records, std::vector<PeerLink>
   }
 }
 
-// Before anybody is called on: whoever finds a mistake goes away.
+// Before any connection: a rank that finds a mistake leaves.
 void check_options(const std::vector<std::string>& records) {
   const auto differ = [](const char* option, const std::string& first, std::size_t r,
                          const std::string& other) {

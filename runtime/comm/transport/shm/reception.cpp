@@ -80,7 +80,7 @@ class Reception {
       if (is_peer(r) && !links_[static_cast<std::size_t>(r)].memory.valid()) return r;
     return -1;
   }
-  // Whoever dies before it has called here closes no connection of this rank. Others may know.
+  // A rank that dies before it called here closes no connection of this one. Others may know.
   void ask_around() {
     for (const PeerLink& met : links_)
       if (met.memory.valid() && met.socket.valid())

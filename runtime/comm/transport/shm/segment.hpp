@@ -1,4 +1,4 @@
-// Shared memory without a name: an anonymous file (memfd) that lives as long as somebody holds it.
+// Shared memory without a name: an anonymous file (memfd) that lives while any process holds it.
 // Nothing appears in /dev/shm or /tmp, so nothing is left there by kill -9, and Docker's limit of
 // 64 MB on /dev/shm does not apply.
 //

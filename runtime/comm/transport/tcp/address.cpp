@@ -36,7 +36,7 @@ Info resolve(const std::string& host, std::uint16_t port, const std::string& rem
   addrinfo* found = nullptr;
   const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   require(code == 0,
-          "'" + host + "' is no address of a host: " + gai_strerror(code) + "; " + remedy);
+          "'" + host + "' is not an address of a host: " + gai_strerror(code) + "; " + remedy);
   return Info(found);
 }
 

@@ -145,7 +145,7 @@ class Reception {
     }
   }
 
-  // Tells everybody, those included who come only now, because of whom this rank leaves.
+  // Tells all ranks, late ones too, because of whom this rank leaves.
   void give_up(int to_blame) {
     for (const Link& link : links_)
       for (const Descriptor& socket : link.sockets)
@@ -225,7 +225,7 @@ class Reception {
     guests_.erase(guests_.begin() + static_cast<std::ptrdiff_t>(g));
   }
 
-  // Whoever dies before it has called here closes no connection of this rank.
+  // A rank that dies before it called here closes no connection of this one.
   void ask_bootstrap() {
     const auto lost = bootstrap_.lost_rank();
     if (!lost) return;

@@ -134,7 +134,7 @@ std::string Receiver::consume() {
     if ((!counter && header_.kind != FrameKind::bytes) || header_.offset > size_ ||
         header_.size > size_ - header_.offset ||
         (counter && (header_.size != sizeof counter_ || header_.offset % sizeof counter_ != 0)))
-      return "it sent bytes that are no message of ringsmith";
+      return "it sent bytes that are not a ringsmith message";
     to_ = counter ? reinterpret_cast<std::byte*>(&counter_) : mirror_ + header_.offset;
     missing_ = header_.size;
     const std::size_t here = std::min(missing_, end_ - begin_);
