@@ -9,12 +9,8 @@
 #include <utility>
 #include <vector>
 
-<<<<<<< HEAD
 #include "runtime/base/allocator.hpp"
-=======
 #include "runtime/base/error.hpp"
-#include "runtime/base/size_class.hpp"
->>>>>>> rooms
 #include "runtime/device/memory.hpp"
 
 namespace ringsmith {
