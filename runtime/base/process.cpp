@@ -6,6 +6,7 @@
 #include <cstring>
 #include <fstream>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "runtime/base/error.hpp"
 
