@@ -7,7 +7,6 @@
 #include <fstream>
 #include <sys/resource.h>
 #include <unistd.h>
-#include <unistd.h>
 
 #include "runtime/base/error.hpp"
 
