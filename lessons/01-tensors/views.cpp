@@ -1,7 +1,6 @@
 // views: six numbers in memory, and all that can be seen in them without moving one.
 #include <cstdio>
 
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;

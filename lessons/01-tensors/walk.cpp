@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdio>
 
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;

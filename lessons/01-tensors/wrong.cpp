@@ -4,7 +4,6 @@
 #include <span>
 
 #include "runtime/base/error.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;

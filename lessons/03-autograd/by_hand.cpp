@@ -4,7 +4,7 @@
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
 

@@ -8,7 +8,7 @@
 #include "kernels/mode.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
 

@@ -9,7 +9,7 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
 

@@ -8,7 +8,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/replicas.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
 

@@ -8,7 +8,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
 

@@ -10,7 +10,7 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
 

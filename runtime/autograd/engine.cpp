@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "runtime/autograd/tensor_grad.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

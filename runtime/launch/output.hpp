@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/process.hpp"
 
 namespace ringsmith::launch {

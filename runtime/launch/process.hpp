@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::launch {
 

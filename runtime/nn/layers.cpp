@@ -5,8 +5,8 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

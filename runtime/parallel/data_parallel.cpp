@@ -10,8 +10,8 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/parallel/replicas.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

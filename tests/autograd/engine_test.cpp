@@ -6,8 +6,8 @@
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/autograd/tensor_grad.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

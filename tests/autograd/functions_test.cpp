@@ -6,7 +6,7 @@
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/base/rng.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/gradcheck.hpp"
 

@@ -2,7 +2,7 @@
 #include <numeric>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/executor/mapped.hpp"
+#include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/hierarchical.hpp"
 #include "runtime/comm/schedule/select.hpp"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "kernels/vgpu/ipc_server.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 #include "tests/support/neighbours.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/failure/flight_log.hpp"
+#include "labs/apps/launch/flight_log.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/fault/fork_ranks.hpp"
 

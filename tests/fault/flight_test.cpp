@@ -6,8 +6,8 @@
 #include <thread>
 #include <unistd.h>
 
+#include "labs/apps/launch/flight_log.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/failure/flight_log.hpp"
 #include "tests/fault/flight_runs.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/alive.hpp"

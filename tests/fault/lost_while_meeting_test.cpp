@@ -10,7 +10,7 @@
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
-#include "runtime/comm/transport/shm/reception.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/fault/started_by_hand.hpp"
 #include "tests/support/catch.hpp"

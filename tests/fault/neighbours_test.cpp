@@ -16,7 +16,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
-#include "runtime/comm/transport/shm/reception.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 #include "tests/fault/attackers.hpp"
 #include "tests/fault/forked_ranks.hpp"
 #include "tests/support/catch.hpp"

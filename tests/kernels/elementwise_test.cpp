@@ -2,8 +2,8 @@
 #include "kernels/elementwise.hpp"
 
 #include "kernels/reduction.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/kernels/support.hpp"
 #include "tests/support/catch.hpp"
 

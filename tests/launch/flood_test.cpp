@@ -10,7 +10,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/process.hpp"
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"

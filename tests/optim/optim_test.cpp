@@ -5,7 +5,6 @@
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/optim/schedule.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device.hpp"
 

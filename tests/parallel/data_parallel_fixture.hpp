@@ -9,7 +9,7 @@
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/data_parallel.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device.hpp"
 #include "tests/support/toy_models.hpp"

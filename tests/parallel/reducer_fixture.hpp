@@ -9,7 +9,7 @@
 #include "runtime/autograd/node.hpp"
 #include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/parallel/reducer.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_group.hpp"
 

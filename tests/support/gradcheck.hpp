@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/tensor.hpp"
 #include "tests/support/device.hpp"
 

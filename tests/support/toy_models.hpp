@@ -10,7 +10,7 @@
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::test {
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "runtime/tensor/factory.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;

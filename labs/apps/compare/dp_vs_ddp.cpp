@@ -27,7 +27,7 @@
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
 namespace {

@@ -26,7 +26,7 @@
 #include "runtime/base/table.hpp"
 #include "runtime/device/stream.hpp"
 #include "runtime/device/transfer.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
 

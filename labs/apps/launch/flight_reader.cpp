@@ -8,9 +8,9 @@
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/text.hpp"
+#include "labs/apps/launch/flight_log.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/table.hpp"
-#include "runtime/comm/failure/flight_log.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::comm;

@@ -15,7 +15,7 @@
 #include "runtime/base/tracer.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
 namespace {

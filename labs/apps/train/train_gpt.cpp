@@ -11,7 +11,6 @@
 #include "labs/apps/train/run.hpp"
 #include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/optim/schedule.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {

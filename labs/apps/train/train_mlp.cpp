@@ -12,7 +12,6 @@
 #include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/optim/schedule.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {

@@ -10,7 +10,7 @@
 #include "kernels/matmul.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

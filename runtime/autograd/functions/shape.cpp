@@ -3,8 +3,8 @@
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"

@@ -19,7 +19,7 @@
 
 #include "runtime/comm/device/calls.hpp"
 #include "runtime/comm/device/device_memory.hpp"
-#include "runtime/comm/executor/mapped.hpp"
+#include "runtime/comm/executor/executors.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 

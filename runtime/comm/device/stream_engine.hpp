@@ -20,9 +20,8 @@
 #pragma once
 
 #include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/executor/library.hpp"
-#include "runtime/comm/executor/mapped.hpp"
-#include "runtime/comm/executor/p2p.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {

@@ -15,11 +15,8 @@
 // the group was told otherwise.
 #pragma once
 
+#include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/executor/library.hpp"
-#include "runtime/comm/executor/mapped.hpp"
-#include "runtime/comm/executor/p2p.hpp"
-#include "runtime/comm/executor/slots.hpp"
-#include "runtime/comm/executor/staging.hpp"
 
 namespace ringsmith::comm {
 

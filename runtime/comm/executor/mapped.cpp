@@ -1,8 +1,7 @@
-#include "runtime/comm/executor/mapped.hpp"
-
 #include <algorithm>
 #include <array>
 
+#include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {

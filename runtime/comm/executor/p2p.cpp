@@ -1,7 +1,7 @@
-#include "runtime/comm/executor/p2p.hpp"
-
 #include <algorithm>
 #include <cstring>
+
+#include "runtime/comm/executor/executors.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,8 +1,7 @@
-#include "runtime/comm/executor/staging.hpp"
-
 #include <algorithm>
 #include <array>
 
+#include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {

@@ -10,8 +10,8 @@
 
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/network_transport.hpp"
-#include "runtime/comm/transport/shm/arena.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
+#include "runtime/comm/transport/shm/segment.hpp"
 
 namespace ringsmith::comm {
 

@@ -6,7 +6,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/base/rng.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"
 

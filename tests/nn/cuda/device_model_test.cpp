@@ -8,7 +8,7 @@
 #include "runtime/nn/gpt.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/tensor/factory.hpp"
+#include "runtime/tensor/tensor.hpp"
 #include "tests/nn/support.hpp"
 #include "tests/support/catch.hpp"
 

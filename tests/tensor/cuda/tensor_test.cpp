@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "runtime/device/memory.hpp"
-#include "runtime/tensor/factory.hpp"
 #include "runtime/tensor/raw.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"

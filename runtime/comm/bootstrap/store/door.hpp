@@ -11,7 +11,6 @@
 #include <string>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::store {

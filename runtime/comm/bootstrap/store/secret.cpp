@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
 
 namespace ringsmith::comm {

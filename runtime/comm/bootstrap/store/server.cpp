@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {

@@ -13,9 +13,8 @@
 
 #include <cstdint>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/process.hpp"
-#include "runtime/comm/transport/word.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm {
 

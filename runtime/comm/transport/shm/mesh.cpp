@@ -15,10 +15,8 @@
 #include <tuple>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
-#include "runtime/comm/transport/shm/reception.hpp"
 
 namespace ringsmith::comm {
 

@@ -1,5 +1,3 @@
-#include "runtime/comm/transport/shm/reception.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -8,6 +6,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
+#include "runtime/comm/transport/shm/mesh.hpp"
 
 namespace ringsmith::comm {
 

@@ -14,7 +14,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
 

@@ -15,7 +15,7 @@
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
 #include "runtime/comm/transport/tcp/stream.hpp"
-#include "runtime/comm/transport/word.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm::tcp {
 

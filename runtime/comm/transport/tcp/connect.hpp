@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/base/deadline.hpp"
-#include "runtime/base/descriptor.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm::tcp {

@@ -1,4 +1,4 @@
-#include "runtime/comm/failure/flight_log.hpp"
+#include "labs/apps/launch/flight_log.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "runtime/base/descriptor.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 

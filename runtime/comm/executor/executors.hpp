@@ -2,7 +2,9 @@
 #pragma once
 
 #include "runtime/comm/executor/mapping.hpp"
+#include "runtime/comm/executor/plan.hpp"
 #include "runtime/comm/transport/agreement_barrier.hpp"
+#include "runtime/comm/transport/channel.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm {
@@ -56,5 +58,52 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
 // To be called after a completed agreement barrier of this transfer.
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
+
+// Runs a plan on any memory: messages travel through the slots of the channels.
+//
+// Chunks are cut into slices that fit into a slot, and the whole plan is run for slice 0 of all
+// chunks, then for slice 1, and so on: what was just received is still in the cache when it is sent
+// on. Two slices are in flight, each on a lane of its own, so that one moves while the other waits.
+//
+//     lane 0   [slice 0: send . . . reduce+send . . copy][slice 2: send . . . reduce+send ...
+//     lane 1      [slice 1: send . . . reduce+send . . copy][slice 3: ...
+
+void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
+                  const Transfer& transfer);
+
+// Small messages: every rank copies its contribution into its staging memory, all meet in one
+// agreement barrier, and everybody takes what it needs from the staging memory of the others. One
+// hand-off per collective.
+//
+//     rank 0   [stage]--answer--await_all--[take from 0, 1, 2] --> next call
+//     rank 1   [stage]--answer--await_all--[take from 0, 1, 2]
+//     rank 2      [stage]--answer--await_all--...
+//
+// Messages longer than the staging memory go in blocks, one agreement barrier each. Sums are in rank
+// order: ((x0 + x1) + x2) + ..., on every rank.
+
+// The whole collective, with its agreement barriers.
+void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
+
+// The two halves of a collective that fits into one block, for a caller that holds the agreement
+// barrier between them itself. `round` is the number of that agreement barrier.
+void stage(Peers& peers, std::uint64_t round, const Transfer& transfer);
+void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
+
+// send and recv: one rank's buffer to one other's, through a lane of its own.
+//
+// The first slot of a message carries the fingerprint of the sender's call before the payload; the
+// receiver compares it with its own. A send returns when everything is in slots: up to
+// kSlots * kSlotBytes it does not wait for the receiver.
+
+void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
+
+// What the first slot of a message holds; on the way to it and from it for every kind of memory.
+struct MessageHeader {
+  std::uint64_t dtype, count, sequence, on_device, site;
+};
+void send_header(Peers& peers, Outbox& out, const Transfer& transfer);
+// MismatchError if the message is not what this rank's call expects.
+void receive_header(Peers& peers, Inbox& in, const Transfer& transfer);
 
 }  // namespace ringsmith::comm
