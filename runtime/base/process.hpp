@@ -33,6 +33,7 @@ std::uint64_t allow_open_files(std::uint64_t files);
 [[nodiscard]] Bytes address_space();
 [[nodiscard]] std::optional<Bytes> address_space_limit();
 
+// A file descriptor that closes itself, and messages between processes that carry one.
 class Descriptor {
  public:
   Descriptor() = default;

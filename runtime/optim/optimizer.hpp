@@ -137,7 +137,6 @@ class AdamW : public Adam {
 //     /                \__
 //    /                    \___________        floor
 //   0      warmup            total            step
-
 using LrSchedule = std::function<double(std::int64_t step)>;
 
 [[nodiscard]] LrSchedule constant_lr(double lr);

@@ -189,8 +189,7 @@ class Tensor {
   return bytes_of(Elements(static_cast<std::size_t>(t.numel())), size_of(t.dtype()));
 }
 
-// New tensors with values. Those that take no options are on the CPU: move them with to().
-
+// ---- new tensors with values; those that take no options are on the CPU: move them with to() ----
 Tensor full(const Shape& sizes, double value, TensorOptions options = {});
 inline Tensor zeros(const Shape& sizes, TensorOptions options = {}) {
   return full(sizes, 0.0, options);

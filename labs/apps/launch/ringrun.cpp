@@ -173,7 +173,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                                         o.node, o.nodes));
   require(!standalone || (o.nodes == 1 && address->count() == 0 && port->count() == 0),
           "--standalone is for one node, which needs no --nnodes, --master-addr or --master-port");
-  o.master_port = comm::store::parse_port("--master-port", master_port, true);
+  o.master_port = comm::tcp::parse_port("--master-port", master_port, true);
   require(
       o.nodes == 1 || o.master_port != 0 || !o.port_file.empty(),
       "several nodes need to know where node 0 listens: give --master-port, or --port-file on a "

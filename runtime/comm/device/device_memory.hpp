@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "runtime/comm/device/whereabouts.hpp"
-#include "runtime/comm/transport/free_ranges.hpp"
 #include "runtime/comm/transport/peers.hpp"
+#include "runtime/comm/transport/shm/segment.hpp"
 #include "runtime/comm/types/buffer.hpp"
 #include "runtime/device/stream.hpp"
 

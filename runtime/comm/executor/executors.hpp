@@ -1,4 +1,11 @@
-// Runs a mapping (mapping.hpp) on communication memory that all ranks of the call can reach.
+// The executors: five ways to run one call, after or with its agreement barrier. engine.hpp says when
+// each is taken; all of them give the same bits for the same schedule.
+//
+//   mapped      on communication memory that all ranks of the call can reach: no staging (mapping.hpp)
+//   slots       on any memory: a plan, message by message, through the slots of the channels (plan.hpp)
+//   staged      small messages: one copy, one hand-off
+//   p2p         send and recv
+//   plain_ring  the ring all-reduce as one reads it (plain_ring.hpp)
 #pragma once
 
 #include "runtime/comm/executor/mapping.hpp"
@@ -55,7 +62,7 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
   return sharing;
 }
 
-// To be called after a completed agreement barrier of this transfer.
+// Runs a mapping. To be called after a completed agreement barrier of this transfer.
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
 
@@ -67,12 +74,11 @@ void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& 
 //
 //     lane 0   [slice 0: send . . . reduce+send . . copy][slice 2: send . . . reduce+send ...
 //     lane 1      [slice 1: send . . . reduce+send . . copy][slice 3: ...
-
 void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, const Plan& plan,
                   const Transfer& transfer);
 
 // Small messages: every rank copies its contribution into its staging memory, all meet in one
-// agreement barrier, and everybody takes what it needs from the staging memory of the others. One
+// agreement barrier, and each takes what it needs from the staging memory of the others. One
 // hand-off per collective.
 //
 //     rank 0   [stage]--answer--await_all--[take from 0, 1, 2] --> next call
@@ -80,9 +86,7 @@ void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, co
 //     rank 2      [stage]--answer--await_all--...
 //
 // Messages longer than the staging memory go in blocks, one agreement barrier each. Sums are in rank
-// order: ((x0 + x1) + x2) + ..., on every rank.
-
-// The whole collective, with its agreement barriers.
+// order: ((x0 + x1) + x2) + ..., on every rank. The whole collective, with its agreement barriers:
 void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
 
 // The two halves of a collective that fits into one block, for a caller that holds the agreement
@@ -95,7 +99,6 @@ void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
 // The first slot of a message carries the fingerprint of the sender's call before the payload; the
 // receiver compares it with its own. A send returns when everything is in slots: up to
 // kSlots * kSlotBytes it does not wait for the receiver.
-
 void run_p2p(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // What the first slot of a message holds; on the way to it and from it for every kind of memory.

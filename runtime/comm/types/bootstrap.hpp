@@ -61,7 +61,6 @@ class Bootstrap {
 // the job hear. A caller first shows the rank's word; one that cannot is a stranger.
 // Over TCP that is all that keeps strangers out; between ranks of a host the kernel says besides
 // whose process is at the other end (shm/greeting.hpp).
-
 using Word = std::array<std::uint64_t, 2>;
 
 // From the kernel's generator, or the processor's.
