@@ -90,9 +90,10 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   if (benchmark.collective == comm::Collective::all_reduce)
     app.add_option(
         "--algorithm", algorithm,
-        "automatic, ring, gloo_ring, direct, tree, halving_doubling, double_tree, or "
-        "hierarchical (within nodes, then between them); fastest: by size, what the cost "
-        "model says");
+        "automatic (direct, small messages in one hand-off; on GPUs ring), ring, plain_ring (the "
+        "ring as a loop to read; slower), gloo_ring, direct, tree, halving_doubling, double_tree, "
+        "or hierarchical (within nodes, then between them); fastest: by size, what the cost model "
+        "says");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for a peer")
       ->check(seconds());
   add_meeting_options(app, o);

@@ -8,7 +8,7 @@
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/schedule/calibration.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/place.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 
@@ -186,7 +186,7 @@ int run_ranks(const PerfOptions& o, const std::function<int(ProcessGroup&)>& bod
     return body(*join_job(comm::make_bootstrap(options.bootstrap, options.timeout), options));
   }
   const comm::GroupOptions first = options_of_rank(o, 0);
-  const auto meeting = std::make_shared<comm::ProcessMeeting>(
+  const auto meeting = std::make_shared<comm::ThreadRendezvous>(
       comm::make_bootstrap(first.bootstrap, first.timeout), o.ranks_per_process);
   std::vector<int> codes(static_cast<std::size_t>(o.ranks_per_process));
   std::vector<std::exception_ptr> errors(codes.size());
@@ -197,7 +197,8 @@ int run_ranks(const PerfOptions& o, const std::function<int(ProcessGroup&)>& bod
         const int thread = static_cast<int>(t);
         const comm::GroupOptions options = options_of_rank(o, thread);
         const DeviceGuard guard(options.device);
-        codes[t] = body(*join_job(std::make_shared<comm::RankOfProcess>(meeting, thread), options));
+        codes[t] =
+            body(*join_job(std::make_shared<comm::ThreadBootstrap>(meeting, thread), options));
       } catch (...) {
         errors[t] = std::current_exception();
       }
