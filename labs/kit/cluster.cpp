@@ -15,7 +15,7 @@ void Cluster::run(const std::function<void(Group&)>& body) {
   State& state = *state_;
   for (int r = 0; r < state.options.world; ++r)
     state.at(r).thread = std::thread([this, &state, &body, r] {
-      Member& self = state.at(r);
+      RankThread& self = state.at(r);
       self.wake.acquire();
       try {
         Group group(*this, r, state.options.world);
@@ -27,15 +27,15 @@ void Cluster::run(const std::function<void(Group&)>& body) {
       } catch (...) {
         self.failure = std::current_exception();
       }
-      self.state = Member::done;
+      self.state = RankThread::done;
       state.conductor.release();
     });
   for (;;) {
-    std::vector<Member*> ready;
+    std::vector<RankThread*> ready;
     bool all_done = true, failed = !state.misuse.empty();
-    for (Member& rank : state.ranks) {
-      if (rank.state == Member::ready) ready.push_back(&rank);
-      all_done &= rank.state == Member::done;
+    for (RankThread& rank : state.ranks) {
+      if (rank.state == RankThread::ready) ready.push_back(&rank);
+      all_done &= rank.state == RankThread::done;
       failed |= rank.failure != nullptr;
     }
     if (all_done && !failed) break;
@@ -43,7 +43,7 @@ void Cluster::run(const std::function<void(Group&)>& body) {
     if (ready.empty()) state.end_all("no rank can go on\n" + describe(state.waits()));
     state.resume(*ready[state.random() % ready.size()]);
   }
-  for (Member& rank : state.ranks) rank.thread.join();
+  for (RankThread& rank : state.ranks) rank.thread.join();
 }
 
 Work Group::all_reduce(std::span<float> data) {
@@ -62,14 +62,14 @@ void Group::broadcast(std::span<float> data, int root) {
 void Work::wait() { cluster_->state_->wait(rank_, call_); }
 
 void Cluster::compute(int rank, double seconds) {
-  Member& self = state_->at(rank);
+  RankThread& self = state_->at(rank);
   self.clock += seconds;
   self.computed += seconds;
 }
 
 void Cluster::end_of_step(int rank) {
   State& state = *state_;
-  Member& self = state.at(rank);
+  RankThread& self = state.at(rank);
   const auto open = std::find(self.pending.begin(), self.pending.end(), true);
   if (open != self.pending.end())
     state.fail(self, "backward is over on rank " + std::to_string(rank) + ", and collective #" +
@@ -77,20 +77,20 @@ void Cluster::end_of_step(int rank) {
                          " was not waited for: its result is not there yet");
   ++self.steps;
   bool all = true;
-  for (const Member& rank_of : state.ranks) all &= rank_of.steps >= self.steps;
+  for (const RankThread& rank_of : state.ranks) all &= rank_of.steps >= self.steps;
   if (all) {
-    for (Member& other : state.ranks)
-      if (other.state == Member::blocked && other.waits_for == kEndOfStep)
-        other.state = Member::ready;
+    for (RankThread& other : state.ranks)
+      if (other.state == RankThread::blocked && other.waits_for == kEndOfStep)
+        other.state = RankThread::ready;
     return;
   }
-  self.state = Member::blocked;
+  self.state = RankThread::blocked;
   self.waits_for = kEndOfStep;
   state.yield(self);
 }
 
 void Cluster::count_from_here(int rank) {
-  Member& self = state_->at(rank);
+  RankThread& self = state_->at(rank);
   state_->counted_from = self.next;
   self.since = self.clock;
   self.computed = 0;
@@ -106,7 +106,7 @@ void Cluster::observe(Observation& out) const {
     begins.push_back(call.begin - state_->ranks[0].since);
     ends.push_back(call.end - state_->ranks[0].since);
   }
-  for (const Member& rank : state_->ranks) {
+  for (const RankThread& rank : state_->ranks) {
     finish.push_back(rank.clock - rank.since);
     computed.push_back(rank.computed);
   }

@@ -7,19 +7,19 @@
 
 namespace kit {
 
-void Cluster::State::yield(Member& self) {
+void Cluster::State::yield(RankThread& self) {
   conductor.release();
   self.wake.acquire();
   if (unwinding) throw Leave{};
 }
 
-void Cluster::State::fail(Member& self, const std::string& message) {
+void Cluster::State::fail(RankThread& self, const std::string& message) {
   if (misuse.empty()) misuse = message;
   for (;;) yield(self);  // ends by Leave
 }
 
 void Cluster::State::call(int rank, std::span<float> data, int root) {
-  Member& self = at(rank);
+  RankThread& self = at(rank);
   if (unwinding) throw Leave{};
   const std::size_t number = self.next++;
   if (number == calls.size()) {
@@ -62,16 +62,17 @@ void Cluster::State::complete(Call& call, std::size_t number) {
   if (call.root < 0)
     for (std::size_t r = 1; r < ranks.size(); ++r)
       for (std::size_t i = 0; i < call.elements; ++i) call.result[i] += call.given[r][i];
-  for (Member& rank : ranks)
-    if (rank.state == Member::blocked && rank.waits_for == number) rank.state = Member::ready;
+  for (RankThread& rank : ranks)
+    if (rank.state == RankThread::blocked && rank.waits_for == number)
+      rank.state = RankThread::ready;
 }
 
 void Cluster::State::wait(int rank, std::size_t number) {
-  Member& self = at(rank);
+  RankThread& self = at(rank);
   if (unwinding) throw Leave{};
   if (!self.pending[number]) return;  // a second wait has nothing to do
   if (!calls[number].complete) {
-    self.state = Member::blocked;
+    self.state = RankThread::blocked;
     self.waits_for = number;
     yield(self);
   }
@@ -91,13 +92,13 @@ void Cluster::State::wait(int rank, std::size_t number) {
 std::vector<Wait> Cluster::State::waits() {
   std::vector<Wait> all;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const Member& rank = ranks[r];
-    Wait wait{int(r), {}, {}, rank.state == Member::done};
-    if (rank.state == Member::blocked && rank.waits_for == kEndOfStep) {
+    const RankThread& rank = ranks[r];
+    Wait wait{int(r), {}, {}, rank.state == RankThread::done};
+    if (rank.state == RankThread::blocked && rank.waits_for == kEndOfStep) {
       wait.what = "has ended step " + std::to_string(rank.steps - 1) + ", waits for";
       for (std::size_t p = 0; p < ranks.size(); ++p)
         if (ranks[p].steps < rank.steps) wait.peers.push_back(int(p));
-    } else if (rank.state == Member::blocked) {
+    } else if (rank.state == RankThread::blocked) {
       const Call& call = calls[rank.waits_for];
       wait.what = "in step " + std::to_string(rank.steps) + ", waits in collective #" +
                   std::to_string(rank.waits_for) + " (" + call.name() + ") for";
@@ -111,17 +112,17 @@ std::vector<Wait> Cluster::State::waits() {
   return all;
 }
 
-void Cluster::State::resume(Member& rank) {
+void Cluster::State::resume(RankThread& rank) {
   rank.wake.release();
   conductor.acquire();
 }
 
 void Cluster::State::end_all(const std::string& hang) {
   unwinding = true;
-  for (Member& rank : ranks)
-    while (rank.state != Member::done) resume(rank);
-  for (Member& rank : ranks) rank.thread.join();
-  for (const Member& rank : ranks)
+  for (RankThread& rank : ranks)
+    while (rank.state != RankThread::done) resume(rank);
+  for (RankThread& rank : ranks) rank.thread.join();
+  for (const RankThread& rank : ranks)
     if (rank.failure) std::rethrow_exception(rank.failure);
   if (!misuse.empty()) throw Misuse{misuse};
   throw Hang{hang};

@@ -30,7 +30,7 @@ struct Call {
   }
 };
 
-struct Member {
+struct RankThread {
   std::thread thread;
   std::binary_semaphore wake{0};
   enum { ready, blocked, done } state = ready;
@@ -46,7 +46,7 @@ struct Cluster::State {
   explicit State(const ClusterOptions& given) : options(given), random(given.seed) {}
   ClusterOptions options;
   std::mt19937_64 random;
-  std::vector<Member> ranks{std::size_t(options.world)};
+  std::vector<RankThread> ranks{std::size_t(options.world)};
   std::vector<Call> calls;
   std::size_t counted_from = 0;
   double network_free = 0;
@@ -54,14 +54,14 @@ struct Cluster::State {
   bool unwinding = false;
   std::string misuse;
 
-  Member& at(int rank) { return ranks[std::size_t(rank)]; }
-  void yield(Member& self);  // gives the turn away; if it is blocked, until that is over
-  [[noreturn]] void fail(Member& self, const std::string& message);
+  RankThread& at(int rank) { return ranks[std::size_t(rank)]; }
+  void yield(RankThread& self);  // gives the turn away; if it is blocked, until that is over
+  [[noreturn]] void fail(RankThread& self, const std::string& message);
   void call(int rank, std::span<float> data, int root);
   void complete(Call& call, std::size_t number);
   void wait(int rank, std::size_t number);
   [[nodiscard]] std::vector<Wait> waits();
-  void resume(Member& rank);
+  void resume(RankThread& rank);
   [[noreturn]] void end_all(const std::string& hang);
 };
 

@@ -81,10 +81,10 @@ class Stations {
   }
 
   // rank's part of a ring in the given direction (+1 or -1); chunks are those of the schedule.
-  [[nodiscard]] RingCall ring(comm::cuda_ipc::Collective collective, int rank, int direction,
+  [[nodiscard]] RingCall ring(comm::Collective collective, int rank, int direction,
                               const std::vector<comm::Chunk>& chunks, DType dtype) {
     RingCall call{};
-    call.collective = op;
+    call.collective = collective;
     call.dtype = dtype;
     call.world = world_;
     call.rank = rank;

@@ -1,0 +1,25 @@
+// One all_reduce on the default path, and nothing else, for call_path.py: compiled for coverage, it
+// forgets what was executed until the group stood and the schedule was known, and writes down what
+// the call itself executes.
+#include <cstdio>
+#include <cstdlib>
+#include <unistd.h>
+
+#include "runtime/comm/process_group.hpp"
+
+extern "C" void __gcov_reset();
+extern "C" void __gcov_dump();
+
+int main(int argc, char** argv) {
+  using namespace ringsmith;
+  const std::size_t bytes = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::size_t{1} << 20;
+  const auto group = comm::init_process_group();
+  const auto memory = group->allocate(Bytes(bytes));
+  for (int warm_up = 0; warm_up < 3; ++warm_up) group->all_reduce(memory->as<float>());
+  group->barrier();
+  __gcov_reset();
+  group->all_reduce(memory->as<float>());
+  if (group->rank() == 0) __gcov_dump();
+  group->barrier();
+  _exit(0);  // no second dump, of what the end executes
+}

@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""call_path.py: the files and functions that one all_reduce between two processes executes, from
+ProcessGroup::all_reduce to the kernel that adds, after start-up; by a coverage build (a few minutes).
+
+  call_path.py [--build build/coverage] [--bytes 1048576]
+"""
+import argparse
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build/coverage")
+    parser.add_argument("--bytes", default=str(1 << 20), help="of the message")
+    args = parser.parse_args()
+    build = ROOT / args.build
+    subprocess.run(["cmake", "-S", ROOT, "-B", build, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Debug", "-DRINGSMITH_ARCH=x86-64-v3",
+                    "-DCMAKE_CXX_FLAGS=--coverage -O0 -g0 -fno-inline"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", build, "call_path"], check=True)
+    for old in build.rglob("*.gcda"):
+        old.unlink()
+    subprocess.run([ROOT / "tests/support/mpirun.sh", "2", build / "bin/call_path", args.bytes], check=True)
+    functions = {}  # file -> names
+    with tempfile.TemporaryDirectory() as folder:
+        for data in build.rglob("*.gcda"):
+            subprocess.run(["gcov", "--json-format", str(data)], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for report in pathlib.Path(folder).glob("*.gcov.json.gz"):
+                for file in json.loads(gzip.open(report).read())["files"]:
+                    path = os.path.relpath(os.path.join(build, file["file"]), ROOT) if not os.path.isabs(file["file"]) else os.path.relpath(file["file"], ROOT)
+                    if path.startswith("..") or path.startswith("tests/"):
+                        continue
+                    hit = {f["demangled_name"] for f in file["functions"] if f["execution_count"] > 0}
+                    if hit:
+                        functions.setdefault(path, set()).update(hit)
+                report.unlink()
+    total = 0
+    for path in sorted(functions):
+        lines = (ROOT / path).read_text().count("\n")
+        total += lines
+        print(f"{lines:5} {len(functions[path]):3} functions  {path}")
+    print(f"{len(functions)} files, {total} lines, {sum(map(len, functions.values()))} functions")
+
+
+if __name__ == "__main__":
+    main()
