@@ -1,9 +1,8 @@
 // A cluster on paper: links by node, NICs that are shared, and the shortcuts of all_reduce_time
 // against the simulation of every step.
-#include "runtime/comm/analysis/topology.hpp"
-
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/cost.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 #include "tests/support/catch.hpp"

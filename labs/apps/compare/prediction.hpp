@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "runtime/base/units.hpp"
-#include "runtime/comm/analysis/topology.hpp"
+#include "runtime/comm/analysis/simulator.hpp"
 
 namespace ringsmith::apps {
 

@@ -11,7 +11,6 @@
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/analysis/player.hpp"
-#include "runtime/comm/analysis/promise.hpp"
 #include "runtime/comm/analysis/simulator.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"

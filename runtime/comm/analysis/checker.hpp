@@ -10,10 +10,13 @@
 //
 // The parts build on each other, so the first one that finds something is the last one reported.
 // What it proves, it proves for all inputs and all timings: the argument is in interpreter.hpp
-// (one maximal run decides) and contributions.hpp (values as lists of contributions).
+// (one maximal run decides; values are lists of contributions).
 #pragma once
 
+#include <optional>
+
 #include "runtime/comm/analysis/interpreter.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 
 namespace ringsmith::comm {
 
@@ -54,5 +57,20 @@ struct CheckOptions {
 // Empty: proved.
 [[nodiscard]] std::vector<Finding> check(const Schedule& schedule,
                                          const CheckOptions& options = {});
+
+// What each shipped algorithm costs, from the formulas in the headers of the generators, written
+// down a second time without looking at any step: the checker compares the steps with it.
+struct Promise {
+  int steps = 0;            // of every rank
+  std::size_t busiest = 0;  // elements sent by the rank that sends most
+  std::size_t total = 0;    // elements sent by all ranks together
+  bool operator==(const Promise&) const = default;
+};
+
+// Nothing for an algorithm that is not in select.hpp's table (a student's own).
+[[nodiscard]] std::optional<Promise> promised_cost(const Schedule& schedule);
+
+// The same figures, counted from the steps.
+[[nodiscard]] Promise counted_cost(const Schedule& schedule);
 
 }  // namespace ringsmith::comm

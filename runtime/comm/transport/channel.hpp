@@ -9,7 +9,7 @@
 //
 // Storing tail publishes the bytes of the slot (release), loading it makes them readable (acquire);
 // head does the same for the right to overwrite. The slots lie in the producer's segment; a remote
-// consumer reads them in its mirror (wires.hpp).
+// consumer reads them in its mirror (network_transport.hpp).
 #pragma once
 
 #include "runtime/comm/transport/peers.hpp"

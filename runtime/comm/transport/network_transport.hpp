@@ -14,12 +14,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <poll.h>
 #include <string>
+#include <sys/socket.h>
 #include <vector>
 
 namespace ringsmith::comm {
@@ -31,10 +33,22 @@ class Doorbells {
   // One socket of each local peer; owned by the mesh.
   explicit Doorbells(std::vector<int> sockets) : sockets_(std::move(sockets)) {}
   // Appends what poll() is to watch.
-  void watch(std::vector<pollfd>& entries) const;
+  void watch(std::vector<pollfd>& entries) const {
+    for (const int socket : sockets_) entries.push_back({socket, POLLIN, 0});
+  }
   // Takes the bytes of those that rang. A peer that has gone rings no more: others look for that.
   // `entries`: those that watch() appended, at the end.
-  void silence(const std::vector<pollfd>& entries);
+  void silence(const std::vector<pollfd>& entries) {
+    std::array<std::byte, 64> rings;
+    const std::size_t first = entries.size() - sockets_.size();
+    for (std::size_t i = 0; i < sockets_.size(); ++i) {
+      if (entries[first + i].revents == 0) continue;
+      ssize_t got = 0;
+      do got = recv(sockets_[i], rings.data(), rings.size(), MSG_DONTWAIT);
+      while (got == ssize_t{rings.size()});
+      if (got == 0) sockets_[i] = -1;  // or poll() would return at once from now on
+    }
+  }
 
  private:
   std::vector<int> sockets_;
