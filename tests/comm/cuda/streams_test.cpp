@@ -143,7 +143,7 @@ TEST_CASE("threads as ranks: wrong device buffers are a UsageError before anythi
           "[vgpu]") {
   const auto thrown = run_on_devices<int>(2, {}, [](ProcessGroup& g) {
     std::vector<float> host(100);
-    const DeviceData<float> data(g, true, peers);
+    const DeviceData<float> data(g, true, host);
     const auto elsewhere = device_bytes(Device::cuda(g.rank() == 0 ? 1 : 0), 400);
     const Buffer far(elsewhere.get(), Elements(100), DType::f32);
     int caught = 0;
@@ -155,7 +155,7 @@ TEST_CASE("threads as ranks: wrong device buffers are a UsageError before anythi
       }
     };
     expect("one buffer is in host memory",
-           [&] { g.all_reduce(std::span(peers), data.buffer(), ReduceOp::sum); });
+           [&] { g.all_reduce(std::span(host), data.buffer(), ReduceOp::sum); });
     expect("but this rank's group is on", [&] { g.all_reduce(far); });
     expect("communication memory on cuda:7",
            [&] { (void)g.allocate_on(Device::cuda(7), Bytes(1)); });
@@ -172,8 +172,8 @@ TEST_CASE("threads as ranks: device memory on one rank and host memory on anothe
       run_on_devices<int>(2, {},
                           [](ProcessGroup& g) {
                             std::vector<float> host(100);
-                            const DeviceData<float> data(g, true, peers);
-                            g.all_reduce(g.rank() == 0 ? Buffer(std::span(peers)) : data.buffer());
+                            const DeviceData<float> data(g, true, host);
+                            g.all_reduce(g.rank() == 0 ? Buffer(std::span(host)) : data.buffer());
                             return 0;
                           }),
       ContainsSubstring("rank 0 called all_reduce(sum, f32, 100) #0 at ") &&
