@@ -9,7 +9,8 @@ using namespace ringsmith::comm;
 using ringsmith::comm::testing::for_each_shipped;
 
 TEST_CASE("every shipped schedule may read straight from its peers' buffers", "[mapped]") {
-  for_each_shipped([](const Schedule& schedule) { REQUIRE(check_credits(schedule).waits.empty()); });
+  for_each_shipped(
+      [](const Schedule& schedule) { REQUIRE(check_credits(schedule).waits.empty()); });
 }
 
 TEST_CASE("a buffer that is overwritten while a peer may still read it needs a credit",

@@ -159,7 +159,7 @@ TEST_CASE("what is no frame, or points outside of the mirror, is refused", "[tcp
                                       {4, 8, FrameKind::counter},
                                       {1024, 8, FrameKind::counter},
                                       {0, 8, FrameKind{7}}})
-    CHECK_THAT(after(bad), ContainsSubstring("no message of ringsmith"));
+    CHECK_THAT(after(bad), ContainsSubstring("not a ringsmith message"));
 }
 
 TEST_CASE("a closed connection is noticed by both ends, after what had been sent", "[tcp]") {

@@ -57,7 +57,8 @@ TEST_CASE("between nodes travels what the schedule says: hierarchical the least"
     const double sent = bytes_between_nodes(algorithm), promised = planned(algorithm, node_of);
     INFO(name_of(algorithm) << ": " << sent << " bytes, planned " << promised);
     CHECK(sent >= promised);
-    CHECK(sent <= promised * 1.02 + (nodes.size() > 1 ? 50'000 : 0));  // counters, agreement barriers
+    CHECK(sent <=
+          promised * 1.02 + (nodes.size() > 1 ? 50'000 : 0));  // counters, agreement barriers
     if (algorithm == Algorithm::hierarchical) least = sent;
     if (algorithm == Algorithm::ring) ring = sent;
     if (algorithm == Algorithm::direct) direct = sent;

@@ -144,9 +144,9 @@ struct End {
     mirrors[static_cast<std::size_t>(1 - rank)] = at(mirror, 0);
     constexpr std::chrono::seconds kTimeout{20};
     wires = std::make_unique<rdma::RdmaTransport>(bootstrap, rdma::open_device(devices(), rank),
-                                              tcp::connect_all(bootstrap, remote, {}, true),
-                                              at(segment, 0), mirrors, Layout(2), Doorbells({}),
-                                              kTimeout);
+                                                  tcp::connect_all(bootstrap, remote, {}, true),
+                                                  at(segment, 0), mirrors, Layout(2), Doorbells({}),
+                                                  kTimeout);
   }
   using Memory = std::vector<std::uint64_t>;
   static std::byte* at(Memory& memory, std::size_t offset) {

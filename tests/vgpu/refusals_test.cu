@@ -35,7 +35,7 @@ TEST_CASE("a destroyed stream or event, or what is none, is refused") {
   CHECK_THROWS_WITH(launch(nothing, 1, 1, 0, stream), ContainsSubstring("destroyed before"));
   int local = 0;
   refused(cudaStreamQuery(reinterpret_cast<cudaStream_t>(&local)), cudaErrorInvalidResourceHandle,
-          "no handle that this program was given");
+          "not a handle that this program was given");
   refused(cudaStreamQuery(reinterpret_cast<cudaStream_t>(2)),  // NOLINT: cudaStreamPerThread
           cudaErrorInvalidResourceHandle, "per-thread default stream");
 

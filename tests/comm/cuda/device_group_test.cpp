@@ -1,7 +1,6 @@
 // Groups on devices, ranks as threads: both engines give the bits of the host's transport, in every
 // kind of buffer, and stay apart from what else happens on the streams.
 #include "runtime/comm/device_process_group.hpp"
-
 #include "tests/comm/cuda/device_ranks.hpp"
 #include "tests/support/catch.hpp"
 
@@ -178,7 +177,8 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
       options.engine = CudaEngine::b;
       cuda_ipc::Tuning tuning;
       tuning.packet_calls = ~std::uint32_t{0} - 3;
-      DeviceProcessGroup group(std::make_shared<ThreadBootstrap>(rendezvous, rank), options, tuning);
+      DeviceProcessGroup group(std::make_shared<ThreadBootstrap>(rendezvous, rank), options,
+                               tuning);
       const DeviceGuard guard(group.device());
       for (std::size_t call = 0; call < 8; ++call)
         wrong[static_cast<std::size_t>(rank)] += compare_with_host<float>(
