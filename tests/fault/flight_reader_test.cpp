@@ -20,7 +20,7 @@ TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
   testing::write_text(folder / "flight-world-rank0", "not a recorder");
   read = reader({folder.path});
   CHECK(read.exit_code == 6);
-  CHECK_THAT(read.err, ContainsSubstring("flight-world-rank0' is no flight recorder"));
+  CHECK_THAT(read.err, ContainsSubstring("flight-world-rank0' is not a flight recorder"));
   const FlightHeader header;
   testing::write_text(folder / "flight-world-rank0",
                       std::string(reinterpret_cast<const char*>(&header), sizeof header));
@@ -51,7 +51,7 @@ TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
   INFO(read.out << read.err);
   CHECK(read.exit_code == 1);
   CHECK_THAT(read.err, ContainsSubstring("rank7' is not a plain file"));
-  CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is no flight recorder"));
+  CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is not a flight recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence"));
   // Of one mind, but not all that was there: no success.
   std::string empty(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');

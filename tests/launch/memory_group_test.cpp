@@ -67,7 +67,7 @@ TEST_CASE("the kernel's kills are told from those of others, one by one", "[memo
     count(3);
     write_text(limit, "2147483648\n");
     MemoryGroup group(folder.path.string());
-    CHECK_THAT(group.why_killed(), ContainsSubstring("'dmesg' tells"));
+    CHECK_THAT(group.why_killed(), ContainsSubstring("see 'dmesg'"));
     count(5);
     for (int killed = 0; killed < 2; ++killed)
       CHECK_THAT(group.why_killed(), ContainsSubstring("the kernel killed it for lack of memory") &&
@@ -78,7 +78,7 @@ TEST_CASE("the kernel's kills are told from those of others, one by one", "[memo
     CHECK_THAT(group.why_killed(), ContainsSubstring("or one above it"));
   }
   const TemporaryFolder empty;
-  CHECK_THAT(MemoryGroup(empty.path.string()).why_killed(), ContainsSubstring("'dmesg' tells"));
+  CHECK_THAT(MemoryGroup(empty.path.string()).why_killed(), ContainsSubstring("see 'dmesg'"));
 }
 
 TEST_CASE("a rank that outgrows its control group is told as such", "[memory]") {

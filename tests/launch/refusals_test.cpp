@@ -21,7 +21,7 @@ const std::vector<Refusal> kRefusals = {
     {{"--standalone"}, "no program to start"},
     {{"no-such-program-here"}, "cannot find the program 'no-such-program-here'"},
     {{"./no-such-program"}, "cannot run './no-such-program'"},
-    {{"/tmp"}, "no executable file"},
+    {{"/tmp"}, "not an executable file"},
     {{"--nproc-per-node", "0", "true"}, "'0' is not a whole number from 1"},
     {{"--nproc-per-node", "four", "true"}, "'four': give a number, or auto or cpu"},
     {{"--nproc-per-node", "gpu", "true"}, "'gpu'"},
