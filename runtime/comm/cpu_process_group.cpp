@@ -12,7 +12,19 @@ CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const Gro
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
              [this] { peers_.hold_core(true); }) {}
 
-Transfer CpuProcessGroup::with_algorithm(Transfer transfer) const {
+WorkPtr CpuProcessGroup::submit(const Transfer& transfer) {
+  Transfer chosen = transfer;
+  choose_algorithm(chosen);
+  return queue_.push(chosen);
+}
+
+void CpuProcessGroup::run(const Transfer& transfer) {
+  Transfer chosen = transfer;
+  choose_algorithm(chosen);
+  queue_.run(chosen);
+}
+
+void CpuProcessGroup::choose_algorithm(Transfer& transfer) const {
   Algorithm& algorithm = transfer.call.algorithm;
   algorithm = options_.algorithm;
   switch (transfer.call.collective) {
@@ -31,7 +43,6 @@ Transfer CpuProcessGroup::with_algorithm(Transfer transfer) const {
     default:
       algorithm = {};
   }
-  return transfer;
 }
 
 void CpuProcessGroup::take_turn(Transfer& transfer, bool foreground) {

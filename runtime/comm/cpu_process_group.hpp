@@ -17,10 +17,8 @@ class CpuProcessGroup : public ProcessGroup {
   [[nodiscard]] int size() const override { return peers_.size(); }
   [[nodiscard]] const GroupOptions& options() const override { return options_; }
 
-  WorkPtr submit(const Transfer& transfer) override {
-    return queue_.push(with_algorithm(transfer));
-  }
-  void run(const Transfer& transfer) override { queue_.run(with_algorithm(transfer)); }
+  WorkPtr submit(const Transfer& transfer) override;
+  void run(const Transfer& transfer) override;
   void abort(Site site) override;
 
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size) override {
@@ -52,7 +50,7 @@ class CpuProcessGroup : public ProcessGroup {
 
  private:
   // The group's algorithm, where the collective has it.
-  [[nodiscard]] Transfer with_algorithm(Transfer transfer) const;
+  void choose_algorithm(Transfer& transfer) const;
   void take_turn(Transfer& transfer, bool foreground);
 
   GroupOptions options_;

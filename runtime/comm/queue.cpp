@@ -53,7 +53,7 @@ WorkPtr Queue::push(const Transfer& transfer) {
   return item;
 }
 
-void Queue::run(const Transfer& transfer) {
+void Queue::run(Transfer& transfer) {
   std::unique_lock lock(mutex_);
   if (running_ || !items_.empty()) {
     lock.unlock();
@@ -73,8 +73,7 @@ void Queue::run(const Transfer& transfer) {
     }
   };
   try {
-    Transfer mine = transfer;
-    runner_(mine, true);
+    runner_(transfer, true);
   } catch (...) {
     give_back();
     throw;

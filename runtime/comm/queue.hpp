@@ -32,7 +32,7 @@ class Queue {
   void stop();
 
   WorkPtr push(const Transfer& transfer);
-  void run(const Transfer& transfer);  // blocking; rethrows
+  void run(Transfer& transfer);  // blocking; rethrows
   // Runs this between two transfers; not from within one.
   void take_turn(const std::function<void()>& action);
 
