@@ -122,7 +122,7 @@ std::vector<std::array<std::int32_t, n>> all_gather(ProcessGroup& group,
 
 std::vector<int> agreed_members(ProcessGroup& parent, const std::vector<int>& ranks) {
   // First exchanged, then judged: no rank waits for one that gave a bad list.
-  constexpr std::size_t kMost = 64;  // ranks of a group (transport/host.cpp); a longer list is bad
+  constexpr std::size_t kMost = 64;  // ranks of a group (peer_memory.cpp); a longer list is bad
   std::array<std::int32_t, kMost + 1> mine{};
   mine[kMost] = static_cast<std::int32_t>(ranks.size());
   std::copy_n(ranks.begin(), std::min(ranks.size(), kMost), mine.begin());

@@ -47,8 +47,8 @@ struct CostModel {
   std::optional<Wire> wire;
 
   // The constants for one size of buffer. The working set is what all ranks of a node touch.
-  // node_of: [rank], as in schedule.hpp; senders: ranks of a node that share its link to the others.
-  // Only a model with wires looks at them.
+  // node_of: [rank], as in schedule.hpp; senders: ranks of a node that share its link to the
+  // others. Only a model with wires looks at them.
   [[nodiscard]] Network network(double working_set, const std::vector<int>& node_of = {},
                                 int senders = 1) const;
 };

@@ -197,11 +197,10 @@ std::string render_text(const Schedule& schedule, const Playback& playback, Text
 
 // The picture of a schedule: time runs down, ranks stand side by side.
 //
-//     step 0   [▤][▤][▤]      [▤][▤][▤]      a cell is a chunk of a rank's buffer; stripe r of it
-//     is
-//                  \______________             filled when rank r's contribution is in
-//     step 1   [▤][▤][▤]      [▤][▤][▤]      an arrow is a message, from the chunk that was sent to
-//                                              the chunk it arrives in, one row later
+//     step 0   [▤][▤][▤]      [▤][▤][▤]      a cell is a chunk of a rank's buffer; its stripe r
+//                  \______________            is filled when rank r's contribution is in
+//     step 1   [▤][▤][▤]      [▤][▤][▤]      an arrow is a message, from the chunk that was
+//                                            sent to the chunk it arrives in, one row later
 
 namespace {
 

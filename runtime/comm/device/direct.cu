@@ -7,8 +7,8 @@
 //     rank 1  line i --> ranks 0, 2, 3     ...
 //
 // The way for messages so small that nothing but the number of hops counts. The sum is in rank
-// order on every rank, as in the window of the host's transport (executor/staging.hpp), and bit for
-// bit the same. When packets may be overwritten: packets.cuh.
+// order on every rank, as in staged messages on the host (executor/staging.cpp), and bit for bit
+// the same. When packets may be overwritten: packets.cuh.
 //
 // Two-shot: every rank adds up its own chunk, straight from the buffers of all ranks, and stores
 // the result straight into them.

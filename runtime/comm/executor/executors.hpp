@@ -1,9 +1,10 @@
-// The executors: five ways to run one call, after or with its agreement barrier. engine.hpp says when
-// each is taken; all of them give the same bits for the same schedule.
+// The executors: five ways to run one call, after or with its agreement barrier. engine.hpp says
+// when each is taken. mapped, slots and plain_ring give the same bits for the same schedule.
 //
-//   mapped      on communication memory that all ranks of the call can reach: no staging (mapping.hpp)
-//   slots       on any memory: a plan, message by message, through the slots of the channels (plan.hpp)
-//   staged      small messages: one copy, one hand-off
+//   mapped      on communication memory that all ranks of the call can reach, where it lies, as a
+//               mapping says (mapping.hpp)
+//   slots       on any memory: a plan (plan.hpp), message by message, through the channels' slots
+//   staged      small messages: one copy, one hand-off, sums in rank order
 //   p2p         send and recv
 //   plain_ring  the ring all-reduce as one reads it (plain_ring.hpp)
 #pragma once
@@ -85,8 +86,8 @@ void run_in_slots(Peers& peers, Channels& channels, const Schedule& schedule, co
 //     rank 1   [stage]--answer--await_all--[take from 0, 1, 2]
 //     rank 2      [stage]--answer--await_all--...
 //
-// Messages longer than the staging memory go in blocks, one agreement barrier each. Sums are in rank
-// order: ((x0 + x1) + x2) + ..., on every rank. The whole collective, with its agreement barriers:
+// Messages longer than the staging memory go in blocks, one agreement barrier each. Sums are in
+// rank order: ((x0 + x1) + x2) + ..., on every rank. The whole collective, with its barriers:
 void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& transfer);
 
 // The two halves of a collective that fits into one block, for a caller that holds the agreement

@@ -61,9 +61,9 @@ class WaitForGraph {
 };
 
 // What the kernel says of a process that others wait for: the difference between a hang and a stop.
-// ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process computes",
-// ": its process sleeps", ": its process has ended"; empty if this process may not see it. Same
-// machine only.
+// ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process
+// computes", ": its process sleeps", ": its process has ended"; empty if this process may not see
+// it. Same machine only.
 [[nodiscard]] std::string state_of_process(pid_t pid);
 
 // By a signal or a debugger. False if this process may not see it.

@@ -20,9 +20,10 @@
 // | broadcast, reduce      | world - 1     | 1         | count; root of broadcast: world - 1     |
 // |                        |               |           | times count                             |
 //
-// The data would allow the two-shot all_reduce to run in two latencies. As steps it is a pairwise exchange, each
-// step after the one before it, because that also works for messages of any size without buffering;
-// an engine that reads peers' memory directly may post everything at once, with the same sums.
+// The data would allow the two-shot all_reduce to run in two latencies. As steps it is a pairwise
+// exchange, each step after the one before it, because that also works for messages of any size
+// without buffering; an engine that reads peers' memory directly may post everything at once, with
+// the same sums.
 // one_shot does post all its sends first, and so needs a slot for each whole message.
 //
 // The sums, the same expression for an element whichever rank holds the result:

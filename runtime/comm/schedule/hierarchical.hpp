@@ -36,8 +36,8 @@
 
 namespace ringsmith::comm {
 
-// World >= 1; node_of as in schedule.hpp: with one node it is the pairwise two-shot, with one rank on
-// each node the ring.
+// World >= 1; node_of as in schedule.hpp: with one node it is the pairwise two-shot, with one rank
+// on each node the ring.
 [[nodiscard]] Schedule hierarchical_all_reduce(int world, std::size_t count,
                                                const std::vector<int>& node_of);
 

@@ -24,8 +24,8 @@ namespace ringsmith::comm {
 
 // UsageError, naming the choices, for an algorithm that the collective does not have.
 // element_size (bytes) matters to gloo_ring only, root to the rooted collectives only, and which
-// ranks share a node (schedule.hpp: [rank], or empty for all on one) to hierarchical and to what draws
-// or prices the schedule.
+// ranks share a node (schedule.hpp: [rank], or empty for all on one) to hierarchical and to what
+// draws or prices the schedule.
 [[nodiscard]] Schedule make_schedule(Collective collective, std::string_view algorithm, int world,
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});
