@@ -40,7 +40,7 @@ int main() {
     for (int rank = 0; rank < world; ++rank) node_of.push_back(rank / shape.ranks);
     std::printf("%d nodes of %d\n", shape.nodes, shape.ranks);
     count(ring_all_reduce(world, elements), shape.ranks);
-    count(direct_all_reduce(world, elements), shape.ranks);
+    count(direct_schedule(Collective::all_reduce, world, elements), shape.ranks);
     count(hierarchical_all_reduce(world, elements, node_of), shape.ranks);
   }
 }

@@ -9,208 +9,82 @@
 
 namespace ringsmith::comm {
 
-// What is checked of the arguments of one call. Messages are built only when they are needed: a
-// check costs a comparison.
-class ProcessGroup::Check {
- public:
-  Check(const ProcessGroup& group, Collective collective)
-      : rank_(group.rank()), world_(group.size()), collective_(collective) {
-    group.check_member(name_of(collective));
-  }
+namespace {
 
-  [[nodiscard]] Transfer all_reduce(ConstBuffer input, Buffer output, ReduceOp op) const {
-    times(input, "the input", output, "the output", 1);
-    reduction(input.dtype(), op);
-    overlap(input, output, input.data(), output.data());
-    return made(input, output, input, -1, op);
-  }
-  [[nodiscard]] Transfer reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) const {
-    times(output, "the output", input, "the input", world_);
-    reduction(input.dtype(), op);
-    overlap(input, output, part(input, output), output.data());
-    return made(input, output, output, -1, op);
-  }
-  [[nodiscard]] Transfer all_gather(ConstBuffer input, Buffer output) const {
-    times(input, "the input", output, "the output", world_);
-    overlap(input, output, part(output, input), input.data());
-    return made(input, output, input);
-  }
-  [[nodiscard]] Transfer broadcast(Buffer data, int root) const {
-    rank("root", root);
-    return made(data, data, data, root);
-  }
-  [[nodiscard]] Transfer reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) const {
-    rank("root", root);
-    reduction(input.dtype(), op);
-    if (rank_ == root) {
-      times(input, "the input", output, "the output", 1);
-      overlap(input, output, input.data(), output.data());
-    }
-    return made(input, output, input, root, op);
-  }
-  [[nodiscard]] Transfer gather(ConstBuffer input, Buffer output, int root) const {
-    rank("root", root);
-    if (rank_ == root) {
-      times(input, "the input", output, "the output", world_);
-      overlap(input, output, part(output, input), input.data());
-    }
-    return made(input, output, input, root);
-  }
-  [[nodiscard]] Transfer scatter(ConstBuffer input, Buffer output, int root) const {
-    rank("root", root);
-    if (rank_ == root) {
-      times(output, "the output", input, "the input", world_);
-      overlap(input, output, part(input, output), output.data());
-    }
-    return made(input, output, output, root);
-  }
-  [[nodiscard]] Transfer all_to_all(ConstBuffer input, Buffer output) const {
-    times(input, "the input", output, "the output", 1);
-    if (input.count().value % static_cast<std::size_t>(world_) != 0)
-      fail(elements(input) + " cannot be cut into equal parts for " + std::to_string(world_) +
-           " ranks");
-    overlap(input, output, input.data(), output.data());
-    return made(input, output, input);
-  }
-  // send and recv
-  [[nodiscard]] Transfer message(ConstBuffer input, Buffer output, int peer) const {
-    rank("peer", peer);
-    if (peer == rank_) fail("rank " + std::to_string(rank_) + " names itself as peer");
-    const ConstBuffer data = collective_ == Collective::send ? input : ConstBuffer(output);
-    return made(input, output, data, peer);
-  }
-
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw UsageError(std::string(name_of(collective_)) + ": " + what);
-  }
-  // counted: the buffer that is equally long on all ranks.
-  [[nodiscard]] Transfer made(ConstBuffer input, Buffer output, const ConstBuffer& counted,
-                              int root = -1, ReduceOp op = {}) const {
-    return {{collective_, op, counted.dtype(), {}, root, counted.count().value}, input, output};
-  }
-  static std::string elements(const ConstBuffer& buffer) {
-    return std::to_string(buffer.count().value) + " " + std::string(name_of(buffer.dtype()));
-  }
-  [[nodiscard]] const std::byte* part(const ConstBuffer& whole, const ConstBuffer& part) const {
-    return whole.data() + static_cast<std::size_t>(rank_) * part.size().value;
-  }
-
-  void rank(const char* what, int rank) const {
-    if (rank < 0 || rank >= world_)
-      fail(std::string(what) + " " + std::to_string(rank) + " is not a rank of this group of " +
-           std::to_string(world_));
-  }
-  void reduction(DType dtype, ReduceOp op) const {
-    if (dtype == DType::boolean)
-      fail("bool values cannot be reduced; use u8 with min (and) or max (or)");
-    if (op == ReduceOp::avg && !is_floating(dtype))
-      fail("avg needs a floating type, got " + std::string(name_of(dtype)) +
-           "; use sum and divide");
-  }
-  void times(const ConstBuffer& small, const char* small_name, const ConstBuffer& large,
-             const char* large_name, int times) const {
-    if (small.dtype() != large.dtype())
-      fail("input is " + std::string(name_of(small.dtype())) + ", output is " +
-           std::string(name_of(large.dtype())));
-    if (large.count().value != small.count().value * static_cast<std::size_t>(times))
-      fail(std::string(large_name) + " must hold world size (" + std::to_string(times) +
-           ") times " + small_name + "; they hold " + elements(large) + " and " + elements(small));
-  }
-  // The smaller buffer may be exactly its place in the larger one; nothing else may overlap.
-  void overlap(const ConstBuffer& a, const ConstBuffer& b, const std::byte* in_place_at,
-               const std::byte* in_place) const {
-    const std::less<> before;
-    const bool apart = a.size().value == 0 || b.size().value == 0 ||
-                       !before(a.data(), b.data() + b.size().value) ||
-                       !before(b.data(), a.data() + a.size().value);
-    if (!apart && in_place_at != in_place)
-      fail(
-          "input and output overlap without being the same memory; use one buffer (in place) or "
-          "two separate ones");
-  }
-
-  int rank_, world_;
-  Collective collective_;
-};
-
-void ProcessGroup::all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
-  run(Check(*this, Collective::all_reduce).all_reduce(input, output, op));
-}
-WorkPtr ProcessGroup::all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) {
-  return submit(Check(*this, Collective::all_reduce).all_reduce(input, output, op));
+// Messages are built only when they are needed: a check costs a comparison.
+[[noreturn]] void fail(Collective collective, const std::string& what) {
+  throw UsageError(std::string(name_of(collective)) + ": " + what);
 }
 
-void ProcessGroup::reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op) {
-  run(Check(*this, Collective::reduce_scatter).reduce_scatter(input, output, op));
-}
-WorkPtr ProcessGroup::reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op) {
-  return submit(Check(*this, Collective::reduce_scatter).reduce_scatter(input, output, op));
+std::string elements(const ConstBuffer& buffer) {
+  return std::to_string(buffer.count().value) + " " + std::string(name_of(buffer.dtype()));
 }
 
-void ProcessGroup::all_gather(ConstBuffer input, Buffer output) {
-  run(Check(*this, Collective::all_gather).all_gather(input, output));
-}
-WorkPtr ProcessGroup::all_gather_async(ConstBuffer input, Buffer output) {
-  return submit(Check(*this, Collective::all_gather).all_gather(input, output));
-}
-
-void ProcessGroup::broadcast(Buffer data, int root) {
-  run(Check(*this, Collective::broadcast).broadcast(data, root));
-}
-WorkPtr ProcessGroup::broadcast_async(Buffer data, int root) {
-  return submit(Check(*this, Collective::broadcast).broadcast(data, root));
+void check_rank(Collective collective, const char* what, int rank, int world) {
+  if (rank < 0 || rank >= world)
+    fail(collective, std::string(what) + " " + std::to_string(rank) +
+                         " is not a rank of this group of " + std::to_string(world));
 }
 
-void ProcessGroup::reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) {
-  run(Check(*this, Collective::reduce).reduce(input, output, op, root));
-}
-WorkPtr ProcessGroup::reduce_async(ConstBuffer input, Buffer output, ReduceOp op, int root) {
-  return submit(Check(*this, Collective::reduce).reduce(input, output, op, root));
-}
-
-void ProcessGroup::gather(ConstBuffer input, Buffer output, int root) {
-  run(Check(*this, Collective::gather).gather(input, output, root));
-}
-WorkPtr ProcessGroup::gather_async(ConstBuffer input, Buffer output, int root) {
-  return submit(Check(*this, Collective::gather).gather(input, output, root));
+void check_reduction(Collective collective, DType dtype, ReduceOp op) {
+  if (dtype == DType::boolean)
+    fail(collective, "bool values cannot be reduced; use u8 with min (and) or max (or)");
+  if (op == ReduceOp::avg && !is_floating(dtype))
+    fail(collective,
+         "avg needs a floating type, got " + std::string(name_of(dtype)) + "; use sum and divide");
 }
 
-void ProcessGroup::scatter(ConstBuffer input, Buffer output, int root) {
-  run(Check(*this, Collective::scatter).scatter(input, output, root));
-}
-WorkPtr ProcessGroup::scatter_async(ConstBuffer input, Buffer output, int root) {
-  return submit(Check(*this, Collective::scatter).scatter(input, output, root));
-}
-
-void ProcessGroup::all_to_all(ConstBuffer input, Buffer output) {
-  run(Check(*this, Collective::all_to_all).all_to_all(input, output));
-}
-WorkPtr ProcessGroup::all_to_all_async(ConstBuffer input, Buffer output) {
-  return submit(Check(*this, Collective::all_to_all).all_to_all(input, output));
-}
-
-void ProcessGroup::send(ConstBuffer data, int peer) {
-  run(Check(*this, Collective::send).message(data, {}, peer));
-}
-WorkPtr ProcessGroup::send_async(ConstBuffer data, int peer) {
-  return submit(Check(*this, Collective::send).message(data, {}, peer));
-}
-
-void ProcessGroup::recv(Buffer data, int peer) {
-  run(Check(*this, Collective::recv).message({}, data, peer));
-}
-WorkPtr ProcessGroup::recv_async(Buffer data, int peer) {
-  return submit(Check(*this, Collective::recv).message({}, data, peer));
+// One of them holds `times` as much as the other. The smaller may be its place in the larger one,
+// the part of this rank; nothing else may overlap.
+void check_pair(Collective collective, const ConstBuffer& input, const ConstBuffer& output,
+                bool input_larger, int times, int rank) {
+  if (input.dtype() != output.dtype())
+    fail(collective, "input is " + std::string(name_of(input.dtype())) + ", output is " +
+                         std::string(name_of(output.dtype())));
+  const ConstBuffer &small = input_larger ? output : input, &large = input_larger ? input : output;
+  if (large.count().value != small.count().value * static_cast<std::size_t>(times))
+    fail(collective, std::string(input_larger ? "the input" : "the output") +
+                         " must hold world size (" + std::to_string(times) + ") times " +
+                         (input_larger ? "the output" : "the input") + "; they hold " +
+                         elements(large) + " and " + elements(small));
+  const std::size_t before_it =
+      times == 1 ? 0 : static_cast<std::size_t>(rank) * small.size().value;
+  const std::less<> before;
+  const bool apart = small.size().value == 0 ||
+                     !before(input.data(), output.data() + output.size().value) ||
+                     !before(output.data(), input.data() + input.size().value);
+  if (!apart && large.data() + before_it != small.data())
+    fail(collective,
+         "input and output overlap without being the same memory; use one buffer (in place) or "
+         "two separate ones");
 }
 
-void ProcessGroup::barrier(Site site) {
-  check_member("barrier");
-  run({{Collective::barrier}, {}, {}, site});
+}  // namespace
+
+Transfer ProcessGroup::checked(Collective collective, ConstBuffer input, Buffer output, int root,
+                               ReduceOp op) const {
+  const Contract contract = contract_of(collective);
+  const int me = rank(), world = size();
+  check_member(contract.name);
+  if (contract.rooted()) check_rank(collective, "root", root, world);
+  // The buffer that is equally long on all ranks.
+  const bool by_output = contract.output == Extent::own || contract.input == Extent::none;
+  const ConstBuffer counted = by_output ? ConstBuffer(output) : input;
+  if (has(contract.input, me, root) && has(contract.output, me, root))
+    check_pair(collective, input, output, by_output, contract.divides() ? world : 1, me);
+  if (contract.reduces) check_reduction(collective, input.dtype(), op);
+  if (contract.exchanges && input.count().value % static_cast<std::size_t>(world) != 0)
+    fail(collective, elements(input) + " cannot be cut into equal parts for " +
+                         std::to_string(world) + " ranks");
+  return {{collective, op, counted.dtype(), {}, root, counted.count().value}, input, output};
 }
-WorkPtr ProcessGroup::barrier_async(Site site) {
-  check_member("barrier");
-  return submit({{Collective::barrier}, {}, {}, site});
+
+Transfer ProcessGroup::checked_message(Collective collective, ConstBuffer input, Buffer output,
+                                       int peer) const {
+  check_member(name_of(collective));
+  check_rank(collective, "peer", peer, size());
+  if (peer == rank()) fail(collective, "rank " + std::to_string(peer) + " names itself as peer");
+  return checked(collective, input, output, peer);
 }
 
 std::shared_ptr<CommMemory> ProcessGroup::allocate_on(Device where, Bytes size) {

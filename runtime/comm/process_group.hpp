@@ -52,33 +52,79 @@ class ProcessGroup {
   [[nodiscard]] virtual const GroupOptions& options() const = 0;
   [[nodiscard]] virtual Device device() const { return options().device; }
 
-  // ---- collectives; the buffers of asynchronous forms stay valid and untouched until wait() ----
-  // In place when input and output are the same memory; partial overlap is a UsageError. An
-  // output that only the root has is ignored elsewhere, and so is an input of scatter.
-  void all_reduce(ConstBuffer input, Buffer output, ReduceOp op);
+  // ---- collectives; what each gives to whom: types/collective.hpp ----
+  // In place when input and output are the same memory; partial overlap is a UsageError. A buffer
+  // that only the root has is ignored elsewhere. `part` below is as long on every rank. The buffers
+  // of asynchronous forms stay valid and untouched until wait().
+  void all_reduce(ConstBuffer input, Buffer output, ReduceOp op) {
+    run(checked(Collective::all_reduce, input, output, kNoRoot, op));
+  }
   void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum) { all_reduce(data, data, op); }
-  void reduce_scatter(ConstBuffer input, Buffer output, ReduceOp op);  // input = world * output
-  void all_gather(ConstBuffer input, Buffer output);                   // output = world * input
-  void broadcast(Buffer data, int root);
-  void reduce(ConstBuffer input, Buffer output, ReduceOp op, int root);  // output on root only
-  void gather(ConstBuffer input, Buffer output, int root);   // output on root: world * input
-  void scatter(ConstBuffer input, Buffer output, int root);  // input on root: world * output
-  void all_to_all(ConstBuffer input, Buffer output);         // both world * chunk
-  void send(ConstBuffer data, int peer);
-  void recv(Buffer data, int peer);
-  void barrier(Site site = Site::here());
-
-  WorkPtr all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op);
-  WorkPtr reduce_scatter_async(ConstBuffer input, Buffer output, ReduceOp op);
-  WorkPtr all_gather_async(ConstBuffer input, Buffer output);
-  WorkPtr broadcast_async(Buffer data, int root);
-  WorkPtr reduce_async(ConstBuffer input, Buffer output, ReduceOp op, int root);
-  WorkPtr gather_async(ConstBuffer input, Buffer output, int root);
-  WorkPtr scatter_async(ConstBuffer input, Buffer output, int root);
-  WorkPtr all_to_all_async(ConstBuffer input, Buffer output);
-  WorkPtr send_async(ConstBuffer data, int peer);
-  WorkPtr recv_async(Buffer data, int peer);
-  WorkPtr barrier_async(Site site = Site::here());
+  WorkPtr all_reduce_async(ConstBuffer input, Buffer output, ReduceOp op) {
+    return submit(checked(Collective::all_reduce, input, output, kNoRoot, op));
+  }
+  // input: world parts
+  void reduce_scatter(ConstBuffer input, Buffer part, ReduceOp op) {
+    run(checked(Collective::reduce_scatter, input, part, kNoRoot, op));
+  }
+  WorkPtr reduce_scatter_async(ConstBuffer input, Buffer part, ReduceOp op) {
+    return submit(checked(Collective::reduce_scatter, input, part, kNoRoot, op));
+  }
+  // output: world parts
+  void all_gather(ConstBuffer part, Buffer output) {
+    run(checked(Collective::all_gather, part, output));
+  }
+  WorkPtr all_gather_async(ConstBuffer part, Buffer output) {
+    return submit(checked(Collective::all_gather, part, output));
+  }
+  void broadcast(Buffer data, int root) { run(checked(Collective::broadcast, data, data, root)); }
+  WorkPtr broadcast_async(Buffer data, int root) {
+    return submit(checked(Collective::broadcast, data, data, root));
+  }
+  // output: on root only
+  void reduce(ConstBuffer input, Buffer output, ReduceOp op, int root) {
+    run(checked(Collective::reduce, input, output, root, op));
+  }
+  WorkPtr reduce_async(ConstBuffer input, Buffer output, ReduceOp op, int root) {
+    return submit(checked(Collective::reduce, input, output, root, op));
+  }
+  // output: on root only, world parts
+  void gather(ConstBuffer part, Buffer output, int root) {
+    run(checked(Collective::gather, part, output, root));
+  }
+  WorkPtr gather_async(ConstBuffer part, Buffer output, int root) {
+    return submit(checked(Collective::gather, part, output, root));
+  }
+  // input: on root only, world parts
+  void scatter(ConstBuffer input, Buffer part, int root) {
+    run(checked(Collective::scatter, input, part, root));
+  }
+  WorkPtr scatter_async(ConstBuffer input, Buffer part, int root) {
+    return submit(checked(Collective::scatter, input, part, root));
+  }
+  // Both: world parts.
+  void all_to_all(ConstBuffer input, Buffer output) {
+    run(checked(Collective::all_to_all, input, output));
+  }
+  WorkPtr all_to_all_async(ConstBuffer input, Buffer output) {
+    return submit(checked(Collective::all_to_all, input, output));
+  }
+  void send(ConstBuffer data, int peer) { run(checked_message(Collective::send, data, {}, peer)); }
+  WorkPtr send_async(ConstBuffer data, int peer) {
+    return submit(checked_message(Collective::send, data, {}, peer));
+  }
+  void recv(Buffer data, int peer) { run(checked_message(Collective::recv, {}, data, peer)); }
+  WorkPtr recv_async(Buffer data, int peer) {
+    return submit(checked_message(Collective::recv, {}, data, peer));
+  }
+  void barrier(Site site = Site::here()) {
+    check_member("barrier");
+    run({{Collective::barrier}, {}, {}, site});
+  }
+  WorkPtr barrier_async(Site site = Site::here()) {
+    check_member("barrier");
+    return submit({{Collective::barrier}, {}, {}, site});
+  }
 
   // ---- what a kind of group implements: a call whose arguments have been checked ----
   virtual WorkPtr submit(const Transfer& transfer) = 0;
@@ -127,7 +173,12 @@ class ProcessGroup {
   virtual void check_member(const char* /*call*/) const {}
 
  private:
-  class Check;
+  static constexpr int kNoRoot = -1;
+  // The arguments as a Transfer; or a UsageError that names the one that is wrong.
+  [[nodiscard]] Transfer checked(Collective collective, ConstBuffer input, Buffer output,
+                                 int root = kNoRoot, ReduceOp op = {}) const;
+  [[nodiscard]] Transfer checked_message(Collective collective, ConstBuffer input, Buffer output,
+                                         int peer) const;
 };
 
 // The group of all ranks of this job, found as options.bootstrap says: by default through whatever

@@ -161,7 +161,8 @@ TEST_CASE("between nodes, hierarchical sends the least, the ring more, and two-s
       const auto nodes = nodes_of(world, m);
       const std::size_t least = 2 * count * at(n - 1);
       CHECK(between_nodes(hierarchical_all_reduce(world, count, nodes), nodes) == least);
-      CHECK(between_nodes(direct_all_reduce(world, count), nodes) == least * at(m));
+      CHECK(between_nodes(direct_schedule(Collective::all_reduce, world, count), nodes) ==
+            least * at(m));
       CHECK(between_nodes(ring_all_reduce(world, count), nodes) ==
             2 * count * at(n * m - 1) / at(m));
     }

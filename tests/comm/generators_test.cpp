@@ -61,8 +61,8 @@ TEST_CASE("each algorithm adds in its documented order, bit for bit", "[schedule
       require_sums(gloo_ring_all_reduce(world, count, 4), x,
                    [&](int c, std::size_t i) { return walk(x, i, c - 1, -1); });
       const auto owner_up = [&](int c, std::size_t i) { return walk(x, i, c, +1); };
-      require_sums(direct_all_reduce(world, count), x, owner_up);
-      require_sums(direct_reduce_scatter(world, count), x, owner_up);
+      require_sums(direct_schedule(Collective::all_reduce, world, count), x, owner_up);
+      require_sums(direct_schedule(Collective::reduce_scatter, world, count), x, owner_up);
       require_sums(one_shot_all_reduce(world, count), x,
                    [&](int, std::size_t i) { return walk(x, i, 0, +1); });
       require_sums(tree_all_reduce(world, count), x,
@@ -70,7 +70,7 @@ TEST_CASE("each algorithm adds in its documented order, bit for bit", "[schedule
       for (int root = 0; root < world; ++root) {
         require_sums(tree_reduce(world, count, root), x,
                      [&](int, std::size_t i) { return pairwise(x, i, root, 0, 8); });
-        require_sums(direct_reduce(world, count, root), x,
+        require_sums(direct_schedule(Collective::reduce, world, count, root), x,
                      [&](int, std::size_t i) { return walk(x, i, root, +1); });
       }
     }
@@ -99,8 +99,10 @@ TEST_CASE("data movement ends where the collective promises it", "[schedule]") {
               execute(make_schedule(Collective::broadcast, algorithm, world, count, 4, root), x);
           for (int rank = 0; rank < world; ++rank) REQUIRE(got[at(rank)] == x[at(root)]);
         }
-        const Buffers gathered = execute(direct_gather(world, count, root), x);
-        const Buffers scattered = execute(direct_scatter(world, count, root), x);
+        const Buffers gathered =
+            execute(direct_schedule(Collective::gather, world, count, root), x);
+        const Buffers scattered =
+            execute(direct_schedule(Collective::scatter, world, count, root), x);
         for (std::size_t i = 0; i < count; ++i) {
           REQUIRE(same_bits(gathered[at(root)][i], x[at(chunk_of(i))][i]));
           REQUIRE(same_bits(scattered[at(chunk_of(i))][i], x[at(root)][i]));
@@ -113,7 +115,7 @@ TEST_CASE("all_to_all transposes the matrix of chunks", "[schedule]") {
   for (int world = 1; world <= 8; ++world) {
     const std::size_t each = 3, count = each * at(world);
     const Buffers x = wide_range_inputs(world, count);
-    const Buffers got = execute(direct_all_to_all(world, count), x);
+    const Buffers got = execute(direct_schedule(Collective::all_to_all, world, count), x);
     for (int rank = 0; rank < world; ++rank)
       for (int peer = 0; peer < world; ++peer)
         for (std::size_t i = 0; i < each; ++i)
@@ -125,7 +127,7 @@ TEST_CASE("all_to_all may run in place: no part is overwritten before it was sen
   for (int world = 1; world <= 8; ++world) {
     const std::size_t count = 2 * at(world);
     const Buffers x = wide_range_inputs(world, count);
-    Schedule schedule = direct_all_to_all(world, count);
+    Schedule schedule = direct_schedule(Collective::all_to_all, world, count);
     const Buffers separate = execute(schedule, x);
     schedule.separate_input = false;
     for (int rank = 0; rank < world; ++rank)

@@ -26,7 +26,7 @@ void for_each_shipped(F f) {
   for (int world = 1; world <= 8; ++world)
     for (const Collective collective : all_collectives())
       for (const std::string& algorithm : algorithms_of(collective))
-        for (int root = 0; root < (is_rooted(collective) ? world : 1); ++root)
+        for (int root = 0; root < (contract_of(collective).rooted() ? world : 1); ++root)
           for (int count = 0; count <= 3 * world + 1; ++count)
             if (collective != Collective::all_to_all || count % world == 0)
               for (const auto& nodes :

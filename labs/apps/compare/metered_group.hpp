@@ -42,43 +42,17 @@ class MeteredGroup : public comm::ProcessGroup {
   }
 
   comm::WorkPtr submit(const comm::Transfer& transfer) override {
-    using enum comm::Collective;
-    const comm::ConstBuffer &in = transfer.input, &out = transfer.output;
-    const int root = transfer.call.root;
-    const comm::Collective collective = transfer.call.collective;
-    switch (collective) {
-      case all_reduce:
-        require(options().algorithm != comm::Algorithm::automatic,
-                "MeteredGroup: name the algorithm of the all-reduces, so that it is known what to "
-                "count");
-        count(collective, comm::name_of(options().algorithm), in);
-        break;
-      case reduce_scatter:
-        count(collective, "ring", in);
-        break;
-      case all_gather:
-        count(collective, "ring", out);
-        break;
-      case broadcast:
-        count(collective, "tree", in, root);
-        break;
-      case reduce:
-        count(collective, "tree", in, root);
-        break;
-      case all_to_all:
-        count(collective, "direct", in);
-        break;
-      case gather:
-        if (rank() != root) sent_ += in.size();
-        break;
-      case scatter:
-        if (rank() == root) sent_ += in.size() - out.size();
-        break;
-      case send:
-        sent_ += in.size();
-        break;
-      default:  // nothing leaves this rank
-        break;
+    const comm::Call& call = transfer.call;
+    if (call.collective == comm::Collective::all_reduce) {
+      require(options().algorithm != comm::Algorithm::automatic,
+              "MeteredGroup: name the algorithm of the all-reduces, so that it is known what to "
+              "count");
+      count(call, comm::name_of(options().algorithm));
+    } else if (call.collective == comm::Collective::send) {
+      sent_ += transfer.input.size();
+    } else if (call.collective != comm::Collective::recv &&
+               call.collective != comm::Collective::barrier) {
+      count(call, comm::algorithms_of(call.collective).front());
     }
     return inner_->submit(transfer);
   }
@@ -104,21 +78,20 @@ class MeteredGroup : public comm::ProcessGroup {
     std::shared_ptr<Bytes> total_;
   };
 
-  void count(comm::Collective collective, std::string_view algorithm,
-             const comm::ConstBuffer& buffer, int root = 0) {
-    const std::size_t element = size_of(buffer.dtype());
-    const auto [known, fresh] =
-        sends_.try_emplace({collective, buffer.count().value, element, root});
+  void count(const comm::Call& call, std::string_view algorithm) {
+    const std::size_t element = size_of(call.dtype), elements = call.work_count(size());
+    const int root = std::max(call.root, 0);
+    const auto [known, fresh] = sends_.try_emplace({call.collective, elements, element, root});
     if (fresh) {
       const comm::Schedule schedule =
-          make_schedule(collective, algorithm, size(), buffer.count().value, element, root);
+          make_schedule(call.collective, algorithm, size(), elements, element, root);
       for (const comm::Step& step : schedule.steps[static_cast<std::size_t>(rank())])
         if (step.sends() && step.send_peer != rank())
           known->second +=
               bytes_of(Elements(message_count(schedule, step.send_chunk, step.chunks)), element);
     }
     sent_ += known->second;
-    if (collective == comm::Collective::all_reduce) by_all_reduces_ += known->second;
+    if (call.collective == comm::Collective::all_reduce) by_all_reduces_ += known->second;
   }
 
   std::shared_ptr<comm::ProcessGroup> inner_;

@@ -152,7 +152,7 @@ std::size_t verify(const Benchmark& b, comm::ProcessGroup& group, const Layout& 
   b.run({group, layout.input, layout.output, shape.op, shape.root});
   guarded.fetch();
   std::size_t wrong = broken_guards(guarded.data());
-  if (!b.result_at_root || rank == shape.root) {
+  if (comm::has(b.contract().output, rank, shape.root)) {
     HostView output(layout.output, device);
     output.fetch();
     wrong += count_wrong(output.data(), pattern, [&](std::size_t i) {

@@ -80,10 +80,11 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-N,--run_cycles", o.cycles, "times over all sizes; 0: forever")->check(whole(0));
   app.add_option("-c,--check", o.check, "1: verify every element exactly; 0: do not")
       ->check(whole(0, 1));
-  if (benchmark.reduces) app.add_option("-o,--op", op, "sum, avg, prod, min, max or all");
+  if (benchmark.contract().reduces)
+    app.add_option("-o,--op", op, "sum, avg, prod, min, max or all");
   app.add_option("-d,--datatype", dtype,
                  "f32 (float), f16 (half), bf16 (bfloat16), f64 (double), i32, i64, u8 or all");
-  if (benchmark.rooted) app.add_option("-r,--root", root, "rank, or all");
+  if (benchmark.contract().rooted()) app.add_option("-r,--root", root, "rank, or all");
   app.add_option("--place", place, "out (of place), in, or both");
   app.add_option("--memory", memory,
                  "own: ringsmith's communication memory; user: plain memory, copied in");

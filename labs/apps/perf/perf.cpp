@@ -36,7 +36,7 @@ std::string trouble_with(const Benchmark& b, const PerfOptions& o, int world) {
     return fmt::format("{} needs at least {} ranks: ringrun --standalone --nproc-per-node 2 -- {}",
                        b.name, b.least_world, b.name);
   for (const int root : o.roots)
-    if (b.rooted && root >= world)
+    if (b.contract().rooted() && root >= world)
       return fmt::format("--root {} is not one of {} ranks", root, world);
   return {};
 }
@@ -100,7 +100,7 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
     throw UsageError(trouble);
   }
   if (o.roots.empty())
-    for (int r = 0; r < (b.rooted ? world : 1); ++r) o.roots.push_back(r);
+    for (int r = 0; r < (b.contract().rooted() ? world : 1); ++r) o.roots.push_back(r);
 
   const std::vector<int> node_of = group.node_of();
   const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);

@@ -46,31 +46,33 @@ struct Element {
   std::size_t i;
 };
 
-// Lengths in units of `part` elements; the longer of input and output is the table's size.
-enum class Parts : std::uint8_t { one, world };
-
 struct Benchmark {
   const char* name;
   const char* description;
   std::optional<comm::Collective> collective = {};  // for the prediction; none: no schedule of this
-  Parts input = Parts::one, output = Parts::one;
   double (*bus_factor)(double world);
   void (*run)(const Call&);
   Expected (*expected)(const Element&);  // which value that is
-  bool reduces = false, rooted = false;
-  bool result_at_root = false;  // only there
   bool out_of_place = true, in_place = true;
   int least_world = 1;
 
-  [[nodiscard]] std::size_t input_parts(int world) const { return count(input, world); }
-  [[nodiscard]] std::size_t output_parts(int world) const { return count(output, world); }
+  [[nodiscard]] comm::Contract contract() const {
+    return collective ? comm::contract_of(*collective)
+                      : comm::Contract{name, comm::Extent::all, comm::Extent::all};
+  }
+  // Lengths in units of `part` elements; the longer of input and output is the table's size.
+  [[nodiscard]] std::size_t input_parts(int world) const { return parts(contract().input, world); }
+  [[nodiscard]] std::size_t output_parts(int world) const {
+    return parts(contract().output, world);
+  }
   [[nodiscard]] std::size_t parts(int world) const {
     return std::max(input_parts(world), output_parts(world));
   }
 
  private:
-  static std::size_t count(Parts parts, int world) {
-    return parts == Parts::one ? 1 : static_cast<std::size_t>(world);
+  [[nodiscard]] std::size_t parts(comm::Extent extent, int world) const {
+    const bool many = contract().divides() || contract().exchanges;
+    return many && extent != comm::Extent::own ? static_cast<std::size_t>(world) : 1;
   }
 };
 

@@ -36,23 +36,19 @@ constexpr Benchmark kBenchmarks[] = {
      .expected =
          [](const Element& p) {
            return Expected{-1, p.i};
-         },
-     .reduces = true},
+         }},
     {.name = "reduce_scatter_perf",
      .description = "Measures reduce_scatter: rank r ends with part r of the sum over all ranks.",
      .collective = Collective::reduce_scatter,
-     .input = Parts::world,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.reduce_scatter(c.in, c.out, c.op); },
      .expected =
          [](const Element& p) {
            return Expected{-1, own_part(p) + p.i};
-         },
-     .reduces = true},
+         }},
     {.name = "all_gather_perf",
      .description = "Measures all_gather: every rank ends with the parts of all ranks.",
      .collective = Collective::all_gather,
-     .output = Parts::world,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.all_gather(c.in, c.out); },
      .expected =
@@ -62,8 +58,6 @@ constexpr Benchmark kBenchmarks[] = {
     {.name = "alltoall_perf",
      .description = "Measures all_to_all: part p of rank r goes to part r of rank p.",
      .collective = Collective::all_to_all,
-     .input = Parts::world,
-     .output = Parts::world,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.all_to_all(c.in, c.out); },
      .expected =
@@ -79,7 +73,6 @@ constexpr Benchmark kBenchmarks[] = {
          [](const Element& p) {
            return Expected{p.root, p.i};
          },
-     .rooted = true,
      .out_of_place = false},
     {.name = "reduce_perf",
      .description = "Measures reduce: root ends with the sum over all ranks.",
@@ -89,33 +82,25 @@ constexpr Benchmark kBenchmarks[] = {
      .expected =
          [](const Element& p) {
            return Expected{-1, p.i};
-         },
-     .reduces = true,
-     .rooted = true,
-     .result_at_root = true},
+         }},
     {.name = "gather_perf",
      .description = "Measures gather: root ends with the parts of all ranks.",
      .collective = Collective::gather,
-     .output = Parts::world,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.gather(c.in, c.out, c.root); },
      .expected =
          [](const Element& p) {
            return Expected{static_cast<int>(p.i / p.part), p.i % p.part};
-         },
-     .rooted = true,
-     .result_at_root = true},
+         }},
     {.name = "scatter_perf",
      .description = "Measures scatter: rank r ends with part r of root.",
      .collective = Collective::scatter,
-     .input = Parts::world,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.scatter(c.in, c.out, c.root); },
      .expected =
          [](const Element& p) {
            return Expected{p.root, own_part(p) + p.i};
-         },
-     .rooted = true},
+         }},
     {.name = "sendrecv_perf",
      .description = "Measures send and recv: every rank sends to the next one and receives from "
                     "the one before.",

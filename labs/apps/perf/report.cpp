@@ -80,13 +80,14 @@ void PerfReport::header(const std::string& model, const std::vector<comm::SizedC
 void PerfReport::row(const Shape& shape, const Measurement* out, const Measurement* in,
                      double predicted) {
   const std::size_t bytes = bytes_of_shape(benchmark_, shape, group_.size());
-  std::string text = fmt::format(
-      "  {:>11} {:>12} {:>6} {:>6} {:>6}", bytes, shape.part, name_of(shape.dtype),
-      benchmark_.reduces ? name_of(shape.op) : "none", benchmark_.rooted ? shape.root : -1);
+  std::string text =
+      fmt::format("  {:>11} {:>12} {:>6} {:>6} {:>6}", bytes, shape.part, name_of(shape.dtype),
+                  benchmark_.contract().reduces ? name_of(shape.op) : "none",
+                  benchmark_.contract().rooted() ? shape.root : -1);
   json result = {
       {"size", bytes}, {"count", shape.part}, {"type", std::string(name_of(shape.dtype))}};
-  if (benchmark_.reduces) result["redop"] = std::string(name_of(shape.op));
-  if (benchmark_.rooted) result["root"] = shape.root;
+  if (benchmark_.contract().reduces) result["redop"] = std::string(name_of(shape.op));
+  if (benchmark_.contract().rooted()) result["root"] = shape.root;
   for (const Measurement* m : {out, in}) {
     if (m == nullptr) continue;
     text += fmt::format(

@@ -123,7 +123,7 @@ int run(int argc, char** argv) {
   const Collective collective = parse_collective(o.collective);
   if (o.algorithm.empty()) o.algorithm = algorithms_of(collective).front();
   if (app.count("--count") == 0) o.count = 4 * static_cast<std::size_t>(o.world);
-  require(is_rooted(collective) || app.count("--root") == 0,
+  require(contract_of(collective).rooted() || app.count("--root") == 0,
           fmt::format("--root {}: {} has no root", o.root, o.collective));
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},

@@ -80,11 +80,8 @@ class Checker {
   }
 
   void chunks() {
-    const bool one_per_rank = schedule_.collective == Collective::reduce_scatter ||
-                              schedule_.collective == Collective::all_gather ||
-                              schedule_.collective == Collective::gather ||
-                              schedule_.collective == Collective::scatter ||
-                              schedule_.collective == Collective::all_to_all;
+    const Contract contract = contract_of(schedule_.collective);
+    const bool one_per_rank = contract.divides() || contract.exchanges;
     if (one_per_rank && schedule_.chunks.size() != at(schedule_.world))
       add(Fault::shape, -1, -1,
           std::string(name_of(schedule_.collective)) + " has one chunk for each rank, not " +

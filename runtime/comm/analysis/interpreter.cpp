@@ -168,45 +168,18 @@ void Contributions::take(int rank, int step, int chunk, Value arrived) {
 }
 
 Value initial_value(const Schedule& schedule, int rank, int chunk) {
-  bool valid = true;
-  switch (schedule.collective) {
-    case Collective::all_gather:
-    case Collective::gather:
-      valid = chunk == rank;
-      break;
-    case Collective::broadcast:
-    case Collective::scatter:
-      valid = rank == schedule.root;
-      break;
-    default:
-      break;
-  }
-  return {valid ? Origin{rank, chunk} : kUndefined};
+  const Extent input = contract_of(schedule.collective).input;
+  return {holds(input, rank, schedule.root, chunk) ? Origin{rank, chunk} : kUndefined};
 }
 
 Value promised_value(const Schedule& schedule, int rank, int chunk) {
+  const Contract contract = contract_of(schedule.collective);
+  if (!holds(contract.output, rank, schedule.root, chunk)) return {};
+  if (contract.exchanges) return {{chunk, rank}};
+  if (!contract.reduces) return {{contract.input == Extent::own ? chunk : schedule.root, chunk}};
   Value sum;
   for (int r = 0; r < schedule.world; ++r) sum.push_back({r, chunk});
-  switch (schedule.collective) {
-    case Collective::all_reduce:
-      return sum;
-    case Collective::reduce_scatter:
-      return chunk == rank ? sum : Value{};
-    case Collective::reduce:
-      return rank == schedule.root ? sum : Value{};
-    case Collective::all_gather:
-      return {{chunk, chunk}};
-    case Collective::broadcast:
-      return {{schedule.root, chunk}};
-    case Collective::gather:
-      return rank == schedule.root ? Value{{chunk, chunk}} : Value{};
-    case Collective::scatter:
-      return chunk == rank ? Value{{schedule.root, chunk}} : Value{};
-    case Collective::all_to_all:
-      return {{chunk, rank}};
-    default:
-      return {};
-  }
+  return sum;
 }
 
 }  // namespace ringsmith::comm

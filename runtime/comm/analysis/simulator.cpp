@@ -243,8 +243,10 @@ double all_reduce_time(const Topology& topology, std::string_view algorithm, int
     const Link shared = topology.network(per_node).link(0, per_node);
     const Network wire = Network::uniform(shared, topology.gamma);
     const Network inside = topology.network(0);
-    const double before = simulate(direct_reduce_scatter(per_node, count), 1, inside).seconds;
-    const double after = simulate(direct_all_gather(per_node, count), 1, inside).seconds;
+    const double before =
+        simulate(direct_schedule(Collective::reduce_scatter, per_node, count), 1, inside).seconds;
+    const double after =
+        simulate(direct_schedule(Collective::all_gather, per_node, count), 1, inside).seconds;
     const auto part = count / static_cast<std::size_t>(per_node);
     const auto ring = simulate_ring_all_reduce(world / per_node, part, 1, wire);
     return before + ring.seconds + after - topology.overhead;

@@ -19,11 +19,9 @@ std::size_t at(int i) { return static_cast<std::size_t>(i); }
 int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
 
 std::vector<Chunk> chunks_of(const Call& call, int world) {
-  const bool parts =
-      call.collective == Collective::reduce_scatter || call.collective == Collective::all_gather;
   if (call.algorithm == Algorithm::gloo_ring)
     return gloo_chunks(world, call.count, size_of(call.dtype));
-  return split_evenly(parts ? call.count * at(world) : call.count, world);
+  return split_evenly(call.work_count(world), world);
 }
 
 }  // namespace

@@ -38,20 +38,6 @@ constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-// Does the rank's input hold this chunk before the collective?
-bool holds(const Schedule& schedule, int rank, int chunk) {
-  switch (schedule.collective) {
-    case Collective::all_gather:
-    case Collective::gather:
-      return chunk == rank;
-    case Collective::broadcast:
-    case Collective::scatter:
-      return rank == schedule.root;
-    default:
-      return true;
-  }
-}
-
 // The other ranks whose memory these moves touch.
 std::set<int> touched_by(const Mapping& mapping, int me) {
   std::set<int> ranks;
@@ -179,7 +165,7 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
       }
     };
     for_each_chunk([&](int c, std::size_t place, std::size_t bytes) {
-      if (!holds(schedule, me, c)) return;
+      if (!given(schedule, me, c)) return;
       const std::size_t from = (input_offset(schedule, me, c) + skipped) * width;
       copy_bytes(staging_input_->data() + place, transfer.input.data() + from, bytes);
     });

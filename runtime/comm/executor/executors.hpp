@@ -36,19 +36,17 @@ template <class Resolve>
 Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int world,
                         Buffers& buffers, Resolve resolve) {
   // Sizes of the two buffers, the same on all ranks that have them.
-  const std::size_t part = call.bytes(), all = part * static_cast<std::size_t>(world);
-  using enum Collective;
-  const Collective c = call.collective;
-  const std::size_t input = c == reduce_scatter || c == scatter ? all : part;
-  const std::size_t output = c == all_gather || c == gather ? all : part;
+  const Contract contract = contract_of(call.collective);
+  const std::size_t part = call.bytes(), all = call.work_count(world) * size_of(call.dtype);
+  const std::size_t input = contract.input == Extent::own ? part : all;
+  const std::size_t output = contract.output == Extent::own ? part : all;
   Sharing sharing;
   for (int r = 0; r < world; ++r) {
     const Arrival& arrival = agreement.arrival(r);
     const std::uint64_t in = arrival.input.load(std::memory_order_relaxed);
     const std::uint64_t out = arrival.output.load(std::memory_order_relaxed);
-    const bool root = r == call.root;
-    const bool has_input = c != scatter || root;
-    const bool has_output = (c != reduce && c != gather) || root;
+    const bool has_input = has(contract.input, r, call.root);
+    const bool has_output = has(contract.output, r, call.root);
     sharing.none = sharing.none && in == kNotShared;
     if ((has_input && in == kNotShared) || (has_output && out == kNotShared)) {
       sharing.all = false;

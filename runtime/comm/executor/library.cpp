@@ -11,19 +11,6 @@ namespace {
 
 constexpr std::size_t kMostPrepared = 512;  // then all are dropped, and what is used comes back
 
-// Elements of the schedule's work buffer; the call counts what one rank gives or gets.
-std::size_t work_count(const Call& call, int world) {
-  switch (call.collective) {
-    case Collective::reduce_scatter:
-    case Collective::all_gather:
-    case Collective::gather:
-    case Collective::scatter:
-      return call.count * static_cast<std::size_t>(world);
-    default:
-      return call.count;
-  }
-}
-
 }  // namespace
 
 std::string_view host_algorithm(const Call& call, int /*world*/) {
@@ -31,7 +18,7 @@ std::string_view host_algorithm(const Call& call, int /*world*/) {
 }
 
 Schedule Library::make(const Call& call) const {
-  return make_schedule(call.collective, choice_(call, world_), world_, work_count(call, world_),
+  return make_schedule(call.collective, choice_(call, world_), world_, call.work_count(world_),
                        size_of(call.dtype), call.root < 0 ? 0 : call.root, node_of_);
 }
 

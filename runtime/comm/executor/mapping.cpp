@@ -149,8 +149,7 @@ class Mapper {
       }
       bool stored = false;
       if (move.keep || kept_for_a_pull(id)) {
-        if (placement_ != Placement::staged && !has_place(schedule_, rank, move.chunk))
-          return false;
+        if (placement_ != Placement::staged && !promised(schedule_, rank, move.chunk)) return false;
         Memory& written = memory(false, move.chunk);
         for (const MoveId reader : written.readers) add_after(writer, reader);
         add_after(writer, written.writer);

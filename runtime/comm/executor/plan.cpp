@@ -220,35 +220,29 @@ std::vector<Plan> make_plans(const Schedule& whole) {
   return plans;
 }
 
-bool promised(const Schedule& schedule, int rank, int chunk) {
-  switch (schedule.collective) {
-    case Collective::reduce_scatter:
-    case Collective::scatter:
-      return chunk == rank;
-    case Collective::reduce:
-    case Collective::gather:
-      return rank == schedule.root;
-    default:
-      return true;
-  }
+bool given(const Schedule& schedule, int rank, int chunk) {
+  return holds(contract_of(schedule.collective).input, rank, schedule.root, chunk);
 }
 
-bool has_place(const Schedule& schedule, int rank, int chunk) {
-  return promised(schedule, rank, chunk);
+bool promised(const Schedule& schedule, int rank, int chunk) {
+  return holds(contract_of(schedule.collective).output, rank, schedule.root, chunk);
 }
+
+namespace {
+
+std::size_t offset_in(Extent extent, const Schedule& schedule, int rank, int chunk) {
+  return schedule.chunks[at(chunk)].offset -
+         (extent == Extent::own ? schedule.chunks[at(rank)].offset : 0);
+}
+
+}  // namespace
 
 std::size_t input_offset(const Schedule& schedule, int rank, int chunk) {
-  const bool own_chunk_only =
-      schedule.collective == Collective::all_gather || schedule.collective == Collective::gather;
-  return schedule.chunks[at(chunk)].offset -
-         (own_chunk_only ? schedule.chunks[at(rank)].offset : 0);
+  return offset_in(contract_of(schedule.collective).input, schedule, rank, chunk);
 }
 
 std::size_t output_offset(const Schedule& schedule, int rank, int chunk) {
-  const bool own_chunk_only = schedule.collective == Collective::reduce_scatter ||
-                              schedule.collective == Collective::scatter;
-  return schedule.chunks[at(chunk)].offset -
-         (own_chunk_only ? schedule.chunks[at(rank)].offset : 0);
+  return offset_in(contract_of(schedule.collective).output, schedule, rank, chunk);
 }
 
 }  // namespace ringsmith::comm

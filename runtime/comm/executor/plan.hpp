@@ -50,14 +50,14 @@ using Plan = std::vector<Move>;
 // Zero-length chunks are left out.
 [[nodiscard]] std::vector<Plan> make_plans(const Schedule& schedule);
 
-// Does the collective promise this chunk to this rank?
+// Does the rank's input hold this chunk before the collective?
+[[nodiscard]] bool given(const Schedule& schedule, int rank, int chunk);
+// Does the collective promise this chunk to this rank? Otherwise its output has no place for it.
 [[nodiscard]] bool promised(const Schedule& schedule, int rank, int chunk);
 
 // Where a chunk lies in the caller's buffers, in elements from their start: some collectives give a
 // rank only its own chunk (the input of all_gather, the output of reduce_scatter).
 [[nodiscard]] std::size_t input_offset(const Schedule& schedule, int rank, int chunk);
 [[nodiscard]] std::size_t output_offset(const Schedule& schedule, int rank, int chunk);
-// Is there room for this chunk in the rank's output at all?
-[[nodiscard]] bool has_place(const Schedule& schedule, int rank, int chunk);
 
 }  // namespace ringsmith::comm

@@ -7,7 +7,7 @@ namespace ringsmith::comm {
 namespace {
 
 Schedule empty(const char* algorithm, Collective collective, int world, std::size_t count,
-               int parts, int root = 0) {
+               int parts, int root) {
   check_world(world, root);
   Schedule schedule;
   schedule.algorithm = algorithm;
@@ -46,23 +46,43 @@ void add_all_gather(Schedule& schedule) {
 }
 
 // Step s belongs to root and to the rank root + 1 + s; the others sit it out.
-template <class RootStep, class LeafStep>
-void add_star(Schedule& schedule, RootStep root_step, LeafStep leaf_step) {
+void add_star(Schedule& schedule, const Contract& contract) {
   const int world = schedule.world;
+  const bool from_root = contract.input == Extent::at_root;
   for (int rank = 0; rank < world; ++rank)
     for (int s = 0; s < world - 1; ++s) {
-      const int partner = wrap(schedule.root + 1 + s, world);
+      const int leaf = wrap(schedule.root + 1 + s, world);
+      const int chunk = contract.divides() ? leaf : 0;
+      const int sender = from_root ? schedule.root : leaf,
+                receiver = from_root ? leaf : schedule.root;
       Step step;
-      if (rank == schedule.root) step = root_step(partner);
-      if (rank == partner) step = leaf_step(partner);
+      if (rank == sender) step = send(receiver, chunk);
+      if (rank == receiver)
+        step = receive(sender, chunk, contract.reduces ? Action::reduce : Action::copy);
       schedule.steps[static_cast<std::size_t>(rank)].push_back(step);
+    }
+}
+
+// Step s pairs the ranks whose numbers add up to s: each sends a part, then takes its place.
+void add_exchange(Schedule& schedule) {
+  const int world = schedule.world;
+  require(schedule.count % static_cast<std::size_t>(world) == 0,
+          "all_to_all of " + std::to_string(schedule.count) + " elements over " +
+              std::to_string(world) + " ranks: the count must be a multiple of the world");
+  schedule.separate_input = true;
+  for (int rank = 0; rank < world; ++rank)
+    for (int s = 0; s < world; ++s) {
+      const int partner = wrap(s - rank, world);
+      schedule.steps[static_cast<std::size_t>(rank)].push_back(
+          partner == rank ? receive(rank, rank, Action::copy)
+                          : Step{partner, partner, partner, partner, Action::copy});
     }
 }
 
 }  // namespace
 
 Schedule one_shot_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty("one_shot", Collective::all_reduce, world, count, 1);
+  Schedule schedule = empty("one_shot", Collective::all_reduce, world, count, 1, 0);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
     auto& mine = schedule.steps[static_cast<std::size_t>(rank)];
@@ -74,71 +94,18 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
   return schedule;
 }
 
-Schedule direct_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty("direct", Collective::all_reduce, world, count, world);
-  add_reduce_scatter(schedule);
-  add_all_gather(schedule);
-  return schedule;
-}
-
-Schedule direct_reduce_scatter(int world, std::size_t count) {
-  Schedule schedule = empty("direct", Collective::reduce_scatter, world, count, world);
-  add_reduce_scatter(schedule);
-  return schedule;
-}
-
-Schedule direct_all_gather(int world, std::size_t count) {
-  Schedule schedule = empty("direct", Collective::all_gather, world, count, world);
-  add_all_gather(schedule);
-  return schedule;
-}
-
-Schedule direct_broadcast(int world, std::size_t count, int root) {
-  Schedule schedule = empty("direct", Collective::broadcast, world, count, 1, root);
-  add_star(
-      schedule, [](int leaf) { return send(leaf, 0); },
-      [root](int) { return receive(root, 0, Action::copy); });
-  return schedule;
-}
-
-Schedule direct_reduce(int world, std::size_t count, int root) {
-  Schedule schedule = empty("direct", Collective::reduce, world, count, 1, root);
-  add_star(
-      schedule, [](int leaf) { return receive(leaf, 0, Action::reduce); },
-      [root](int) { return send(root, 0); });
-  return schedule;
-}
-
-Schedule direct_gather(int world, std::size_t count, int root) {
-  Schedule schedule = empty("direct", Collective::gather, world, count, world, root);
-  add_star(
-      schedule, [](int leaf) { return receive(leaf, leaf, Action::copy); },
-      [root](int leaf) { return send(root, leaf); });
-  return schedule;
-}
-
-Schedule direct_scatter(int world, std::size_t count, int root) {
-  Schedule schedule = empty("direct", Collective::scatter, world, count, world, root);
-  add_star(
-      schedule, [](int leaf) { return send(leaf, leaf); },
-      [root](int leaf) { return receive(root, leaf, Action::copy); });
-  return schedule;
-}
-
-Schedule direct_all_to_all(int world, std::size_t count) {
-  Schedule schedule = empty("direct", Collective::all_to_all, world, count, world);
-  require(count % static_cast<std::size_t>(world) == 0,
-          "all_to_all of " + std::to_string(count) + " elements over " + std::to_string(world) +
-              " ranks: the count must be a multiple of the world");
-  schedule.separate_input = true;
-  // Step s pairs the ranks whose numbers add up to s: each sends a part, then takes its place.
-  for (int rank = 0; rank < world; ++rank)
-    for (int s = 0; s < world; ++s) {
-      const int partner = wrap(s - rank, world);
-      schedule.steps[static_cast<std::size_t>(rank)].push_back(
-          partner == rank ? receive(rank, rank, Action::copy)
-                          : Step{partner, partner, partner, partner, Action::copy});
-    }
+Schedule direct_schedule(Collective collective, int world, std::size_t count, int root) {
+  const Contract contract = contract_of(collective);
+  const bool one_chunk = contract.rooted() && !contract.divides();
+  Schedule schedule = empty("direct", collective, world, count, one_chunk ? 1 : world, root);
+  if (contract.rooted()) {
+    add_star(schedule, contract);
+  } else if (contract.exchanges) {
+    add_exchange(schedule);
+  } else {
+    if (contract.reduces) add_reduce_scatter(schedule);
+    if (contract.output == Extent::all) add_all_gather(schedule);
+  }
   return schedule;
 }
 

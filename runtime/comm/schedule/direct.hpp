@@ -40,18 +40,13 @@
 
 namespace ringsmith::comm {
 
-// World >= 1; count is the length of the work buffer, in elements.
+// Of every collective, from its contract: collective.hpp. World >= 1; count is the length of the
+// work buffer, in elements. For all_to_all it must be a multiple of world: what rank r sends to p
+// is as long as what p sends to r. There, step s exchanges between ranks r and s - r, so that a
+// part is overwritten by the step that sends it and by none before: executors that send first may
+// run it in place.
+[[nodiscard]] Schedule direct_schedule(Collective collective, int world, std::size_t count,
+                                       int root = 0);
 [[nodiscard]] Schedule one_shot_all_reduce(int world, std::size_t count);
-[[nodiscard]] Schedule direct_all_reduce(int world, std::size_t count);
-[[nodiscard]] Schedule direct_reduce_scatter(int world, std::size_t count);
-[[nodiscard]] Schedule direct_all_gather(int world, std::size_t count);
-[[nodiscard]] Schedule direct_broadcast(int world, std::size_t count, int root);
-[[nodiscard]] Schedule direct_reduce(int world, std::size_t count, int root);
-[[nodiscard]] Schedule direct_gather(int world, std::size_t count, int root);
-[[nodiscard]] Schedule direct_scatter(int world, std::size_t count, int root);
-// count must be a multiple of world: what rank r sends to p is as long as what p sends to r. Step s
-// exchanges between ranks r and s - r, so that a part is overwritten by the step that sends it and
-// by none before: executors that send first may run it in place.
-[[nodiscard]] Schedule direct_all_to_all(int world, std::size_t count);
 
 }  // namespace ringsmith::comm

@@ -30,9 +30,8 @@ namespace ringsmith::comm {
                                      std::size_t count, std::size_t element_size = 4, int root = 0,
                                      const std::vector<int>& node_of = {});
 
-[[nodiscard]] const std::vector<std::string>& algorithms_of(Collective collective);
-[[nodiscard]] const std::vector<Collective>& all_collectives();
+[[nodiscard]] std::vector<std::string> algorithms_of(Collective collective);
+[[nodiscard]] const std::vector<Collective>& all_collectives();    // that have schedules
 [[nodiscard]] Collective parse_collective(std::string_view name);  // UsageError naming the choices
-[[nodiscard]] bool is_rooted(Collective collective);  // broadcast, reduce, gather, scatter
 
 }  // namespace ringsmith::comm

@@ -3,28 +3,79 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace ringsmith::comm {
 
-// What each promises is compared with its schedule by the checker (analysis/checker.hpp). Sums are
-// over all ranks; chunk r is rank r's part of the buffer.
 enum class Collective : std::uint8_t {
   none,
-  barrier,         // nothing moves
-  all_reduce,      // every chunk ends as the sum, on all ranks
-  reduce_scatter,  // chunk r ends as the sum, on rank r; other chunks end undefined
-  all_gather,      // chunk r starts valid on rank r only, ends as that value on all ranks
-  broadcast,       // every chunk of root, on all ranks
-  reduce,          // every chunk ends as the sum, on root; elsewhere undefined
-  gather,          // chunk r starts valid on rank r, ends on root
-  scatter,         // chunk r starts valid on root, ends on rank r
-  all_to_all,      // separate input and output: output chunk p of rank r = input chunk r of rank p
-  send,            // between two ranks: no schedule
+  barrier,
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  reduce,
+  gather,
+  scatter,
+  all_to_all,
+  send,  // between two ranks: no schedule
   recv
 };
-[[nodiscard]] const char* name_of(
-    Collective collective);  // "no call", "barrier", "all_reduce", ...
+
+// What a buffer of a call holds. Data is cut into one part for each rank: part r is rank r's.
+enum class Extent : std::uint8_t {
+  none,    // there is no such buffer
+  all,     // all parts, on every rank
+  own,     // part r, on rank r
+  at_root  // all parts, on root; nothing elsewhere
+};
+
+// What a collective takes and gives. The rest is derived from it: which arguments are accepted
+// (process_group.cpp), where chunks lie (executor), what the checker demands of a schedule
+// (analysis/checker.hpp).
+struct Contract {
+  const char* name;
+  Extent input, output;
+  bool reduces = false;    // the output is the sum of all inputs
+  bool exchanges = false;  // output part p of rank r is input part r of rank p
+
+  [[nodiscard]] constexpr bool rooted() const {
+    return input == Extent::at_root || output == Extent::at_root;
+  }
+  // One buffer holds all parts and the other one of them.
+  [[nodiscard]] constexpr bool divides() const {
+    return input == Extent::own || output == Extent::own;
+  }
+};
+
+[[nodiscard]] constexpr Contract contract_of(Collective collective) {
+  using enum Extent;
+  constexpr Contract kContracts[] = {{"no call", none, none},
+                                     {"barrier", none, none},
+                                     {"all_reduce", all, all, true},
+                                     {"reduce_scatter", all, own, true},
+                                     {"all_gather", own, all},
+                                     {"broadcast", at_root, all},
+                                     {"reduce", all, at_root, true},
+                                     {"gather", own, at_root},
+                                     {"scatter", at_root, own},
+                                     {"all_to_all", all, all, false, true},
+                                     {"send", all, none},
+                                     {"recv", none, all}};
+  const auto index = static_cast<std::size_t>(collective);
+  return index < std::size(kContracts) ? kContracts[index] : Contract{"corrupt call", none, none};
+}
+[[nodiscard]] constexpr const char* name_of(Collective collective) {
+  return contract_of(collective).name;
+}
+// Has this rank a buffer of that extent? And does it hold this part?
+[[nodiscard]] constexpr bool has(Extent extent, int rank, int root) {
+  return extent == Extent::at_root ? rank == root : extent != Extent::none;
+}
+[[nodiscard]] constexpr bool holds(Extent extent, int rank, int root, int part) {
+  return has(extent, rank, root) && (extent != Extent::own || part == rank);
+}
 
 // avg multiplies each contribution by fl(1/world) and then sums, as PyTorch DDP does (floating
 // types only).

@@ -9,9 +9,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::array<const char*, 12> kCollectives{
-    "no call", "barrier", "all_reduce", "reduce_scatter", "all_gather", "broadcast",
-    "reduce",  "gather",  "scatter",    "all_to_all",     "send",       "recv"};
 constexpr std::array<std::string_view, 5> kReduceOps{"sum", "avg", "prod", "min", "max"};
 constexpr std::array<std::string_view, 9> kAlgorithms{
     "automatic",        "ring",        "plain_ring",  "gloo_ring", "direct", "tree",
@@ -31,10 +28,6 @@ Enum parse(const std::array<std::string_view, n>& names, std::string_view name, 
 
 }  // namespace
 
-const char* name_of(Collective collective) {
-  const auto index = static_cast<std::size_t>(collective);
-  return index < kCollectives.size() ? kCollectives[index] : "corrupt call";
-}
 std::string_view name_of(ReduceOp op) { return kReduceOps.at(static_cast<std::size_t>(op)); }
 std::string_view name_of(Algorithm a) { return kAlgorithms.at(static_cast<std::size_t>(a)); }
 std::string_view name_of(Transport t) { return kTransports.at(static_cast<std::size_t>(t)); }

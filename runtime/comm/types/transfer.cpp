@@ -21,13 +21,11 @@ Call Call::unpack(std::uint64_t packed, std::uint64_t count) {
 }
 
 std::string Call::describe() const {
-  const bool reduces = collective == Collective::all_reduce || collective == Collective::reduce ||
-                       collective == Collective::reduce_scatter;
   std::string text = name();
   if (collective == Collective::none) return text;
   if (collective == Collective::barrier) return text + "()";
   text += '(';
-  if (reduces) text += std::string(name_of(op)) + ", ";
+  if (contract_of(collective).reduces) text += std::string(name_of(op)) + ", ";
   text += std::string(name_of(dtype)) + ", " + std::to_string(count);
   if (collective == Collective::send) text += ", to rank " + std::to_string(root);
   if (collective == Collective::recv) text += ", from rank " + std::to_string(root);

@@ -30,6 +30,10 @@ struct Call {
   static Call unpack(std::uint64_t packed, std::uint64_t count);
   [[nodiscard]] const char* name() const { return name_of(collective); }
   [[nodiscard]] std::uint64_t bytes() const { return count * size_of(dtype); }
+  // Elements of all parts together; count is of one where the collective divides them.
+  [[nodiscard]] std::uint64_t work_count(int world) const {
+    return contract_of(collective).divides() ? count * static_cast<std::uint64_t>(world) : count;
+  }
   [[nodiscard]] bool is_message() const {
     return collective == Collective::send || collective == Collective::recv;
   }
