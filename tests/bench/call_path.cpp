@@ -13,10 +13,11 @@ int main(int argc, char** argv) {
   const std::size_t bytes = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : std::size_t{1} << 20;
   const auto group = comm::init_process_group();
   const auto memory = group->allocate(Bytes(bytes));
-  for (int warm_up = 0; warm_up < 3; ++warm_up) group->all_reduce(memory->as<float>());
+  const auto data = memory->as<float>();
+  for (int warm_up = 0; warm_up < 3; ++warm_up) group->all_reduce(data);
   group->barrier();
   __gcov_reset();
-  group->all_reduce(memory->as<float>());
+  group->all_reduce(data);
   if (group->rank() == 0) __gcov_dump();
   setenv("GCOV_PREFIX", "/dev/null", 1);  // what the end executes is written nowhere
   return 0;

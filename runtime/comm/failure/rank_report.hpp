@@ -6,14 +6,11 @@
 // stored last, with release, publishes them.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <time.h>
-#include <vector>
 
 #include "runtime/comm/types/buffer.hpp"
 
@@ -96,51 +93,6 @@ struct RankReport {
   return text;
 }
 
-// The places in the program from which this rank has made calls, numbered, with their texts in its
-// segment: a call carries a small number, and code that must name the call reads the text.
-class Sites {
- public:
-  // mine: the texts that others read; zero-filled.
-  explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
-
-  struct Number {
-    std::uint32_t value = 0;  // 0: no place, or more than the table holds
-    bool fresh = false;       // its text was written just now
-  };
-  // Of one thread at a time.
-  Number number_of(Site site) {
-    if (site.file == nullptr) return {};
-    Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
-    if (recent.site.file == site.file && recent.site.line == site.line)
-      return {recent.number, false};
-    const Number found = look_up(site);
-    recent = {site, found.value};
-    return found;
-  }
-
- private:
-  struct Known {
-    Site site;
-    std::uint32_t number = 0;
-  };
-  static constexpr std::size_t kRecent = 32;
-  Number look_up(Site site) {
-    for (const Known& k : known_)
-      if (k.site.file == site.file && k.site.line == site.line) return {k.number, false};
-    if (known_.size() == kSites) return {};
-    const auto number = static_cast<std::uint32_t>(known_.size());
-    known_.push_back({site, number});
-    const std::string text = text_of(site);
-    for (std::size_t i = 0; i < text.size() && i + 1 < kSiteText; ++i)
-      texts_[number].text[i].store(text[i], std::memory_order_relaxed);
-    return {number, true};
-  }
-
-  SiteText* texts_;
-  std::vector<Known> known_;  // by number
-  std::array<Known, kRecent> recent_{};
-};
-
 // The flight recorder: what a rank did last.
 //
 //   number  sequence  call                          site          started      ended
@@ -165,38 +117,6 @@ constexpr std::uint64_t kFlightEntries = 1024;
 
 struct Flight {
   FlightEntry entries[kFlightEntries];
-};
-
-// The owner's end.
-class FlightRecorder {
- public:
-  explicit FlightRecorder(Flight* flight) : flight_(flight) {}
-
-  void begin(std::uint64_t call, std::uint64_t count, std::uint64_t sequence, std::uint64_t site) {
-    FlightEntry& e = flight_->entries[++number_ % kFlightEntries];
-    e.number.store(0, std::memory_order_relaxed);
-    // Each with release: a reader of one of them sees that the number is gone.
-    e.call.store(call, std::memory_order_release);
-    e.count.store(count, std::memory_order_release);
-    e.sequence.store(sequence, std::memory_order_release);
-    e.site.store(site, std::memory_order_release);
-    e.started.store(now(), std::memory_order_release);
-    e.ended.store(0, std::memory_order_release);
-    e.number.store(number_, std::memory_order_release);
-  }
-  void end() {
-    flight_->entries[number_ % kFlightEntries].ended.store(now(), std::memory_order_relaxed);
-  }
-  [[nodiscard]] static std::uint64_t now() {
-    timespec t{};
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
-    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
-           static_cast<std::uint64_t>(t.tv_nsec);
-  }
-
- private:
-  Flight* flight_;
-  std::uint64_t number_ = 0;
 };
 
 }  // namespace ringsmith::comm

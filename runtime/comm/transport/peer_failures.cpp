@@ -28,8 +28,7 @@ std::string short_name(const std::string& scope) {
 PeerFailures::PeerFailures(std::shared_ptr<Bootstrap> shared_bootstrap, const GroupOptions& options)
     : PeerMemory(std::move(shared_bootstrap), options),
       timeout_(options.timeout),
-      sites_(mine().sites),
-      flight_(std::launder(reinterpret_cast<Flight*>(base(rank()) + layout().flight()))),
+      report_(mine(), std::launder(reinterpret_cast<Flight*>(base(rank()) + layout().flight()))),
       group_(short_name(bootstrap()->scope())) {
   if (bootstrap()->ends_survivors()) speak_before_the_end();
   keep_flight_in(options.flight_folder);
@@ -50,24 +49,6 @@ void PeerFailures::speak_before_the_end() {
                         on_network(r) ? network_->socket(r) : peer(r).link.socket.get(),
                         on_network(r), peer(r).control});
   last_words_ = std::make_unique<LastWords>(rank(), std::move(others));
-}
-
-void PeerFailures::enter(const Call& call, std::uint64_t sequence, Site site) {
-  Board& board = mine().board;
-  const Sites::Number at = sites_.number_of(site);
-  if (at.fresh) expose_to_all(&mine().sites[at.value], sizeof(SiteText));
-  flight_.begin(call.pack(), call.count, sequence, at.value);
-  board.site.store(at.value, std::memory_order_release);  // who sees it sees its text
-  board.call.store(call.pack(), std::memory_order_relaxed);
-  board.count.store(call.count, std::memory_order_relaxed);
-  board.sequence.store(sequence, std::memory_order_relaxed);
-  board.step.store(-1, std::memory_order_relaxed);
-  board.busy.store(1, std::memory_order_relaxed);
-}
-
-void PeerFailures::leave() {
-  mine().board.busy.store(0, std::memory_order_relaxed);
-  flight_.end();
 }
 
 void PeerFailures::show_board() {
@@ -192,14 +173,8 @@ void PeerFailures::report_aborted() {
   record_failure(report.kind, report.culprit, report.text);
 }
 
-bool PeerFailures::is_usable() const {
+void PeerFailures::refuse() const {
   const std::lock_guard lock(failing_);
-  return broken_.kind == FailureKind::none;
-}
-
-void PeerFailures::check_usable() const {
-  const std::lock_guard lock(failing_);
-  if (broken_.kind == FailureKind::none) return;
   Where where;
   where.rank = rank();
   name_peer(broken_.culprit, where);
@@ -211,6 +186,7 @@ void PeerFailures::record_failure(FailureKind kind, int culprit, const std::stri
   const std::lock_guard lock(failing_);
   if (broken_.kind != FailureKind::none) return;
   broken_ = {kind, culprit, text};
+  is_broken_.store(true, std::memory_order_release);
   if (last_words_) last_words_->already_said();
   Failure& failure = mine().failure;
   const std::size_t length = std::min(text.size(), kFailureText - 1);

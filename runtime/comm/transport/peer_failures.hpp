@@ -7,6 +7,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/failure/last_words.hpp"
+#include "runtime/comm/failure/own_report.hpp"
 #include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/peer_memory.hpp"
 #include "runtime/comm/types/transfer.hpp"
@@ -16,16 +17,21 @@ namespace ringsmith::comm {
 class PeerFailures : public PeerMemory {
  public:
   // ---- being in a call ----
-  void enter(const Call& call, std::uint64_t sequence, Site site);
-  void leave();
+  void enter(const Call& call, std::uint64_t sequence, Site site) {
+    if (const SiteText* fresh = report_.begin(call, sequence, site))
+      expose_to_all(fresh, sizeof *fresh);
+  }
+  void leave() { report_.end(); }
   void at_step(std::int64_t step) { mine().board.step.store(step, std::memory_order_relaxed); }
   // If the group fails, its flight recorder goes to a file in this folder. From any thread.
   void keep_flight_in(const std::string& folder);
 
   // ---- failing; from any thread ----
   // Throws if the group has failed before: a broken group stays broken.
-  void check_usable() const;
-  [[nodiscard]] bool is_usable() const;
+  void check_usable() const {
+    if (!is_usable()) refuse();
+  }
+  [[nodiscard]] bool is_usable() const { return !is_broken_.load(std::memory_order_acquire); }
   // Records the failure for the others, marks the group as broken, and throws the kind of error.
   [[noreturn]] void fail(FailureKind kind, int culprit, const std::string& text);
   // The same without the throwing: the next call will. Only the first failure counts.
@@ -63,6 +69,7 @@ class PeerFailures : public PeerMemory {
   void show_board();
 
  private:
+  [[noreturn]] void refuse() const;
   void speak_before_the_end();
   [[nodiscard]] FlightFile flight_of(int rank) const;
   void write_flight(int lost) const;
@@ -72,11 +79,11 @@ class PeerFailures : public PeerMemory {
 
   std::chrono::milliseconds timeout_;
   mutable std::mutex failing_;
-  Failed broken_;  // the first failure of this group, on this rank
+  Failed broken_;                       // the first failure of this group, on this rank
+  std::atomic<bool> is_broken_{false};  // stored after it
   std::atomic<bool> aborted_{false};
   Site aborted_at_;  // written before aborted_
-  Sites sites_;
-  FlightRecorder flight_;
+  OwnReport report_;
   std::string group_, flight_folder_;
   std::vector<FlightFile> flight_files_;   // by rank; empty: keep none
   std::unique_ptr<LastWords> last_words_;  // where the launcher ends survivors

@@ -183,13 +183,4 @@ void Arena::free(std::size_t offset, std::size_t size) {
   free_.give(offset, size);
 }
 
-std::optional<Bytes> Arena::offset_of(const std::byte* data, Bytes size) const {
-  const std::byte* const base = segment_->data();
-  const auto address = reinterpret_cast<std::uintptr_t>(data);
-  const auto first = reinterpret_cast<std::uintptr_t>(base) + begin_;
-  const auto last = reinterpret_cast<std::uintptr_t>(base) + segment_->size().value;
-  if (address < first || address > last || size.value > last - address) return std::nullopt;
-  return Bytes(address - reinterpret_cast<std::uintptr_t>(base));
-}
-
 }  // namespace ringsmith::comm

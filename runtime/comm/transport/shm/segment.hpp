@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -103,7 +104,13 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // Zero-filled, 64-byte aligned. CommError when address space or memory is short.
   [[nodiscard]] std::shared_ptr<CommMemory> allocate(Bytes size);
   // The offset of this memory in the segment, if all of it is managed here.
-  [[nodiscard]] std::optional<Bytes> offset_of(const std::byte* data, Bytes size) const;
+  [[nodiscard]] std::optional<Bytes> offset_of(const std::byte* data, Bytes size) const {
+    const auto base = reinterpret_cast<std::uintptr_t>(segment_->data());
+    const auto address = reinterpret_cast<std::uintptr_t>(data);
+    const std::uintptr_t first = base + begin_, last = base + segment_->size().value;
+    if (address < first || address > last || size.value > last - address) return std::nullopt;
+    return Bytes(address - base);
+  }
 
  private:
   class Block;

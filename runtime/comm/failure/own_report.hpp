@@ -1,0 +1,121 @@
+// This rank's own report (rank_report.hpp), as it writes it: begin() and end() around every call.
+#pragma once
+
+#include <array>
+#include <time.h>
+#include <vector>
+
+#include "runtime/comm/failure/rank_report.hpp"
+#include "runtime/comm/types/transfer.hpp"
+
+namespace ringsmith::comm {
+
+// The places in the program from which this rank has made calls, numbered, with their texts in its
+// segment: a call carries a small number, and code that must name the call reads the text.
+class Sites {
+ public:
+  // mine: the texts that others read; zero-filled.
+  explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
+
+  struct Number {
+    std::uint32_t value = 0;  // 0: no place, or more than the table holds
+    bool fresh = false;       // its text was written just now
+  };
+  // Of one thread at a time.
+  Number number_of(Site site) {
+    if (site.file == nullptr) return {};
+    Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
+    if (recent.site.file == site.file && recent.site.line == site.line)
+      return {recent.number, false};
+    const Number found = look_up(site);
+    recent = {site, found.value};
+    return found;
+  }
+
+ private:
+  struct Known {
+    Site site;
+    std::uint32_t number = 0;
+  };
+  static constexpr std::size_t kRecent = 32;
+  Number look_up(Site site) {
+    for (const Known& k : known_)
+      if (k.site.file == site.file && k.site.line == site.line) return {k.number, false};
+    if (known_.size() == kSites) return {};
+    const auto number = static_cast<std::uint32_t>(known_.size());
+    known_.push_back({site, number});
+    const std::string text = text_of(site);
+    for (std::size_t i = 0; i < text.size() && i + 1 < kSiteText; ++i)
+      texts_[number].text[i].store(text[i], std::memory_order_relaxed);
+    return {number, true};
+  }
+
+  SiteText* texts_;
+  std::vector<Known> known_;  // by number
+  std::array<Known, kRecent> recent_{};
+};
+
+// The flight recorder, as its owner writes it.
+class FlightRecorder {
+ public:
+  explicit FlightRecorder(Flight* flight) : flight_(flight) {}
+
+  void begin(std::uint64_t call, std::uint64_t count, std::uint64_t sequence, std::uint64_t site) {
+    FlightEntry& e = flight_->entries[++number_ % kFlightEntries];
+    e.number.store(0, std::memory_order_relaxed);
+    // Each with release: a reader of one of them sees that the number is gone.
+    e.call.store(call, std::memory_order_release);
+    e.count.store(count, std::memory_order_release);
+    e.sequence.store(sequence, std::memory_order_release);
+    e.site.store(site, std::memory_order_release);
+    e.started.store(now(), std::memory_order_release);
+    e.ended.store(0, std::memory_order_release);
+    e.number.store(number_, std::memory_order_release);
+  }
+  void end() {
+    flight_->entries[number_ % kFlightEntries].ended.store(now(), std::memory_order_relaxed);
+  }
+  [[nodiscard]] static std::uint64_t now() {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(t.tv_nsec);
+  }
+
+ private:
+  Flight* flight_;
+  std::uint64_t number_ = 0;
+};
+
+// Of one thread at a time.
+class OwnReport {
+ public:
+  OwnReport(RankReport& mine, Flight* flight)
+      : board_(mine.board), texts_(mine.sites), sites_(mine.sites), flight_(flight) {}
+
+  // This rank is in a call. Gives the place's text if it was written just now, or nullptr: ranks
+  // that do not share this memory have to be sent it.
+  const SiteText* begin(const Call& call, std::uint64_t sequence, Site site) {
+    const Sites::Number at = sites_.number_of(site);
+    flight_.begin(call.pack(), call.count, sequence, at.value);
+    board_.site.store(at.value, std::memory_order_release);  // who sees it sees its text
+    board_.call.store(call.pack(), std::memory_order_relaxed);
+    board_.count.store(call.count, std::memory_order_relaxed);
+    board_.sequence.store(sequence, std::memory_order_relaxed);
+    board_.step.store(-1, std::memory_order_relaxed);
+    board_.busy.store(1, std::memory_order_relaxed);
+    return at.fresh ? &texts_[at.value] : nullptr;
+  }
+  void end() {
+    board_.busy.store(0, std::memory_order_relaxed);
+    flight_.end();
+  }
+
+ private:
+  Board& board_;
+  const SiteText* texts_;
+  Sites sites_;
+  FlightRecorder flight_;
+};
+
+}  // namespace ringsmith::comm
