@@ -175,10 +175,10 @@ Value initial_value(const Schedule& schedule, int rank, int chunk) {
 Value promised_value(const Schedule& schedule, int rank, int chunk) {
   const Contract contract = contract_of(schedule.collective);
   if (!holds(contract.output, rank, schedule.root, chunk)) return {};
-  if (contract.exchanges) return {{chunk, rank}};
-  if (!contract.reduces) return {{contract.input == Extent::own ? chunk : schedule.root, chunk}};
+  const Origins origins = origins_of(contract, schedule.world, rank, schedule.root, chunk);
   Value sum;
-  for (int r = 0; r < schedule.world; ++r) sum.push_back({r, chunk});
+  for (int r = origins.first; r < origins.last; ++r)
+    sum.push_back({r, contract.exchanges ? rank : chunk});
   return sum;
 }
 

@@ -8,9 +8,12 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Does a rank give each other one a part of its own?
+// Does a rank give each other one a part of its own? And does it take one from each?
 bool gives_parts(const Contract& contract) {
   return contract.exchanges || (contract.output == Extent::own && contract.input != Extent::own);
+}
+bool takes_parts(const Contract& contract) {
+  return contract.exchanges || (contract.input == Extent::own && contract.output != Extent::own);
 }
 
 // One block of a collective, elements [at, at + n) of every part. A part is what one rank gives to
@@ -47,13 +50,16 @@ class Block {
   }
 
   void take() {
-    const int me = peers_.rank(), mine = gives_parts(contract_) ? me : 0;
-    if (!has(contract_.output, me, t_.call.root)) return;
-    if (contract_.reduces) return reduce(mine);
-    if (contract_.input != Extent::at_root)
-      for (int r = 0; r < peers_.size(); ++r) copy(r, mine, r);
-    else if (contract_.divides() || me != t_.call.root)  // root has what it broadcasts
-      copy(t_.call.root, mine, 0);
+    const int me = peers_.rank(), root = t_.call.root, mine = gives_parts(contract_) ? me : 0;
+    if (!has(contract_.output, me, root)) return;
+    if (t_.call.collective == Collective::broadcast && me == root) return;  // it has it
+    for (int part = 0; part < (takes_parts(contract_) ? peers_.size() : 1); ++part) {
+      const Origins origins = origins_of(contract_, peers_.size(), me, root, part);
+      if (contract_.reduces)
+        reduce(origins, mine);
+      else
+        copy(origins.first, mine, part);
+    }
   }
 
  private:
@@ -70,14 +76,14 @@ class Block {
     std::copy_n(staged(from, from_part), bytes_,
                 t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
-  void reduce(int from_part) {
+  void reduce(Origins origins, int from_part) {
     const Arithmetic arithmetic = arithmetic_of(t_.call.op, peers_.size());
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
-    const auto world = static_cast<std::size_t>(peers_.size());
-    for (std::size_t r = 0; r < world; ++r)
-      sources[r] = {staged(static_cast<int>(r), from_part), arithmetic.scaled};
+    std::size_t n = 0;
+    for (int r = origins.first; r < origins.last; ++r)
+      sources[n++] = {staged(r, from_part), arithmetic.scaled};
     std::byte* const out = t_.output.data() + at_;
-    kernels::cpu::reduce(t_.call.dtype, arithmetic.reduction, {sources.data(), world}, {&out, 1},
+    kernels::cpu::reduce(t_.call.dtype, arithmetic.reduction, {sources.data(), n}, {&out, 1},
                          Elements(n_), arithmetic.scale);
   }
 

@@ -76,6 +76,16 @@ struct Contract {
 [[nodiscard]] constexpr bool holds(Extent extent, int rank, int root, int part) {
   return has(extent, rank, root) && (extent != Extent::own || part == rank);
 }
+// The ranks whose inputs make up this part of a rank's output: [first, last).
+struct Origins {
+  int first, last;
+};
+[[nodiscard]] constexpr Origins origins_of(const Contract& contract, int world, int /*rank*/,
+                                           int root, int part) {
+  if (contract.reduces) return {0, world};
+  const int one = contract.input == Extent::at_root ? root : part;
+  return {one, one + 1};
+}
 
 // avg multiplies each contribution by fl(1/world) and then sums, as PyTorch DDP does (floating
 // types only).
