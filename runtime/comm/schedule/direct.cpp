@@ -6,20 +6,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-Schedule empty(const char* algorithm, Collective collective, int world, std::size_t count,
-               int parts, int root) {
-  check_world(world, root);
-  Schedule schedule;
-  schedule.algorithm = algorithm;
-  schedule.collective = collective;
-  schedule.world = world;
-  schedule.root = root;
-  schedule.count = count;
-  schedule.chunks = split_evenly(count, parts);
-  schedule.steps.resize(static_cast<std::size_t>(world));
-  return schedule;
-}
-
 Step receive(int peer, int chunk, Action action) { return {kNobody, 0, peer, chunk, action}; }
 Step send(int peer, int chunk) { return {peer, chunk, kNobody, 0, Action::copy}; }
 
@@ -29,8 +15,7 @@ void add_reduce_scatter(Schedule& schedule) {
   for (int rank = 0; rank < world; ++rank)
     for (int s = 0; s < world - 1; ++s) {
       const int to = wrap(rank - 1 - s, world), from = wrap(rank + 1 + s, world);
-      schedule.steps[static_cast<std::size_t>(rank)].push_back(
-          {to, to, from, rank, Action::reduce});
+      schedule.add(rank, {to, to, from, rank, Action::reduce});
     }
 }
 
@@ -40,8 +25,7 @@ void add_all_gather(Schedule& schedule) {
   for (int rank = 0; rank < world; ++rank)
     for (int s = 0; s < world - 1; ++s) {
       const int to = wrap(rank - 1 - s, world), from = wrap(rank + 1 + s, world);
-      schedule.steps[static_cast<std::size_t>(rank)].push_back(
-          {to, rank, from, from, Action::copy});
+      schedule.add(rank, {to, rank, from, from, Action::copy});
     }
 }
 
@@ -59,7 +43,7 @@ void add_star(Schedule& schedule, const Contract& contract) {
       if (rank == sender) step = send(receiver, chunk);
       if (rank == receiver)
         step = receive(sender, chunk, contract.reduces ? Action::reduce : Action::copy);
-      schedule.steps[static_cast<std::size_t>(rank)].push_back(step);
+      schedule.add(rank, step);
     }
 }
 
@@ -73,23 +57,21 @@ void add_exchange(Schedule& schedule) {
   for (int rank = 0; rank < world; ++rank)
     for (int s = 0; s < world; ++s) {
       const int partner = wrap(s - rank, world);
-      schedule.steps[static_cast<std::size_t>(rank)].push_back(
-          partner == rank ? receive(rank, rank, Action::copy)
-                          : Step{partner, partner, partner, partner, Action::copy});
+      schedule.add(rank, partner == rank ? receive(rank, rank, Action::copy)
+                                         : Step{partner, partner, partner, partner, Action::copy});
     }
 }
 
 }  // namespace
 
 Schedule one_shot_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty("one_shot", Collective::all_reduce, world, count, 1, 0);
+  Schedule schedule = empty_schedule("one_shot", Collective::all_reduce, world, count, 1);
   schedule.separate_input = true;
   for (int rank = 0; rank < world; ++rank) {
-    auto& mine = schedule.steps[static_cast<std::size_t>(rank)];
     // All sends come first: they wait for nobody, so every value is under way after one round.
-    for (int s = 0; s < world - 1; ++s) mine.push_back(send(wrap(rank - 1 - s, world), 0));
+    for (int s = 0; s < world - 1; ++s) schedule.add(rank, send(wrap(rank - 1 - s, world), 0));
     for (int from = 0; from < world; ++from)
-      mine.push_back(receive(from, 0, from == 0 ? Action::copy : Action::reduce));
+      schedule.add(rank, receive(from, 0, from == 0 ? Action::copy : Action::reduce));
   }
   return schedule;
 }
@@ -97,7 +79,8 @@ Schedule one_shot_all_reduce(int world, std::size_t count) {
 Schedule direct_schedule(Collective collective, int world, std::size_t count, int root) {
   const Contract contract = contract_of(collective);
   const bool one_chunk = contract.rooted() && !contract.divides();
-  Schedule schedule = empty("direct", collective, world, count, one_chunk ? 1 : world, root);
+  Schedule schedule =
+      empty_schedule("direct", collective, world, count, one_chunk ? 1 : world, root);
   if (contract.rooted()) {
     add_star(schedule, contract);
   } else if (contract.exchanges) {

@@ -14,12 +14,8 @@ class Builder {
   Builder(int world, std::size_t count, const std::vector<int>& node_of)
       : nodes_(ranks_of_nodes(node_of, world)), n_(static_cast<int>(nodes_.size())), m_(world) {
     for (const auto& node : nodes_) m_ = std::min(m_, static_cast<int>(node.size()));
-    schedule_.algorithm = "hierarchical";
-    schedule_.collective = Collective::all_reduce;
-    schedule_.world = world;
-    schedule_.count = count;
-    schedule_.chunks = split_evenly(count, n_ * m_);  // part l of the buffer: n chunks from l n on
-    schedule_.steps.resize(static_cast<std::size_t>(world));
+    schedule_ = empty_schedule("hierarchical", Collective::all_reduce, world, count,
+                               n_ * m_);  // part l of the buffer: n chunks from l n on
     schedule_.node_of = node_of;
   }
 
@@ -40,9 +36,6 @@ class Builder {
   [[nodiscard]] int rank(int node, int local) const {
     return nodes_[static_cast<std::size_t>(node)][static_cast<std::size_t>(local)];
   }
-  void add(int rank, const Step& step) {
-    schedule_.steps[static_cast<std::size_t>(rank)].push_back(step);
-  }
 
   // The ranks beyond the first m of a node: their whole buffer goes in before, comes back after.
   void fold(int node, Action action) {
@@ -51,16 +44,16 @@ class Builder {
     for (int beyond = m_; beyond < size; ++beyond) {
       const int outer = rank(node, beyond), inner = rank(node, beyond % m_);
       const bool in = action == Action::reduce;
-      add(in ? outer : inner, {in ? inner : outer, 0, kNobody, 0, Action::copy, all});
-      add(in ? inner : outer, {kNobody, 0, in ? outer : inner, 0, action, all});
+      schedule_.add(in ? outer : inner, {in ? inner : outer, 0, kNobody, 0, Action::copy, all});
+      schedule_.add(in ? inner : outer, {kNobody, 0, in ? outer : inner, 0, action, all});
     }
   }
 
   void reduce_scatter(int node, int local) {
     for (int s = 0; s < m_ - 1; ++s) {
       const int to = wrap(local - 1 - s, m_), from = wrap(local + 1 + s, m_);
-      add(rank(node, local),
-          {rank(node, to), to * n_, rank(node, from), local * n_, Action::reduce, n_});
+      schedule_.add(rank(node, local),
+                    {rank(node, to), to * n_, rank(node, from), local * n_, Action::reduce, n_});
     }
   }
 
@@ -72,15 +65,15 @@ class Builder {
       step.recv_peer = rank(step.recv_peer, local);
       step.send_chunk += local * n_;
       step.recv_chunk += local * n_;
-      add(rank(node, local), step);
+      schedule_.add(rank(node, local), step);
     }
   }
 
   void all_gather(int node, int local) {
     for (int s = 0; s < m_ - 1; ++s) {
       const int to = wrap(local - 1 - s, m_), from = wrap(local + 1 + s, m_);
-      add(rank(node, local),
-          {rank(node, to), local * n_, rank(node, from), from * n_, Action::copy, n_});
+      schedule_.add(rank(node, local),
+                    {rank(node, to), local * n_, rank(node, from), from * n_, Action::copy, n_});
     }
   }
 

@@ -11,19 +11,11 @@ namespace {
 using StepFunction = Step (*)(int world, int rank, int step, int direction);
 
 Schedule unroll(const char* algorithm, Collective collective, int world, std::size_t count,
-                std::vector<Chunk> chunks, StepFunction step_of, int steps, int direction) {
-  Schedule schedule;
-  schedule.algorithm = algorithm;
-  schedule.collective = collective;
-  schedule.world = world;
-  schedule.count = count;
-  schedule.chunks = std::move(chunks);
-  schedule.steps.resize(static_cast<std::size_t>(world));
-  for (int rank = 0; rank < world; ++rank) {
-    auto& mine = schedule.steps[static_cast<std::size_t>(rank)];
-    mine.reserve(static_cast<std::size_t>(steps));
-    for (int step = 0; step < steps; ++step) mine.push_back(step_of(world, rank, step, direction));
-  }
+                StepFunction step_of, int steps, int direction = +1) {
+  Schedule schedule = empty_schedule(algorithm, collective, world, count, world);
+  for (int rank = 0; rank < world; ++rank)
+    for (int step = 0; step < steps; ++step)
+      schedule.add(rank, step_of(world, rank, step, direction));
   return schedule;
 }
 
@@ -52,27 +44,24 @@ Step ring_all_reduce_step(int world, int rank, int step, int direction) {
 }
 
 Schedule ring_reduce_scatter(int world, std::size_t count) {
-  check_world(world);
-  return unroll("ring", Collective::reduce_scatter, world, count, split_evenly(count, world),
-                ring_reduce_scatter_step, world - 1, +1);
+  return unroll("ring", Collective::reduce_scatter, world, count, ring_reduce_scatter_step,
+                world - 1);
 }
 
 Schedule ring_all_gather(int world, std::size_t count) {
-  check_world(world);
-  return unroll("ring", Collective::all_gather, world, count, split_evenly(count, world),
-                ring_all_gather_step, world - 1, +1);
+  return unroll("ring", Collective::all_gather, world, count, ring_all_gather_step, world - 1);
 }
 
 Schedule ring_all_reduce(int world, std::size_t count) {
-  check_world(world);
-  return unroll("ring", Collective::all_reduce, world, count, split_evenly(count, world),
-                ring_all_reduce_step, 2 * (world - 1), +1);
+  return unroll("ring", Collective::all_reduce, world, count, ring_all_reduce_step,
+                2 * (world - 1));
 }
 
 Schedule gloo_ring_all_reduce(int world, std::size_t count, std::size_t element_size) {
-  check_world(world);
-  return unroll("gloo_ring", Collective::all_reduce, world, count,
-                gloo_chunks(world, count, element_size), ring_all_reduce_step, 2 * (world - 1), -1);
+  Schedule schedule = unroll("gloo_ring", Collective::all_reduce, world, count,
+                             ring_all_reduce_step, 2 * (world - 1), -1);
+  schedule.chunks = gloo_chunks(world, count, element_size);
+  return schedule;
 }
 
 std::vector<Chunk> gloo_chunks(int world, std::size_t count, std::size_t element_size) {

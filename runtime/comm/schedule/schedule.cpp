@@ -79,6 +79,20 @@ void check_world(int world, int root) {
                                          ": choose 0 to " + std::to_string(world - 1));
 }
 
+Schedule empty_schedule(const char* algorithm, Collective collective, int world, std::size_t count,
+                        int chunks, int root) {
+  check_world(world, root);
+  Schedule schedule;
+  schedule.algorithm = algorithm;
+  schedule.collective = collective;
+  schedule.world = world;
+  schedule.root = root;
+  schedule.count = count;
+  schedule.chunks = split_evenly(count, chunks);
+  schedule.steps.resize(static_cast<std::size_t>(world));
+  return schedule;
+}
+
 std::vector<Chunk> split_evenly(std::size_t count, int parts) {
   const auto n = static_cast<std::size_t>(parts);
   std::vector<Chunk> chunks(n);

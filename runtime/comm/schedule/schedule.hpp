@@ -71,7 +71,14 @@ struct Schedule {
   bool separate_input = false;
   std::vector<std::vector<Step>> steps;  // [rank][step]
   std::vector<int> node_of;              // [rank]: its node; empty: one node, or it does not matter
+
+  void add(int rank, const Step& step) { steps[static_cast<std::size_t>(rank)].push_back(step); }
 };
+
+// One without steps, of so many chunks: split_evenly(). UsageError unless world >= 1 and
+// 0 <= root < world.
+[[nodiscard]] Schedule empty_schedule(const char* algorithm, Collective collective, int world,
+                                      std::size_t count, int chunks, int root = 0);
 
 // The same, with one chunk in each message. Steps of one kind that follow each other, carry equally
 // many chunks, and neither meet a peer twice nor send on what one of them received, advance

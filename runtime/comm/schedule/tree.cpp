@@ -7,19 +7,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-Schedule empty(Collective collective, int world, std::size_t count, int root) {
-  check_world(world, root);
-  Schedule schedule;
-  schedule.algorithm = "tree";
-  schedule.collective = collective;
-  schedule.world = world;
-  schedule.root = root;
-  schedule.count = count;
-  schedule.chunks = split_evenly(count, 1);
-  schedule.steps.resize(static_cast<std::size_t>(world));
-  return schedule;
-}
-
 // One round: every subtree of 2 * half ranks moves its value between its first rank (the parent)
 // and the first rank of its upper half (the child). Ranks are counted from the root.
 void add_round(Schedule& schedule, int half, bool towards_root) {
@@ -38,7 +25,7 @@ void add_round(Schedule& schedule, int half, bool towards_root) {
         step.send_peer = partner;
       }
     }
-    schedule.steps[static_cast<std::size_t>(rank)].push_back(step);
+    schedule.add(rank, step);
   }
 }
 
@@ -61,19 +48,19 @@ int tree_rounds(int world) {
 }
 
 Schedule tree_broadcast(int world, std::size_t count, int root) {
-  Schedule schedule = empty(Collective::broadcast, world, count, root);
+  Schedule schedule = empty_schedule("tree", Collective::broadcast, world, count, 1, root);
   add_broadcast(schedule);
   return schedule;
 }
 
 Schedule tree_reduce(int world, std::size_t count, int root) {
-  Schedule schedule = empty(Collective::reduce, world, count, root);
+  Schedule schedule = empty_schedule("tree", Collective::reduce, world, count, 1, root);
   add_reduce(schedule);
   return schedule;
 }
 
 Schedule tree_all_reduce(int world, std::size_t count) {
-  Schedule schedule = empty(Collective::all_reduce, world, count, 0);
+  Schedule schedule = empty_schedule("tree", Collective::all_reduce, world, count, 1);
   add_reduce(schedule);
   add_broadcast(schedule);
   return schedule;
@@ -168,16 +155,11 @@ TreeNode double_tree_node(int world, int rank, int tree) {
 }
 
 Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
-  check_world(world);
   if (pieces == 0)
     pieces = static_cast<int>(
         std::clamp((count / 2 + kPiece - 1) / kPiece, std::size_t{1}, kMostPieces));
-  Schedule schedule;
-  schedule.algorithm = "double_tree";
-  schedule.collective = Collective::all_reduce;
-  schedule.world = world;
-  schedule.count = count;
-  schedule.chunks = split_evenly(count, 2 * pieces);  // of tree t: from t pieces on
+  Schedule schedule = empty_schedule("double_tree", Collective::all_reduce, world, count,
+                                     2 * pieces);  // of tree t: from t pieces on
   const Depths depths[2] = {Depths(world, 0), Depths(world, 1)};
   for (int rank = 0; rank < world; ++rank) {
     // Down, a rank's turn for a piece comes one after its parent's; up, one after its children's.
@@ -190,10 +172,9 @@ Schedule double_tree_all_reduce(int world, std::size_t count, int pieces) {
       }
     std::sort(up.begin(), up.end());
     std::sort(down.begin(), down.end());
-    std::vector<Step> steps;
+    std::vector<Step>& steps = schedule.steps[static_cast<std::size_t>(rank)];
     for (const Turn& t : up) add_up(steps, world, rank, t.tree, t.tree * pieces + t.piece);
     for (const Turn& t : down) add_down(steps, world, rank, t.tree, t.tree * pieces + t.piece);
-    schedule.steps.push_back(std::move(steps));
   }
   return schedule;
 }

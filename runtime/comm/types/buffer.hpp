@@ -53,33 +53,19 @@ class ConstBuffer {
   Site site_;
 };
 
-class Buffer {
+// May be written, too.
+class Buffer : public ConstBuffer {
  public:
   Buffer() = default;
   template <class T>
   requires(!std::is_const_v<T>)
       Buffer(std::span<T> values, Site site = Site::here())  // NOLINT(google-explicit-constructor)
-      : data_(reinterpret_cast<std::byte*>(values.data())),
-        count_(values.size()),
-        dtype_(dtype_of<T>()),
-        site_(site) {}
+      : ConstBuffer(values, site) {}
   Buffer(std::byte* data, Elements count, DType dtype, Site site = Site::here())
-      : data_(data), count_(count), dtype_(dtype), site_(site) {}
+      : ConstBuffer(data, count, dtype, site) {}
 
-  operator ConstBuffer() const {
-    return {data_, count_, dtype_, site_};
-  }  // NOLINT(google-explicit-constructor)
-  [[nodiscard]] std::byte* data() const { return data_; }
-  [[nodiscard]] Elements count() const { return count_; }
-  [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] Bytes size() const { return bytes_of(count_, size_of(dtype_)); }
-  [[nodiscard]] Site site() const { return site_; }
-
- private:
-  std::byte* data_ = nullptr;
-  Elements count_;
-  DType dtype_ = DType::f32;
-  Site site_;
+  // It was made from memory that may be written.
+  [[nodiscard]] std::byte* data() const { return const_cast<std::byte*>(ConstBuffer::data()); }
 };
 
 // Memory that the other ranks of the node can read and reduce from directly: no staging copy. Host
