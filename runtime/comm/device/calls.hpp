@@ -1,5 +1,5 @@
 // What the host and the kernels of engine B tell each other: a call, with which the host starts
-// them, and the trouble that they report when a wait in it does not end.
+// them, and the report that they leave when a wait in it does not end.
 //
 // Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
 // rank that launches: its own memory, or a peer's as this process sees it.
@@ -31,7 +31,7 @@ enum class Awaited : std::uint32_t {
 //                                                           and `stop`, ends
 //     other blocks:                                             see stop, end
 //     host:                                                     sees written, reads, throws
-struct Trouble {
+struct KernelReport {
   std::uint32_t stop;     // kernels are to end: set by the host, or by the block that reports
   std::uint32_t written;  // 1: all that follows is there
   Awaited awaited;
@@ -43,14 +43,14 @@ struct Trouble {
 };
 
 // For the host, while the kernel may still run. After a yes, the whole record is there to be read.
-inline bool has_written(Trouble& trouble) {
-  return SystemAtomic<std::uint32_t>(trouble.written).load(order_of(End::report_acquire)) != 0;
+inline bool has_written(KernelReport& report) {
+  return SystemAtomic<std::uint32_t>(report.written).load(order_of(End::report_acquire)) != 0;
 }
 
 // How long a kernel waits and where it complains. `limit` counts polls, each of which takes some
 // hundred nanoseconds; it is the last resort of a kernel whose host has stopped to watch it.
 struct Patience {
-  Trouble* trouble = nullptr;
+  KernelReport* report = nullptr;
   std::uint64_t limit = ~std::uint64_t{0};
   std::uint64_t operation = 0;  // its number in the group, for the report
 };
@@ -100,7 +100,7 @@ struct DirectCall {
 };
 
 // On the current device. All ranks must launch the same call; a kernel ends when its rank has its
-// result and nobody needs this rank any more, or with a Trouble. CudaError if the launch fails.
+// result and nobody needs this rank any more, or with a KernelReport. CudaError if the launch fails.
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets

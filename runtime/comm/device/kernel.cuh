@@ -52,7 +52,7 @@ constexpr std::uint64_t kPollsPerLook = 64;  // at `stop`, which lies in the hos
 // The first block of the rank to get here says what it waited for; all are told to stop.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                               std::uint64_t have, std::uint64_t want) {
-  Trouble& t = *w.patience.trouble;
+  KernelReport& t = *w.patience.report;
   std::uint64_t nobody = 0;
   if (cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(w.station->claimed.value)
           .compare_exchange_strong(nobody, 1, cuda::memory_order_relaxed)) {
@@ -78,7 +78,7 @@ __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int6
   for (std::uint64_t polls = 1; !ready(); ++polls) {
     if (polls % kPollsPerLook != 0 && polls < w.patience.limit) continue;
     const bool stop =
-        SystemAtomic<std::uint32_t>(w.patience.trouble->stop).load(cuda::memory_order_relaxed) != 0;
+        SystemAtomic<std::uint32_t>(w.patience.report->stop).load(cuda::memory_order_relaxed) != 0;
     if (!stop && polls < w.patience.limit) continue;
     report(w, awaited, peer, step, have(), want);
     return false;

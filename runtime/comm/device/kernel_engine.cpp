@@ -37,13 +37,13 @@ KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
   const Bytes size(station_bytes(peers.size(), shape_));
   station_ = arena.allocate(size);
   device_peers.mine().station = *arena.locate(station_->data(), size);
-  cuda_check(cudaHostAlloc(&trouble_, sizeof(Trouble), cudaHostAllocMapped));
-  *trouble_ = {};
+  cuda_check(cudaHostAlloc(&report_, sizeof(KernelReport), cudaHostAllocMapped));
+  *report_ = {};
   Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
 }
 
 KernelEngine::~KernelEngine() {
-  if (trouble_ != nullptr) (void)cudaFreeHost(trouble_);
+  if (report_ != nullptr) (void)cudaFreeHost(report_);
 }
 
 bool KernelEngine::serves(const Call& call, const Sharing& sharing) const {
@@ -159,7 +159,7 @@ std::byte* KernelEngine::station(int rank) {
 Patience KernelEngine::patience(std::uint64_t operation) const {
   constexpr std::uint64_t kMostPollsPerMillisecond = 50'000;
   const auto deadline = static_cast<std::uint64_t>(peers_.timeout().count());
-  return {trouble_,
+  return {report_,
           tuning_.limit_of_polls > 0 ? tuning_.limit_of_polls : deadline * kMostPollsPerMillisecond,
           operation};
 }

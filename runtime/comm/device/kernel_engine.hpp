@@ -33,9 +33,9 @@ class KernelEngine {
   ~KernelEngine();
 
   // What the monitor watches, in pinned host memory.
-  [[nodiscard]] Trouble* trouble() const { return trouble_; }
+  [[nodiscard]] KernelReport* report() const { return report_; }
   // The group has ended badly: kernels may still look at the record.
-  void abandon() { trouble_ = nullptr; }
+  void abandon() { report_ = nullptr; }
 
   [[nodiscard]] bool serves(const Call& call, const Sharing& sharing) const;
   // After the completed agreement barrier. Launches on the calling thread's current stream;
@@ -57,7 +57,7 @@ class KernelEngine {
   Shape shape_;
   Tuning tuning_;
   std::shared_ptr<CommMemory> station_;
-  Trouble* trouble_ = nullptr;
+  KernelReport* report_ = nullptr;
   std::uint32_t packet_calls_;
   std::uint64_t meetings_ = 0;
 };

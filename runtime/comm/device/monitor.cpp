@@ -13,7 +13,7 @@ constexpr milliseconds kLook{1};          // at the oldest operation
 constexpr milliseconds kPeersLook{10};    // at the device_peers, while it is not done
 constexpr milliseconds kLastWords{2000};  // for kernels to see that they shall stop
 
-std::string describe(const Trouble& t) {
+std::string describe(const KernelReport& t) {
   const auto what = [&]() -> std::string {
     const std::string seen =
         " (" + std::to_string(t.have) + ", waited for " + std::to_string(t.want) + ")";
@@ -36,8 +36,8 @@ std::string describe(const Trouble& t) {
 
 }  // namespace
 
-Monitor::Monitor(Peers& peers, DevicePeers& device_peers, Device device, Trouble* trouble)
-    : peers_(peers), device_peers_(device_peers), device_(device), trouble_(trouble) {}
+Monitor::Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report)
+    : peers_(peers), device_peers_(device_peers), device_(device), report_(report) {}
 
 void Monitor::watch(std::shared_ptr<const Operation> operation) {
   const std::lock_guard lock(mutex_);
@@ -85,42 +85,42 @@ void Monitor::run() {
 }
 
 bool Monitor::has_complained(const Operation& operation) const {
-  return trouble_ != nullptr && has_written(*trouble_) && trouble_->operation <= operation.number();
+  return report_ != nullptr && has_written(*report_) && report_->operation <= operation.number();
 }
 
 void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
-    return fail(operation, FailureKind::timeout, trouble_->peer,
+    return fail(operation, FailureKind::timeout, report_->peer,
                 operation.call() + " reached its limit of polls");
   // A peer that fails reports it, then releases all streams: what ends then has not ended well.
   if (!done && age < kPeersLook) return;
-  Peers::Failed trouble = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
-  if (!done && trouble.kind == FailureKind::none && age >= peers_.timeout()) {
-    trouble.kind = FailureKind::timeout;
-    trouble.culprit = device_peers_.find_laggard();
-    trouble.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
-                   " ms after its data was there. ";
-    if (trouble.culprit >= 0)
-      trouble.text +=
-          "The stream of rank " + std::to_string(trouble.culprit) + " has not come so far. ";
-    trouble.text += peers_.wait_for_graph();
+  Peers::Failed failed = done ? peers_.look_for_report() : peers_.look_for_failure(-1);
+  if (!done && failed.kind == FailureKind::none && age >= peers_.timeout()) {
+    failed.kind = FailureKind::timeout;
+    failed.culprit = device_peers_.find_laggard();
+    failed.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
+                  " ms after its data was there. ";
+    if (failed.culprit >= 0)
+      failed.text +=
+          "The stream of rank " + std::to_string(failed.culprit) + " has not come so far. ";
+    failed.text += peers_.wait_for_graph();
   }
-  if (trouble.kind == FailureKind::none) return;
+  if (failed.kind == FailureKind::none) return;
   if (!done && operation.done().has_happened()) return;  // just now: the next look decides
-  fail(operation, trouble.kind, trouble.culprit, trouble.text);
+  fail(operation, failed.kind, failed.culprit, failed.text);
 }
 
 // Ends what still spins, so that what it says can be added, then breaks the group, and only then
 // releases the streams.
 void Monitor::fail(const Operation& operation, FailureKind kind, int culprit, std::string text) {
   std::int64_t step = -1;
-  if (trouble_ != nullptr) {
-    SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
+  if (report_ != nullptr) {
+    SystemAtomic<std::uint32_t>(report_->stop).store(1, cuda::memory_order_relaxed);
     wait_for_last_words(operation);
-    if (has_written(*trouble_)) {
-      text += ". The " + describe(*trouble_);
-      step = trouble_->step;
-      if (culprit < 0) culprit = trouble_->peer;
+    if (has_written(*report_)) {
+      text += ". The " + describe(*report_);
+      step = report_->step;
+      if (culprit < 0) culprit = report_->peer;
     }
   }
   peers_.record_failure(kind, culprit, text);
@@ -172,9 +172,9 @@ void Monitor::wait_for(const Operation& operation) {
     std::unique_lock lock(mutex_);
     if (ended_) return;
     if (has_complained(operation)) changed_.wait(lock, [&] { return kind_ != FailureKind::none; });
-    const Peers::Failed trouble = peers_.look_for_report();
-    if (kind_ == FailureKind::none && trouble.kind != FailureKind::none)
-      throw_failure(trouble.kind, trouble.text, where_of(operation, trouble.culprit));
+    const Peers::Failed failed = peers_.look_for_report();
+    if (kind_ == FailureKind::none && failed.kind != FailureKind::none)
+      throw_failure(failed.kind, failed.text, where_of(operation, failed.culprit));
   }
   throw_if_failed(operation);
 }
@@ -189,15 +189,15 @@ void Monitor::stop() {
   lock.unlock();
   if (thread_.joinable()) thread_.join();
   lock.lock();
-  trouble_ = nullptr;
+  report_ = nullptr;
   ended_ = true;
 }
 
 void Monitor::give_up() noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (trouble_ != nullptr)
-      SystemAtomic<std::uint32_t>(trouble_->stop).store(1, cuda::memory_order_relaxed);
+    if (report_ != nullptr)
+      SystemAtomic<std::uint32_t>(report_->stop).store(1, cuda::memory_order_relaxed);
   }
   device_peers_.release_waiters();
 }

@@ -55,8 +55,8 @@ class Operation {
 
 class Monitor {
  public:
-  // trouble: engine B's record, or null; it outlives stop().
-  Monitor(Peers& peers, DevicePeers& device_peers, Device device, Trouble* trouble);
+  // report: engine B's record, or null; it outlives stop().
+  Monitor(Peers& peers, DevicePeers& device_peers, Device device, KernelReport* report);
   ~Monitor() { stop(); }
 
   // The number that the next operation shall have.
@@ -85,7 +85,7 @@ class Monitor {
   Peers& peers_;
   DevicePeers& device_peers_;
   Device device_;
-  Trouble* trouble_;
+  KernelReport* report_;
   std::uint64_t numbers_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;

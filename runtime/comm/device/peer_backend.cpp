@@ -60,7 +60,7 @@ class PeerBackend : public DeviceBackend {
           group.peers, agreement, *device_peers_, *arena_, decision_.shape, tuning);
     monitor_ =
         std::make_shared<cuda_ipc::Monitor>(group.peers, *device_peers_, group.device,
-                                            kernel_engine_ ? kernel_engine_->trouble() : nullptr);
+                                            kernel_engine_ ? kernel_engine_->report() : nullptr);
     const auto world = static_cast<std::size_t>(group.peers.size());
     buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
     device_peers_->meet(bootstrap);
@@ -90,18 +90,17 @@ class PeerBackend : public DeviceBackend {
     try {
       launch(transfer);
     } catch (const CudaError& error) {
-      Peers::Failed trouble;
-      for (auto waited = 0ms; trouble.kind == FailureKind::none && waited < kNotice;
-           waited += 1ms) {
+      Peers::Failed failed;
+      for (auto waited = 0ms; failed.kind == FailureKind::none && waited < kNotice; waited += 1ms) {
         std::this_thread::sleep_for(1ms);
-        trouble = peers.look_for_failure(-1);
+        failed = peers.look_for_failure(-1);
       }
-      if (trouble.kind == FailureKind::none)
-        trouble = {FailureKind::other, -1,
-                   "rank " + std::to_string(peers.rank()) + ": " + error.what()};
-      peers.record_failure(trouble.kind, trouble.culprit, trouble.text);
+      if (failed.kind == FailureKind::none)
+        failed = {FailureKind::other, -1,
+                  "rank " + std::to_string(peers.rank()) + ": " + error.what()};
+      peers.record_failure(failed.kind, failed.culprit, failed.text);
       monitor_->give_up();
-      throw_failure(trouble.kind, trouble.text, peers.where(trouble.culprit));
+      throw_failure(failed.kind, failed.text, peers.where(failed.culprit));
     } catch (...) {  // the host's side has reported it
       monitor_->give_up();
       throw;

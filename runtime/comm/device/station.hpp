@@ -48,7 +48,7 @@ struct Channel {
 struct Station {
   Channel channels[kRings][kMostChannels];
   Counter arrived[kMostRanks][kMostChannels];  // direct.cu: [who][block]: meetings come to
-  Counter claimed;                             // a block of this rank has reported trouble
+  Counter claimed;                             // a block of this rank writes the report
 };
 
 // A line of the low-latency protocol: two words, each of four bytes of data and the call's number.

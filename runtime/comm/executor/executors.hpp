@@ -42,9 +42,9 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
   const std::size_t output = contract.output == Extent::own ? part : all;
   Sharing sharing;
   for (int r = 0; r < world; ++r) {
-    const Arrival& arrival = agreement.arrival(r);
-    const std::uint64_t in = arrival.input.load(std::memory_order_relaxed);
-    const std::uint64_t out = arrival.output.load(std::memory_order_relaxed);
+    const Answer& answer = agreement.answer_of(r);
+    const std::uint64_t in = answer.input.load(std::memory_order_relaxed);
+    const std::uint64_t out = answer.output.load(std::memory_order_relaxed);
     const bool has_input = has(contract.input, r, call.root);
     const bool has_output = has(contract.output, r, call.root);
     sharing.none = sharing.none && in == kNotShared;

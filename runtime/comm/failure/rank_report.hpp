@@ -23,7 +23,7 @@ constexpr std::size_t kFailureText = 1536;  // bytes
 
 // "I am in this call": one entry of the agreement barrier that opens every collective. Two of them
 // take turns; a rank can be one round ahead of the others, never two.
-struct alignas(64) Arrival {
+struct alignas(64) Answer {
   std::atomic<std::uint64_t> round{0};  // published last
   std::atomic<std::uint64_t> call{0};   // Call::pack()
   std::atomic<std::uint64_t> count{0};

@@ -19,9 +19,9 @@ WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
   const Board& board = *sight.board;
   Place place;
   place.stopped = sight.stopped;
-  if (sight.arrivals != nullptr && board.waits_for.load() < 0) {
-    const bool second = sight.arrivals[1].round.load() > sight.arrivals[0].round.load();
-    const Arrival& last = sight.arrivals[second ? 1 : 0];
+  if (sight.answers != nullptr && board.waits_for.load() < 0) {
+    const bool second = sight.answers[1].round.load() > sight.answers[0].round.load();
+    const Answer& last = sight.answers[second ? 1 : 0];
     if (last.round.load() != 0) place.call = Call::unpack(last.call.load(), last.count.load());
     place.sequence = last.sequence.load();
     place.site = at(last.site.load());

@@ -15,7 +15,7 @@ namespace ringsmith::comm {
 // barrier.
 struct Sight {
   const Board* board = nullptr;
-  const Arrival* arrivals = nullptr;  // null: not remote, so that the board is up to date
+  const Answer* answers = nullptr;  // null: not remote, so that the board is up to date
   const SiteText* sites = nullptr;
   bool stopped = false;  // its process is, whatever its board says
 };

@@ -8,7 +8,7 @@ namespace ringsmith::comm {
 void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uint64_t input,
                               std::uint64_t output) {
   ++round_;
-  Arrival& mine = peers_.mine().arrivals[round_ % 2];
+  Answer& mine = peers_.mine().answers[round_ % 2];
   mine.call.store(call.pack(), std::memory_order_relaxed);
   mine.count.store(call.count, std::memory_order_relaxed);
   mine.sequence.store(sequence, std::memory_order_relaxed);
@@ -21,7 +21,7 @@ void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uin
 }
 
 bool AgreementBarrier::differs(int r) const {
-  const Arrival &mine = arrival(peers_.rank()), &theirs = arrival(r);
+  const Answer &mine = answer_of(peers_.rank()), &theirs = answer_of(r);
   return theirs.call.load(std::memory_order_relaxed) != mine.call.load(std::memory_order_relaxed) ||
          theirs.count.load(std::memory_order_relaxed) != mine.count.load(std::memory_order_relaxed);
 }
@@ -31,13 +31,13 @@ void AgreementBarrier::await_all() {
   int missing = 0;  // all ranks below have answered
   bool mismatch = false;
   peers_.wait(missing, [&] {
-    while (missing < world && arrival(missing).round.load() == round_) {
+    while (missing < world && answer_of(missing).round.load() == round_) {
       mismatch = mismatch || differs(missing);
       ++missing;
     }
     // A rank further up may disagree while a slower rank is still on its way.
     for (int r = missing + 1; r < world && !mismatch; ++r)
-      mismatch = arrival(r).round.load() == round_ && differs(r);
+      mismatch = answer_of(r).round.load() == round_ && differs(r);
     return missing == world || mismatch;
   });
   if (mismatch) report_mismatch();
@@ -91,12 +91,12 @@ void AgreementBarrier::adopt_report() {
 }
 
 bool AgreementBarrier::same_call(int a, int b) const {
-  return arrival(a).call.load() == arrival(b).call.load() &&
-         arrival(a).count.load() == arrival(b).count.load();
+  return answer_of(a).call.load() == answer_of(b).call.load() &&
+         answer_of(a).count.load() == answer_of(b).count.load();
 }
 
 std::string AgreementBarrier::describe(int r) const {
-  const Arrival& a = arrival(r);
+  const Answer& a = answer_of(r);
   return "rank " + std::to_string(r) + " called " +
          Call::unpack(a.call.load(), a.count.load()).describe() + " #" +
          std::to_string(a.sequence.load()) + peers_.at_site(r, a.site.load());

@@ -28,13 +28,13 @@ class AgreementBarrier {
   void await_all();
 
   // What rank r said in the current round.
-  [[nodiscard]] const Arrival& arrival(int r) const {
-    return peers_.control(r).arrivals[round_ % 2];
+  [[nodiscard]] const Answer& answer_of(int r) const {
+    return peers_.control(r).answers[round_ % 2];
   }
 
  private:
   [[nodiscard]] bool differs(int r) const;
-  [[nodiscard]] bool answered(int r) const { return arrival(r).round.load() == round_; }
+  [[nodiscard]] bool answered(int r) const { return answer_of(r).round.load() == round_; }
   void adopt_report();
   [[nodiscard]] bool same_call(int a, int b) const;
   [[nodiscard]] std::string describe(int r) const;

@@ -27,7 +27,7 @@ struct alignas(kLine) Doorbell {
 };
 
 struct Control : RankReport {
-  alignas(kLine) Arrival arrivals[2];
+  alignas(kLine) Answer answers[2];
   alignas(kLine) std::atomic<std::uint64_t> progress{0};
   Doorbell bell;
 };

@@ -131,7 +131,7 @@ WaitForGraph PeerFailures::see_all() const {
   std::vector<Sight> sights;
   sights.reserve(static_cast<std::size_t>(size()));
   for (int r = 0; r < size(); ++r)
-    sights.push_back({&control(r).board, on_network(r) ? control(r).arrivals : nullptr,
+    sights.push_back({&control(r).board, on_network(r) ? control(r).answers : nullptr,
                       control(r).sites, peer(r).link.same_machine && is_stopped(peer(r).link.pid)});
   return WaitForGraph(sights);
 }

@@ -170,17 +170,17 @@ TEST_CASE("a kernel whose peer never comes ends, and says where it stood", "[vgp
       (packets ? launch_packet_ring : launch_ring)(call, stations.stream(0).get());
     }
     stations.synchronize();
-    const Trouble& trouble = stations.trouble(0);
-    REQUIRE(trouble.written == 1);
-    CHECK(trouble.stop == 1);
-    CHECK(trouble.rank == 0);
-    CHECK(trouble.peer == 1);
-    CHECK(trouble.block < 2);
-    CHECK(trouble.step == 1);
-    CHECK(trouble.awaited == (packets ? Awaited::packet : Awaited::tail));
-    CHECK(trouble.have == 0);
-    CHECK(trouble.want == 1);
-    CHECK(stations.trouble(1).written == 0);
+    const KernelReport& report = stations.report(0);
+    REQUIRE(report.written == 1);
+    CHECK(report.stop == 1);
+    CHECK(report.rank == 0);
+    CHECK(report.peer == 1);
+    CHECK(report.block < 2);
+    CHECK(report.step == 1);
+    CHECK(report.awaited == (packets ? Awaited::packet : Awaited::tail));
+    CHECK(report.have == 0);
+    CHECK(report.want == 1);
+    CHECK(stations.report(1).written == 0);
   }
 }
 
@@ -196,7 +196,7 @@ TEST_CASE("a kernel ends when its host says stop", "[vgpu]") {
   CHECK(!stations.stream(0).is_idle());
   stations.stop(0);
   stations.synchronize();
-  CHECK(stations.trouble(0).written == 1);
-  CHECK(stations.trouble(0).awaited == Awaited::head);
-  CHECK(stations.trouble(0).want == 1);
+  CHECK(stations.report(0).written == 1);
+  CHECK(stations.report(0).awaited == Awaited::head);
+  CHECK(stations.report(0).want == 1);
 }

@@ -55,25 +55,25 @@ class Stations {
           (void)cudaGetLastError();  // another test has
       memory_.emplace_back(device(r), comm::cuda_ipc::station_bytes(world, shape));
       streams_.push_back(Stream::create(device(r)));
-      comm::cuda_ipc::Trouble* trouble = nullptr;
-      cuda_check(cudaHostAlloc(&trouble, sizeof *trouble, cudaHostAllocMapped));
-      *trouble = {};
-      troubles_.push_back(trouble);
+      comm::cuda_ipc::KernelReport* report = nullptr;
+      cuda_check(cudaHostAlloc(&report, sizeof *report, cudaHostAllocMapped));
+      *report = {};
+      reports_.push_back(report);
     }
   }
   Stations(const Stations&) = delete;
   Stations& operator=(const Stations&) = delete;
   ~Stations() {
     synchronize();
-    for (auto* trouble : troubles_) (void)cudaFreeHost(trouble);
+    for (auto* report : reports_) (void)cudaFreeHost(report);
   }
 
   [[nodiscard]] static Device device(int rank) { return Device::cuda(rank); }
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const Stream& stream(int rank) const { return streams_[at(rank)]; }
-  [[nodiscard]] comm::cuda_ipc::Trouble& trouble(int rank) const { return *troubles_[at(rank)]; }
+  [[nodiscard]] comm::cuda_ipc::KernelReport& report(int rank) const { return *reports_[at(rank)]; }
   void stop(int rank) {
-    comm::cuda_ipc::SystemAtomic<std::uint32_t>(troubles_[at(rank)]->stop)
+    comm::cuda_ipc::SystemAtomic<std::uint32_t>(reports_[at(rank)]->stop)
         .store(1, cuda::memory_order_relaxed);
   }
   void synchronize() const {
@@ -98,7 +98,7 @@ class Stations {
     call.previous = memory_[at(call.previous_rank)].data();
     call.next = memory_[at(call.next_rank)].data();
     call.packet_flag = packet_flag;
-    call.patience = {troubles_[at(rank)], limit};
+    call.patience = {reports_[at(rank)], limit};
     std::uint64_t longest = 0;
     for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
       const comm::Chunk& chunk = chunks[at(c)];
@@ -119,7 +119,7 @@ class Stations {
     call.meeting = meeting;
     call.packet_flag = packet_flag;
     call.chunk = chunk;
-    call.patience = {troubles_[at(rank)], limit};
+    call.patience = {reports_[at(rank)], limit};
     for (int r = 0; r < world_; ++r) call.station[r] = memory_[at(r)].data();
     return call;
   }
@@ -134,7 +134,7 @@ class Stations {
   Shape shape_;
   std::vector<DeviceBlock> memory_;
   std::vector<Stream> streams_;
-  std::vector<comm::cuda_ipc::Trouble*> troubles_;
+  std::vector<comm::cuda_ipc::KernelReport*> reports_;
 };
 
 }  // namespace ringsmith::test

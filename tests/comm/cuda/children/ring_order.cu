@@ -61,10 +61,10 @@ class Job {
   void be_alone() {
     const DeviceGuard guard(Stations::device(0));
     stations_.limit = 500;
-    Trouble& trouble = stations_.trouble(0);
+    KernelReport& report = stations_.report(0);
     launch(0, 0, stations_.stream(0).get());
-    while (!has_written(trouble)) std::this_thread::yield();
-    require(trouble.rank == 0 && trouble.peer == stations_.world() - 1 && trouble.step == 1,
+    while (!has_written(report)) std::this_thread::yield();
+    require(report.rank == 0 && report.peer == stations_.world() - 1 && report.step == 1,
             "rank 0 gave up somewhere else");
   }
 
