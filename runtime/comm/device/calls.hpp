@@ -100,7 +100,8 @@ struct DirectCall {
 };
 
 // On the current device. All ranks must launch the same call; a kernel ends when its rank has its
-// result and nobody needs this rank any more, or with a KernelReport. CudaError if the launch fails.
+// result and nobody needs this rank any more, or leaves a KernelReport. CudaError if the launch
+// fails.
 void launch_ring(const RingCall& call, CUstream_st* stream);         // through the slots
 void launch_packet_ring(const RingCall& call, CUstream_st* stream);  // by packets; no broadcast
 void launch_one_shot(const DirectCall& call, CUstream_st* stream);   // all_reduce by packets
