@@ -34,16 +34,16 @@ using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T
 template <class T>
 using MaxPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy,
                              std::span<const std::int32_t> index, std::span<T> dx);
-RINGSMITH_KERNEL_TEMPLATE(max_pool2d, MaxPool2dFn)
-RINGSMITH_KERNEL_TEMPLATE(max_pool2d_grad, MaxPool2dGradFn)
+RINGSMITH_KERNEL(max_pool2d, MaxPool2dFn)
+RINGSMITH_KERNEL(max_pool2d_grad, MaxPool2dGradFn)
 
 // Sums in ascending (row, column), then divides.
 template <class T>
 using AvgPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
 template <class T>
 using AvgPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
-RINGSMITH_KERNEL_TEMPLATE(avg_pool2d, AvgPool2dFn)
-RINGSMITH_KERNEL_TEMPLATE(avg_pool2d_grad, AvgPool2dGradFn)
+RINGSMITH_KERNEL(avg_pool2d, AvgPool2dFn)
+RINGSMITH_KERNEL(avg_pool2d_grad, AvgPool2dGradFn)
 
 namespace cpu::fast {
 template <class T>

@@ -166,14 +166,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
 // to = the sums of n columns of `rows` rows that begin `stride` apart.
 template <class Fold>
 void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::int64_t stride) {
-  Nest<2> kept;
-  Nest<1> folded;
-  kept.dims = folded.dims = 1;
-  kept.sizes[0] = n;
-  kept.strides[0] = {1, 1};
-  folded.sizes[0] = rows;
-  folded.strides[0] = {stride};
-  fold_nest(fold, kept, folded, false);
+  fold_nest(fold, one_run<2>(n, {1, 1}), one_run<1>(rows, {stride}), false);
 }
 
 // dweight as a fold over (rows, n), for version 1.
@@ -224,9 +217,11 @@ void backward(Backward<T> p, T* dweight, T* dbias) {
     fold_column_sums(SumInto<T>{{}, partials.data() + p.n, dbias, false}, blocks, p.n, 2 * p.n);
 }
 
+}  // namespace
+
 template <class T>
-void layer_norm_of(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
-                   double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
+                double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
   const auto rows = static_cast<std::int64_t>(mean.size());
   const std::int64_t n = rows == 0 ? 0 : static_cast<std::int64_t>(x.size()) / rows;
   forward<T>({x.data(),
@@ -241,9 +236,9 @@ void layer_norm_of(std::span<const T> x, std::span<const T> weight, std::span<co
 }
 
 template <class T>
-void layer_norm_backward_of(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
-                            std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
-                            std::span<T> dweight, std::span<T> dbias) {
+void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
+                         std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
+                         std::span<T> dweight, std::span<T> dbias) {
   const auto rows = static_cast<std::int64_t>(mean.size());
   const auto n = static_cast<std::int64_t>(
       std::max({dweight.size(), dbias.size(), rows == 0 ? 0 : x.size() / mean.size()}));
@@ -260,29 +255,7 @@ void layer_norm_backward_of(std::span<const T> dy, std::span<const T> x, std::sp
               or_null(dweight), or_null(dbias));
 }
 
-}  // namespace
-
-void layer_norm(std::span<const float> x, std::span<const float> weight,
-                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
-                std::span<float> rstd) {
-  layer_norm_of(x, weight, bias, eps, y, mean, rstd);
-}
-void layer_norm(std::span<const double> x, std::span<const double> weight,
-                std::span<const double> bias, double eps, std::span<double> y,
-                std::span<double> mean, std::span<double> rstd) {
-  layer_norm_of(x, weight, bias, eps, y, mean, rstd);
-}
-void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
-                         std::span<const float> weight, std::span<const float> mean,
-                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
-                         std::span<float> dbias) {
-  layer_norm_backward_of(dy, x, weight, mean, rstd, dx, dweight, dbias);
-}
-void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
-                         std::span<const double> weight, std::span<const double> mean,
-                         std::span<const double> rstd, std::span<double> dx,
-                         std::span<double> dweight, std::span<double> dbias) {
-  layer_norm_backward_of(dy, x, weight, mean, rstd, dx, dweight, dbias);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(layer_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(layer_norm_backward)
 
 }  // namespace ringsmith::kernels::cuda

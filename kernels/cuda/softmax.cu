@@ -220,33 +220,30 @@ void backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx, Slic
 
 }  // namespace
 
-void softmax(std::span<const float> x, std::span<float> y, Slices slices) {
+template <class T>
+void softmax(std::span<const T> x, std::span<T> y, Slices slices) {
   forward<false>(x, y, slices);
 }
-void softmax(std::span<const double> x, std::span<double> y, Slices slices) {
-  forward<false>(x, y, slices);
-}
-void log_softmax(std::span<const float> x, std::span<float> y, Slices slices) {
+
+template <class T>
+void log_softmax(std::span<const T> x, std::span<T> y, Slices slices) {
   forward<true>(x, y, slices);
 }
-void log_softmax(std::span<const double> x, std::span<double> y, Slices slices) {
-  forward<true>(x, y, slices);
-}
-void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                      Slices slices) {
+
+template <class T>
+void softmax_backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx, Slices slices) {
   backward<false>(dy, y, dx, slices);
 }
-void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
-                      Slices slices) {
-  backward<false>(dy, y, dx, slices);
-}
-void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+
+template <class T>
+void log_softmax_backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx,
                           Slices slices) {
   backward<true>(dy, y, dx, slices);
 }
-void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
-                          std::span<double> dx, Slices slices) {
-  backward<true>(dy, y, dx, slices);
-}
+
+RINGSMITH_FLOAT_AND_DOUBLE(softmax)
+RINGSMITH_FLOAT_AND_DOUBLE(log_softmax)
+RINGSMITH_FLOAT_AND_DOUBLE(softmax_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(log_softmax_backward)
 
 }  // namespace ringsmith::kernels::cuda
