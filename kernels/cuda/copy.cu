@@ -58,10 +58,9 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
   Nest<2> packs = nest;
   if (nest.inner(1) == 1 && aligned_for(out, kWidth) && aligned_for(in, kWidth) &&
       in_packs(packs, kWidth))
-    launch(copy_runs<kWidth, D, S>, grid_for(n / kWidth), kThreads, 0, stream(), n / kWidth, packs,
-           out, in);
+    launch_over(copy_runs<kWidth, D, S>, n / kWidth, kThreads, n / kWidth, packs, out, in);
   else
-    launch(copy_runs<1, D, S>, grid_for(n), kThreads, 0, stream(), n, nest, out, in);
+    launch_over(copy_runs<1, D, S>, n, kThreads, n, nest, out, in);
 }
 
 constexpr int kTile = 32, kTileRows = 8;

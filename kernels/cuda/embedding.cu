@@ -79,11 +79,10 @@ void embedding(std::span<const T> weight, std::int64_t dim, std::span<const std:
   if (n == 0) return;
   constexpr int kWidth = kPack<T>;
   if (dim % kWidth == 0 && aligned(weight.data(), out.data()))
-    launch(gather<kWidth, T>, grid_for(n / kWidth), kThreads, 0, stream(), weight.data(),
-           dim / kWidth, index.data(), n / kWidth, out.data());
+    launch_over(gather<kWidth, T>, n / kWidth, kThreads, weight.data(), dim / kWidth, index.data(),
+                n / kWidth, out.data());
   else
-    launch(gather<1, T>, grid_for(n), kThreads, 0, stream(), weight.data(), dim, index.data(), n,
-           out.data());
+    launch_over(gather<1, T>, n, kThreads, weight.data(), dim, index.data(), n, out.data());
 }
 
 template <class T>

@@ -173,10 +173,9 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch(fold_columns<Fold, N>, grid_for(ceil_div(pass.outputs, kColumnLanes) * pass.chunks, 1),
            dim3(kColumnLanes, kColumnRows), 0, stream(), pass);
   else if (pass.chunk <= 1024)
-    launch(fold_rows<kWarp, Fold, N>, grid_for(jobs, kThreads / kWarp), kThreads, 0, stream(),
-           pass);
+    launch_over(fold_rows<kWarp, Fold, N>, jobs, kThreads / kWarp, pass);
   else
-    launch(fold_rows<kThreads, Fold, N>, grid_for(jobs, 1), kThreads, 0, stream(), pass);
+    launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
 // The fold of another fold's partial results: combined as they are, written as the other would.

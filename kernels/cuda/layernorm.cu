@@ -7,6 +7,7 @@
 //      while it walks down the rows, blocks write theirs as rows of a small matrix, and a fold sums
 //      its columns; how many blocks there are depends on the number of rows alone, so that the
 //      bits do too
+#include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/layernorm.hpp"
@@ -14,9 +15,6 @@
 namespace ringsmith::kernels::cuda {
 
 namespace {
-
-__device__ inline float root(float x) { return sqrtf(x); }
-__device__ inline double root(double x) { return sqrt(x); }
 
 // The vectors of a layer; an absent weight is one, an absent bias zero.
 template <class T>
@@ -45,7 +43,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
     const T mean = block_reduce<kThreads>(sum, Plus{}) / count;
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
       squares += (row[i] - mean) * (row[i] - mean);
-    const T rstd = 1 / root(block_reduce<kThreads>(squares, Plus{}) / count + p.eps);
+    const T rstd = 1 / sqrt_of(block_reduce<kThreads>(squares, Plus{}) / count + p.eps);
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
       p.y[r * p.n + i] = p.affine.shift(p.affine.scale((row[i] - mean) * rstd, i), i);
     if (threadIdx.x == 0) {
@@ -64,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // ver
     const T mean = row.sum(p.n, lane, [](T x, std::int64_t) { return x; }) / count;
     const T variance =
         row.sum(p.n, lane, [=](T x, std::int64_t) { return (x - mean) * (x - mean); }) / count;
-    const T rstd = 1 / root(variance + p.eps);
+    const T rstd = 1 / sqrt_of(variance + p.eps);
     row.each(p.n, lane, [&](T& x, std::int64_t i) {
       x = p.affine.shift(p.affine.scale((x - mean) * rstd, i), i);
     });
@@ -80,11 +78,11 @@ template <class T>
 void forward(const Forward<T>& p) {
   if (p.rows == 0) return;
   if (p.n <= team_capacity<T>(kWarp))
-    launch(forward_rows<kWarp, T>, grid_for(p.rows, kThreads / kWarp), kThreads, 0, stream(), p);
+    launch_over(forward_rows<kWarp, T>, p.rows, kThreads / kWarp, p);
   else if (p.n <= team_capacity<T>(kThreads))
-    launch(forward_rows<kThreads, T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    launch_over(forward_rows<kThreads, T>, p.rows, 1, p);
   else
-    launch(forward_any<T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    launch_over(forward_any<T>, p.rows, 1, p);
 }
 
 template <class T>
@@ -194,8 +192,7 @@ constexpr std::int64_t kRowsPerTeam = 16, kMostBlocks = 1024;
 template <class T>
 void backward(Backward<T> p, T* dweight, T* dbias) {
   if (p.n > team_capacity<T>(kThreads)) {
-    if (p.dx != nullptr && p.rows > 0)
-      launch(backward_any<T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<T>, p.rows, 1, p);
     if (dweight != nullptr)
       fold_column_sums(WeightGradient<T>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n, p.n);
     if (dbias != nullptr) fold_column_sums(SumInto<T>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);

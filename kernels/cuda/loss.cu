@@ -123,10 +123,10 @@ void backward(const Targets& t, const T* log_probs, std::span<const T> row_grad,
   const Labels<T> labels(t);
   if (labels.rows == 0 || labels.classes == 0) return;
   const bool warps = labels.classes <= 512, one = row_grad.size() == 1;
-  launch(warps ? loss_gradient<kWarp, kThroughSoftmax, T>
-               : loss_gradient<kThreads, kThroughSoftmax, T>,
-         grid_for(labels.rows, warps ? kThreads / kWarp : 1), kThreads, 0, stream(), labels,
-         log_probs, row_grad.data(), one, out);
+  launch_over(warps ? loss_gradient<kWarp, kThroughSoftmax, T>
+                    : loss_gradient<kThreads, kThroughSoftmax, T>,
+              labels.rows, warps ? kThreads / kWarp : 1, labels, log_probs, row_grad.data(), one,
+              out);
 }
 
 template <class T>

@@ -10,6 +10,7 @@
 // reads it from device memory: no waits.
 #include <cmath>
 
+#include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/pack.cuh"
@@ -18,9 +19,6 @@
 namespace ringsmith::kernels::cuda {
 
 namespace {
-
-__device__ inline float root(float x) { return sqrtf(x); }
-__device__ inline double root(double x) { return sqrt(x); }
 
 template <class T>
 struct Sgd {
@@ -80,7 +78,7 @@ struct Adam {
     v = beta2 * v + (fresh2 * d) * d;
   }
   __device__ void move(T& p, const T& m, const T& second) const {
-    p = p - (step_size * m) / (root(second) / correction + eps);
+    p = p - (step_size * m) / (sqrt_of(second) / correction + eps);
   }
   __device__ void operator()(const T& g, T& p, T& m, T& v) const {
     moments(g, p, m, v);
@@ -114,11 +112,10 @@ void run(std::span<const T> g, const Op& op, Updated*... updated) {
   if (n == 0) return;
   constexpr int kWidth = kPack<T>;
   if (aligned(g.data(), updated...))
-    launch(update<kWidth, Op, T, Updated...>, grid_for(ceil_div(n, kWidth)), kThreads, 0, stream(),
-           n, op, g.data(), updated...);
+    launch_over(update<kWidth, Op, T, Updated...>, ceil_div(n, kWidth), kThreads, n, op, g.data(),
+                updated...);
   else
-    launch(update<1, Op, T, Updated...>, grid_for(n), kThreads, 0, stream(), n, op, g.data(),
-           updated...);
+    launch_over(update<1, Op, T, Updated...>, n, kThreads, n, op, g.data(), updated...);
 }
 
 template <class T>
