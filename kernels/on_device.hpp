@@ -17,8 +17,8 @@
 //   SoftmaxFn<float> softmax;                  the fast version of cpu::softmax
 //   }
 //
-// kernels::f takes float or double from its arguments, and converts the others to fit (a vector to
-// a span); who calls cpu::f or cuda::f names the type: cpu::softmax<float>(x, y, slices).
+// kernels::f calls the instance, of float or of double, that its arguments fit; who calls cpu::f or
+// cuda::f names it: cpu::softmax<float>(x, y, slices).
 #pragma once
 
 #include <type_traits>
@@ -38,7 +38,7 @@
     }                                            \
   }
 
-// The same for a kernel of float and double: the one of them whose arguments these are.
+// The same for a kernel that is a template of float and double.
 #define RINGSMITH_ON_DEVICE_TYPED(kernel)                                                  \
   template <class... Args>                                                                 \
   void kernel(Device device, Args&&... args) {                                             \
