@@ -26,13 +26,13 @@ struct BatchNormShape {
 template <class T>
 using BatchStatsFn = void(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
                           std::span<T> var);
-RINGSMITH_KERNEL_TEMPLATE(batch_stats, BatchStatsFn)
+RINGSMITH_KERNEL(batch_stats, BatchStatsFn)
 
 template <class T>
 using BatchNormFn = void(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
                          std::span<const T> inv_std, std::span<const T> weight,
                          std::span<const T> bias, std::span<T> y);
-RINGSMITH_KERNEL_TEMPLATE(batch_norm, BatchNormFn)
+RINGSMITH_KERNEL(batch_norm, BatchNormFn)
 
 // Overwrites dx, dweight, dbias. batch_statistics: mean and inv_std came from this x (training), so
 // the gradient also flows through them.
@@ -41,18 +41,18 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
                              std::span<const T> mean, std::span<const T> inv_std,
                              std::span<const T> weight, bool batch_statistics, std::span<T> dx,
                              std::span<T> dweight, std::span<T> dbias);
-RINGSMITH_KERNEL_TEMPLATE(batch_norm_grad, BatchNormGradFn)
+RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
 // running = momentum factor batch + (1 - momentum) running, computed in double.
 template <class T>
 using UpdateRunningFn = void(std::span<T> running, std::span<const T> batch, double momentum,
                              double factor);
-RINGSMITH_KERNEL_TEMPLATE(update_running, UpdateRunningFn)
+RINGSMITH_KERNEL(update_running, UpdateRunningFn)
 
 // v = 1 / sqrt(v + eps), computed in double.
 template <class T>
 using InverseStdFn = void(std::span<T> v, double eps);
-RINGSMITH_KERNEL_TEMPLATE(inverse_std, InverseStdFn)
+RINGSMITH_KERNEL(inverse_std, InverseStdFn)
 
 namespace cpu::fast {
 template <class T>

@@ -64,10 +64,10 @@ using Conv2dGradWeightFn = void(const Conv2dShape& s, std::span<const T> dy, std
                                 std::span<T> dw);
 template <class T>
 using Conv2dGradBiasFn = void(const Conv2dShape& s, std::span<const T> dy, std::span<T> db);
-RINGSMITH_KERNEL_TEMPLATE(conv2d, Conv2dFn)
-RINGSMITH_KERNEL_TEMPLATE(conv2d_grad_input, Conv2dGradInputFn)
-RINGSMITH_KERNEL_TEMPLATE(conv2d_grad_weight, Conv2dGradWeightFn)
-RINGSMITH_KERNEL_TEMPLATE(conv2d_grad_bias, Conv2dGradBiasFn)
+RINGSMITH_KERNEL(conv2d, Conv2dFn)
+RINGSMITH_KERNEL(conv2d_grad_input, Conv2dGradInputFn)
+RINGSMITH_KERNEL(conv2d_grad_weight, Conv2dGradWeightFn)
+RINGSMITH_KERNEL(conv2d_grad_bias, Conv2dGradBiasFn)
 
 namespace cpu::fast {
 Conv2dFn<float> conv2d;

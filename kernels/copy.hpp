@@ -2,6 +2,7 @@
 // (unless it is the same view).
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 #include "kernels/half.hpp"
@@ -52,5 +53,26 @@ void fill(View<T> out, T value);
 
 RINGSMITH_ON_DEVICE(copy)
 RINGSMITH_ON_DEVICE(fill)
+
+// At the end of a source: the instances of copy and fill, for every pair of dtypes.
+#define RINGSMITH_COPY_TO(D)                                              \
+  template void copy<D, float>(View<D>, View<const float>);               \
+  template void copy<D, f16>(View<D>, View<const f16>);                   \
+  template void copy<D, bf16>(View<D>, View<const bf16>);                 \
+  template void copy<D, double>(View<D>, View<const double>);             \
+  template void copy<D, std::int32_t>(View<D>, View<const std::int32_t>); \
+  template void copy<D, std::int64_t>(View<D>, View<const std::int64_t>); \
+  template void copy<D, std::uint8_t>(View<D>, View<const std::uint8_t>); \
+  template void copy<D, bool>(View<D>, View<const bool>);                 \
+  template void fill<D>(View<D>, D);
+#define RINGSMITH_COPY_AND_FILL   \
+  RINGSMITH_COPY_TO(float)        \
+  RINGSMITH_COPY_TO(f16)          \
+  RINGSMITH_COPY_TO(bf16)         \
+  RINGSMITH_COPY_TO(double)       \
+  RINGSMITH_COPY_TO(std::int32_t) \
+  RINGSMITH_COPY_TO(std::int64_t) \
+  RINGSMITH_COPY_TO(std::uint8_t) \
+  RINGSMITH_COPY_TO(bool)
 
 }  // namespace ringsmith::kernels

@@ -56,17 +56,17 @@ template <class T>
 using BinaryFn = void(Binary op, View<T> out, View<const T> a, View<const T> b);
 template <class T>
 using ScalarFn = void(Scalar op, View<T> out, View<const T> x, T s);
-RINGSMITH_KERNEL_TEMPLATE(unary, UnaryFn)
-RINGSMITH_KERNEL_TEMPLATE(binary, BinaryFn)
-RINGSMITH_KERNEL_TEMPLATE(scalar, ScalarFn)
+RINGSMITH_KERNEL(unary, UnaryFn)
+RINGSMITH_KERNEL(binary, BinaryFn)
+RINGSMITH_KERNEL(scalar, ScalarFn)
 
 // masked_fill: mask ? value : x
 // masked_scale: mask ? x value : x 0; a kept infinity stays one, a dropped one becomes NaN, as in
 // PyTorch.
 template <class T>
 using MaskedFn = void(View<T> out, View<const T> x, View<const bool> mask, T value);
-RINGSMITH_KERNEL_TEMPLATE(masked_fill, MaskedFn)
-RINGSMITH_KERNEL_TEMPLATE(masked_scale, MaskedFn)
+RINGSMITH_KERNEL(masked_fill, MaskedFn)
+RINGSMITH_KERNEL(masked_scale, MaskedFn)
 
 namespace cpu::fast {
 template <class T>

@@ -77,7 +77,7 @@ RINGSMITH_KERNEL(squared_error_backward, SquaredErrorBackwardFn)
 
 namespace cpu::fast {
 CrossEntropyBackwardFn<float> cross_entropy_backward;
-float squared_error(std::span<const float> x, std::span<const float> y);  // the sum
+SquaredErrorFn<float> squared_error;
 }  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

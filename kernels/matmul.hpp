@@ -50,41 +50,33 @@ namespace cpu {
 using kernels::Matrix, kernels::row_major, kernels::Store;
 
 // c = a b, or c += a b. c must not overlap a or b.
-void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
-            Store store = Store::replace);
-void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
-            Store store = Store::replace);
-
+template <class T>
+void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
 // The same for every matrix of a batch: a, b, c are the first of each. c must not overlap itself.
-void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+template <class T>
+void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
-                  const Batch& batch, Store store = Store::replace);
-
 // sums[c] = (+=) the sum of column c of x: a bias gradient. In PyTorch's order (cpu/cascade.hpp).
-void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Store::replace);
-void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
+template <class T>
+void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 
 }  // namespace cpu
 
 namespace cuda {
 
-void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c,
-            Store store = Store::replace);
-void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
-            Store store = Store::replace);
-void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+template <class T>
+void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store = Store::replace);
+template <class T>
+void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store = Store::replace);
-void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
-                  const Batch& batch, Store store = Store::replace);
-void column_sum(Matrix<const float> x, std::span<float> sums, Store store = Store::replace);
-void column_sum(Matrix<const double> x, std::span<double> sums, Store store = Store::replace);
+template <class T>
+void column_sum(Matrix<const T> x, std::span<T> sums, Store store = Store::replace);
 
 }  // namespace cuda
 
-RINGSMITH_ON_DEVICE(matmul)
-RINGSMITH_ON_DEVICE(matmul_batch)
-RINGSMITH_ON_DEVICE(column_sum)
+RINGSMITH_ON_DEVICE_TYPED(matmul)
+RINGSMITH_ON_DEVICE_TYPED(matmul_batch)
+RINGSMITH_ON_DEVICE_TYPED(column_sum)
 
 // y = x w^T + bias, contiguous y; bias is empty or has one element for each column of y.
 template <class T>

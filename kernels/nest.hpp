@@ -39,6 +39,16 @@ struct Nest {
   [[nodiscard]] constexpr std::size_t last() const { return static_cast<std::size_t>(dims - 1); }
 };
 
+// n elements, in each operand so far apart.
+template <int N>
+Nest<N> one_run(std::int64_t n, const Offsets<N>& strides) {
+  Nest<N> nest;
+  nest.dims = 1;
+  nest.sizes[0] = n;
+  nest.strides[0] = strides;
+  return nest;
+}
+
 template <int N>
 Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   const Layout& out = *operands[0];
@@ -46,17 +56,10 @@ Nest<N> nest_of(const std::array<const Layout*, N>& operands) {
   std::array<std::size_t, kMaxDims> order{};
   std::size_t kept = 0;
   for (int d = 0; d < out.dims; ++d) {
-    if (out.sizes[static_cast<std::size_t>(d)] == 0) {  // nothing to do at all
-      nest.dims = 1;
-      return nest;
-    }
+    if (out.sizes[static_cast<std::size_t>(d)] == 0) return one_run<N>(0, {});  // nothing to do
     if (out.sizes[static_cast<std::size_t>(d)] != 1) order[kept++] = static_cast<std::size_t>(d);
   }
-  if (kept == 0) {  // one element
-    nest.dims = 1;
-    nest.sizes[0] = 1;
-    return nest;
-  }
+  if (kept == 0) return one_run<N>(1, {});  // one element
   std::stable_sort(order.begin(), order.begin() + kept,
                    [&](std::size_t a, std::size_t b) { return out.strides[a] > out.strides[b]; });
   for (std::size_t i = 0; i < kept; ++i) {

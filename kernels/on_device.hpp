@@ -11,16 +11,17 @@
 //
 //   template <class T>
 //   using SoftmaxFn = void(std::span<const T> x, std::span<T> y, Slices slices);
-//   RINGSMITH_KERNEL(softmax, SoftmaxFn)       cpu::softmax and cuda::softmax, of float and double,
-//                                              and kernels::softmax, which takes the device first
+//   RINGSMITH_KERNEL(softmax, SoftmaxFn)       the templates cpu::softmax and cuda::softmax, and
+//                                              kernels::softmax, which takes the device first
 //   namespace cpu::fast {
 //   SoftmaxFn<float> softmax;                  the fast version of cpu::softmax
 //   }
 //
-// A kernel that is a template deduces its types: name them in the arguments (a View<const float>,
-// not a View<float> that could become one).
+// kernels::f calls the instance, of float or of double, that its arguments fit; who calls cpu::f or
+// cuda::f names it: cpu::softmax<float>(x, y, slices).
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "runtime/base/error.hpp"
@@ -37,30 +38,32 @@
     }                                            \
   }
 
+// The same for a kernel that is a template of float and double.
+#define RINGSMITH_ON_DEVICE_TYPED(kernel)                                                  \
+  template <class... Args>                                                                 \
+  void kernel(Device device, Args&&... args) {                                             \
+    constexpr bool kFloat = requires { cpu::kernel<float>(std::forward<Args>(args)...); }; \
+    using T = std::conditional_t<kFloat, float, double>;                                   \
+    if (device.is_cpu()) {                                                                 \
+      cpu::kernel<T>(std::forward<Args>(args)...);                                         \
+    } else {                                                                               \
+      const DeviceGuard current(device);                                                   \
+      cuda::kernel<T>(std::forward<Args>(args)...);                                        \
+    }                                                                                      \
+  }
+
 #define RINGSMITH_KERNEL(kernel, Signature) \
   namespace cpu {                           \
-  Signature<float> kernel;                  \
-  Signature<double> kernel;                 \
+  template <class T>                        \
+  Signature<T> kernel;                      \
   }                                         \
   namespace cuda {                          \
-  Signature<float> kernel;                  \
-  Signature<double> kernel;                 \
+  template <class T>                        \
+  Signature<T> kernel;                      \
   }                                         \
-  RINGSMITH_ON_DEVICE(kernel)
+  RINGSMITH_ON_DEVICE_TYPED(kernel)
 
-// The same as templates, with their instances of float and double.
-#define RINGSMITH_KERNEL_TEMPLATE(kernel, Signature) \
-  namespace cpu {                                    \
-  template <class T>                                 \
-  Signature<T> kernel;                               \
-  }                                                  \
-  namespace cuda {                                   \
-  template <class T>                                 \
-  Signature<T> kernel;                               \
-  }                                                  \
-  RINGSMITH_ON_DEVICE(kernel)
-
-// At the end of a source: the two instances of a kernel that is a template.
+// At the end of a source: the two instances of a kernel.
 #define RINGSMITH_FLOAT_AND_DOUBLE(kernel)        \
   template decltype(kernel<float>) kernel<float>; \
   template decltype(kernel<double>) kernel<double>;

@@ -81,8 +81,8 @@ RINGSMITH_KERNEL(scale, ScaleFn)
 namespace cpu::fast {
 SgdFn<float> sgd;
 AdamFn<float> adam;
-double sum_of_squares(std::span<const float> x);
-void scale(std::span<float> x, float factor);
+SumOfSquaresFn<float> sum_of_squares;
+ScaleFn<float> scale;
 }  // namespace cpu::fast
 
 }  // namespace ringsmith::kernels

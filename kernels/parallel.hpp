@@ -8,6 +8,7 @@
 // in f is thrown again by the caller.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "kernels/mode.hpp"
@@ -18,6 +19,13 @@ namespace detail {
 using RangeFn = void (*)(const void* f, std::int64_t begin, std::int64_t end);
 void parallel_run(std::int64_t n, std::int64_t grain, RangeFn call, const void* f);
 }  // namespace detail
+
+// The grain that gives each thread at least so many elements, `size` in an iteration: fewer, and
+// another thread costs more than it brings.
+constexpr std::int64_t kParallelGrain = 16384;
+constexpr std::int64_t grain_of(std::int64_t size, std::int64_t elements = kParallelGrain) {
+  return std::max<std::int64_t>(1, elements / std::max<std::int64_t>(1, size));
+}
 
 template <class F>
 void parallel_for(std::int64_t n, std::int64_t grain, const F& f) {

@@ -7,12 +7,19 @@
 // mean it counts as zeros, or not at all if count_include_pad is false.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
 #include "kernels/on_device.hpp"
 
 namespace ringsmith::kernels {
+
+// The part of a window that lies inside the image.
+struct PoolWindow {
+  std::int64_t top, bottom, left, right;
+  std::int64_t counted;  // divisor of the mean
+};
 
 struct Pool2dShape {
   std::int64_t planes = 0, h = 0, w = 0;  // planes = samples * channels
@@ -23,6 +30,18 @@ struct Pool2dShape {
 
   [[nodiscard]] constexpr std::int64_t out_h() const { return (h + 2 * pad_h - kh) / stride_h + 1; }
   [[nodiscard]] constexpr std::int64_t out_w() const { return (w + 2 * pad_w - kw) / stride_w + 1; }
+
+  [[nodiscard]] constexpr PoolWindow window(std::int64_t i, std::int64_t j) const {
+    const std::int64_t top = i * stride_h - pad_h, left = j * stride_w - pad_w;
+    // Padding counts, but a window that hangs over even the padding counts only up to its edge.
+    const std::int64_t rows = std::min(top + kh, h + pad_h) - top;
+    const std::int64_t columns = std::min(left + kw, w + pad_w) - left;
+    PoolWindow inside{std::max<std::int64_t>(top, 0), std::min(top + kh, h),
+                      std::max<std::int64_t>(left, 0), std::min(left + kw, w), rows * columns};
+    if (!count_include_pad)
+      inside.counted = (inside.bottom - inside.top) * (inside.right - inside.left);
+    return inside;
+  }
 };
 
 // Everything contiguous, outputs overwritten.
@@ -34,16 +53,16 @@ using MaxPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T
 template <class T>
 using MaxPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy,
                              std::span<const std::int32_t> index, std::span<T> dx);
-RINGSMITH_KERNEL_TEMPLATE(max_pool2d, MaxPool2dFn)
-RINGSMITH_KERNEL_TEMPLATE(max_pool2d_grad, MaxPool2dGradFn)
+RINGSMITH_KERNEL(max_pool2d, MaxPool2dFn)
+RINGSMITH_KERNEL(max_pool2d_grad, MaxPool2dGradFn)
 
 // Sums in ascending (row, column), then divides.
 template <class T>
 using AvgPool2dFn = void(const Pool2dShape& s, std::span<const T> x, std::span<T> y);
 template <class T>
 using AvgPool2dGradFn = void(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx);
-RINGSMITH_KERNEL_TEMPLATE(avg_pool2d, AvgPool2dFn)
-RINGSMITH_KERNEL_TEMPLATE(avg_pool2d_grad, AvgPool2dGradFn)
+RINGSMITH_KERNEL(avg_pool2d, AvgPool2dFn)
+RINGSMITH_KERNEL(avg_pool2d_grad, AvgPool2dGradFn)
 
 namespace cpu::fast {
 template <class T>

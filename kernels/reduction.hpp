@@ -29,25 +29,25 @@ using kernels::Reduced;
 // the runs are summed so one by one, and the results added in order of memory.
 template <class T>
 using SumFn = void(View<T> out, View<const T> x);
-RINGSMITH_KERNEL_TEMPLATE(sum, SumFn)
+RINGSMITH_KERNEL(sum, SumFn)
 
 // values = the largest of the n elements, indices = where the first of them is. NaN is larger than
 // anything. All three views have the same sizes (without the reduced dimension); n > 0.
 template <class T>
 using MaxFn = void(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim);
-RINGSMITH_KERNEL_TEMPLATE(max, MaxFn)
+RINGSMITH_KERNEL(max, MaxFn)
 
 // grad_x[..., indices] = g and 0 elsewhere.
 template <class T>
 using MaxBackwardFn = void(View<T> grad_x, View<const std::int64_t> indices, View<const T> g,
                            Reduced dim);
-RINGSMITH_KERNEL_TEMPLATE(max_backward, MaxBackwardFn)
+RINGSMITH_KERNEL(max_backward, MaxBackwardFn)
 
 // grad_x = g[0] / count where x equals maximum[0] (or both are NaN), 0 elsewhere.
 template <class T>
 using MaxAllBackwardFn = void(std::span<T> grad_x, std::span<const T> x, std::span<const T> maximum,
                               std::span<const T> g);
-RINGSMITH_KERNEL_TEMPLATE(max_all_backward, MaxAllBackwardFn)
+RINGSMITH_KERNEL(max_all_backward, MaxAllBackwardFn)
 
 namespace cpu::fast {
 template <class T>

@@ -1,8 +1,10 @@
+// The oracle, which hands over to the fast version in Mode::fast.
 #include "kernels/attention.hpp"
 
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/mode.hpp"
@@ -25,9 +27,13 @@ T dot(const T* a, const T* b, std::int64_t n) {
   return sum;
 }
 
+}  // namespace
+
 template <class T>
-void attention_oracle(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
-                      std::span<RowStatistic<T>> statistics, const AttentionShape& s) {
+void attention(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
+               std::span<RowStatistic<T>> statistics, const AttentionShape& s) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::attention(q, k, v, out, statistics, s);
   const T root = std::sqrt(static_cast<T>(s.dim));
   std::vector<T> p(static_cast<std::size_t>(s.tokens));
   for_each_head(s, [&](std::int64_t b, std::int64_t h, std::int64_t first) {
@@ -58,8 +64,10 @@ void attention_oracle(Heads<const T> q, Heads<const T> k, Heads<const T> v, Head
 }
 
 template <class T>
-void attention_backward_oracle(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
-                               Heads<T> dk, Heads<T> dv, const AttentionShape& s) {
+void attention_backward(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
+                        Heads<T> dk, Heads<T> dv, const AttentionShape& s) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::attention_backward(dout, saved, dq, dk, dv, s);
   const T root = std::sqrt(static_cast<T>(s.dim));
   for_each_head(s, [&](std::int64_t b, std::int64_t h, std::int64_t first) {
     for (const Heads<T>& grad : {dq, dk, dv})
@@ -85,28 +93,7 @@ void attention_backward_oracle(Heads<const T> dout, const AttentionSaved<T>& sav
   });
 }
 
-}  // namespace
-
-void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
-               std::span<RowStatistic<float>> statistics, const AttentionShape& shape) {
-  mode() == Mode::fast ? fast::attention(q, k, v, out, statistics, shape)
-                       : attention_oracle(q, k, v, out, statistics, shape);
-}
-void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
-               Heads<double> out, std::span<RowStatistic<double>> statistics,
-               const AttentionShape& shape) {
-  attention_oracle(q, k, v, out, statistics, shape);
-}
-void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
-                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
-                        const AttentionShape& shape) {
-  mode() == Mode::fast ? fast::attention_backward(dout, saved, dq, dk, dv, shape)
-                       : attention_backward_oracle(dout, saved, dq, dk, dv, shape);
-}
-void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
-                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
-                        const AttentionShape& shape) {
-  attention_backward_oracle(dout, saved, dq, dk, dv, shape);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(attention)
+RINGSMITH_FLOAT_AND_DOUBLE(attention_backward)
 
 }  // namespace ringsmith::kernels::cpu

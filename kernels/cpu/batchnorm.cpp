@@ -1,4 +1,4 @@
-// Batch normalisation: the oracle, and the choice between it and the fast version.
+// Batch normalisation: the oracles, which hand over to the fast versions in Mode::fast.
 #include "kernels/batchnorm.hpp"
 
 #include <cmath>
@@ -16,9 +16,12 @@ void for_each_of_channel(const BatchNormShape& s, std::int64_t c, const F& f) { 
       f(static_cast<std::size_t>((n * s.c + c) * s.pixels + p));
 }
 
+}  // namespace
+
 template <class T>
-void oracle_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                  std::span<T> var) {
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> var) {
+  if (mode() == Mode::fast) return fast::batch_stats(s, x, mean, var);
   const auto count = static_cast<double>(s.per_channel());
   for (std::int64_t c = 0; c < s.c; ++c) {
     double sum = 0, squares = 0;
@@ -31,9 +34,10 @@ void oracle_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> me
 }
 
 template <class T>
-void oracle(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
-            std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
-            std::span<T> y) {
+void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
+                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
+                std::span<T> y) {
+  if (mode() == Mode::fast) return fast::batch_norm(s, x, mean, inv_std, weight, bias, y);
   for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c)
     for_each_of_channel(s, static_cast<std::int64_t>(c), [&](std::size_t i) {
       y[i] = (x[i] - mean[c]) * inv_std[c] * weight[c] + bias[c];
@@ -41,9 +45,13 @@ void oracle(const BatchNormShape& s, std::span<const T> x, std::span<const T> me
 }
 
 template <class T>
-void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
-                 std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
-                 bool batch_statistics, std::span<T> dx, std::span<T> dweight, std::span<T> dbias) {
+void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
+                     std::span<T> dbias) {
+  if (mode() == Mode::fast)
+    return fast::batch_norm_grad(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight,
+                                 dbias);
   const auto count = static_cast<double>(s.per_channel());
   for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
     const auto channel = static_cast<std::int64_t>(c);
@@ -61,31 +69,6 @@ void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const
     dweight[c] = static_cast<T>(dot);
     dbias[c] = static_cast<T>(sum);
   }
-}
-
-}  // namespace
-
-template <class T>
-void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var) {
-  return mode() == Mode::fast ? fast::batch_stats(s, x, mean, var) : oracle_stats(s, x, mean, var);
-}
-
-template <class T>
-void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T> mean,
-                std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
-                std::span<T> y) {
-  return mode() == Mode::fast ? fast::batch_norm(s, x, mean, inv_std, weight, bias, y)
-                              : oracle(s, x, mean, inv_std, weight, bias, y);
-}
-
-template <class T>
-void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
-                     std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
-                     bool batch_statistics, std::span<T> dx, std::span<T> dweight,
-                     std::span<T> dbias) {
-  const auto grad = mode() == Mode::fast ? fast::batch_norm_grad<T> : oracle_grad<T>;
-  grad(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight, dbias);
 }
 
 template <class T>

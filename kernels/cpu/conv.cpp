@@ -1,4 +1,4 @@
-// Convolution: the oracle, and the choice between it and the fast version.
+// Convolution: the oracles, which hand over to the fast versions in Mode::fast.
 #include "kernels/conv.hpp"
 
 #include <algorithm>
@@ -47,9 +47,14 @@ T* input_group(const Conv2dShape& s, T* x, std::int64_t n, std::int64_t g) {
   return x + (n * s.c + g * s.group_c()) * s.h * s.w;
 }
 
+}  // namespace
+
+// The fast versions are for float; double is there for gradient checks.
 template <class T>
-void oracle(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
+void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
             std::span<const T> bias, std::span<T> y) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::conv2d(s, x, weight, bias, y);
   T* out = y.data();
   for (std::int64_t n = 0; n < s.n; ++n)
     for (std::int64_t o = 0; o < s.out_c; ++o) {
@@ -67,8 +72,10 @@ void oracle(const Conv2dShape& s, std::span<const T> x, std::span<const T> weigh
 }
 
 template <class T>
-void oracle_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
+void conv2d_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
                        std::span<T> dx) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::conv2d_grad_input(s, dy, weight, dx);
   std::fill(dx.begin(), dx.end(), T(0));
   const std::int64_t pixels = s.out_pixels();
   for (std::int64_t n = 0; n < s.n; ++n)
@@ -90,8 +97,10 @@ void oracle_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<co
 }
 
 template <class T>
-void oracle_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
+void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
                         std::span<T> dw) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::conv2d_grad_weight(s, dy, x, dw);
   std::fill(dw.begin(), dw.end(), T(0));
   for (std::int64_t n = 0; n < s.n; ++n)
     for (std::int64_t o = 0; o < s.out_c; ++o) {
@@ -109,7 +118,9 @@ void oracle_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<c
 }
 
 template <class T>
-void oracle_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db) {
+void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::conv2d_grad_bias(s, dy, db);
   std::fill(db.begin(), db.end(), T(0));
   for (std::int64_t n = 0; n < s.n; ++n)
     for (std::int64_t o = 0; o < s.out_c; ++o) {
@@ -117,40 +128,6 @@ void oracle_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> 
       db[static_cast<std::size_t>(o)] +=
           contiguous_sum<T>(s.out_pixels(), [&](std::int64_t p) { return grad[p]; });
     }
-}
-
-}  // namespace
-
-// The fast versions are for float; double is there for gradient checks.
-template <class T>
-void conv2d(const Conv2dShape& s, std::span<const T> x, std::span<const T> weight,
-            std::span<const T> bias, std::span<T> y) {
-  if constexpr (std::is_same_v<T, float>)
-    if (mode() == Mode::fast) return fast::conv2d(s, x, weight, bias, y);
-  oracle(s, x, weight, bias, y);
-}
-
-template <class T>
-void conv2d_grad_input(const Conv2dShape& s, std::span<const T> dy, std::span<const T> weight,
-                       std::span<T> dx) {
-  if constexpr (std::is_same_v<T, float>)
-    if (mode() == Mode::fast) return fast::conv2d_grad_input(s, dy, weight, dx);
-  oracle_grad_input(s, dy, weight, dx);
-}
-
-template <class T>
-void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<const T> x,
-                        std::span<T> dw) {
-  if constexpr (std::is_same_v<T, float>)
-    if (mode() == Mode::fast) return fast::conv2d_grad_weight(s, dy, x, dw);
-  oracle_grad_weight(s, dy, x, dw);
-}
-
-template <class T>
-void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db) {
-  if constexpr (std::is_same_v<T, float>)
-    if (mode() == Mode::fast) return fast::conv2d_grad_bias(s, dy, db);
-  oracle_grad_bias(s, dy, db);
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(conv2d)

@@ -40,23 +40,6 @@ void fill(View<T> out, T value) {
   });
 }
 
-#define RINGSMITH_COPY(D)                                                 \
-  template void copy<D, float>(View<D>, View<const float>);               \
-  template void copy<D, f16>(View<D>, View<const f16>);                   \
-  template void copy<D, bf16>(View<D>, View<const bf16>);                 \
-  template void copy<D, double>(View<D>, View<const double>);             \
-  template void copy<D, std::int32_t>(View<D>, View<const std::int32_t>); \
-  template void copy<D, std::int64_t>(View<D>, View<const std::int64_t>); \
-  template void copy<D, std::uint8_t>(View<D>, View<const std::uint8_t>); \
-  template void copy<D, bool>(View<D>, View<const bool>);                 \
-  template void fill<D>(View<D>, D);
-RINGSMITH_COPY(float)
-RINGSMITH_COPY(f16)
-RINGSMITH_COPY(bf16)
-RINGSMITH_COPY(double)
-RINGSMITH_COPY(std::int32_t)
-RINGSMITH_COPY(std::int64_t)
-RINGSMITH_COPY(std::uint8_t)
-RINGSMITH_COPY(bool)
+RINGSMITH_COPY_AND_FILL
 
 }  // namespace ringsmith::kernels::cpu

@@ -16,19 +16,17 @@ void check_indices(const char* op, std::span<const std::int64_t> index, std::int
                 std::to_string(i) + " is outside [0, " + std::to_string(rows) + ")");
 }
 
-namespace {
-
 template <class T>
-void gather(std::span<const T> weight, std::int64_t dim, std::span<const std::int64_t> index,
-            std::span<T> out) {
+void embedding(std::span<const T> weight, std::int64_t dim, std::span<const std::int64_t> index,
+               std::span<T> out) {
   for (std::size_t i = 0; i < index.size(); ++i)
     std::copy_n(weight.data() + index[i] * dim, dim,
                 out.data() + static_cast<std::int64_t>(i) * dim);
 }
 
 template <class T>
-void scatter_add(std::span<const T> dy, std::int64_t dim, std::span<const std::int64_t> index,
-                 std::span<T> dweight) {
+void embedding_backward(std::span<const T> dy, std::int64_t dim,
+                        std::span<const std::int64_t> index, std::span<T> dweight) {
   for (std::size_t i = 0; i < index.size(); ++i) {
     const T* from = dy.data() + static_cast<std::int64_t>(i) * dim;
     T* to = dweight.data() + index[i] * dim;
@@ -36,23 +34,7 @@ void scatter_add(std::span<const T> dy, std::int64_t dim, std::span<const std::i
   }
 }
 
-}  // namespace
-
-void embedding(std::span<const float> weight, std::int64_t dim, std::span<const std::int64_t> index,
-               std::span<float> out) {
-  gather(weight, dim, index, out);
-}
-void embedding(std::span<const double> weight, std::int64_t dim,
-               std::span<const std::int64_t> index, std::span<double> out) {
-  gather(weight, dim, index, out);
-}
-void embedding_backward(std::span<const float> dy, std::int64_t dim,
-                        std::span<const std::int64_t> index, std::span<float> dweight) {
-  scatter_add(dy, dim, index, dweight);
-}
-void embedding_backward(std::span<const double> dy, std::int64_t dim,
-                        std::span<const std::int64_t> index, std::span<double> dweight) {
-  scatter_add(dy, dim, index, dweight);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(embedding)
+RINGSMITH_FLOAT_AND_DOUBLE(embedding_backward)
 
 }  // namespace ringsmith::kernels::cpu

@@ -1,19 +1,21 @@
+// The oracle, which hands over to the fast version in Mode::fast.
 #include "kernels/layernorm.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/cpu/cascade.hpp"
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {
 
-namespace {
-
 template <class T>
-void layer_norm_oracle(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
-                       double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
+                double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::layer_norm(x, weight, bias, eps, y, mean, rstd);
   const std::size_t n = mean.empty() ? 0 : x.size() / mean.size();
   const T count = static_cast<T>(n);
   for (std::size_t r = 0; r < mean.size(); ++r) {
@@ -33,10 +35,12 @@ void layer_norm_oracle(std::span<const T> x, std::span<const T> weight, std::spa
 }
 
 template <class T>
-void layer_norm_backward_oracle(std::span<const T> dy, std::span<const T> x,
-                                std::span<const T> weight, std::span<const T> mean,
-                                std::span<const T> rstd, std::span<T> dx, std::span<T> dweight,
-                                std::span<T> dbias) {
+void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
+                         std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
+                         std::span<T> dweight, std::span<T> dbias) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast)
+      return fast::layer_norm_backward(dy, x, weight, mean, rstd, dx, dweight, dbias);
   const std::size_t rows = mean.size();
   const std::size_t n = std::max({dweight.size(), dbias.size(), rows == 0 ? 0 : x.size() / rows});
   const auto xhat = [&](std::size_t r, std::size_t i) {
@@ -69,31 +73,7 @@ void layer_norm_backward_oracle(std::span<const T> dy, std::span<const T> x,
         dbias.data());
 }
 
-}  // namespace
-
-void layer_norm(std::span<const float> x, std::span<const float> weight,
-                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
-                std::span<float> rstd) {
-  mode() == Mode::fast ? fast::layer_norm(x, weight, bias, eps, y, mean, rstd)
-                       : layer_norm_oracle(x, weight, bias, eps, y, mean, rstd);
-}
-void layer_norm(std::span<const double> x, std::span<const double> weight,
-                std::span<const double> bias, double eps, std::span<double> y,
-                std::span<double> mean, std::span<double> rstd) {
-  layer_norm_oracle(x, weight, bias, eps, y, mean, rstd);
-}
-void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
-                         std::span<const float> weight, std::span<const float> mean,
-                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
-                         std::span<float> dbias) {
-  mode() == Mode::fast ? fast::layer_norm_backward(dy, x, weight, mean, rstd, dx, dweight, dbias)
-                       : layer_norm_backward_oracle(dy, x, weight, mean, rstd, dx, dweight, dbias);
-}
-void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
-                         std::span<const double> weight, std::span<const double> mean,
-                         std::span<const double> rstd, std::span<double> dx,
-                         std::span<double> dweight, std::span<double> dbias) {
-  layer_norm_backward_oracle(dy, x, weight, mean, rstd, dx, dweight, dbias);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(layer_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(layer_norm_backward)
 
 }  // namespace ringsmith::kernels::cpu

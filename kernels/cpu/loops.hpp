@@ -5,7 +5,6 @@
 // threads.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -13,9 +12,6 @@
 #include "kernels/parallel.hpp"
 
 namespace ringsmith::kernels::cpu {
-
-// Elements below which another thread costs more than it brings.
-constexpr std::int64_t kParallelGrain = 16384;
 
 // Calls f(offsets) for the runs begin .. end - 1, on this thread.
 template <int N, class F>
@@ -53,10 +49,9 @@ void for_each_run(const Nest<N>& nest, const F& f, std::int64_t grain = kParalle
     });
     return;
   }
-  parallel_for(nest.runs(), std::max<std::int64_t>(1, grain / n),
-               [&](std::int64_t begin, std::int64_t end) {
-                 walk_runs<N>(nest, begin, end, [&](const Offsets<N>& at) { f(at, n); });
-               });
+  parallel_for(nest.runs(), grain_of(n, grain), [&](std::int64_t begin, std::int64_t end) {
+    walk_runs<N>(nest, begin, end, [&](const Offsets<N>& at) { f(at, n); });
+  });
 }
 
 }  // namespace ringsmith::kernels::cpu

@@ -1,8 +1,10 @@
+// The oracles, which hand over to the fast versions in Mode::fast.
 #include "kernels/loss.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/cpu/cascade.hpp"
@@ -31,8 +33,23 @@ T grad_of(std::span<const T> grads, std::size_t i) {
   return grads.size() == 1 ? grads[0] : grads[i];
 }
 
+// One row of d loss / d log_probs.
 template <class T>
-void nll_rows_oracle(std::span<const T> log_probs, const Targets& t, std::span<T> losses) {
+void nll_row_backward(const Targets& t, std::size_t i, T grad, T* row) {
+  if (t.index[i] == t.ignore_index) {
+    std::fill(row, row + t.classes, T{});
+    return;
+  }
+  const T spread = static_cast<T>(t.smoothing / static_cast<double>(t.classes));
+  const T keep = static_cast<T>(1 - t.smoothing);
+  std::fill(row, row + t.classes, t.smoothing == 0 ? T{} : -(spread * grad));
+  row[t.index[i]] += -(keep * grad);
+}
+
+}  // namespace
+
+template <class T>
+void nll_rows(std::span<const T> log_probs, const Targets& t, std::span<T> losses) {
   const T keep = static_cast<T>(1 - t.smoothing);
   const T spread = static_cast<T>(t.smoothing / static_cast<double>(t.classes));
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -50,8 +67,8 @@ void nll_rows_oracle(std::span<const T> log_probs, const Targets& t, std::span<T
 }
 
 template <class T>
-void reduce_losses_of(std::span<const T> losses, const Targets& t, bool mean, std::span<T> loss,
-                      std::span<T> divisor) {
+void reduce_losses(std::span<const T> losses, const Targets& t, bool mean, std::span<T> loss,
+                   std::span<T> divisor) {
   const auto skip = [&](std::int64_t i) { return t.index[at(i)] == t.ignore_index; };
   const auto n = static_cast<std::int64_t>(losses.size());
   std::int64_t counted = 0;
@@ -62,44 +79,36 @@ void reduce_losses_of(std::span<const T> losses, const Targets& t, bool mean, st
             divisor[0];
 }
 
-// One row of d loss / d log_probs.
 template <class T>
-void nll_row_backward(const Targets& t, std::size_t i, T grad, T* row) {
-  if (t.index[i] == t.ignore_index) {
-    std::fill(row, row + t.classes, T{});
-    return;
-  }
-  const T spread = static_cast<T>(t.smoothing / static_cast<double>(t.classes));
-  const T keep = static_cast<T>(1 - t.smoothing);
-  std::fill(row, row + t.classes, t.smoothing == 0 ? T{} : -(spread * grad));
-  row[t.index[i]] += -(keep * grad);
-}
-
-template <class T>
-void nll_backward_oracle(const Targets& t, std::span<const T> row_grad, std::span<T> dlog_probs) {
+void nll_backward(const Targets& t, std::span<const T> row_grad, std::span<T> dlog_probs) {
   for (std::size_t i = 0; i < t.index.size(); ++i)
     nll_row_backward(t, i, grad_of(row_grad, i), dlog_probs.data() + i * at(t.classes));
 }
 
 template <class T>
-void cross_entropy_backward_oracle(std::span<const T> log_probs, const Targets& t,
-                                   std::span<const T> row_grad, std::span<T> dx) {
-  nll_backward_oracle(t, row_grad, dx);
+void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
+                            std::span<const T> row_grad, std::span<T> dx) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::cross_entropy_backward(log_probs, t, row_grad, dx);
+  nll_backward(t, row_grad, dx);
   const auto rows = static_cast<std::int64_t>(t.index.size());
   log_softmax_backward(std::span<const T>(dx), log_probs, dx, {rows, t.classes, 1});
 }
 
 template <class T>
-T squared_error_oracle(std::span<const T> x, std::span<const T> y) {
-  return contiguous_sum<T>(static_cast<std::int64_t>(x.size()), [&](std::int64_t i) {
+void squared_error(std::span<const T> x, std::span<const T> y, double divisor, std::span<T> loss) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::squared_error(x, y, divisor, loss);
+  const T sum = contiguous_sum<T>(static_cast<std::int64_t>(x.size()), [&](std::int64_t i) {
     const T d = x[at(i)] - y[at(i)];
     return d * d;
   });
+  loss[0] = sum / static_cast<T>(divisor);
 }
 
 template <class T>
-void squared_error_backward_of(std::span<const T> x, std::span<const T> y, T factor,
-                               std::span<const T> grad, std::span<T> dx, std::span<T> dy) {
+void squared_error_backward(std::span<const T> x, std::span<const T> y, T factor,
+                            std::span<const T> grad, std::span<T> dx, std::span<T> dy) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const T d = (factor * (x[i] - y[i])) * grad_of(grad, i);
     if (!dx.empty()) dx[i] = d;
@@ -107,55 +116,11 @@ void squared_error_backward_of(std::span<const T> x, std::span<const T> y, T fac
   }
 }
 
-}  // namespace
-
-void nll_rows(std::span<const float> log_probs, const Targets& t, std::span<float> losses) {
-  nll_rows_oracle(log_probs, t, losses);
-}
-void nll_rows(std::span<const double> log_probs, const Targets& t, std::span<double> losses) {
-  nll_rows_oracle(log_probs, t, losses);
-}
-void reduce_losses(std::span<const float> losses, const Targets& t, bool mean,
-                   std::span<float> loss, std::span<float> divisor) {
-  reduce_losses_of(losses, t, mean, loss, divisor);
-}
-void reduce_losses(std::span<const double> losses, const Targets& t, bool mean,
-                   std::span<double> loss, std::span<double> divisor) {
-  reduce_losses_of(losses, t, mean, loss, divisor);
-}
-void nll_backward(const Targets& t, std::span<const float> row_grad, std::span<float> dlog_probs) {
-  nll_backward_oracle(t, row_grad, dlog_probs);
-}
-void nll_backward(const Targets& t, std::span<const double> row_grad,
-                  std::span<double> dlog_probs) {
-  nll_backward_oracle(t, row_grad, dlog_probs);
-}
-void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
-                            std::span<const float> row_grad, std::span<float> dx) {
-  mode() == Mode::fast ? fast::cross_entropy_backward(log_probs, t, row_grad, dx)
-                       : cross_entropy_backward_oracle(log_probs, t, row_grad, dx);
-}
-void cross_entropy_backward(std::span<const double> log_probs, const Targets& t,
-                            std::span<const double> row_grad, std::span<double> dx) {
-  cross_entropy_backward_oracle(log_probs, t, row_grad, dx);
-}
-void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
-                   std::span<float> loss) {
-  loss[0] = (mode() == Mode::fast ? fast::squared_error(x, y) : squared_error_oracle(x, y)) /
-            static_cast<float>(divisor);
-}
-void squared_error(std::span<const double> x, std::span<const double> y, double divisor,
-                   std::span<double> loss) {
-  loss[0] = squared_error_oracle(x, y) / divisor;
-}
-void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
-                            std::span<const float> grad, std::span<float> dx, std::span<float> dy) {
-  squared_error_backward_of(x, y, factor, grad, dx, dy);
-}
-void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,
-                            std::span<const double> grad, std::span<double> dx,
-                            std::span<double> dy) {
-  squared_error_backward_of(x, y, factor, grad, dx, dy);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(nll_rows)
+RINGSMITH_FLOAT_AND_DOUBLE(reduce_losses)
+RINGSMITH_FLOAT_AND_DOUBLE(nll_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(squared_error)
+RINGSMITH_FLOAT_AND_DOUBLE(squared_error_backward)
 
 }  // namespace ringsmith::kernels::cpu

@@ -1,17 +1,19 @@
+// The oracles, which hand over to the fast versions in Mode::fast.
 #include "kernels/optim.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {
 
-namespace {
-
 template <class T>
-void sgd_oracle(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step) {
+void sgd(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::sgd(p, g, buf, step);
   const T lr = static_cast<T>(step.lr);
   const T momentum = static_cast<T>(step.momentum);
   const T fresh = static_cast<T>(1 - step.dampening);
@@ -28,8 +30,10 @@ void sgd_oracle(std::span<T> p, std::span<const T> g, std::span<T> buf, const Sg
 }
 
 template <class T>
-void adam_oracle(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
-                 std::span<T> largest, const AdamStep& step) {
+void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
+          std::span<T> largest, const AdamStep& step) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::adam(p, g, m, v, largest, step);
   const double steps = static_cast<double>(step.t);
   const T step_size = static_cast<T>(step.lr / (1 - std::pow(step.beta1, steps)));
   const T correction = static_cast<T>(std::sqrt(1 - std::pow(step.beta2, steps)));
@@ -58,42 +62,12 @@ void adam_oracle(std::span<T> p, std::span<const T> g, std::span<T> m, std::span
 }
 
 template <class T>
-double sum_of_squares_oracle(std::span<const T> x) {
-  double sum = 0;
-  for (const T value : x) sum += static_cast<double>(value) * static_cast<double>(value);
-  return sum;
-}
-
-template <class T>
-void scale_oracle(std::span<T> x, float factor) {
-  for (T& value : x) value = value * static_cast<T>(factor);
-}
-
-}  // namespace
-
-void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step) {
-  mode() == Mode::fast ? fast::sgd(p, g, buf, step) : sgd_oracle(p, g, buf, step);
-}
-void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
-         const SgdStep& step) {
-  sgd_oracle(p, g, buf, step);
-}
-
-void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
-          std::span<float> largest, const AdamStep& step) {
-  mode() == Mode::fast ? fast::adam(p, g, m, v, largest, step)
-                       : adam_oracle(p, g, m, v, largest, step);
-}
-void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
-          std::span<double> largest, const AdamStep& step) {
-  adam_oracle(p, g, m, v, largest, step);
-}
-
-void sum_of_squares(std::span<const float> x, std::span<double> sum) {
-  sum[0] = mode() == Mode::fast ? fast::sum_of_squares(x) : sum_of_squares_oracle(x);
-}
-void sum_of_squares(std::span<const double> x, std::span<double> sum) {
-  sum[0] = sum_of_squares_oracle(x);
+void sum_of_squares(std::span<const T> x, std::span<double> sum) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::sum_of_squares(x, sum);
+  double total = 0;
+  for (const T value : x) total += static_cast<double>(value) * static_cast<double>(value);
+  sum[0] = total;
 }
 
 void clip_factor(std::span<const double> sums, double max_norm, std::span<float> norm,
@@ -108,9 +82,17 @@ void clip_factor(std::span<const double> sums, double max_norm, std::span<float>
   factor[0] = wanted > 1 ? 1 : wanted;  // NaN stays NaN
 }
 
-void scale(std::span<float> x, std::span<const float> factor) {
-  mode() == Mode::fast ? fast::scale(x, factor[0]) : scale_oracle(x, factor[0]);
+template <class T>
+void scale(std::span<T> x, std::span<const float> factor) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::scale(x, factor);
+  const T by = static_cast<T>(factor[0]);
+  for (T& value : x) value = value * by;
 }
-void scale(std::span<double> x, std::span<const float> factor) { scale_oracle(x, factor[0]); }
+
+RINGSMITH_FLOAT_AND_DOUBLE(sgd)
+RINGSMITH_FLOAT_AND_DOUBLE(adam)
+RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)
+RINGSMITH_FLOAT_AND_DOUBLE(scale)
 
 }  // namespace ringsmith::kernels::cpu

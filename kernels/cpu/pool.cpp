@@ -1,4 +1,4 @@
-// Pooling: the oracle, and the choice between it and the fast version.
+// Pooling: the oracles, which hand over to the fast versions in Mode::fast.
 #include "kernels/pool.hpp"
 
 #include <algorithm>
@@ -10,35 +10,22 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-struct Window {  // the part of a window that lies inside the image
-  std::int64_t top, bottom, left, right;
-  std::int64_t counted;  // divisor of the mean
-};
-
-Window window(const Pool2dShape& s, std::int64_t i, std::int64_t j) {
-  const std::int64_t top = i * s.stride_h - s.pad_h, left = j * s.stride_w - s.pad_w;
-  // Padding counts, but a window that hangs over even the padding counts only up to its edge.
-  const std::int64_t rows = std::min(top + s.kh, s.h + s.pad_h) - top;
-  const std::int64_t columns = std::min(left + s.kw, s.w + s.pad_w) - left;
-  Window w{std::max<std::int64_t>(top, 0), std::min(top + s.kh, s.h),
-           std::max<std::int64_t>(left, 0), std::min(left + s.kw, s.w), rows * columns};
-  if (!s.count_include_pad) w.counted = (w.bottom - w.top) * (w.right - w.left);
-  return w;
-}
-
 template <class F>
 void for_each_window(const Pool2dShape& s, const F& f) {  // f(plane, window, flat output)
   std::int64_t k = 0;
   for (std::int64_t p = 0; p < s.planes; ++p)
     for (std::int64_t i = 0; i < s.out_h(); ++i)
       for (std::int64_t j = 0; j < s.out_w(); ++j)
-        f(p, window(s, i, j), static_cast<std::size_t>(k++));
+        f(p, s.window(i, j), static_cast<std::size_t>(k++));
 }
 
+}  // namespace
+
 template <class T>
-void oracle_max(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
+void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                 std::span<std::int32_t> index) {
-  for_each_window(s, [&](std::int64_t p, const Window& win, std::size_t k) {
+  if (mode() == Mode::fast) return fast::max_pool2d(s, x, y, index);
+  for_each_window(s, [&](std::int64_t p, const PoolWindow& win, std::size_t k) {
     const T* plane = x.data() + p * s.h * s.w;
     std::int64_t best = win.top * s.w + win.left;
     for (std::int64_t r = win.top; r < win.bottom; ++r)
@@ -52,8 +39,9 @@ void oracle_max(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
 }
 
 template <class T>
-void oracle_avg(const Pool2dShape& s, std::span<const T> x, std::span<T> y) {
-  for_each_window(s, [&](std::int64_t p, const Window& win, std::size_t k) {
+void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y) {
+  if (mode() == Mode::fast) return fast::avg_pool2d(s, x, y);
+  for_each_window(s, [&](std::int64_t p, const PoolWindow& win, std::size_t k) {
     T sum = 0;
     for (std::int64_t r = win.top; r < win.bottom; ++r)
       for (std::int64_t c = win.left; c < win.right; ++c) sum += x.data()[(p * s.h + r) * s.w + c];
@@ -62,22 +50,15 @@ void oracle_avg(const Pool2dShape& s, std::span<const T> x, std::span<T> y) {
 }
 
 template <class T>
-void oracle_avg_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx) {
+void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx) {
+  if (mode() == Mode::fast) return fast::avg_pool2d_grad(s, dy, dx);
   std::fill(dx.begin(), dx.end(), T(0));
-  for_each_window(s, [&](std::int64_t p, const Window& win, std::size_t k) {
+  for_each_window(s, [&](std::int64_t p, const PoolWindow& win, std::size_t k) {
     const T share = dy[k] / static_cast<T>(win.counted);
     for (std::int64_t r = win.top; r < win.bottom; ++r)
       for (std::int64_t c = win.left; c < win.right; ++c)
         dx.data()[(p * s.h + r) * s.w + c] += share;
   });
-}
-
-}  // namespace
-
-template <class T>
-void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
-                std::span<std::int32_t> index) {
-  return mode() == Mode::fast ? fast::max_pool2d(s, x, y, index) : oracle_max(s, x, y, index);
 }
 
 template <class T>  // one addition per output: nothing to make faster
@@ -88,16 +69,6 @@ void max_pool2d_grad(const Pool2dShape& s, std::span<const T> dy,
   for (std::int64_t p = 0; p < s.planes; ++p)
     for (std::int64_t k = p * outputs; k < (p + 1) * outputs; ++k)
       dx.data()[p * s.h * s.w + index.data()[k]] += dy.data()[k];
-}
-
-template <class T>
-void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y) {
-  return mode() == Mode::fast ? fast::avg_pool2d(s, x, y) : oracle_avg(s, x, y);
-}
-
-template <class T>
-void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx) {
-  return mode() == Mode::fast ? fast::avg_pool2d_grad(s, dy, dx) : oracle_avg_grad(s, dy, dx);
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(max_pool2d)

@@ -9,7 +9,6 @@
 // beside it).
 #pragma once
 
-#include <algorithm>
 #include <limits>
 #include <span>
 
@@ -49,9 +48,7 @@ void sum_with(View<T> out, View<const T> x) {
           first = false;
         });
       },
-      Sums::kParallel
-          ? std::max<std::int64_t>(1, kParallelGrain / std::max<std::int64_t>(1, n * runs.runs()))
-          : std::numeric_limits<std::int64_t>::max());
+      Sums::kParallel ? grain_of(n * runs.runs()) : std::numeric_limits<std::int64_t>::max());
 }
 
 }  // namespace ringsmith::kernels::cpu

@@ -1,7 +1,9 @@
+// The oracles, which hand over to the fast versions in Mode::fast.
 #include "kernels/softmax.hpp"
 
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/cpu/cascade.hpp"
 #include "kernels/mode.hpp"
@@ -37,8 +39,12 @@ T slice_sum(Slices s, const Term& term) {
   return sum;
 }
 
+}  // namespace
+
 template <class T>
-void softmax_oracle(std::span<const T> in, std::span<T> out, Slices s) {
+void softmax(std::span<const T> in, std::span<T> out, Slices s) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::softmax(in, out, s);
   for_each_slice(s, [&](std::int64_t offset) {
     const T* x = in.data() + offset;
     T* y = out.data() + offset;
@@ -52,8 +58,10 @@ void softmax_oracle(std::span<const T> in, std::span<T> out, Slices s) {
 }
 
 template <class T>
-void softmax_backward_oracle(std::span<const T> grad, std::span<const T> out, std::span<T> result,
-                             Slices s) {
+void softmax_backward(std::span<const T> grad, std::span<const T> out, std::span<T> result,
+                      Slices s) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::softmax_backward(grad, out, result, s);
   for_each_slice(s, [&](std::int64_t offset) {
     const T* dy = grad.data() + offset;
     const T* y = out.data() + offset;
@@ -65,7 +73,9 @@ void softmax_backward_oracle(std::span<const T> grad, std::span<const T> out, st
 }
 
 template <class T>
-void log_softmax_oracle(std::span<const T> in, std::span<T> out, Slices s) {
+void log_softmax(std::span<const T> in, std::span<T> out, Slices s) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::log_softmax(in, out, s);
   for_each_slice(s, [&](std::int64_t offset) {
     const T* x = in.data() + offset;
     T* y = out.data() + offset;
@@ -77,8 +87,10 @@ void log_softmax_oracle(std::span<const T> in, std::span<T> out, Slices s) {
 }
 
 template <class T>
-void log_softmax_backward_oracle(std::span<const T> grad, std::span<const T> out,
-                                 std::span<T> result, Slices s) {
+void log_softmax_backward(std::span<const T> grad, std::span<const T> out, std::span<T> result,
+                          Slices s) {
+  if constexpr (std::is_same_v<T, float>)
+    if (mode() == Mode::fast) return fast::log_softmax_backward(grad, out, result, s);
   for_each_slice(s, [&](std::int64_t offset) {
     const T* dy = grad.data() + offset;
     const T* y = out.data() + offset;
@@ -89,37 +101,9 @@ void log_softmax_backward_oracle(std::span<const T> grad, std::span<const T> out
   });
 }
 
-}  // namespace
-
-void softmax(std::span<const float> x, std::span<float> y, Slices slices) {
-  mode() == Mode::fast ? fast::softmax(x, y, slices) : softmax_oracle(x, y, slices);
-}
-void softmax(std::span<const double> x, std::span<double> y, Slices slices) {
-  softmax_oracle(x, y, slices);
-}
-void log_softmax(std::span<const float> x, std::span<float> y, Slices slices) {
-  mode() == Mode::fast ? fast::log_softmax(x, y, slices) : log_softmax_oracle(x, y, slices);
-}
-void log_softmax(std::span<const double> x, std::span<double> y, Slices slices) {
-  log_softmax_oracle(x, y, slices);
-}
-void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                      Slices slices) {
-  mode() == Mode::fast ? fast::softmax_backward(dy, y, dx, slices)
-                       : softmax_backward_oracle(dy, y, dx, slices);
-}
-void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
-                      Slices slices) {
-  softmax_backward_oracle(dy, y, dx, slices);
-}
-void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                          Slices slices) {
-  mode() == Mode::fast ? fast::log_softmax_backward(dy, y, dx, slices)
-                       : log_softmax_backward_oracle(dy, y, dx, slices);
-}
-void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
-                          std::span<double> dx, Slices slices) {
-  log_softmax_backward_oracle(dy, y, dx, slices);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(softmax)
+RINGSMITH_FLOAT_AND_DOUBLE(softmax_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(log_softmax)
+RINGSMITH_FLOAT_AND_DOUBLE(log_softmax_backward)
 
 }  // namespace ringsmith::kernels::cpu

@@ -108,30 +108,25 @@ void attention_backward_rows(Heads<const T> dout, const AttentionSaved<T>& saved
 
 }  // namespace
 
-void attention(Heads<const float> q, Heads<const float> k, Heads<const float> v, Heads<float> out,
-               std::span<RowStatistic<float>> statistics, const AttentionShape& shape) {
-  if (!attention_tiled(q, k, v, out, statistics.data(), shape))
-    attention_rows(q, k, v, out, statistics.data(), shape);
-}
-void attention(Heads<const double> q, Heads<const double> k, Heads<const double> v,
-               Heads<double> out, std::span<RowStatistic<double>> statistics,
-               const AttentionShape& shape) {
+template <class T>
+void attention(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> out,
+               std::span<RowStatistic<T>> statistics, const AttentionShape& shape) {
+  if constexpr (std::is_same_v<T, float>)
+    if (attention_tiled(q, k, v, out, statistics.data(), shape)) return;
   attention_rows(q, k, v, out, statistics.data(), shape);
 }
-void attention_backward(Heads<const float> dout, const AttentionSaved<float>& saved,
-                        Heads<float> dq, Heads<float> dk, Heads<float> dv,
-                        const AttentionShape& shape) {
-  const Scratch<float> dots(shape.rows());
+
+template <class T>
+void attention_backward(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
+                        Heads<T> dk, Heads<T> dv, const AttentionShape& shape) {
+  const Scratch<T> dots(shape.rows());
   row_dots_of(dout, saved.out, dots.data(), shape);
-  if (!attention_backward_tiled(dout, saved, dots.data(), dq, dk, dv, shape))
-    attention_backward_rows(dout, saved, dots.data(), dq, dk, dv, shape);
+  if constexpr (std::is_same_v<T, float>)
+    if (attention_backward_tiled(dout, saved, dots.data(), dq, dk, dv, shape)) return;
+  attention_backward_rows<T>(dout, saved, dots.data(), dq, dk, dv, shape);
 }
-void attention_backward(Heads<const double> dout, const AttentionSaved<double>& saved,
-                        Heads<double> dq, Heads<double> dk, Heads<double> dv,
-                        const AttentionShape& shape) {
-  const Scratch<double> dots(shape.rows());
-  row_dots_of(dout, saved.out, dots.data(), shape);
-  attention_backward_rows(dout, saved, dots.data(), dq, dk, dv, shape);
-}
+
+RINGSMITH_FLOAT_AND_DOUBLE(attention)
+RINGSMITH_FLOAT_AND_DOUBLE(attention_backward)
 
 }  // namespace ringsmith::kernels::cuda

@@ -16,21 +16,6 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-// Sums of a channel in double; the fold's operand 0 is the channel.
-template <class Fold>
-void fold_channels(const BatchNormShape& s, const Fold& fold) {
-  Layout channels, rest;
-  channels.dims = 1;
-  channels.sizes[0] = s.c;
-  channels.strides[0] = s.pixels;
-  Layout numbers = channels;
-  numbers.strides[0] = 1;
-  rest.dims = 2;
-  rest.sizes = {s.n, s.pixels};
-  rest.strides = {s.c * s.pixels, 1};
-  fold_nest(fold, nest_of<2>({&numbers, &channels}), nest_of<1>({&rest}), false);
-}
-
 template <class T>
 struct Mean : Sums<double> {
   static constexpr bool kPacks = false;
@@ -99,8 +84,9 @@ void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mea
                  std::span<T> var) {
   const auto count = static_cast<double>(s.per_channel());
   const Scratch<double> exact(s.c);
-  fold_channels(s, Mean<T>{{}, x.data(), count, exact.data(), mean.data()});
-  fold_channels(s, Variance<T>{{}, {s.pixels, s.c}, x.data(), exact.data(), count, var.data()});
+  fold_channels(Mean<T>{{}, x.data(), count, exact.data(), mean.data()}, s.n, s.c, s.pixels);
+  fold_channels(Variance<T>{{}, {s.pixels, s.c}, x.data(), exact.data(), count, var.data()}, s.n,
+                s.c, s.pixels);
 }
 
 template <class T>
@@ -128,8 +114,10 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<
   const ChannelOf channel{s.pixels, s.c};
   const Scratch<double> scratch(2 * s.c);
   double *const sum = scratch.data(), *const dot = scratch.data() + s.c;
-  fold_channels(s, GradientSum<false, T>{{}, channel, dy, x, mean, inv_std, sum, dbias.data()});
-  fold_channels(s, GradientSum<true, T>{{}, channel, dy, x, mean, inv_std, dot, dweight.data()});
+  fold_channels(GradientSum<false, T>{{}, channel, dy, x, mean, inv_std, sum, dbias.data()}, s.n,
+                s.c, s.pixels);
+  fold_channels(GradientSum<true, T>{{}, channel, dy, x, mean, inv_std, dot, dweight.data()}, s.n,
+                s.c, s.pixels);
   const auto count = static_cast<double>(s.per_channel());
   for_each(s.n * s.c * s.pixels, [=] __device__(std::int64_t i) {
     const std::int64_t c = channel(i);

@@ -198,28 +198,13 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const T> dy, std::span<c
     return run(WeightGradient<T>{layer, s.group_out_c(), s.taps(), dw.data()}, depth);
   const Scratch<T> partials(chunks * size);
   run(WeightGradient<T>{layer, s.group_out_c(), s.taps(), partials.data()}, depth, chunks, size);
-  Nest<2> kept;
-  Nest<1> folded;
-  kept.dims = folded.dims = 1;
-  kept.sizes[0] = size;
-  kept.strides[0] = {1, 1};
-  folded.sizes[0] = chunks;
-  folded.strides[0] = {size};
-  fold_nest(SumInto<T>{{}, partials.data(), dw.data(), false}, kept, folded, false);
+  fold_nest(SumInto<T>{{}, partials.data(), dw.data(), false}, one_run<2>(size, {1, 1}),
+            one_run<1>(chunks, {size}), false);
 }
 
 template <class T>
 void conv2d_grad_bias(const Conv2dShape& s, std::span<const T> dy, std::span<T> db) {
-  Layout channels, numbers, rest;
-  channels.dims = numbers.dims = 1;
-  channels.sizes[0] = numbers.sizes[0] = s.out_c;
-  channels.strides[0] = s.out_pixels();
-  numbers.strides[0] = 1;
-  rest.dims = 2;
-  rest.sizes = {s.n, s.out_pixels()};
-  rest.strides = {s.out_c * s.out_pixels(), 1};
-  fold_nest(SumInto<T>{{}, dy.data(), db.data(), false}, nest_of<2>({&numbers, &channels}),
-            nest_of<1>({&rest}), false);
+  fold_channels(SumInto<T>{{}, dy.data(), db.data(), false}, s.n, s.out_c, s.out_pixels());
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(conv2d)

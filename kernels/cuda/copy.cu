@@ -58,10 +58,9 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
   Nest<2> packs = nest;
   if (nest.inner(1) == 1 && aligned_for(out, kWidth) && aligned_for(in, kWidth) &&
       in_packs(packs, kWidth))
-    launch(copy_runs<kWidth, D, S>, grid_for(n / kWidth), kThreads, 0, stream(), n / kWidth, packs,
-           out, in);
+    launch_over(copy_runs<kWidth, D, S>, n / kWidth, kThreads, n / kWidth, packs, out, in);
   else
-    launch(copy_runs<1, D, S>, grid_for(n), kThreads, 0, stream(), n, nest, out, in);
+    launch_over(copy_runs<1, D, S>, n, kThreads, n, nest, out, in);
 }
 
 constexpr int kTile = 32, kTileRows = 8;
@@ -158,23 +157,6 @@ void fill(View<T> out, T value) {
   for_each(n, [=] __device__(std::int64_t i) { to[offsets_of(nest, i)[0]] = value; });
 }
 
-#define RINGSMITH_COPY(D)                                                 \
-  template void copy<D, float>(View<D>, View<const float>);               \
-  template void copy<D, f16>(View<D>, View<const f16>);                   \
-  template void copy<D, bf16>(View<D>, View<const bf16>);                 \
-  template void copy<D, double>(View<D>, View<const double>);             \
-  template void copy<D, std::int32_t>(View<D>, View<const std::int32_t>); \
-  template void copy<D, std::int64_t>(View<D>, View<const std::int64_t>); \
-  template void copy<D, std::uint8_t>(View<D>, View<const std::uint8_t>); \
-  template void copy<D, bool>(View<D>, View<const bool>);                 \
-  template void fill<D>(View<D>, D);
-RINGSMITH_COPY(float)
-RINGSMITH_COPY(f16)
-RINGSMITH_COPY(bf16)
-RINGSMITH_COPY(double)
-RINGSMITH_COPY(std::int32_t)
-RINGSMITH_COPY(std::int64_t)
-RINGSMITH_COPY(std::uint8_t)
-RINGSMITH_COPY(bool)
+RINGSMITH_COPY_AND_FILL
 
 }  // namespace ringsmith::kernels::cuda

@@ -155,11 +155,9 @@ void map_nest(Nest<N> nest, const Op& op, D* out, const In*... in) {
   std::int64_t n = numel(nest);
   if (aligned(out, in...) && in_packs(nest, kWidth)) {
     n /= kWidth;
-    launch(map_strided<kWidth, Op, D, In...>, grid_for(n), kThreads, 0, stream(), n, nest, op, out,
-           in...);
+    launch_over(map_strided<kWidth, Op, D, In...>, n, kThreads, n, nest, op, out, in...);
   } else {
-    launch(map_strided<1, Op, D, In...>, grid_for(n), kThreads, 0, stream(), n, nest, op, out,
-           in...);
+    launch_over(map_strided<1, Op, D, In...>, n, kThreads, n, nest, op, out, in...);
   }
 }
 
@@ -185,32 +183,6 @@ void map_mask(View<T> out, View<const T> x, View<const bool> mask, const Op& op)
   map(nest_of<3>({&out.layout, &x.layout, &mask.layout}), op, op, out.data, x.data, mask.data);
 }
 
-template <class T>
-struct AddScalar {
-  T s;
-  __device__ T operator()(T x) const { return x + s; }
-};
-template <class T>
-struct MulScalar {
-  T s;
-  __device__ T operator()(T x) const { return x * s; }
-};
-template <class T>
-struct DivScalar {
-  T s;
-  __device__ T operator()(T x) const { return x / s; }
-};
-template <class T>
-struct FillMasked {
-  T value;
-  __device__ T operator()(T x, bool m) const { return m ? value : x; }
-};
-template <class T>
-struct ScaleMasked {
-  T scale;
-  __device__ T operator()(T x, bool m) const { return x * (m ? scale : T(0)); }
-};
-
 }  // namespace
 
 template <class T>
@@ -232,11 +204,11 @@ template <class T>
 void scalar(Scalar op, View<T> out, View<const T> x, T s) {
   switch (op) {
     case Scalar::add:
-      return map1(out, x, AddScalar<T>{s});
+      return map1(out, x, [=] __device__(T v) { return v + s; });
     case Scalar::mul:
-      return map1(out, x, MulScalar<T>{s});
+      return map1(out, x, [=] __device__(T v) { return v * s; });
     case Scalar::div:
-      return map1(out, x, DivScalar<T>{s});
+      return map1(out, x, [=] __device__(T v) { return v / s; });
     case Scalar::pow:
       return map1(out, x, Power<T>{s, 1});
     case Scalar::pow_backward:
@@ -246,12 +218,12 @@ void scalar(Scalar op, View<T> out, View<const T> x, T s) {
 
 template <class T>
 void masked_fill(View<T> out, View<const T> x, View<const bool> mask, T value) {
-  map_mask(out, x, mask, FillMasked<T>{value});
+  map_mask(out, x, mask, [=] __device__(T v, bool m) { return m ? value : v; });
 }
 
 template <class T>
 void masked_scale(View<T> out, View<const T> x, View<const bool> mask, T scale) {
-  map_mask(out, x, mask, ScaleMasked<T>{scale});
+  map_mask(out, x, mask, [=] __device__(T v, bool m) { return v * (m ? scale : T(0)); });
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(unary)

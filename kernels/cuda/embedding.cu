@@ -45,20 +45,6 @@ __global__ void gather(const T* weight, std::int64_t row_packs, const std::int64
   }
 }
 
-template <class T>
-void embedding_of(std::span<const T> weight, std::int64_t dim, std::span<const std::int64_t> index,
-                  std::span<T> out) {
-  const std::int64_t n = std::ssize(index) * dim;
-  if (n == 0) return;
-  constexpr int kWidth = kPack<T>;
-  if (dim % kWidth == 0 && aligned(weight.data(), out.data()))
-    launch(gather<kWidth, T>, grid_for(n / kWidth), kThreads, 0, stream(), weight.data(),
-           dim / kWidth, index.data(), n / kWidth, out.data());
-  else
-    launch(gather<1, T>, grid_for(n), kThreads, 0, stream(), weight.data(), dim, index.data(), n,
-           out.data());
-}
-
 // For every row of the table: how often it is used, and where its piece of `uses` begins.
 struct Uses {
   unsigned *count, *begin, *filled, *total;
@@ -84,9 +70,24 @@ void sort_uses(std::int64_t n, const std::int64_t* index, std::int64_t rows, con
   });
 }
 
+}  // namespace
+
 template <class T>
-void embedding_backward_of(std::span<const T> dy, std::int64_t dim,
-                           std::span<const std::int64_t> indices, std::span<T> dweight) {
+void embedding(std::span<const T> weight, std::int64_t dim, std::span<const std::int64_t> index,
+               std::span<T> out) {
+  const std::int64_t n = std::ssize(index) * dim;
+  if (n == 0) return;
+  constexpr int kWidth = kPack<T>;
+  if (dim % kWidth == 0 && aligned(weight.data(), out.data()))
+    launch_over(gather<kWidth, T>, n / kWidth, kThreads, weight.data(), dim / kWidth, index.data(),
+                n / kWidth, out.data());
+  else
+    launch_over(gather<1, T>, n, kThreads, weight.data(), dim, index.data(), n, out.data());
+}
+
+template <class T>
+void embedding_backward(std::span<const T> dy, std::int64_t dim,
+                        std::span<const std::int64_t> indices, std::span<T> dweight) {
   const std::int64_t n = std::ssize(indices);
   if (n == 0 || dim == 0) return;
   const std::int64_t rows = std::ssize(dweight) / dim;
@@ -114,23 +115,7 @@ void embedding_backward_of(std::span<const T> dy, std::int64_t dim,
   });
 }
 
-}  // namespace
-
-void embedding(std::span<const float> weight, std::int64_t dim, std::span<const std::int64_t> index,
-               std::span<float> out) {
-  embedding_of(weight, dim, index, out);
-}
-void embedding(std::span<const double> weight, std::int64_t dim,
-               std::span<const std::int64_t> index, std::span<double> out) {
-  embedding_of(weight, dim, index, out);
-}
-void embedding_backward(std::span<const float> dy, std::int64_t dim,
-                        std::span<const std::int64_t> index, std::span<float> dweight) {
-  embedding_backward_of(dy, dim, index, dweight);
-}
-void embedding_backward(std::span<const double> dy, std::int64_t dim,
-                        std::span<const std::int64_t> index, std::span<double> dweight) {
-  embedding_backward_of(dy, dim, index, dweight);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(embedding)
+RINGSMITH_FLOAT_AND_DOUBLE(embedding_backward)
 
 }  // namespace ringsmith::kernels::cuda

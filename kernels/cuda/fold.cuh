@@ -173,10 +173,9 @@ void run_pass(const Pass<Fold, N>& pass, bool columns) {
     launch(fold_columns<Fold, N>, grid_for(ceil_div(pass.outputs, kColumnLanes) * pass.chunks, 1),
            dim3(kColumnLanes, kColumnRows), 0, stream(), pass);
   else if (pass.chunk <= 1024)
-    launch(fold_rows<kWarp, Fold, N>, grid_for(jobs, kThreads / kWarp), kThreads, 0, stream(),
-           pass);
+    launch_over(fold_rows<kWarp, Fold, N>, jobs, kThreads / kWarp, pass);
   else
-    launch(fold_rows<kThreads, Fold, N>, grid_for(jobs, 1), kThreads, 0, stream(), pass);
+    launch_over(fold_rows<kThreads, Fold, N>, jobs, 1, pass);
 }
 
 // The fold of another fold's partial results: combined as they are, written as the other would.
@@ -216,10 +215,7 @@ void fold_nest(const Fold& fold, const Nest<N>& kept, const Nest<1>& folded, boo
   std::int64_t linear = columns ? 1 : chunks;
   for (auto d = static_cast<std::size_t>(kept.dims); d-- > 0; linear *= kept.sizes[d])
     left.strides[d][N - 1] = linear;
-  Nest<1> rest;
-  rest.dims = 1;
-  rest.sizes[0] = chunks;
-  rest.strides[0] = {columns ? outputs : 1};
+  const auto rest = one_run<1>(chunks, {columns ? outputs : 1});
   fold_nest(again(fold, partials.data()), left, rest, false);
 }
 
@@ -259,25 +255,20 @@ bool folds_in_packs(const T* x, const Nest<N>& kept, const Nest<1>& folded) {
   return true;
 }
 
-// One output, n terms side by side.
-struct FlatShape {
-  Nest<2> kept;  // the output, the input: one element each
-  Nest<1> folded;
-};
-inline FlatShape flat_shape(std::int64_t n) {
-  FlatShape s;
-  s.kept.dims = s.folded.dims = 1;
-  s.kept.sizes[0] = 1;
-  s.folded.sizes[0] = n;
-  s.folded.strides[0] = {1};
-  return s;
-}
-
-// finish() is called once, with the fold of term 0 .. n - 1.
+// One output: finish() is called once, with the fold of term 0 .. n - 1, which lie side by side.
 template <class Fold>
 void fold_flat(const Fold& fold, std::int64_t n, bool packs) {
-  const FlatShape s = flat_shape(n);
-  fold_nest(fold, s.kept, s.folded, packs && n >= kWarp);
+  fold_nest(fold, one_run<2>(1, {}), one_run<1>(n, {1}), packs && n >= kWarp);
+}
+
+// The channels of contiguous images (n, channels, pixels): an output each, numbered in operand 0.
+template <class Fold>
+void fold_channels(const Fold& fold, std::int64_t n, std::int64_t channels, std::int64_t pixels) {
+  Layout rest;
+  rest.dims = 2;
+  rest.sizes = {n, pixels};
+  rest.strides = {channels * pixels, 1};
+  fold_nest(fold, one_run<2>(channels, {1, pixels}), nest_of<1>({&rest}), false);
 }
 
 }  // namespace ringsmith::kernels::cuda

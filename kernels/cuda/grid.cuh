@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cuda_runtime.h>
+#include <utility>
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/device/stream.hpp"
@@ -34,7 +35,6 @@ inline int processors() {
 constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 __device__ inline std::int64_t smaller(std::int64_t a, std::int64_t b) { return a < b ? a : b; }
-__device__ inline std::int64_t larger(std::int64_t a, std::int64_t b) { return a > b ? a : b; }
 
 // Blocks for a grid-stride loop over `work` items, one for each thread and turn; at least one.
 inline dim3 grid_for(std::int64_t work, std::int64_t per_block = kThreads,
@@ -59,6 +59,14 @@ __device__ inline std::int64_t item_stride() {
   return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
 }
 
+// Starts a kernel for `work` items, `per_block` of them to a block of kThreads and turn.
+template <class... Parameters, class... Arguments>
+void launch_over(void (*kernel)(Parameters...), std::int64_t work, std::int64_t per_block,
+                 Arguments&&... arguments) {
+  launch(kernel, grid_for(work, per_block), kThreads, 0, stream(),
+         std::forward<Arguments>(arguments)...);
+}
+
 template <class F>
 __global__ void for_each_kernel(std::int64_t n, F f) {
   for (std::int64_t i = first_item(); i < n; i += item_stride()) f(i);
@@ -67,7 +75,7 @@ __global__ void for_each_kernel(std::int64_t n, F f) {
 // f(i) on the device for 0 <= i < n: the kernel of everything that needs no more than a loop body.
 template <class F>
 void for_each(std::int64_t n, const F& f) {
-  if (n > 0) launch(for_each_kernel<F>, grid_for(n), kThreads, 0, stream(), n, f);
+  if (n > 0) launch_over(for_each_kernel<F>, n, kThreads, n, f);
 }
 
 // NaN is the only value that differs from itself: true of any type that has one, and never of those

@@ -7,6 +7,7 @@
 //      while it walks down the rows, blocks write theirs as rows of a small matrix, and a fold sums
 //      its columns; how many blocks there are depends on the number of rows alone, so that the
 //      bits do too
+#include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/layernorm.hpp"
@@ -14,9 +15,6 @@
 namespace ringsmith::kernels::cuda {
 
 namespace {
-
-__device__ inline float root(float x) { return sqrtf(x); }
-__device__ inline double root(double x) { return sqrt(x); }
 
 // The vectors of a layer; an absent weight is one, an absent bias zero.
 template <class T>
@@ -45,7 +43,7 @@ __global__ void forward_any(Forward<T> p) {  // version 1
     const T mean = block_reduce<kThreads>(sum, Plus{}) / count;
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
       squares += (row[i] - mean) * (row[i] - mean);
-    const T rstd = 1 / root(block_reduce<kThreads>(squares, Plus{}) / count + p.eps);
+    const T rstd = 1 / sqrt_of(block_reduce<kThreads>(squares, Plus{}) / count + p.eps);
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
       p.y[r * p.n + i] = p.affine.shift(p.affine.scale((row[i] - mean) * rstd, i), i);
     if (threadIdx.x == 0) {
@@ -64,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // ver
     const T mean = row.sum(p.n, lane, [](T x, std::int64_t) { return x; }) / count;
     const T variance =
         row.sum(p.n, lane, [=](T x, std::int64_t) { return (x - mean) * (x - mean); }) / count;
-    const T rstd = 1 / root(variance + p.eps);
+    const T rstd = 1 / sqrt_of(variance + p.eps);
     row.each(p.n, lane, [&](T& x, std::int64_t i) {
       x = p.affine.shift(p.affine.scale((x - mean) * rstd, i), i);
     });
@@ -80,11 +78,11 @@ template <class T>
 void forward(const Forward<T>& p) {
   if (p.rows == 0) return;
   if (p.n <= team_capacity<T>(kWarp))
-    launch(forward_rows<kWarp, T>, grid_for(p.rows, kThreads / kWarp), kThreads, 0, stream(), p);
+    launch_over(forward_rows<kWarp, T>, p.rows, kThreads / kWarp, p);
   else if (p.n <= team_capacity<T>(kThreads))
-    launch(forward_rows<kThreads, T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    launch_over(forward_rows<kThreads, T>, p.rows, 1, p);
   else
-    launch(forward_any<T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    launch_over(forward_any<T>, p.rows, 1, p);
 }
 
 template <class T>
@@ -166,14 +164,7 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
 // to = the sums of n columns of `rows` rows that begin `stride` apart.
 template <class Fold>
 void fold_column_sums(const Fold& fold, std::int64_t rows, std::int64_t n, std::int64_t stride) {
-  Nest<2> kept;
-  Nest<1> folded;
-  kept.dims = folded.dims = 1;
-  kept.sizes[0] = n;
-  kept.strides[0] = {1, 1};
-  folded.sizes[0] = rows;
-  folded.strides[0] = {stride};
-  fold_nest(fold, kept, folded, false);
+  fold_nest(fold, one_run<2>(n, {1, 1}), one_run<1>(rows, {stride}), false);
 }
 
 // dweight as a fold over (rows, n), for version 1.
@@ -201,8 +192,7 @@ constexpr std::int64_t kRowsPerTeam = 16, kMostBlocks = 1024;
 template <class T>
 void backward(Backward<T> p, T* dweight, T* dbias) {
   if (p.n > team_capacity<T>(kThreads)) {
-    if (p.dx != nullptr && p.rows > 0)
-      launch(backward_any<T>, grid_for(p.rows, 1), kThreads, 0, stream(), p);
+    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<T>, p.rows, 1, p);
     if (dweight != nullptr)
       fold_column_sums(WeightGradient<T>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n, p.n);
     if (dbias != nullptr) fold_column_sums(SumInto<T>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
@@ -224,9 +214,11 @@ void backward(Backward<T> p, T* dweight, T* dbias) {
     fold_column_sums(SumInto<T>{{}, partials.data() + p.n, dbias, false}, blocks, p.n, 2 * p.n);
 }
 
+}  // namespace
+
 template <class T>
-void layer_norm_of(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
-                   double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
+void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
+                double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
   const auto rows = static_cast<std::int64_t>(mean.size());
   const std::int64_t n = rows == 0 ? 0 : static_cast<std::int64_t>(x.size()) / rows;
   forward<T>({x.data(),
@@ -241,9 +233,9 @@ void layer_norm_of(std::span<const T> x, std::span<const T> weight, std::span<co
 }
 
 template <class T>
-void layer_norm_backward_of(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
-                            std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
-                            std::span<T> dweight, std::span<T> dbias) {
+void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
+                         std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
+                         std::span<T> dweight, std::span<T> dbias) {
   const auto rows = static_cast<std::int64_t>(mean.size());
   const auto n = static_cast<std::int64_t>(
       std::max({dweight.size(), dbias.size(), rows == 0 ? 0 : x.size() / mean.size()}));
@@ -260,29 +252,7 @@ void layer_norm_backward_of(std::span<const T> dy, std::span<const T> x, std::sp
               or_null(dweight), or_null(dbias));
 }
 
-}  // namespace
-
-void layer_norm(std::span<const float> x, std::span<const float> weight,
-                std::span<const float> bias, double eps, std::span<float> y, std::span<float> mean,
-                std::span<float> rstd) {
-  layer_norm_of(x, weight, bias, eps, y, mean, rstd);
-}
-void layer_norm(std::span<const double> x, std::span<const double> weight,
-                std::span<const double> bias, double eps, std::span<double> y,
-                std::span<double> mean, std::span<double> rstd) {
-  layer_norm_of(x, weight, bias, eps, y, mean, rstd);
-}
-void layer_norm_backward(std::span<const float> dy, std::span<const float> x,
-                         std::span<const float> weight, std::span<const float> mean,
-                         std::span<const float> rstd, std::span<float> dx, std::span<float> dweight,
-                         std::span<float> dbias) {
-  layer_norm_backward_of(dy, x, weight, mean, rstd, dx, dweight, dbias);
-}
-void layer_norm_backward(std::span<const double> dy, std::span<const double> x,
-                         std::span<const double> weight, std::span<const double> mean,
-                         std::span<const double> rstd, std::span<double> dx,
-                         std::span<double> dweight, std::span<double> dbias) {
-  layer_norm_backward_of(dy, x, weight, mean, rstd, dx, dweight, dbias);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(layer_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(layer_norm_backward)
 
 }  // namespace ringsmith::kernels::cuda

@@ -69,24 +69,6 @@ struct SmoothedLoss : Sums<T> {
 };
 
 template <class T>
-void nll_rows_of(const T* log_probs, const Targets& t, T* losses) {
-  const Labels<T> labels(t);
-  if (!labels.smooth)
-    return for_each(labels.rows, [=] __device__(std::int64_t i) {
-      const std::int64_t target = labels.index[i];
-      losses[i] = target == labels.ignored ? T(0) : -log_probs[i * labels.classes + target];
-    });
-  Nest<2> kept;
-  Nest<1> folded;
-  kept.dims = folded.dims = 1;
-  kept.sizes[0] = labels.rows;
-  kept.strides[0] = {1, labels.classes};
-  folded.sizes[0] = labels.classes;
-  folded.strides[0] = {1};
-  fold_nest(SmoothedLoss<T>{{}, labels, log_probs, losses}, kept, folded, false);
-}
-
-template <class T>
 struct Counted : Sums<std::int64_t> {
   static constexpr bool kPacks = false;
   const std::int64_t* index;
@@ -118,17 +100,6 @@ struct TotalLoss : Sums<T> {
   }
 };
 
-template <class T>
-void reduce_losses_of(std::span<const T> losses, const Targets& t, bool mean, T* loss, T* divisor) {
-  const std::int64_t n = std::ssize(losses);
-  if (mean)
-    fold_flat(Counted<T>{{}, t.index.data(), t.ignore_index, divisor}, n, false);
-  else
-    for_each(1, [=] __device__(std::int64_t) { *divisor = 1; });
-  fold_flat(TotalLoss<T>{{}, losses.data(), t.index.data(), t.ignore_index, divisor, loss}, n,
-            false);
-}
-
 // d loss / d log_probs, or (kThroughSoftmax) d loss / d logits: with g the row's gradient,
 //   -spread g - [j = target] keep g        and         g (p_j - spread) - [j = target] keep g
 template <int kTeam, bool kThroughSoftmax, class T>
@@ -152,10 +123,10 @@ void backward(const Targets& t, const T* log_probs, std::span<const T> row_grad,
   const Labels<T> labels(t);
   if (labels.rows == 0 || labels.classes == 0) return;
   const bool warps = labels.classes <= 512, one = row_grad.size() == 1;
-  launch(warps ? loss_gradient<kWarp, kThroughSoftmax, T>
-               : loss_gradient<kThreads, kThroughSoftmax, T>,
-         grid_for(labels.rows, warps ? kThreads / kWarp : 1), kThreads, 0, stream(), labels,
-         log_probs, row_grad.data(), one, out);
+  launch_over(warps ? loss_gradient<kWarp, kThroughSoftmax, T>
+                    : loss_gradient<kThreads, kThroughSoftmax, T>,
+              labels.rows, warps ? kThreads / kWarp : 1, labels, log_probs, row_grad.data(), one,
+              out);
 }
 
 template <class T>
@@ -179,15 +150,55 @@ struct SquaredError : Sums<T> {
   }
 };
 
+}  // namespace
+
 template <class T>
-void squared_error_of(std::span<const T> x, std::span<const T> y, double divisor, T* loss) {
-  fold_flat(SquaredError<T>{{}, x.data(), y.data(), static_cast<T>(divisor), loss}, std::ssize(x),
-            aligned_for(x.data(), kChains) && aligned_for(y.data(), kChains));
+void nll_rows(std::span<const T> log_probs_, const Targets& t, std::span<T> losses_) {
+  const T* const log_probs = log_probs_.data();
+  T* const losses = losses_.data();
+  const Labels<T> labels(t);
+  if (!labels.smooth)
+    return for_each(labels.rows, [=] __device__(std::int64_t i) {
+      const std::int64_t target = labels.index[i];
+      losses[i] = target == labels.ignored ? T(0) : -log_probs[i * labels.classes + target];
+    });
+  fold_nest(SmoothedLoss<T>{{}, labels, log_probs, losses},
+            one_run<2>(labels.rows, {1, labels.classes}), one_run<1>(labels.classes, {1}), false);
 }
 
 template <class T>
-void squared_error_backward_of(std::span<const T> x_, std::span<const T> y_, T factor,
-                               std::span<const T> grad_, std::span<T> dx_, std::span<T> dy_) {
+void reduce_losses(std::span<const T> losses, const Targets& t, bool mean, std::span<T> loss,
+                   std::span<T> divisor_) {
+  T* const divisor = divisor_.data();
+  const std::int64_t n = std::ssize(losses);
+  if (mean)
+    fold_flat(Counted<T>{{}, t.index.data(), t.ignore_index, divisor}, n, false);
+  else
+    for_each(1, [=] __device__(std::int64_t) { *divisor = 1; });
+  fold_flat(TotalLoss<T>{{}, losses.data(), t.index.data(), t.ignore_index, divisor, loss.data()},
+            n, false);
+}
+
+template <class T>
+void nll_backward(const Targets& t, std::span<const T> row_grad, std::span<T> dlog_probs) {
+  backward<false, T>(t, nullptr, row_grad, dlog_probs.data());
+}
+
+template <class T>
+void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
+                            std::span<const T> row_grad, std::span<T> dx) {
+  backward<true>(t, log_probs.data(), row_grad, dx.data());
+}
+
+template <class T>
+void squared_error(std::span<const T> x, std::span<const T> y, double divisor, std::span<T> loss) {
+  fold_flat(SquaredError<T>{{}, x.data(), y.data(), static_cast<T>(divisor), loss.data()},
+            std::ssize(x), aligned_for(x.data(), kChains) && aligned_for(y.data(), kChains));
+}
+
+template <class T>
+void squared_error_backward(std::span<const T> x_, std::span<const T> y_, T factor,
+                            std::span<const T> grad_, std::span<T> dx_, std::span<T> dy_) {
   const T *const x = x_.data(), *const y = y_.data(), *const grad = grad_.data();
   T *const dx = dx_.empty() ? nullptr : dx_.data(), *const dy = dy_.empty() ? nullptr : dy_.data();
   const bool one = grad_.size() == 1;
@@ -198,53 +209,11 @@ void squared_error_backward_of(std::span<const T> x_, std::span<const T> y_, T f
   });
 }
 
-}  // namespace
-
-void nll_rows(std::span<const float> log_probs, const Targets& t, std::span<float> losses) {
-  nll_rows_of(log_probs.data(), t, losses.data());
-}
-void nll_rows(std::span<const double> log_probs, const Targets& t, std::span<double> losses) {
-  nll_rows_of(log_probs.data(), t, losses.data());
-}
-void reduce_losses(std::span<const float> losses, const Targets& t, bool mean,
-                   std::span<float> loss, std::span<float> divisor) {
-  reduce_losses_of(losses, t, mean, loss.data(), divisor.data());
-}
-void reduce_losses(std::span<const double> losses, const Targets& t, bool mean,
-                   std::span<double> loss, std::span<double> divisor) {
-  reduce_losses_of(losses, t, mean, loss.data(), divisor.data());
-}
-void nll_backward(const Targets& t, std::span<const float> row_grad, std::span<float> dlog_probs) {
-  backward<false, float>(t, nullptr, row_grad, dlog_probs.data());
-}
-void nll_backward(const Targets& t, std::span<const double> row_grad,
-                  std::span<double> dlog_probs) {
-  backward<false, double>(t, nullptr, row_grad, dlog_probs.data());
-}
-void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
-                            std::span<const float> row_grad, std::span<float> dx) {
-  backward<true>(t, log_probs.data(), row_grad, dx.data());
-}
-void cross_entropy_backward(std::span<const double> log_probs, const Targets& t,
-                            std::span<const double> row_grad, std::span<double> dx) {
-  backward<true>(t, log_probs.data(), row_grad, dx.data());
-}
-void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
-                   std::span<float> loss) {
-  squared_error_of(x, y, divisor, loss.data());
-}
-void squared_error(std::span<const double> x, std::span<const double> y, double divisor,
-                   std::span<double> loss) {
-  squared_error_of(x, y, divisor, loss.data());
-}
-void squared_error_backward(std::span<const float> x, std::span<const float> y, float factor,
-                            std::span<const float> grad, std::span<float> dx, std::span<float> dy) {
-  squared_error_backward_of(x, y, factor, grad, dx, dy);
-}
-void squared_error_backward(std::span<const double> x, std::span<const double> y, double factor,
-                            std::span<const double> grad, std::span<double> dx,
-                            std::span<double> dy) {
-  squared_error_backward_of(x, y, factor, grad, dx, dy);
-}
+RINGSMITH_FLOAT_AND_DOUBLE(nll_rows)
+RINGSMITH_FLOAT_AND_DOUBLE(reduce_losses)
+RINGSMITH_FLOAT_AND_DOUBLE(nll_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(squared_error)
+RINGSMITH_FLOAT_AND_DOUBLE(squared_error_backward)
 
 }  // namespace ringsmith::kernels::cuda

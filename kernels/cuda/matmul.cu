@@ -41,38 +41,6 @@ void multiply(const Product<float>& p) {
 }
 void multiply(const Product<double>& p) { matmul_blocked(p); }
 
-template <class T>
-void column_sum_of(Matrix<const T> x, std::span<T> sums, Store store) {
-  Nest<2> kept;
-  Nest<1> folded;
-  kept.dims = folded.dims = 1;
-  kept.sizes[0] = x.cols;
-  kept.strides[0] = {1, x.col_stride};
-  folded.sizes[0] = x.rows;
-  folded.strides[0] = {x.row_stride};
-  fold_nest(SumInto<T>{{}, x.data, sums.data(), store == Store::add}, kept, folded,
-            folds_in_packs(x.data, kept, folded));
-}
-
-template <class T>
-Product<T> linear_product(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias,
-                          Matrix<T> y) {
-  return {.a = x, .b = w.t(), .c = y, .bias = bias.empty() ? nullptr : bias.data()};
-}
-
-template <class T>
-Product<T> batch_product(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
-                         Store store) {
-  return {.a = a,
-          .b = b,
-          .c = c,
-          .store = store,
-          .batches = batch.count,
-          .a_batch = batch.a,
-          .b_batch = batch.b,
-          .c_batch = batch.c};
-}
-
 }  // namespace
 
 std::span<const MatmulVersion> matmul_versions() { return kVersions; }
@@ -91,33 +59,40 @@ int matmul_version() {
   return number == 0 ? kBest : number;
 }
 
-void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store) {
-  multiply({.a = a, .b = b, .c = c, .store = store});
+template <class T>
+void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store) {
+  multiply(Product<T>{.a = a, .b = b, .c = c, .store = store});
 }
-void matmul(Matrix<const double> a, Matrix<const double> b, Matrix<double> c, Store store) {
-  multiply({.a = a, .b = b, .c = c, .store = store});
-}
-void matmul_batch(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, const Batch& batch,
+
+template <class T>
+void matmul_batch(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, const Batch& batch,
                   Store store) {
-  multiply(batch_product(a, b, c, batch, store));
+  multiply(Product<T>{.a = a,
+                      .b = b,
+                      .c = c,
+                      .store = store,
+                      .batches = batch.count,
+                      .a_batch = batch.a,
+                      .b_batch = batch.b,
+                      .c_batch = batch.c});
 }
-void matmul_batch(Matrix<const double> a, Matrix<const double> b, Matrix<double> c,
-                  const Batch& batch, Store store) {
-  multiply(batch_product(a, b, c, batch, store));
+
+template <class T>
+void linear(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> y) {
+  multiply(Product<T>{.a = x, .b = w.t(), .c = y, .bias = bias.empty() ? nullptr : bias.data()});
 }
-void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float> bias,
-            Matrix<float> y) {
-  multiply(linear_product(x, w, bias, y));
+
+template <class T>
+void column_sum(Matrix<const T> x, std::span<T> sums, Store store) {
+  const auto kept = one_run<2>(x.cols, {1, x.col_stride});
+  const auto folded = one_run<1>(x.rows, {x.row_stride});
+  fold_nest(SumInto<T>{{}, x.data, sums.data(), store == Store::add}, kept, folded,
+            folds_in_packs(x.data, kept, folded));
 }
-void linear(Matrix<const double> x, Matrix<const double> w, std::span<const double> bias,
-            Matrix<double> y) {
-  multiply(linear_product(x, w, bias, y));
-}
-void column_sum(Matrix<const float> x, std::span<float> sums, Store store) {
-  column_sum_of(x, sums, store);
-}
-void column_sum(Matrix<const double> x, std::span<double> sums, Store store) {
-  column_sum_of(x, sums, store);
-}
+
+RINGSMITH_FLOAT_AND_DOUBLE(matmul)
+RINGSMITH_FLOAT_AND_DOUBLE(matmul_batch)
+RINGSMITH_FLOAT_AND_DOUBLE(linear)
+RINGSMITH_FLOAT_AND_DOUBLE(column_sum)
 
 }  // namespace ringsmith::kernels::cuda

@@ -31,7 +31,7 @@ __global__ void naive(Product<float> p) {
 
 void matmul_naive(const Product<float>& p) {
   const std::int64_t n = p.c.rows * p.c.cols * p.batches;
-  if (n > 0) launch(naive, grid_for(n), kThreads, 0, stream(), p);
+  if (n > 0) launch_over(naive, n, kThreads, p);
 }
 
 }  // namespace ringsmith::kernels::cuda

@@ -10,6 +10,7 @@
 // reads it from device memory: no waits.
 #include <cmath>
 
+#include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/pack.cuh"
@@ -18,9 +19,6 @@
 namespace ringsmith::kernels::cuda {
 
 namespace {
-
-__device__ inline float root(float x) { return sqrtf(x); }
-__device__ inline double root(double x) { return sqrt(x); }
 
 template <class T>
 struct Sgd {
@@ -80,7 +78,7 @@ struct Adam {
     v = beta2 * v + (fresh2 * d) * d;
   }
   __device__ void move(T& p, const T& m, const T& second) const {
-    p = p - (step_size * m) / (root(second) / correction + eps);
+    p = p - (step_size * m) / (sqrt_of(second) / correction + eps);
   }
   __device__ void operator()(const T& g, T& p, T& m, T& v) const {
     moments(g, p, m, v);
@@ -114,28 +112,10 @@ void run(std::span<const T> g, const Op& op, Updated*... updated) {
   if (n == 0) return;
   constexpr int kWidth = kPack<T>;
   if (aligned(g.data(), updated...))
-    launch(update<kWidth, Op, T, Updated...>, grid_for(ceil_div(n, kWidth)), kThreads, 0, stream(),
-           n, op, g.data(), updated...);
+    launch_over(update<kWidth, Op, T, Updated...>, ceil_div(n, kWidth), kThreads, n, op, g.data(),
+                updated...);
   else
-    launch(update<1, Op, T, Updated...>, grid_for(n), kThreads, 0, stream(), n, op, g.data(),
-           updated...);
-}
-
-template <class T>
-void sgd_of(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step) {
-  if (step.momentum != 0)
-    run(g, Sgd<T>(step), p.data(), buf.data());
-  else
-    run(g, Sgd<T>(step), p.data());
-}
-
-template <class T>
-void adam_of(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
-             std::span<T> largest, const AdamStep& step) {
-  if (largest.empty())
-    run(g, Adam<T>(step), p.data(), m.data(), v.data());
-  else
-    run(g, Adam<T>(step), p.data(), m.data(), v.data(), largest.data());
+    launch_over(update<1, Op, T, Updated...>, n, kThreads, n, op, g.data(), updated...);
 }
 
 template <class T>
@@ -156,12 +136,6 @@ struct SquareSum : Sums<double> {
     *out = sum;
   }
 };
-
-template <class T>
-void sum_of_squares_of(std::span<const T> x, std::span<double> sum) {
-  fold_flat(SquareSum<T>{{}, x.data(), sum.data()}, static_cast<std::int64_t>(x.size()),
-            aligned_for(x.data(), kChains));
-}
 
 // One thread: a model has hundreds of parameters, not millions, and the order is the CPU's.
 __global__ void clip_factor_kernel(const double* sums, std::int64_t n, double max_norm, float* norm,
@@ -185,34 +159,43 @@ struct ScaleBy {
 
 }  // namespace
 
-void sgd(std::span<float> p, std::span<const float> g, std::span<float> buf, const SgdStep& step) {
-  sgd_of(p, g, buf, step);
-}
-void sgd(std::span<double> p, std::span<const double> g, std::span<double> buf,
-         const SgdStep& step) {
-  sgd_of(p, g, buf, step);
-}
-void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std::span<float> v,
-          std::span<float> largest, const AdamStep& step) {
-  adam_of(p, g, m, v, largest, step);
-}
-void adam(std::span<double> p, std::span<const double> g, std::span<double> m, std::span<double> v,
-          std::span<double> largest, const AdamStep& step) {
-  adam_of(p, g, m, v, largest, step);
+template <class T>
+void sgd(std::span<T> p, std::span<const T> g, std::span<T> buf, const SgdStep& step) {
+  if (step.momentum != 0)
+    run(g, Sgd<T>(step), p.data(), buf.data());
+  else
+    run(g, Sgd<T>(step), p.data());
 }
 
-void sum_of_squares(std::span<const float> x, std::span<double> sum) { sum_of_squares_of(x, sum); }
-void sum_of_squares(std::span<const double> x, std::span<double> sum) { sum_of_squares_of(x, sum); }
+template <class T>
+void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
+          std::span<T> largest, const AdamStep& step) {
+  if (largest.empty())
+    run(g, Adam<T>(step), p.data(), m.data(), v.data());
+  else
+    run(g, Adam<T>(step), p.data(), m.data(), v.data(), largest.data());
+}
+
+template <class T>
+void sum_of_squares(std::span<const T> x, std::span<double> sum) {
+  fold_flat(SquareSum<T>{{}, x.data(), sum.data()}, static_cast<std::int64_t>(x.size()),
+            aligned_for(x.data(), kChains));
+}
+
 void clip_factor(std::span<const double> sums, double max_norm, std::span<float> norm,
                  std::span<float> factor) {
   launch(clip_factor_kernel, 1, 1, 0, stream(), sums.data(), std::ssize(sums), max_norm,
          norm.data(), factor.data());
 }
-void scale(std::span<float> x, std::span<const float> factor) {
-  run(std::span<const float>(x), ScaleBy<float>{factor.data()}, x.data());
+
+template <class T>
+void scale(std::span<T> x, std::span<const float> factor) {
+  run(std::span<const T>(x), ScaleBy<T>{factor.data()}, x.data());
 }
-void scale(std::span<double> x, std::span<const float> factor) {
-  run(std::span<const double>(x), ScaleBy<double>{factor.data()}, x.data());
-}
+
+RINGSMITH_FLOAT_AND_DOUBLE(sgd)
+RINGSMITH_FLOAT_AND_DOUBLE(adam)
+RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)
+RINGSMITH_FLOAT_AND_DOUBLE(scale)
 
 }  // namespace ringsmith::kernels::cuda

@@ -9,22 +9,6 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-struct Window {  // the part of a window that lies inside the image
-  std::int64_t top, bottom, left, right;
-  std::int64_t counted;  // divisor of the mean
-};
-
-__device__ inline Window window(const Pool2dShape& s, std::int64_t i, std::int64_t j) {
-  const std::int64_t top = i * s.stride_h - s.pad_h, left = j * s.stride_w - s.pad_w;
-  // Padding counts, but a window that hangs over even the padding counts only up to its edge.
-  const std::int64_t rows = smaller(top + s.kh, s.h + s.pad_h) - top;
-  const std::int64_t columns = smaller(left + s.kw, s.w + s.pad_w) - left;
-  Window w{larger(top, 0), smaller(top + s.kh, s.h), larger(left, 0), smaller(left + s.kw, s.w),
-           rows * columns};
-  if (!s.count_include_pad) w.counted = (w.bottom - w.top) * (w.right - w.left);
-  return w;
-}
-
 // f(plane, i, j, flat output) for every output.
 template <class F>
 void for_each_output(const Pool2dShape& s, const F& f) {
@@ -73,7 +57,7 @@ void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
   std::int32_t* const winners = index.data();
   for_each_output(s,
                   [=] __device__(std::int64_t p, std::int64_t i, std::int64_t j, std::int64_t k) {
-                    const Window win = window(s, i, j);
+                    const PoolWindow win = s.window(i, j);
                     const T* const plane = in + p * s.h * s.w;
                     std::int64_t best = win.top * s.w + win.left;
                     for (std::int64_t r = win.top; r < win.bottom; ++r)
@@ -103,7 +87,7 @@ void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y) {
   T* const out = y.data();
   for_each_output(s,
                   [=] __device__(std::int64_t p, std::int64_t i, std::int64_t j, std::int64_t k) {
-                    const Window win = window(s, i, j);
+                    const PoolWindow win = s.window(i, j);
                     T sum = 0;
                     for (std::int64_t r = win.top; r < win.bottom; ++r)
                       for (std::int64_t c = win.left; c < win.right; ++c)
@@ -117,7 +101,7 @@ void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> d
   const T* const grad = dy.data();
   gather_windows(s, dx.data(),
                  [=] __device__(std::int64_t k, std::int64_t i, std::int64_t j, std::int64_t) {
-                   return grad[k] / static_cast<T>(window(s, i, j).counted);
+                   return grad[k] / static_cast<T>(s.window(i, j).counted);
                  });
 }
 

@@ -84,7 +84,7 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
     if constexpr (!std::is_same_v<T, bool>) {
       const bool by_packs = all_aligned(a);
       const std::int64_t work = by_packs ? ceil_div(a.count, kPack<T>) : a.count;
-      launch(reduce_kernel<T>, grid_for(work), kThreads, 0, stream(), a, by_packs);
+      launch_over(reduce_kernel<T>, work, kThreads, a, by_packs);
     }
   });
   for (std::size_t d = kMostDestinations; d < destinations.size(); ++d)

@@ -76,11 +76,8 @@ void sum(View<T> out, View<const T> x) {
 template <class T>
 void max(View<T> values, View<std::int64_t> indices, View<const T> x, Reduced dim) {
   const Nest<3> kept = nest_of<3>({&values.layout, &indices.layout, &x.layout});
-  Nest<1> folded;
-  folded.dims = 1;
-  folded.sizes[0] = dim.n;
-  folded.strides[0] = {dim.stride};
-  fold_nest(MaxInto<T>{x.data, values.data, indices.data}, kept, folded, false);
+  fold_nest(MaxInto<T>{x.data, values.data, indices.data}, kept, one_run<1>(dim.n, {dim.stride}),
+            false);
 }
 
 template <class T>

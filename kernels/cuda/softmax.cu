@@ -181,72 +181,62 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+// The version for these slices; arrays: what is read, then what is written.
+template <class T, class OfSlices, class OfRows, class OfAnyRows, class... Arrays>
+void launch_version(const Slices& s, OfSlices* slices, OfRows* in_warps, OfRows* in_blocks,
+                    OfAnyRows* any, Arrays*... arrays) {
+  const std::int64_t number = s.outer * s.inner;
+  if (number == 0 || s.n == 0) return;
+  const bool packs = s.n % kPack<T> == 0 && aligned(arrays...);
+  if (s.inner != 1)
+    launch_over(slices, number, kThreads, arrays..., s);
+  else if (s.n <= team_capacity<T>(kWarp))
+    launch_over(in_warps, number, kThreads / kWarp, arrays..., number, s.n, packs);
+  else if (s.n <= team_capacity<T>(kThreads))
+    launch_over(in_blocks, number, 1, arrays..., number, s.n, packs);
+  else
+    launch_over(any, number, 1, arrays..., number, s.n);
+}
+
 template <bool kLog, class T>
 void forward(std::span<const T> x, std::span<T> y, Slices s) {
-  const std::int64_t slices = s.outer * s.inner;
-  if (slices == 0 || s.n == 0) return;
-  const bool packs = s.n % kPack<T> == 0 && aligned(x.data(), y.data());
-  if (s.inner != 1)
-    launch(forward_slices<kLog, T>, grid_for(slices), kThreads, 0, stream(), x.data(), y.data(), s);
-  else if (s.n <= team_capacity<T>(kWarp))
-    launch(forward_rows<kWarp, kLog, T>, grid_for(slices, kThreads / kWarp), kThreads, 0, stream(),
-           x.data(), y.data(), slices, s.n, packs);
-  else if (s.n <= team_capacity<T>(kThreads))
-    launch(forward_rows<kThreads, kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), x.data(),
-           y.data(), slices, s.n, packs);
-  else
-    launch(forward_any<kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), x.data(), y.data(),
-           slices, s.n);
+  launch_version<T>(s, forward_slices<kLog, T>, forward_rows<kWarp, kLog, T>,
+                    forward_rows<kThreads, kLog, T>, forward_any<kLog, T>, x.data(), y.data());
 }
 
 template <bool kLog, class T>
 void backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx, Slices s) {
-  const std::int64_t slices = s.outer * s.inner;
-  if (slices == 0 || s.n == 0) return;
-  const bool packs = s.n % kPack<T> == 0 && aligned(dy.data(), y.data(), dx.data());
-  if (s.inner != 1)
-    launch(backward_slices<kLog, T>, grid_for(slices), kThreads, 0, stream(), dy.data(), y.data(),
-           dx.data(), s);
-  else if (s.n <= team_capacity<T>(kWarp))
-    launch(backward_rows<kWarp, kLog, T>, grid_for(slices, kThreads / kWarp), kThreads, 0, stream(),
-           dy.data(), y.data(), dx.data(), slices, s.n, packs);
-  else if (s.n <= team_capacity<T>(kThreads))
-    launch(backward_rows<kThreads, kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), dy.data(),
-           y.data(), dx.data(), slices, s.n, packs);
-  else
-    launch(backward_any<kLog, T>, grid_for(slices, 1), kThreads, 0, stream(), dy.data(), y.data(),
-           dx.data(), slices, s.n);
+  launch_version<T>(s, backward_slices<kLog, T>, backward_rows<kWarp, kLog, T>,
+                    backward_rows<kThreads, kLog, T>, backward_any<kLog, T>, dy.data(), y.data(),
+                    dx.data());
 }
 
 }  // namespace
 
-void softmax(std::span<const float> x, std::span<float> y, Slices slices) {
+template <class T>
+void softmax(std::span<const T> x, std::span<T> y, Slices slices) {
   forward<false>(x, y, slices);
 }
-void softmax(std::span<const double> x, std::span<double> y, Slices slices) {
-  forward<false>(x, y, slices);
-}
-void log_softmax(std::span<const float> x, std::span<float> y, Slices slices) {
+
+template <class T>
+void log_softmax(std::span<const T> x, std::span<T> y, Slices slices) {
   forward<true>(x, y, slices);
 }
-void log_softmax(std::span<const double> x, std::span<double> y, Slices slices) {
-  forward<true>(x, y, slices);
-}
-void softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
-                      Slices slices) {
+
+template <class T>
+void softmax_backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx, Slices slices) {
   backward<false>(dy, y, dx, slices);
 }
-void softmax_backward(std::span<const double> dy, std::span<const double> y, std::span<double> dx,
-                      Slices slices) {
-  backward<false>(dy, y, dx, slices);
-}
-void log_softmax_backward(std::span<const float> dy, std::span<const float> y, std::span<float> dx,
+
+template <class T>
+void log_softmax_backward(std::span<const T> dy, std::span<const T> y, std::span<T> dx,
                           Slices slices) {
   backward<true>(dy, y, dx, slices);
 }
-void log_softmax_backward(std::span<const double> dy, std::span<const double> y,
-                          std::span<double> dx, Slices slices) {
-  backward<true>(dy, y, dx, slices);
-}
+
+RINGSMITH_FLOAT_AND_DOUBLE(softmax)
+RINGSMITH_FLOAT_AND_DOUBLE(log_softmax)
+RINGSMITH_FLOAT_AND_DOUBLE(softmax_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(log_softmax_backward)
 
 }  // namespace ringsmith::kernels::cuda

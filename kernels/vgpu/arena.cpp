@@ -174,6 +174,11 @@ std::size_t Arena::used() const {
   return used_;
 }
 
+std::string Arena::name_of(const Allocation& a) const {
+  return "device " + std::to_string(device_) + "'s memory #" + std::to_string(a.serial) + " (" +
+         std::to_string(a.bytes) + " bytes)";
+}
+
 void Arena::check(const Allocation& a, const std::function<std::string()>& when) const {
   const DeviceRights rights(key_);
   static const std::vector<std::byte> pattern(guard_page(), std::byte{kPattern});
@@ -181,9 +186,7 @@ void Arena::check(const Allocation& a, const std::function<std::string()>& when)
     const auto bytes = static_cast<std::size_t>(to - from);
     if (std::memcmp(from, pattern.data(), bytes) == 0) return;
     const std::byte* bad = std::mismatch(from, to, pattern.begin()).first;
-    const std::string memory = "device " + std::to_string(device_) + "'s memory #" +
-                               std::to_string(a.serial) + " (" + std::to_string(a.bytes) +
-                               " bytes)";
+    const std::string memory = name_of(a);
     fatal("out of bounds: something was written " +
           (bad < a.start ? std::to_string(a.start - bad) + " bytes before " + memory
                          : "to " + memory + " + " + std::to_string(bad - a.start)) +
@@ -213,20 +216,16 @@ bool Arena::was_freed(const void* address) const {
 std::string Arena::describe(const void* address) const {
   const auto* p = static_cast<const std::byte*>(address);
   const std::scoped_lock lock(mutex_);
-  const auto name = [&](const Allocation& a) {
-    return "device " + std::to_string(device_) + "'s memory #" + std::to_string(a.serial) + " (" +
-           std::to_string(a.bytes) + " bytes)";
-  };
   if (const Allocation* a = near(living_, p)) {
-    if (p < a->start) return std::to_string(a->start - p) + " bytes before " + name(*a);
-    if (p < a->start + a->bytes) return name(*a) + " + " + std::to_string(p - a->start);
-    return std::to_string(p - (a->start + a->bytes)) + " bytes past the end of " + name(*a);
+    if (p < a->start) return std::to_string(a->start - p) + " bytes before " + name_of(*a);
+    if (p < a->start + a->bytes) return name_of(*a) + " + " + std::to_string(p - a->start);
+    return std::to_string(p - (a->start + a->bytes)) + " bytes past the end of " + name_of(*a);
   }
   if (const Allocation* a = near(dead_, p))
-    return name(*a) + " + " + std::to_string(p - a->start) + ", which has been freed";
+    return name_of(*a) + " + " + std::to_string(p - a->start) + ", which has been freed";
   const auto next = living_.upper_bound(p);
   if (next != living_.end() && next->second.start - p < static_cast<std::ptrdiff_t>(kBlock))
-    return std::to_string(next->second.start - p) + " bytes before " + name(next->second);
+    return std::to_string(next->second.start - p) + " bytes before " + name_of(next->second);
   return "no memory that device " + std::to_string(device_) + " has given out";
 }
 

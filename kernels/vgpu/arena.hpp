@@ -71,6 +71,7 @@ class Arena {
   std::byte* place_block(std::size_t bytes);
   std::byte* place(std::size_t page_bytes, bool small);
   void map(std::byte* at, std::size_t bytes);
+  [[nodiscard]] std::string name_of(const Allocation& a) const;
   void check(const Allocation& a, const std::function<std::string()>& when) const;
 
   const int device_;

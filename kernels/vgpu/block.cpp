@@ -71,11 +71,8 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   active_runner = this;
   watched_.begin_block();
   current_block = &view_;
-  {
-    const Loud loud;
-    happens_before(
-        &shared_order_[blocks_run_ % 2]);  // this OS thread has made its thread_local variables
-  }
+  // This OS thread has made its thread_local variables.
+  declare_before(&shared_order_[blocks_run_ % 2]);
   Fiber* first = idle_fiber();
   running_ = first;
   switch_fiber(fibers_.host(), *first);

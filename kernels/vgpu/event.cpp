@@ -86,10 +86,7 @@ std::shared_ptr<EventCounters> open_counters(int file, std::size_t index) {
 }
 
 void SharedMoment::reach() {
-  {
-    const Loud loud;
-    happens_before(counters_.get());
-  }
+  declare_before(counters_.get());
   std::uint32_t before = counters_->reached.load(std::memory_order_relaxed);
   while (!at_least(before, number_) &&
          !counters_->reached.compare_exchange_weak(before, number_, std::memory_order_release)) {
@@ -109,22 +106,17 @@ void SharedMoment::wait() {
       fatal("a wait for an event between processes will never end: process " +
             std::to_string(recorder) + ", which recorded it, has ended before it came to it");
   }
-  const Loud loud;
-  happens_after(counters_.get());
+  declare_after(counters_.get());
 }
 
 bool SharedMoment::reached() {
   if (!at_least(counters_->reached.load(std::memory_order_acquire), number_)) return false;
-  const Loud loud;
-  happens_after(counters_.get());
+  declare_after(counters_.get());
   return true;
 }
 
 void LocalMoment::reach() {
-  {
-    const Loud loud;
-    happens_before(&order_);
-  }
+  declare_before(&order_);
   const std::scoped_lock lock(mutex_);
   reached_ = true;
   time_ = std::chrono::steady_clock::now();
@@ -136,8 +128,7 @@ void LocalMoment::wait() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return reached_; });
   }
-  const Loud loud;
-  happens_after(&order_);
+  declare_after(&order_);
 }
 
 bool LocalMoment::reached() {
@@ -145,8 +136,7 @@ bool LocalMoment::reached() {
     const std::scoped_lock lock(mutex_);
     if (!reached_) return false;
   }
-  const Loud loud;
-  happens_after(&order_);
+  declare_after(&order_);
   return true;
 }
 

@@ -58,10 +58,7 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
 }
 
 // Perhaps on a helper that comes too late: the arguments must outlive all CUDA threads.
-Grid::~Grid() {
-  const Loud loud;
-  happens_after(&end);
-}
+Grid::~Grid() { declare_after(&end); }
 
 std::optional<std::uint64_t> Grid::take(unsigned share) {
   const std::uint64_t i = next_[share].fetch_add(shares_, std::memory_order_relaxed);

@@ -70,15 +70,11 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
     launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, ++number);
   }
   queue->add("kernel", [launched] {
-    {
-      const Loud loud;
-      happens_before(&launched->begin);
-    }
+    declare_before(&launched->begin);
     launched->run();
     launched->queue.device().memory().check_patterns_quickly(
         [&] { return "after " + launched->describe(); });
-    const Loud loud;
-    happens_after(&launched->end);
+    declare_after(&launched->end);
   });
   const Quiet quiet;
   launched.reset();

@@ -68,4 +68,14 @@ class Loud {
   Loud& operator=(const Loud&) = delete;
 };
 
+// An order that is declared from within Quiet.
+inline void declare_before(void* object) {
+  const Loud loud;
+  happens_before(object);
+}
+inline void declare_after(void* object) {
+  const Loud loud;
+  happens_after(object);
+}
+
 }  // namespace vgpu

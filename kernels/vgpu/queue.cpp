@@ -83,18 +83,12 @@ void Queue::work() {
     lock.unlock();
     if (longest > 0 && random_.below(kDelayedOneIn) == 0)
       std::this_thread::sleep_for(std::chrono::microseconds(random_.below(longest + 1)));
-    {
-      const Loud loud;
-      happens_after(&op->begin);
-    }
+    declare_after(&op->begin);
     const std::string description = std::string(op->name) + " in " + name_;
     current_operation = &description;
     op->run();
     current_operation = nullptr;
-    {
-      const Loud loud;
-      happens_before(&op->end);
-    }
+    declare_before(&op->end);
     op->run = nullptr;
     lock.lock();
     ++done_;

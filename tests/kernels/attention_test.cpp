@@ -38,9 +38,9 @@ struct Packed {
   }
   void run() {
     const Heads<T> q = part(qkv, 0), k = part(qkv, 1), v = part(qkv, 2);
-    attention(q, k, v, plain(out), statistics, s);
-    attention_backward(plain(dout), {q, k, v, plain(out), statistics}, part(dqkv, 0), part(dqkv, 1),
-                       part(dqkv, 2), s);
+    attention<T>(q, k, v, plain(out), statistics, s);
+    attention_backward<T>(plain(dout), {q, k, v, plain(out), statistics}, part(dqkv, 0),
+                          part(dqkv, 1), part(dqkv, 2), s);
   }
 };
 
@@ -111,10 +111,10 @@ TEST_CASE("embedding copies rows, its gradient adds every use of a row to what i
   const std::vector<float> weight = {0, 1, 10, 11, 20, 21};
   const std::vector<std::int64_t> index = {2, 0, 2};
   std::vector<float> out(6);
-  embedding(weight, 2, index, out);
+  embedding<float>(weight, 2, index, out);
   CHECK(out == std::vector<float>{20, 21, 0, 1, 20, 21});
   std::vector<float> dweight(6, 1.0F);
-  embedding_backward(std::vector<float>{1, 2, 3, 4, 5, 6}, 2, index, dweight);
+  embedding_backward<float>(std::vector<float>{1, 2, 3, 4, 5, 6}, 2, index, dweight);
   CHECK(dweight == std::vector<float>{4, 5, 1, 1, 7, 9});
   CHECK_THROWS_WITH(check_indices("embedding", index, 2),
                     ContainsSubstring("index 2 at position 0 is outside [0, 2)"));

@@ -28,8 +28,8 @@ Result<T> run(const std::vector<T>& x, const std::vector<T>& w, const std::vecto
               const std::vector<T>& dy, std::size_t rows, std::size_t n) {
   Result<T> r{std::vector<T>(x.size()), std::vector<T>(rows), std::vector<T>(rows),
               std::vector<T>(x.size()), std::vector<T>(n),    std::vector<T>(n)};
-  layer_norm(x, w, b, 1e-5, r.y, r.mean, r.rstd);
-  layer_norm_backward(dy, x, w, r.mean, r.rstd, r.dx, r.dw, r.db);
+  layer_norm<T>(x, w, b, 1e-5, r.y, r.mean, r.rstd);
+  layer_norm_backward<T>(dy, x, w, r.mean, r.rstd, r.dx, r.dw, r.db);
   return r;
 }
 
@@ -61,7 +61,7 @@ TEST_CASE("a constant row is normalised to zero, a row with NaN to NaN, its neig
     const ModeScope scope(mode);
     std::vector<float> x(3 * 40, 7.0F), y(x.size()), mean(3), rstd(3);
     x[45] = std::numeric_limits<float>::quiet_NaN();
-    layer_norm(x, {}, {}, 1e-5, y, mean, rstd);
+    layer_norm<float>(x, {}, {}, 1e-5, y, mean, rstd);
     CHECK(y[0] == 0.0F);
     for (std::size_t i = 40; i < 80; ++i) CHECK(std::isnan(y[i]));
     CHECK(y[119] == 0.0F);
@@ -75,8 +75,8 @@ TEST_CASE("gradients that are not wanted may be empty") {
     const auto x = random_values(3 * 5, 1), dy = random_values(3 * 5, 2);
     const auto all = run<float>(x, {}, {}, dy, 3, 5);
     std::vector<float> only_dx(15), only_db(5);
-    layer_norm_backward(dy, x, {}, all.mean, all.rstd, only_dx, {}, {});
-    layer_norm_backward(dy, x, {}, all.mean, all.rstd, {}, {}, only_db);
+    layer_norm_backward<float>(dy, x, {}, all.mean, all.rstd, only_dx, {}, {});
+    layer_norm_backward<float>(dy, x, {}, all.mean, all.rstd, {}, {}, only_db);
     CHECK(only_dx == all.dx);
     CHECK(only_db == all.db);
   }

@@ -63,10 +63,10 @@ TEST_CASE(
         const Stored d = store(random_values(s[0] * s[1], 3), s[0], s[1], layout / 16);
         {
           const ModeScope oracle(kernels::Mode::oracle);
-          matmul(a.matrix, b.matrix, c.matrix, how);
+          matmul<float>(a.matrix, b.matrix, c.matrix, how);
         }
         const ModeScope fast(kernels::Mode::fast);
-        matmul(a.matrix, b.matrix, d.matrix, how);
+        matmul<float>(a.matrix, b.matrix, d.matrix, how);
         REQUIRE(distance(values_of(d.matrix), values_of(c.matrix)) < 3e-6);
         REQUIRE(nan_count(d.memory) == nan_count(c.memory));  // no gap was written
       }
@@ -152,17 +152,17 @@ TEST_CASE("an empty sum is zero, replaces NaN, and adds nothing") {
   for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
     const ModeScope scope(mode);
     std::vector<float> c(6, std::numeric_limits<float>::quiet_NaN());
-    matmul(row_major<const float>(nullptr, 2, 0), row_major<const float>(nullptr, 0, 3),
-           row_major(c.data(), 2, 3));
+    matmul<float>(row_major<const float>(nullptr, 2, 0), row_major<const float>(nullptr, 0, 3),
+                  row_major(c.data(), 2, 3));
     CHECK(c == std::vector<float>(6, 0.0F));
     c.assign(6, 2.0F);
-    matmul(row_major<const float>(nullptr, 2, 0), row_major<const float>(nullptr, 0, 3),
-           row_major(c.data(), 2, 3), Store::add);
+    matmul<float>(row_major<const float>(nullptr, 2, 0), row_major<const float>(nullptr, 0, 3),
+                  row_major(c.data(), 2, 3), Store::add);
     CHECK(c == std::vector<float>(6, 2.0F));
-    matmul(row_major<const float>(nullptr, 0, 5), row_major<const float>(c.data(), 5, 1),
-           row_major<float>(nullptr, 0, 1));
+    matmul<float>(row_major<const float>(nullptr, 0, 5), row_major<const float>(c.data(), 5, 1),
+                  row_major<float>(nullptr, 0, 1));
     std::vector<float> sums(3, 7.0F);
-    column_sum(row_major<const float>(nullptr, 0, 3), sums);
+    column_sum<float>(row_major<const float>(nullptr, 0, 3), sums);
     CHECK(sums == std::vector<float>(3, 0.0F));
   }
 }
@@ -174,8 +174,8 @@ TEST_CASE("NaN and inf come through a product, also against a zero") {
       std::vector<float> a(static_cast<std::size_t>(n * n)), b(a), c(a);
       a[1] = std::numeric_limits<float>::quiet_NaN();                           // row 0
       a[static_cast<std::size_t>(n)] = std::numeric_limits<float>::infinity();  // row 1
-      matmul(row_major<const float>(a.data(), n, n), row_major<const float>(b.data(), n, n),
-             row_major(c.data(), n, n));
+      matmul<float>(row_major<const float>(a.data(), n, n), row_major<const float>(b.data(), n, n),
+                    row_major(c.data(), n, n));
       CHECK(std::isnan(c[0]));
       CHECK(std::isnan(c[static_cast<std::size_t>(n)]));  // inf * 0
     }
@@ -192,12 +192,12 @@ TEST_CASE("linear adds the bias once to every row, in place of what y held") {
       const std::span<const float> bias(b.data(), with_bias ? b.size() : 0);
       {
         const ModeScope oracle(kernels::Mode::oracle);
-        linear(row_major(x.data(), n, in), row_major(w.data(), out, in), bias,
-               row_major(y.data(), n, out));
+        linear<float>(row_major(x.data(), n, in), row_major(w.data(), out, in), bias,
+                      row_major(y.data(), n, out));
       }
       const ModeScope fast(kernels::Mode::fast);
-      linear(row_major(x.data(), n, in), row_major(w.data(), out, in), bias,
-             row_major(z.data(), n, out));
+      linear<float>(row_major(x.data(), n, in), row_major(w.data(), out, in), bias,
+                    row_major(z.data(), n, out));
       CHECK(distance(z, y) < 2e-6);
     }
   }
@@ -213,7 +213,7 @@ TEST_CASE("column sums are exact on integers and agree between modes, all widths
       for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
         const ModeScope scope(mode);
         std::vector<float> sums(want.size(), 2.0F);
-        column_sum(row_major(x.data(), rows, cols), sums, Store::add);
+        column_sum<float>(row_major(x.data(), rows, cols), sums, Store::add);
         REQUIRE(sums == want);
       }
     }
@@ -225,7 +225,7 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   const float half_ulp = std::ldexp(1.0F, -24);
   const std::vector<float> a = {1.0F, half_ulp, half_ulp}, b = {1.0F, 1.0F, 1.0F};
   float c = 0;
-  matmul(row_major(a.data(), 1, 3), row_major(b.data(), 3, 1), row_major(&c, 1, 1));
+  matmul<float>(row_major(a.data(), 1, 3), row_major(b.data(), 3, 1), row_major(&c, 1, 1));
   CHECK(c == 1.0F);
 }
 

@@ -28,10 +28,10 @@ TEST_CASE("fused SGD follows the oracle over 20 steps, every option and odd size
         step.first = t == 0;
         {
           const ModeScope fast(kernels::Mode::fast);
-          sgd(p, g, buf, step);
+          sgd<float>(p, g, buf, step);
         }
         const ModeScope oracle(kernels::Mode::oracle);
-        sgd(q, g, other, step);
+        sgd<float>(q, g, other, step);
       }
       CHECK(distance(p, q) < 2e-6);
       CHECK(distance(buf, other) < 2e-6);
@@ -58,10 +58,10 @@ TEST_CASE("fused Adam and AdamW follow the oracle over 20 steps, amsgrad include
               random_values(n, 100 + static_cast<unsigned>(step.t), step.t == 7 ? 10 : 1);
           {
             const ModeScope fast(kernels::Mode::fast);
-            adam(p, g, m, v, largest, step);
+            adam<float>(p, g, m, v, largest, step);
           }
           const ModeScope oracle(kernels::Mode::oracle);
-          adam(q, g, m2, v2, largest2, step);
+          adam<float>(q, g, m2, v2, largest2, step);
         }
         CHECK(distance(p, q) < 5e-6);
         CHECK(distance(v, v2) < 5e-6);
@@ -76,7 +76,7 @@ TEST_CASE("the first AdamW step is lr * sign(g) after decay, whatever the gradie
     const ModeScope scope(mode);
     std::vector<float> p = {1, 1, 1}, m(3), v(3);
     const std::vector<float> g = {1e-3F, -4, 1e4F};
-    adam(p, g, m, v, {}, AdamStep{.lr = 0.1, .weight_decay = 0.5, .decoupled = true});
+    adam<float>(p, g, m, v, {}, AdamStep{.lr = 0.1, .weight_decay = 0.5, .decoupled = true});
     CHECK(distance(p, std::vector<float>{0.85F, 1.05F, 0.85F}) < 2e-6);
   }
 }
@@ -84,7 +84,7 @@ TEST_CASE("the first AdamW step is lr * sign(g) after decay, whatever the gradie
 namespace {
 double squares_of(const std::vector<float>& x) {
   double sum = -1;
-  sum_of_squares(x, {&sum, 1});
+  sum_of_squares<float>(x, {&sum, 1});
   return sum;
 }
 }  // namespace
@@ -99,7 +99,7 @@ TEST_CASE("the gradient norm is exact on integers and lets NaN and inf through")
     std::vector<float> x(2000, 1.0F);
     x[700] = std::numeric_limits<float>::quiet_NaN();
     CHECK(std::isnan(squares_of(x)));
-    scale(x, std::vector<float>{0.5F});
+    scale<float>(x, std::vector<float>{0.5F});
     CHECK(std::isnan(x[700]));
     CHECK(x[1999] == 0.5F);
     x[700] = -std::numeric_limits<float>::infinity();
@@ -112,12 +112,12 @@ TEST_CASE("a NaN in the gradient reaches parameter and state, amsgrad's maximum 
     const ModeScope scope(mode);
     std::vector<float> p(40, 1.0F), m(40), v(40), largest(40, 2.0F), g(40, 0.5F);
     g[33] = std::numeric_limits<float>::quiet_NaN();
-    adam(p, g, m, v, largest, AdamStep{});
+    adam<float>(p, g, m, v, largest, AdamStep{});
     CHECK(std::isnan(p[33]));
     CHECK(std::isnan(largest[33]));
     CHECK(largest[32] == 2.0F);
     g[33] = 0.5F;
-    adam(p, g, m, v, largest, AdamStep{.t = 2});
+    adam<float>(p, g, m, v, largest, AdamStep{.t = 2});
     CHECK(std::isnan(largest[33]));
   }
 }

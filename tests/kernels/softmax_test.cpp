@@ -36,17 +36,17 @@ TEST_CASE("softmax and log_softmax agree with float64 for odd lengths, along any
         const auto x64 = widen(x), dy64 = widen(dy);
         std::vector<float> y(x.size()), dx(x.size());
         std::vector<double> y64(x.size()), dx64(x.size());
-        softmax(x, y, s);
-        softmax(x64, y64, s);
+        softmax<float>(x, y, s);
+        softmax<double>(x64, y64, s);
         REQUIRE(distance(y, narrow(y64)) < tolerance);
-        softmax_backward(dy, y, dx, s);
-        softmax_backward(dy64, y64, dx64, s);
+        softmax_backward<float>(dy, y, dx, s);
+        softmax_backward<double>(dy64, y64, dx64, s);
         REQUIRE(distance(dx, narrow(dx64)) < tolerance);
-        log_softmax(x, y, s);
-        log_softmax(x64, y64, s);
+        log_softmax<float>(x, y, s);
+        log_softmax<double>(x64, y64, s);
         REQUIRE(distance(y, narrow(y64)) < tolerance);
-        log_softmax_backward(dy, y, dx, s);
-        log_softmax_backward(dy64, y64, dx64, s);
+        log_softmax_backward<float>(dy, y, dx, s);
+        log_softmax_backward<double>(dy64, y64, dx64, s);
         REQUIRE(distance(dx, narrow(dx64)) < 2 * tolerance);
       }
   }
@@ -60,7 +60,7 @@ TEST_CASE("softmax survives large logits, masks with -inf, and does not hide NaN
         std::vector<float> x, y, first;
         for (const float v : row) x.insert(x.end(), static_cast<std::size_t>(inner), v);
         y.resize(x.size());
-        softmax(x, y, {1, static_cast<std::int64_t>(row.size()), inner});
+        softmax<float>(x, y, {1, static_cast<std::int64_t>(row.size()), inner});
         for (std::size_t i = 0; i < y.size(); i += static_cast<std::size_t>(inner))
           first.push_back(y[i]);
         return first;
@@ -74,8 +74,8 @@ TEST_CASE("softmax survives large logits, masks with -inf, and does not hide NaN
       CHECK(std::isnan(run({1.0F, kInf})[1]));  // inf - inf, as in PyTorch
     }
     std::vector<float> none;
-    softmax(none, none, {0, 5, 1});
-    softmax(none, none, {5, 0, 1});
+    softmax<float>(none, none, {0, 5, 1});
+    softmax<float>(none, none, {5, 0, 1});
   }
 }
 
@@ -91,18 +91,18 @@ TEST_CASE("cross entropy's gradient agrees with float64, with smoothing and igno
         const Targets t{index, classes, -100, smoothing};
         std::vector<float> lp(x.size()), dx(x.size()), losses(g.size());
         std::vector<double> lp64(x.size()), dx64(x.size()), losses64(g.size());
-        log_softmax(x, lp, {n, classes, 1});
-        log_softmax(widen(x), lp64, {n, classes, 1});
-        nll_rows(lp, t, losses);
-        nll_rows(lp64, t, losses64);
+        log_softmax<float>(x, lp, {n, classes, 1});
+        log_softmax<double>(widen(x), lp64, {n, classes, 1});
+        nll_rows<float>(lp, t, losses);
+        nll_rows<double>(lp64, t, losses64);
         CHECK(distance(losses, narrow(losses64)) < 1e-6);
         float loss = -1, divisor = -1;
-        reduce_losses(losses, t, true, {&loss, 1}, {&divisor, 1});
+        reduce_losses<float>(losses, t, true, {&loss, 1}, {&divisor, 1});
         CHECK(divisor == 24.0F);
-        reduce_losses(losses, t, false, {&loss, 1}, {&divisor, 1});
+        reduce_losses<float>(losses, t, false, {&loss, 1}, {&divisor, 1});
         CHECK(divisor == 1.0F);
-        cross_entropy_backward(std::span<const float>(lp), t, g, dx);
-        cross_entropy_backward(std::span<const double>(lp64), t, widen(g), dx64);
+        cross_entropy_backward<float>(std::span<const float>(lp), t, g, dx);
+        cross_entropy_backward<double>(std::span<const double>(lp64), t, widen(g), dx64);
         CHECK(distance(dx, narrow(dx64)) < 1e-6);
         for (std::int64_t j = 0; j < classes; ++j) CHECK(dx[static_cast<std::size_t>(j)] == 0.0F);
       }
@@ -113,7 +113,7 @@ TEST_CASE("a batch of ignored targets counts nothing, so that its mean is 0 / 0"
   const std::vector<std::int64_t> index(5, -100);
   const std::vector<float> losses(5, 0.0F);
   float loss = -1, divisor = -1;
-  reduce_losses(losses, {index, 3}, true, {&loss, 1}, {&divisor, 1});
+  reduce_losses<float>(losses, {index, 3}, true, {&loss, 1}, {&divisor, 1});
   CHECK(std::isnan(loss));
   CHECK(divisor == 0.0F);
 }
@@ -129,7 +129,7 @@ namespace {
 template <class T>
 T error_of(const std::vector<T>& x, const std::vector<T>& y, double divisor = 1) {
   T loss = -1;
-  squared_error(std::span<const T>(x), std::span<const T>(y), divisor, {&loss, 1});
+  squared_error<T>(std::span<const T>(x), std::span<const T>(y), divisor, {&loss, 1});
   return loss;
 }
 }  // namespace

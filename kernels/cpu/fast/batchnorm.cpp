@@ -5,7 +5,6 @@
 // A layer after a Linear has one pixel per channel: its columns are walked as rows of channels.
 #include "kernels/batchnorm.hpp"
 
-#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -16,11 +15,6 @@ namespace ringsmith::kernels::cpu::fast {
 namespace {
 
 constexpr std::size_t kLanes = 16;
-constexpr std::int64_t kGrain = 16384;  // elements below which a thread costs more than it brings
-
-std::int64_t channels_per_thread(const BatchNormShape& s) {
-  return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.per_channel()));
-}
 
 // Sum of term(i) for i in [0, n): lane l adds i = l, l + kLanes, ...; lanes are added in order.
 template <class F>
@@ -56,22 +50,18 @@ template <class T, class F>
 void map(const BatchNormShape& s, T* out, const F& f) {
   const auto pixels = static_cast<std::size_t>(s.pixels), channels = static_cast<std::size_t>(s.c);
   if (s.pixels == 1) {
-    parallel_for(s.n, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.c)),
-                 [&](std::int64_t first, std::int64_t last) {
-                   for (auto n = static_cast<std::size_t>(first);
-                        n < static_cast<std::size_t>(last); ++n)
-                     for (std::size_t c = 0; c < channels; ++c)
-                       out[n * channels + c] = f(n * channels + c, c);
-                 });
+    parallel_for(s.n, grain_of(s.c), [&](std::int64_t first, std::int64_t last) {
+      for (auto n = static_cast<std::size_t>(first); n < static_cast<std::size_t>(last); ++n)
+        for (std::size_t c = 0; c < channels; ++c) out[n * channels + c] = f(n * channels + c, c);
+    });
     return;
   }
-  parallel_for(s.n * s.c, std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(1, s.pixels)),
-               [&](std::int64_t first, std::int64_t last) {
-                 for (auto plane = static_cast<std::size_t>(first);
-                      plane < static_cast<std::size_t>(last); ++plane)
-                   for (std::size_t p = 0; p < pixels; ++p)
-                     out[plane * pixels + p] = f(plane * pixels + p, plane % channels);
-               });
+  parallel_for(s.n * s.c, grain_of(s.pixels), [&](std::int64_t first, std::int64_t last) {
+    for (auto plane = static_cast<std::size_t>(first); plane < static_cast<std::size_t>(last);
+         ++plane)
+      for (std::size_t p = 0; p < pixels; ++p)
+        out[plane * pixels + p] = f(plane * pixels + p, plane % channels);
+  });
 }
 
 }  // namespace
@@ -81,7 +71,7 @@ void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mea
                  std::span<T> var) {
   const auto count = static_cast<double>(s.per_channel());
   const T* v = x.data();
-  parallel_for(s.c, channels_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(s.c, grain_of(s.per_channel()), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t c = first; c < last; ++c) {
       const double m = channel_sum(s, c, [&](std::size_t i) -> double { return v[i]; }) / count;
       const double squares =
@@ -114,7 +104,7 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
   const auto channels = static_cast<std::size_t>(s.c);
   // dx = scale * (dy - offset - (x - mean) * slope)
   std::vector<T> scale(channels), offset(channels), slope(channels);
-  parallel_for(s.c, channels_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(s.c, grain_of(s.per_channel()), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t ch = first; ch < last; ++ch) {
       const auto c = static_cast<std::size_t>(ch);
       const double m = mean[c], r = inv_std[c];

@@ -46,14 +46,9 @@ void for_each_run(const Conv2dShape& s, std::int64_t first, std::int64_t last, c
       }
 }
 
-std::int64_t channels_per_thread(const Conv2dShape& s) {
-  constexpr std::int64_t kGrain = 16384;  // elements; below, a thread costs more than it brings
-  return std::max<std::int64_t>(1,
-                                kGrain / std::max<std::int64_t>(1, s.kh * s.kw * s.out_pixels()));
-}
-
 void im2col(const Conv2dShape& s, const float* image, float* columns) {
-  parallel_for(s.group_c(), channels_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  const std::int64_t grain = grain_of(s.kh * s.kw * s.out_pixels());
+  parallel_for(s.group_c(), grain, [&](std::int64_t first, std::int64_t last) {
     for_each_run(s, first, last, [&](std::int64_t tap, std::int64_t i, Range r, std::int64_t at) {
       float* out = columns + tap * s.out_pixels() + i * s.out_w();
       std::fill_n(out, r.begin, 0.0F);
@@ -68,7 +63,8 @@ void im2col(const Conv2dShape& s, const float* image, float* columns) {
 }
 
 void col2im(const Conv2dShape& s, const float* columns, float* image) {  // adds
-  parallel_for(s.group_c(), channels_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  const std::int64_t grain = grain_of(s.kh * s.kw * s.out_pixels());
+  parallel_for(s.group_c(), grain, [&](std::int64_t first, std::int64_t last) {
     for_each_run(s, first, last, [&](std::int64_t tap, std::int64_t i, Range r, std::int64_t at) {
       const float* in = columns + tap * s.out_pixels() + i * s.out_w() + r.begin;
       float* to = image + at;

@@ -26,7 +26,8 @@ void cross_entropy_backward(std::span<const float> log_probs, const Targets& t,
   }
 }
 
-float squared_error(std::span<const float> x, std::span<const float> y) {
+void squared_error(std::span<const float> x, std::span<const float> y, double divisor,
+                   std::span<float> loss) {
   constexpr std::int64_t kBlock = 4096;  // block sums in double: no long float sums
   double sum = 0;
   const auto n = static_cast<std::int64_t>(x.size());
@@ -38,7 +39,7 @@ float squared_error(std::span<const float> x, std::span<const float> y) {
       return d * d;
     }));
   }
-  return static_cast<float>(sum);
+  loss[0] = static_cast<float>(sum) / static_cast<float>(divisor);
 }
 
 }  // namespace ringsmith::kernels::cpu::fast

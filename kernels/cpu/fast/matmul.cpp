@@ -36,6 +36,21 @@ Operand operand(Matrix<const float> x, std::vector<float>& packed) {
   return {packed.data(), std::max(x.cols, kOne), Transpose::no};
 }
 
+// a b, without the result; what has to be packed goes to the vectors.
+Gemm product(Matrix<const float> a, Matrix<const float> b, std::vector<float>& packed_a,
+             std::vector<float>& packed_b) {
+  const Operand left = operand(a, packed_a), right = operand(b, packed_b);
+  return {.trans_a = left.trans,
+          .trans_b = right.trans,
+          .m = a.rows,
+          .n = b.cols,
+          .k = a.cols,
+          .a = left.data,
+          .lda = left.leading,
+          .b = right.data,
+          .ldb = right.leading};
+}
+
 }  // namespace
 
 void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store) {
@@ -45,22 +60,13 @@ void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store
     return;
   }
   std::vector<float> packed_a, packed_b, packed_c;
-  const Operand left = operand(a, packed_a);
-  const Operand right = operand(b, packed_b);
+  Gemm gemm = product(a, b, packed_a, packed_b);
   const bool direct = c.col_stride == 1 || c.cols == 1;
   if (!direct) packed_c.resize(static_cast<std::size_t>(c.rows * c.cols));
-  sgemm({.trans_a = left.trans,
-         .trans_b = right.trans,
-         .m = c.rows,
-         .n = c.cols,
-         .k = a.cols,
-         .a = left.data,
-         .lda = left.leading,
-         .b = right.data,
-         .ldb = right.leading,
-         .beta = direct && store == Store::add ? 1.0F : 0.0F,
-         .c = direct ? c.data : packed_c.data(),
-         .ldc = direct ? std::max(c.row_stride, c.cols) : c.cols});
+  gemm.beta = direct && store == Store::add ? 1.0F : 0.0F;
+  gemm.c = direct ? c.data : packed_c.data();
+  gemm.ldc = direct ? std::max(c.row_stride, c.cols) : c.cols;
+  sgemm(gemm);
   if (direct) return;
   for (std::int64_t i = 0; i < c.rows; ++i)
     for (std::int64_t j = 0; j < c.cols; ++j) {
@@ -73,20 +79,11 @@ void linear(Matrix<const float> x, Matrix<const float> w, std::span<const float>
             Matrix<float> y) {
   if (y.rows == 0 || y.cols == 0) return;
   std::vector<float> packed_x, packed_w;
-  const Operand left = operand(x, packed_x);
-  const Operand right = operand(w.t(), packed_w);
-  sgemm({.trans_a = left.trans,
-         .trans_b = right.trans,
-         .m = y.rows,
-         .n = y.cols,
-         .k = x.cols,
-         .a = left.data,
-         .lda = left.leading,
-         .b = right.data,
-         .ldb = right.leading,
-         .bias = bias.empty() ? nullptr : bias.data(),
-         .c = y.data,
-         .ldc = y.row_stride});
+  Gemm gemm = product(x, w.t(), packed_x, packed_w);
+  gemm.bias = bias.empty() ? nullptr : bias.data();
+  gemm.c = y.data;
+  gemm.ldc = y.row_stride;
+  sgemm(gemm);
 }
 
 // Strips of columns that stay in registers, blocks of rows whose sums are then added up: one pass

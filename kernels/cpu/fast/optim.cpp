@@ -77,22 +77,23 @@ void adam(std::span<float> p, std::span<const float> g, std::span<float> m, std:
 }
 
 // Blocks of 1024 in 32 float lanes, block sums in double: 32 terms a lane lose next to nothing.
-double sum_of_squares(std::span<const float> x) {
+void sum_of_squares(std::span<const float> x, std::span<double> sum) {
   constexpr std::size_t kBlock = 1024, kLanes = 32;
-  double sum = 0;
+  double total = 0;
   std::size_t i = 0;
   for (; i + kBlock <= x.size(); i += kBlock) {
     std::array<float, kLanes> lane{};
     for (std::size_t j = 0; j < kBlock; j += kLanes)
       for (std::size_t k = 0; k < kLanes; ++k) lane[k] += x[i + j + k] * x[i + j + k];
-    for (const float part : lane) sum += static_cast<double>(part);
+    for (const float part : lane) total += static_cast<double>(part);
   }
-  for (; i < x.size(); ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  return sum;
+  for (; i < x.size(); ++i) total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  sum[0] = total;
 }
 
-void scale(std::span<float> x, float factor) {
-  for (float& value : x) value *= factor;
+void scale(std::span<float> x, std::span<const float> factor) {
+  const float by = factor[0];
+  for (float& value : x) value *= by;
 }
 
 }  // namespace ringsmith::kernels::cpu::fast

@@ -70,17 +70,12 @@ T row_count(const Pool2dShape& s, std::int64_t i) {
   return static_cast<T>(counted(i, s.stride_h, s.pad_h, s.kh, s.h, s.count_include_pad));
 }
 
-std::int64_t planes_per_thread(const Pool2dShape& s) {
-  constexpr std::int64_t kPixels = 16384;  // below that another thread costs more than it brings
-  return std::max<std::int64_t>(1, kPixels / std::max<std::int64_t>(1, s.h * s.w));
-}
-
 }  // namespace
 
 template <class T>
 void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
                 std::span<std::int32_t> index) {
-  parallel_for(s.planes, planes_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(s.planes, grain_of(s.h * s.w), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t p = first; p < last; ++p)
       for (std::int64_t i = 0; i < s.out_h(); ++i) {
         const T* plane = x.data() + p * s.h * s.w;
@@ -99,7 +94,7 @@ void max_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y,
 template <class T>
 void avg_pool2d(const Pool2dShape& s, std::span<const T> x, std::span<T> y) {
   const std::vector<T> columns = column_counts<T>(s);
-  parallel_for(s.planes, planes_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(s.planes, grain_of(s.h * s.w), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t p = first; p < last; ++p)
       for (std::int64_t i = 0; i < s.out_h(); ++i) {
         T* sum = y.data() + (p * s.out_h() + i) * s.out_w();
@@ -118,7 +113,7 @@ template <class T>
 void avg_pool2d_grad(const Pool2dShape& s, std::span<const T> dy, std::span<T> dx) {
   const std::vector<T> columns = column_counts<T>(s);
   std::fill(dx.begin(), dx.end(), T(0));
-  parallel_for(s.planes, planes_per_thread(s), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(s.planes, grain_of(s.h * s.w), [&](std::int64_t first, std::int64_t last) {
     std::vector<T> share(columns.size());
     for (std::int64_t p = first; p < last; ++p)
       for (std::int64_t i = 0; i < s.out_h(); ++i) {

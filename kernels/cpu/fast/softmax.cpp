@@ -21,10 +21,9 @@ template <class F>
 void for_each_outer(Slices s, const F& f) {
   const std::int64_t size = s.n * s.inner;
   if (size == 0) return;
-  parallel_for(s.outer, std::max<std::int64_t>(1, kGrain / size),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t o = begin; o < end; ++o) f(o * size);
-               });
+  parallel_for(s.outer, grain_of(size, kGrain), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t o = begin; o < end; ++o) f(o * size);
+  });
 }
 
 // m[i] = the largest of column i, NaN if it holds one; s[i] = sum of exp(x - m).

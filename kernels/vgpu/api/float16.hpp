@@ -79,3 +79,17 @@ class Float16 {
 };
 
 }  // namespace vgpu
+
+// CUDA's functions of a 16-bit type T.
+#define VGPU_FLOAT16_FUNCTIONS(T)                                         \
+  inline T __hadd(T a, T b) { return a + b; }                             \
+  inline T __hsub(T a, T b) { return a - b; }                             \
+  inline T __hmul(T a, T b) { return a * b; }                             \
+  inline T __hdiv(T a, T b) { return a / b; }                             \
+  inline T __hfma(T a, T b, T c) { return T::fma(a, b, c); }              \
+  inline T __hneg(T a) { return -a; }                                     \
+  inline bool __hisnan(T a) { return std::isnan(static_cast<float>(a)); } \
+  inline int __hisinf(T a) {                                              \
+    const auto f = static_cast<float>(a);                                 \
+    return std::isinf(f) ? (f > 0 ? 1 : -1) : 0;                          \
+  }

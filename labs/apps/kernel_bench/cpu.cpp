@@ -64,18 +64,18 @@ void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t
   };
   cases.push_back({"linear", "y = x w^T + b", shape, flops, true, [=] {
                      const auto [x, w, y, dw] = matrices();
-                     linear(x, w, d->b, y);
+                     linear<float>(x, w, d->b, y);
                    }});
   cases.push_back({"linear", "dx = dy w", shape, flops, true, [=] {
                      const auto [x, w, y, dw] = matrices();
-                     matmul(y, w, x);
+                     matmul<float>(y, w, x);
                    }});
   cases.push_back({"linear", "dw = dy^T x", shape, flops, true, [=] {
                      const auto [x, w, y, dw] = matrices();
-                     matmul(y.t(), x, dw);
+                     matmul<float>(y.t(), x, dw);
                    }});
   cases.push_back({"linear", "db = sum dy", shape, bytes(n * out), false,
-                   [=] { column_sum(row_major(d->y.data(), n, out), d->b); }});
+                   [=] { column_sum<float>(row_major(d->y.data(), n, out), d->b); }});
 }
 
 void add_matmul(std::vector<Case>& cases) {
@@ -84,8 +84,8 @@ void add_matmul(std::vector<Case>& cases) {
     const auto c = std::make_shared<std::vector<float>>(values(n * n));
     cases.push_back({"matmul", "c = a b", fmt::format("{0}x{0}x{0}", n),
                      2.0 * static_cast<double>(n * n * n), true, [=] {
-                       matmul(row_major(a.data(), n, n), row_major(b.data(), n, n),
-                              row_major(c->data(), n, n));
+                       matmul<float>(row_major(a.data(), n, n), row_major(b.data(), n, n),
+                                     row_major(c->data(), n, n));
                      }});
   }
 }
@@ -104,22 +104,23 @@ void add_rows(std::vector<Case>& cases) {
   const auto out = std::make_shared<std::vector<float>>(values(n * classes));
   const auto index = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(n), 3);
   cases.push_back({"layer_norm", "forward", wide, bytes(2 * n * width), false,
-                   [=] { layer_norm(d->x, d->w, d->b, 1e-5, d->y, d->mean, d->rstd); }});
+                   [=] { layer_norm<float>(d->x, d->w, d->b, 1e-5, d->y, d->mean, d->rstd); }});
   cases.push_back({"layer_norm", "backward", wide, bytes(3 * n * width), false, [=] {
-                     layer_norm_backward(d->y, d->x, d->w, d->mean, d->rstd, d->dx, d->dw, d->db);
+                     layer_norm_backward<float>(d->y, d->x, d->w, d->mean, d->rstd, d->dx, d->dw,
+                                                d->db);
                    }});
   cases.push_back({"softmax", "forward", narrow, bytes(2 * n * classes), false,
-                   [=] { softmax(*logits, *out, slices); }});
+                   [=] { softmax<float>(*logits, *out, slices); }});
   cases.push_back({"softmax", "log_softmax", narrow, bytes(2 * n * classes), false,
-                   [=] { log_softmax(*logits, *out, slices); }});
+                   [=] { log_softmax<float>(*logits, *out, slices); }});
   cases.push_back({"softmax", "cross_entropy backward", narrow, bytes(2 * n * classes), false, [=] {
                      const std::vector<float> grad = {1.0F / static_cast<float>(n)};
-                     cross_entropy_backward(*logits, {*index, classes}, grad, *out);
+                     cross_entropy_backward<float>(*logits, {*index, classes}, grad, *out);
                    }});
   cases.push_back({"embedding", "forward", wide, bytes(2 * n * width), false,
-                   [=] { embedding(d->x, width, *index, d->y); }});
+                   [=] { embedding<float>(d->x, width, *index, d->y); }});
   cases.push_back({"embedding", "backward", wide, bytes(n * width), false,
-                   [=] { embedding_backward(d->y, width, *index, d->x); }});
+                   [=] { embedding_backward<float>(d->y, width, *index, d->x); }});
 }
 
 void add_attention(std::vector<Case>& cases) {
@@ -143,15 +144,17 @@ void add_attention(std::vector<Case>& cases) {
   const double product = 2.0 * static_cast<double>(s.rows() * s.tokens * s.dim);
   const auto shape = fmt::format("b{} h{} t{} d{}, causal", s.batch, s.heads, s.tokens, s.dim);
   const auto forward = [=] {
-    attention(part(d->qkv, 0), part(d->qkv, 1), part(d->qkv, 2), plain(d->out), d->statistics, s);
+    attention<float>(part(d->qkv, 0), part(d->qkv, 1), part(d->qkv, 2), plain(d->out),
+                     d->statistics, s);
   };
   forward();
   cases.push_back({"attention", "forward", shape, 2 * product, true, forward});
   cases.push_back({"attention", "backward", shape, 5 * product, true, [=] {
-                     attention_backward(plain(d->dout),
-                                        {part(d->qkv, 0), part(d->qkv, 1), part(d->qkv, 2),
-                                         plain(d->out), d->statistics},
-                                        part(d->dqkv, 0), part(d->dqkv, 1), part(d->dqkv, 2), s);
+                     attention_backward<float>(plain(d->dout),
+                                               {part(d->qkv, 0), part(d->qkv, 1), part(d->qkv, 2),
+                                                plain(d->out), d->statistics},
+                                               part(d->dqkv, 0), part(d->dqkv, 1), part(d->dqkv, 2),
+                                               s);
                    }});
 }
 
@@ -164,14 +167,14 @@ void add_optimizers(std::vector<Case>& cases) {
     for (float& v : d->v) v = 1.0F;
     const auto shape = fmt::format("{} parameters", n);
     cases.push_back({"optim", "SGD with momentum", shape, bytes(5 * n), false,
-                     [=] { sgd(d->p, d->g, d->m, {.lr = 1e-6, .momentum = 0.9}); }});
+                     [=] { sgd<float>(d->p, d->g, d->m, {.lr = 1e-6, .momentum = 0.9}); }});
     cases.push_back({"optim", "AdamW", shape, bytes(7 * n), false, [=] {
-                       adam(d->p, d->g, d->m, d->v, {},
-                            {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
+                       adam<float>(d->p, d->g, d->m, d->v, {},
+                                   {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
                      }});
     cases.push_back({"optim", "sum of squares", shape, bytes(n), false, [=] {
                        double sum = 0;
-                       sum_of_squares(d->g, {&sum, 1});
+                       sum_of_squares<float>(d->g, {&sum, 1});
                        volatile double sink = sum;
                        (void)sink;
                      }});

@@ -118,24 +118,25 @@ std::vector<Case> cases_of(const Operands& o) {
   add("reduction", "sums of rows", 1, sum_to(o.mean, {1, 0}));
   add("reduction", "sums of columns", 1, sum_to(o.dw, {0, 1}));
   add("layer_norm", "forward", 2, [=] {
-    layer_norm(span(o.x), span(o.weight), span(o.bias), 1e-5, span(o.p), span(o.mean),
-               span(o.rstd));
+    layer_norm<float>(span(o.x), span(o.weight), span(o.bias), 1e-5, span(o.p), span(o.mean),
+                      span(o.rstd));
   });
   add("layer_norm", "backward", 3, [=] {
-    layer_norm_backward(span(o.y), span(o.x), span(o.weight), span(o.mean), span(o.rstd), span(o.p),
-                        span(o.dw), span(o.db));
+    layer_norm_backward<float>(span(o.y), span(o.x), span(o.weight), span(o.mean), span(o.rstd),
+                               span(o.p), span(o.dw), span(o.db));
   });
-  add("softmax", "forward", 2, [=] { softmax(span(o.x), span(o.p), slices); });
-  add("softmax", "backward", 3, [=] { softmax_backward(span(o.x), span(o.y), span(o.p), slices); });
-  add("softmax", "log_softmax", 2, [=] { log_softmax(span(o.x), span(o.p), slices); });
+  add("softmax", "forward", 2, [=] { softmax<float>(span(o.x), span(o.p), slices); });
+  add("softmax", "backward", 3,
+      [=] { softmax_backward<float>(span(o.x), span(o.y), span(o.p), slices); });
+  add("softmax", "log_softmax", 2, [=] { log_softmax<float>(span(o.x), span(o.p), slices); });
   add("optim", "SGD with momentum", 5,
-      [=] { sgd(span(o.p), span(o.x), span(o.m), {.lr = 1e-6, .momentum = 0.9}); });
+      [=] { sgd<float>(span(o.p), span(o.x), span(o.m), {.lr = 1e-6, .momentum = 0.9}); });
   add("optim", "AdamW", 7, [=] {
-    adam(span(o.p), span(o.x), span(o.m), span(o.v), {},
-         {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
+    adam<float>(span(o.p), span(o.x), span(o.m), span(o.v), {},
+                {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
   });
   add("optim", "sum of squares", 1,
-      [=] { sum_of_squares(span(o.x), o.one_more.kernel_span<double>()); });
+      [=] { sum_of_squares<float>(span(o.x), o.one_more.kernel_span<double>()); });
   add("ring", "reduce: p = x + y", 3, [=] { reduce_two(o.x, o.y, {o.p}); });
   add("ring", "reduce and copy: p, m = x + y", 4, [=] { reduce_two(o.x, o.y, {o.p, o.m}); });
   return cases;
@@ -206,7 +207,7 @@ void bench_products(const KernelBenchOptions& o) {
       }
       cuda::set_matmul_version(v.number);
       const double seconds =
-          measure([&] { cuda::matmul(matrix(a), matrix(b), matrix(c)); }, o.seconds);
+          measure([&] { cuda::matmul<float>(matrix(a), matrix(b), matrix(c)); }, o.seconds);
       table.row({std::to_string(v.number), v.name, shape, fmt::format("{:.3f}", seconds * 1e3),
                  fmt::format("{:.1f}", 2e-9 * static_cast<double>(n * n * n) / seconds)});
     }

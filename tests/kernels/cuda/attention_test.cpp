@@ -38,10 +38,10 @@ Result<double> on_cpu(const AttentionShape& s, const std::vector<float>& qkv,
   std::vector<RowStatistic<double>> statistics(static_cast<std::size_t>(s.rows()));
   const auto q = part(in.data(), s, 0), k = part(in.data(), s, 1), v = part(in.data(), s, 2);
   const auto out = plain(r.out.data(), s);
-  cpu::attention(q, k, v, out, statistics, s);
-  cpu::attention_backward(plain(dy.data(), s), {q, k, v, out, statistics},
-                          part(r.dqkv.data(), s, 0), part(r.dqkv.data(), s, 1),
-                          part(r.dqkv.data(), s, 2), s);
+  cpu::attention<double>(q, k, v, out, statistics, s);
+  cpu::attention_backward<double>(plain(dy.data(), s), {q, k, v, out, statistics},
+                                  part(r.dqkv.data(), s, 0), part(r.dqkv.data(), s, 1),
+                                  part(r.dqkv.data(), s, 2), s);
   return r;
 }
 
@@ -52,10 +52,10 @@ Result<T> on_device(const AttentionShape& s, const std::vector<T>& qkv, const st
       dqkv(qkv.size(), offset);
   const OnDevice<RowStatistic<T>> statistics(static_cast<std::size_t>(s.rows()));
   const auto q = part(in.data(), s, 0), k = part(in.data(), s, 1), v = part(in.data(), s, 2);
-  cuda::attention(q, k, v, plain(out.data(), s), statistics.span(), s);
-  cuda::attention_backward(plain(dy.data(), s), {q, k, v, plain(out.data(), s), statistics.view()},
-                           part(dqkv.data(), s, 0), part(dqkv.data(), s, 1),
-                           part(dqkv.data(), s, 2), s);
+  cuda::attention<T>(q, k, v, plain(out.data(), s), statistics.span(), s);
+  cuda::attention_backward<T>(
+      plain(dy.data(), s), {q, k, v, plain(out.data(), s), statistics.view()},
+      part(dqkv.data(), s, 0), part(dqkv.data(), s, 1), part(dqkv.data(), s, 2), s);
   return {out.host(), dqkv.host()};
 }
 

@@ -133,11 +133,11 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
         const OnDevice<std::int64_t> index_(index);
         std::vector<TestType> want(dy.size()), want_dweight(weight);
         cuda::check_indices("test", index_.view(), rows);
-        cuda::embedding(weight_.view(), dim, index_.view(), out.span());
-        cpu::embedding(weight, dim, index, want);
+        cuda::embedding<TestType>(weight_.view(), dim, index_.view(), out.span());
+        cpu::embedding<TestType>(weight, dim, index, want);
         CHECK(out.host() == want);
-        cuda::embedding_backward(dy_.view(), dim, index_.view(), dweight.span());
-        cpu::embedding_backward(dy, dim, index, want_dweight);
+        cuda::embedding_backward<TestType>(dy_.view(), dim, index_.view(), dweight.span());
+        cpu::embedding_backward<TestType>(dy, dim, index, want_dweight);
         CHECK(dweight.host() == want_dweight);
       }
 }

@@ -25,8 +25,8 @@ Result<double> on_cpu(const std::vector<double>& x, const std::vector<double>& w
                       std::size_t n) {
   Result<double> r{x, std::vector<double>(rows), std::vector<double>(rows),
                    x, std::vector<double>(n),    std::vector<double>(n)};
-  cpu::layer_norm(x, w, b, 1e-5, r.y, r.mean, r.rstd);
-  cpu::layer_norm_backward(dy, x, w, r.mean, r.rstd, r.dx, r.dw, r.db);
+  cpu::layer_norm<double>(x, w, b, 1e-5, r.y, r.mean, r.rstd);
+  cpu::layer_norm_backward<double>(dy, x, w, r.mean, r.rstd, r.dx, r.dw, r.db);
   return r;
 }
 
@@ -35,9 +35,9 @@ Result<T> on_device(const std::vector<T>& x, const std::vector<T>& w, const std:
                     const std::vector<T>& dy, std::size_t rows, std::size_t n, std::size_t offset) {
   const OnDevice<T> dx_(x.size(), offset), y(x.size(), offset), mean(rows, 1), rstd(rows, 1),
       dw(n, 1), db(n, 1), x_(x, offset), w_(w, 1), b_(b, 1), dy_(dy, offset);
-  cuda::layer_norm(x_.view(), w_.view(), b_.view(), 1e-5, y.span(), mean.span(), rstd.span());
-  cuda::layer_norm_backward(dy_.view(), x_.view(), w_.view(), mean.view(), rstd.view(), dx_.span(),
-                            dw.span(), db.span());
+  cuda::layer_norm<T>(x_.view(), w_.view(), b_.view(), 1e-5, y.span(), mean.span(), rstd.span());
+  cuda::layer_norm_backward<T>(dy_.view(), x_.view(), w_.view(), mean.view(), rstd.view(),
+                               dx_.span(), dw.span(), db.span());
   return {y.host(), mean.host(), rstd.host(), dx_.host(), dw.host(), db.host()};
 }
 
@@ -86,7 +86,7 @@ TEST_CASE("a constant row on a device is normalised to zero, NaN stays in its ro
     std::vector<float> x(3 * n, 7.0F);
     x[n + 5] = std::numeric_limits<float>::quiet_NaN();
     const OnDevice<float> x_(x), y(3 * n), mean(3), rstd(3);
-    cuda::layer_norm(x_.view(), {}, {}, 1e-5, y.span(), mean.span(), rstd.span());
+    cuda::layer_norm<float>(x_.view(), {}, {}, 1e-5, y.span(), mean.span(), rstd.span());
     const auto result = y.host();
     CHECK(result[0] == 0.0F);
     for (std::size_t i = n; i < 2 * n; ++i) REQUIRE(std::isnan(result[i]));
@@ -101,12 +101,12 @@ TEST_CASE("gradients of layer norm that are not wanted may be empty on a device"
     const auto x = random_values(size, 1), dy = random_values(size, 2);
     const auto all = on_device<float>(x, {}, {}, dy, 3, n, 0);
     const OnDevice<float> x_(x), dy_(dy), mean(all.mean), rstd(all.rstd), dx(3 * n), db(n), dw(n);
-    cuda::layer_norm_backward(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), dx.span(), {},
-                              {});
-    cuda::layer_norm_backward(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), {}, {},
-                              db.span());
-    cuda::layer_norm_backward(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), {}, dw.span(),
-                              {});
+    cuda::layer_norm_backward<float>(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), dx.span(),
+                                     {}, {});
+    cuda::layer_norm_backward<float>(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), {}, {},
+                                     db.span());
+    cuda::layer_norm_backward<float>(dy_.view(), x_.view(), {}, mean.view(), rstd.view(), {},
+                                     dw.span(), {});
     CHECK(dx.host() == all.dx);
     CHECK(db.host() == all.db);
     CHECK(dw.host() == all.dw);

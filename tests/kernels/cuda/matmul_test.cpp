@@ -184,8 +184,8 @@ TEST_CASE("the version of the ladder can be chosen; one that does not run here i
     cuda::set_matmul_version(version.number);
     CHECK(cuda::matmul_version() == version.number);
     const OnDevice<float> a(std::vector<float>{2}), b(std::vector<float>{3}), c(1);
-    cuda::matmul(row_major<const float>(a.data(), 1, 1), row_major<const float>(b.data(), 1, 1),
-                 row_major(c.data(), 1, 1));
+    cuda::matmul<float>(row_major<const float>(a.data(), 1, 1),
+                        row_major<const float>(b.data(), 1, 1), row_major(c.data(), 1, 1));
     CHECK(c.host()[0] == 6.0F);
   }
   CHECK_THROWS_WITH(cuda::set_matmul_version(8), ContainsSubstring("there are 1 to 7"));
@@ -205,27 +205,27 @@ TEST_CASE("linear, its gradients and column sums on a device, for float and doub
       std::vector<double> want_y(dy.size()), want_dw(w.size()),
           want_db(static_cast<std::size_t>(out));
       const auto wide_x = widen(x), wide_w = widen(w), wide_dy = widen(dy);
-      cpu::linear(row_major(wide_x.data(), n, in), row_major(wide_w.data(), out, in), widen(b),
-                  row_major(want_y.data(), n, out));
-      cpu::matmul(row_major(wide_dy.data(), n, out).t(), row_major(wide_x.data(), n, in),
-                  row_major(want_dw.data(), out, in));
-      cpu::column_sum(row_major(wide_dy.data(), n, out), want_db);
-      cuda::linear(row_major<const float>(x_.data(), n, in),
-                   row_major<const float>(w_.data(), out, in), b_.view(),
-                   row_major(y.data(), n, out));
-      cuda::linear(row_major<const double>(x64.data(), n, in),
-                   row_major<const double>(w64.data(), out, in), b64.view(),
-                   row_major(y64.data(), n, out));
-      cuda::matmul(row_major<const float>(dy_.data(), n, out).t(),
-                   row_major<const float>(x_.data(), n, in), row_major(dw.data(), out, in));
-      cuda::column_sum(row_major<const float>(dy_.data(), n, out), db.span());
+      cpu::linear<double>(row_major(wide_x.data(), n, in), row_major(wide_w.data(), out, in),
+                          widen(b), row_major(want_y.data(), n, out));
+      cpu::matmul<double>(row_major(wide_dy.data(), n, out).t(), row_major(wide_x.data(), n, in),
+                          row_major(want_dw.data(), out, in));
+      cpu::column_sum<double>(row_major(wide_dy.data(), n, out), want_db);
+      cuda::linear<float>(row_major<const float>(x_.data(), n, in),
+                          row_major<const float>(w_.data(), out, in), b_.view(),
+                          row_major(y.data(), n, out));
+      cuda::linear<double>(row_major<const double>(x64.data(), n, in),
+                           row_major<const double>(w64.data(), out, in), b64.view(),
+                           row_major(y64.data(), n, out));
+      cuda::matmul<float>(row_major<const float>(dy_.data(), n, out).t(),
+                          row_major<const float>(x_.data(), n, in), row_major(dw.data(), out, in));
+      cuda::column_sum<float>(row_major<const float>(dy_.data(), n, out), db.span());
       CHECK(distance(y.host(), narrow(want_y)) < 2e-6);
       CHECK(distance(dw.host(), narrow(want_dw)) < 2e-6);
       CHECK(distance(db.host(), narrow(want_db)) < 2e-6);
       const auto got64 = y64.host();
       for (std::size_t i = 0; i < got64.size(); ++i)
         REQUIRE(std::abs(got64[i] - want_y[i]) < 1e-12);
-      cuda::column_sum(row_major<const float>(dy_.data(), n, out), db.span(), Store::add);
+      cuda::column_sum<float>(row_major<const float>(dy_.data(), n, out), db.span(), Store::add);
       for (double& v : want_db) v *= 2;
       CHECK(distance(db.host(), narrow(want_db)) < 2e-6);
     }
@@ -237,9 +237,10 @@ TEST_CASE("a batched product on a device equals one on the CPU", "[cuda]") {
   const OnDevice<float> a_(a), b_(b), c(static_cast<std::size_t>(3 * m * n));
   std::vector<float> want(static_cast<std::size_t>(3 * m * n));
   const Batch batch{3, m * k, n * k, m * n};
-  cuda::matmul_batch(row_major<const float>(a_.data(), m, k),
-                     row_major<const float>(b_.data(), n, k).t(), row_major(c.data(), m, n), batch);
-  cpu::matmul_batch(row_major(a.data(), m, k), row_major(b.data(), n, k).t(),
-                    row_major(want.data(), m, n), batch);
+  cuda::matmul_batch<float>(row_major<const float>(a_.data(), m, k),
+                            row_major<const float>(b_.data(), n, k).t(), row_major(c.data(), m, n),
+                            batch);
+  cpu::matmul_batch<float>(row_major(a.data(), m, k), row_major(b.data(), n, k).t(),
+                           row_major(want.data(), m, n), batch);
   CHECK(distance(c.host(), want) < 1e-6);
 }

@@ -30,8 +30,8 @@ void compare_sgd(std::size_t n, std::size_t offset, const SgdStep& step) {
   const auto g = values<T>(n, 2);
   const OnDevice<T> p_(p, offset), g_(g), buf_(buf, offset);
   const ModeScope oracle(Mode::oracle);
-  cuda::sgd(p_.span(), g_.view(), buf_.span(), step);
-  cpu::sgd(p, g, buf, step);
+  cuda::sgd<T>(p_.span(), g_.view(), buf_.span(), step);
+  cpu::sgd<T>(p, g, buf, step);
   REQUIRE(p_.host() == p);
   REQUIRE(buf_.host() == buf);
 }
@@ -44,8 +44,8 @@ void compare_adam(std::size_t n, std::size_t offset, bool amsgrad, const AdamSte
   const auto g = values<T>(n, 2);
   const OnDevice<T> p_(p, offset), g_(g), m_(m), v_(v, offset), largest_(largest);
   const ModeScope oracle(Mode::oracle);
-  cuda::adam(p_.span(), g_.view(), m_.span(), v_.span(), largest_.span(), step);
-  cpu::adam(p, g, m, v, largest, step);
+  cuda::adam<T>(p_.span(), g_.view(), m_.span(), v_.span(), largest_.span(), step);
+  cpu::adam<T>(p, g, m, v, largest, step);
   REQUIRE(p_.host() == p);
   REQUIRE(m_.host() == m);
   REQUIRE(v_.host() == v);
@@ -74,7 +74,7 @@ TEST_CASE("NaN in amsgrad's maximum stays on a device", "[cuda]") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const OnDevice<float> p(std::vector<float>{1, 1}), g(std::vector<float>{nan, 1}),
       m(std::vector<float>{0, 0}), v(std::vector<float>{0, 0}), largest(std::vector<float>{1, nan});
-  cuda::adam(p.span(), g.view(), m.span(), v.span(), largest.span(), {});
+  cuda::adam<float>(p.span(), g.view(), m.span(), v.span(), largest.span(), {});
   for (const float x : largest.host()) CHECK(std::isnan(x));
 }
 
@@ -88,10 +88,10 @@ TEST_CASE("clipping on a device: sums of squares in double, one factor, no read-
       std::vector<double> want(2);
       std::vector<float> want_norm(1), want_factor(1);
       const ModeScope oracle(Mode::oracle);
-      cuda::sum_of_squares(x_.view(), sums.span().first(1));
-      cuda::sum_of_squares(y_.view(), sums.span().last(1));
-      cpu::sum_of_squares(x, std::span(want).first(1));
-      cpu::sum_of_squares(y, std::span(want).last(1));
+      cuda::sum_of_squares<float>(x_.view(), sums.span().first(1));
+      cuda::sum_of_squares<double>(y_.view(), sums.span().last(1));
+      cpu::sum_of_squares<float>(x, std::span(want).first(1));
+      cpu::sum_of_squares<double>(y, std::span(want).last(1));
       const auto got = sums.host();
       for (std::size_t i = 0; i < 2; ++i) CHECK(std::abs(got[i] - want[i]) <= 1e-12 * want[i]);
       cuda::clip_factor(sums.view(), 0.5, norm.span(), factor.span());
@@ -99,8 +99,8 @@ TEST_CASE("clipping on a device: sums of squares in double, one factor, no read-
       CHECK(distance(norm.host(), want_norm) < 1e-7);
       CHECK(distance(factor.host(), want_factor) < 1e-7);
       auto scaled = x;
-      cuda::scale(x_.span(), factor.view());
-      cpu::scale(scaled, factor.host());
+      cuda::scale<float>(x_.span(), factor.view());
+      cpu::scale<float>(scaled, factor.host());
       CHECK(x_.host() == scaled);
     }
   const OnDevice<double> sums(std::vector<double>{1, std::numeric_limits<double>::quiet_NaN()});

@@ -29,21 +29,21 @@ TEST_CASE("softmax and log_softmax on a device agree with float64 along any dime
         std::vector<double> y64(x.size()), dx64(x.size());
         const OnDevice<float> x_(x, offset), dy_(dy, offset), y(x.size(), offset),
             dx(x.size(), offset);
-        cuda::softmax(x_.view(), y.span(), s);
-        cuda::softmax_backward(dy_.view(), y.view(), dx.span(), s);
-        cpu::softmax(x64, y64, s);
-        cpu::softmax_backward(dy64, y64, dx64, s);
+        cuda::softmax<float>(x_.view(), y.span(), s);
+        cuda::softmax_backward<float>(dy_.view(), y.view(), dx.span(), s);
+        cpu::softmax<double>(x64, y64, s);
+        cpu::softmax_backward<double>(dy64, y64, dx64, s);
         REQUIRE(distance(y.host(), narrow(y64)) < 1e-6);
         REQUIRE(distance(dx.host(), narrow(dx64)) < 1e-6);
-        cuda::log_softmax(x_.view(), y.span(), s);
-        cuda::log_softmax_backward(dy_.view(), y.view(), dx.span(), s);
-        cpu::log_softmax(x64, y64, s);
-        cpu::log_softmax_backward(dy64, y64, dx64, s);
+        cuda::log_softmax<float>(x_.view(), y.span(), s);
+        cuda::log_softmax_backward<float>(dy_.view(), y.view(), dx.span(), s);
+        cpu::log_softmax<double>(x64, y64, s);
+        cpu::log_softmax_backward<double>(dy64, y64, dx64, s);
         REQUIRE(distance(y.host(), narrow(y64)) < 1e-6);
         REQUIRE(distance(dx.host(), narrow(dx64)) < 2e-6);
         // In place, with the same bits.
         const auto first = y.host();
-        cuda::log_softmax(x_.view(), x_.span(), s);
+        cuda::log_softmax<float>(x_.view(), x_.span(), s);
         REQUIRE(x_.host() == first);
       }
 }
@@ -57,7 +57,7 @@ TEST_CASE("softmax on a device survives large logits and -inf, and does not hide
         std::vector<float> x;
         for (const float v : row) x.insert(x.end(), static_cast<std::size_t>(inner), v);
         const OnDevice<float> x_(x), y(x.size());
-        cuda::softmax(x_.view(), y.span(), {1, static_cast<std::int64_t>(n), inner});
+        cuda::softmax<float>(x_.view(), y.span(), {1, static_cast<std::int64_t>(n), inner});
         std::vector<float> all = y.host(), first;
         for (std::size_t i = 0; i < all.size(); i += static_cast<std::size_t>(inner))
           first.push_back(all[i]);
@@ -71,8 +71,8 @@ TEST_CASE("softmax on a device survives large logits and -inf, and does not hide
       for (const float v : run({1.0F, kNaN}, 1.0F)) REQUIRE(std::isnan(v));
       for (const float v : run({1.0F, kInf}, 0.0F)) REQUIRE(std::isnan(v));
     }
-  cuda::softmax(std::span<const float>(), std::span<float>(), {0, 5, 1});
-  cuda::softmax(std::span<const float>(), std::span<float>(), {5, 0, 1});
+  cuda::softmax<float>(std::span<const float>(), std::span<float>(), {0, 5, 1});
+  cuda::softmax<float>(std::span<const float>(), std::span<float>(), {5, 0, 1});
 }
 
 TEST_CASE("losses on a device agree with float64, with smoothing and ignored rows", "[cuda]") {
@@ -90,22 +90,22 @@ TEST_CASE("losses on a device agree with float64, with smoothing and ignored row
         std::vector<double> lp64(x.size()), losses64(g.size()), dx64(x.size()), loss64(1),
             divisor64(1);
         cuda::check_targets("test", on_device);
-        cuda::log_softmax(x_.view(), lp.span(), {n, classes, 1});
-        cpu::log_softmax(widen(x), lp64, {n, classes, 1});
-        cuda::nll_rows(lp.view(), on_device, losses.span());
-        cpu::nll_rows(lp64, t, losses64);
+        cuda::log_softmax<float>(x_.view(), lp.span(), {n, classes, 1});
+        cpu::log_softmax<double>(widen(x), lp64, {n, classes, 1});
+        cuda::nll_rows<float>(lp.view(), on_device, losses.span());
+        cpu::nll_rows<double>(lp64, t, losses64);
         CHECK(distance(losses.host(), narrow(losses64)) < 1e-6);
         for (const bool mean : {false, true}) {
-          cuda::reduce_losses(losses.view(), on_device, mean, loss.span(), divisor.span());
-          cpu::reduce_losses(std::span<const double>(losses64), t, mean, loss64, divisor64);
+          cuda::reduce_losses<float>(losses.view(), on_device, mean, loss.span(), divisor.span());
+          cpu::reduce_losses<double>(std::span<const double>(losses64), t, mean, loss64, divisor64);
           CHECK(distance(loss.host(), narrow(loss64)) < 1e-6);
           CHECK(divisor.host()[0] == static_cast<float>(divisor64[0]));
         }
-        cuda::cross_entropy_backward(lp.view(), on_device, g_.view(), dx.span());
-        cpu::cross_entropy_backward(std::span<const double>(lp64), t, widen(g), dx64);
+        cuda::cross_entropy_backward<float>(lp.view(), on_device, g_.view(), dx.span());
+        cpu::cross_entropy_backward<double>(std::span<const double>(lp64), t, widen(g), dx64);
         CHECK(distance(dx.host(), narrow(dx64)) < 1e-6);
-        cuda::nll_backward(on_device, g_.view().first(1), dx.span());
-        cpu::nll_backward(t, std::span<const double>(widen(g)).first(1), dx64);
+        cuda::nll_backward<float>(on_device, g_.view().first(1), dx.span());
+        cpu::nll_backward<double>(t, std::span<const double>(widen(g)).first(1), dx64);
         CHECK(distance(dx.host(), narrow(dx64)) < 1e-6);
       }
 }
@@ -113,7 +113,7 @@ TEST_CASE("losses on a device agree with float64, with smoothing and ignored row
 TEST_CASE("a batch of ignored targets on a device has the mean 0 / 0", "[cuda]") {
   const OnDevice<std::int64_t> index(std::vector<std::int64_t>(5, -100));
   const OnDevice<float> losses(std::vector<float>(5, 0.0F)), loss(1), divisor(1);
-  cuda::reduce_losses(losses.view(), {index.view(), 3}, true, loss.span(), divisor.span());
+  cuda::reduce_losses<float>(losses.view(), {index.view(), 3}, true, loss.span(), divisor.span());
   CHECK(std::isnan(loss.host()[0]));
   CHECK(divisor.host()[0] == 0.0F);
 }
@@ -138,16 +138,17 @@ TEST_CASE("squared error on a device and its gradients", "[cuda]") {
       const auto a = random_values(n, 1), b = random_values(n, 2), g = random_values(n, 3);
       const OnDevice<float> x(a, offset), y(b, offset), g_(g), loss(1), dx(size), dy(size);
       std::vector<double> want(1);
-      cuda::squared_error(x.view(), y.view(), 3.0, loss.span());
-      cpu::squared_error(widen(a), widen(b), 3.0, want);
+      cuda::squared_error<float>(x.view(), y.view(), 3.0, loss.span());
+      cpu::squared_error<double>(widen(a), widen(b), 3.0, want);
       CHECK(distance(loss.host(), narrow(want)) < 1e-6);
       if (n == 1) continue;
-      cuda::squared_error_backward(x.view(), y.view(), 0.5F, g_.view(), dx.span(), dy.span());
+      cuda::squared_error_backward<float>(x.view(), y.view(), 0.5F, g_.view(), dx.span(),
+                                          dy.span());
       std::vector<float> want_dx(size), want_dy(size);
-      cpu::squared_error_backward(a, b, 0.5F, g, want_dx, want_dy);
+      cpu::squared_error_backward<float>(a, b, 0.5F, g, want_dx, want_dy);
       CHECK(dx.host() == want_dx);
       CHECK(dy.host() == want_dy);
-      cuda::squared_error_backward(x.view(), y.view(), 0.5F, g_.view(), {}, dy.span());
+      cuda::squared_error_backward<float>(x.view(), y.view(), 0.5F, g_.view(), {}, dy.span());
       CHECK(dy.host() == want_dy);
     }
 }
