@@ -44,15 +44,6 @@ class ReLU : public Module {
   Tensor forward(const Tensor& x) override { return relu(x); }
 };
 
-class GELU : public Module {
- public:
-  explicit GELU(Gelu approximate = Gelu::erf) : approximate_(approximate) {}
-  Tensor forward(const Tensor& x) override { return gelu(x, approximate_); }
-
- private:
-  Gelu approximate_;
-};
-
 // In training each element is 0 with probability p, else divided by 1 - p. Masks come from the
 // default generator: seed it differently on each rank, or all ranks drop the same elements.
 class Dropout : public Module {
@@ -146,12 +137,6 @@ class MaxPool2d : public Module {
 
  private:
   Pair kernel_, stride_, padding_;
-};
-
-// (n, c, h, w) -> (n, c, 1, 1)
-class GlobalAvgPool2d : public Module {
- public:
-  Tensor forward(const Tensor& x) override { return global_avg_pool2d(x); }
 };
 
 }  // namespace ringsmith
