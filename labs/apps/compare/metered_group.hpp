@@ -6,7 +6,6 @@
 // an all-reduce under Algorithm::automatic is a UsageError here.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -60,8 +59,6 @@ class MeteredGroup : public comm::ProcessGroup {
         count(collective, "ring", out);
         break;
       case broadcast:
-        count(collective, "tree", in, root);
-        break;
       case reduce:
         count(collective, "tree", in, root);
         break;
