@@ -7,7 +7,6 @@
 
 #include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/tensor/raw.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 
@@ -24,7 +23,10 @@ struct Later {
   bool operator()(const Node* a, const Node* b) const { return a->sequence < b->sequence; }
 };
 
-// One backward().
+class Run;
+thread_local Run* current = nullptr;
+
+// One backward(). It may be called from a hook: the outer one is current again afterwards.
 class Run {
  public:
   Run(const std::vector<Edge>& roots, bool retain_graph) : retain_graph_(retain_graph) {
@@ -48,7 +50,11 @@ class Run {
       for (const Edge& edge : node->edges)
         if (edge) ++visit(edge.node.get())->waiting;
     }
+    outer_ = std::exchange(current, this);
   }
+  ~Run() { current = outer_; }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   // Hands grad, made on its device's current stream, to the edge's node, and runs accumulators that
   // are now complete.
@@ -114,7 +120,7 @@ class Run {
  private:
   void order_streams(const Node* node, const Tensor& grad) {
     if (!node->stream.defined()) return;
-    if (std::find(streams_.begin(), streams_.end(), node->stream) == streams_.end())
+    if (std::ranges::find(streams_, node->stream) == streams_.end())
       streams_.push_back(node->stream);
     if (!grad.defined()) return;
     const Stream made = Stream::current(grad.device());
@@ -124,22 +130,10 @@ class Run {
   }
 
   bool retain_graph_;
+  Run* outer_ = nullptr;
   std::vector<Stream> streams_;  // that nodes ran on
   std::unordered_map<Node*, Inbox> inboxes_;
   std::priority_queue<Node*, std::vector<Node*>, Later> ready_;
-};
-
-thread_local Run* current = nullptr;
-
-class CurrentRun {  // backward() may be called from a hook: the outer one comes back afterwards
- public:
-  explicit CurrentRun(Run& run) : outer_(std::exchange(current, &run)) {}
-  ~CurrentRun() { current = outer_; }
-  CurrentRun(const CurrentRun&) = delete;
-  CurrentRun& operator=(const CurrentRun&) = delete;
-
- private:
-  Run* outer_;
 };
 
 Tensor seed_for(const Tensor& root, const Tensor& gradient) {
@@ -149,11 +143,7 @@ Tensor seed_for(const Tensor& root, const Tensor& gradient) {
                        to_string(root.sizes()));
     return ones_like(root);
   }
-  if (gradient.sizes() != root.sizes() || gradient.options() != root.options())
-    throw UsageError("backward: gradient of shape " + to_string(gradient.sizes()) + ", dtype " +
-                     std::string(name_of(gradient.dtype())) + " on " + gradient.device().str() +
-                     " does not fit a tensor of shape " + to_string(root.sizes()) + ", dtype " +
-                     std::string(name_of(root.dtype())) + " on " + root.device().str());
+  autograd::require_fits(root, gradient, "backward: gradient");
   return gradient.detach();
 }
 
@@ -181,7 +171,6 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
   }
   const NoGradGuard no_grad;
   Run run(edges, retain_graph);
-  const CurrentRun scope(run);
   for (std::size_t i = 0; i < edges.size(); ++i) run.deliver(edges[i], std::move(seeds[i]));
   run.work();
   run.join_streams();

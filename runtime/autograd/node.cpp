@@ -24,14 +24,9 @@ NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
 // A graph may be a chain of a hundred thousand nodes, each held by the next: destroying them by
 // recursion would overflow the stack. The outermost destructor collects what the others release.
 Node::~Node() {
-  if (dying != nullptr) {
-    for (Edge& edge : edges)
-      if (edge) dying->push_back(std::move(edge.node));
-    return;
-  }
   std::vector<std::shared_ptr<Node>> pending;
   for (Edge& edge : edges)
-    if (edge) pending.push_back(std::move(edge.node));
+    if (edge) (dying != nullptr ? *dying : pending).push_back(std::move(edge.node));
   if (pending.empty()) return;
   dying = &pending;
   while (!pending.empty()) {
@@ -42,8 +37,8 @@ Node::~Node() {
 }
 
 bool needs_graph(const std::vector<Tensor>& inputs) {
-  return grad_mode && std::any_of(inputs.begin(), inputs.end(),
-                                  [](const Tensor& t) { return t.defined() && t.requires_grad(); });
+  return grad_mode && std::ranges::any_of(
+                          inputs, [](const Tensor& t) { return t.defined() && t.requires_grad(); });
 }
 
 void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& inputs, Tensor& output,

@@ -32,14 +32,15 @@ Edge gradient_edge(const Tensor& t) {
   return {node, 0};
 }
 
-namespace {
-void require_fits(const Tensor& leaf, const Tensor& other, const char* what) {
-  if (other.sizes() != leaf.sizes() || other.options() != leaf.options())
+void require_fits(const Tensor& t, const Tensor& other, const char* what) {
+  if (other.sizes() != t.sizes() || other.options() != t.options())
     throw UsageError(std::string(what) + " of shape " + to_string(other.sizes()) + ", dtype " +
                      std::string(name_of(other.dtype())) + " on " + other.device().str() +
-                     " does not fit a tensor of shape " + to_string(leaf.sizes()) + ", dtype " +
-                     std::string(name_of(leaf.dtype())) + " on " + leaf.device().str());
+                     " does not fit a tensor of shape " + to_string(t.sizes()) + ", dtype " +
+                     std::string(name_of(t.dtype())) + " on " + t.device().str());
 }
+
+namespace {
 GradMeta& leaf_meta(const Tensor& leaf, const char* what) {
   if (!leaf.is_leaf() || !leaf.requires_grad())
     throw UsageError(std::string(what) + " needs a leaf that requires a gradient");

@@ -17,7 +17,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/autograd/node.hpp"
@@ -84,6 +83,9 @@ inline GradMeta* meta_of(const Tensor& t) {
   return t.defined() ? static_cast<GradMeta*>(t.autograd_meta().get()) : nullptr;
 }
 GradMeta& meta_or_new(const Tensor& t);
+
+// UsageError naming shapes, dtypes and devices unless `other`, which is `what`, has those of t.
+void require_fits(const Tensor& t, const Tensor& other, const char* what);
 
 // Where the gradient of t flows to: its grad_fn, or the accumulator of a leaf, or nowhere.
 [[nodiscard]] Edge gradient_edge(const Tensor& t);

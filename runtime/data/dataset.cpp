@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "runtime/base/error.hpp"

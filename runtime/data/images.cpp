@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "runtime/base/error.hpp"
-#include "runtime/data/dataset.hpp"
 
 namespace ringsmith {
 

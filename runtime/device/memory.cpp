@@ -14,7 +14,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/base/allocator.hpp"
 #include "runtime/device/cuda_check.hpp"
 
 namespace ringsmith::device_allocator {
@@ -77,7 +76,7 @@ class DeviceCache {
     const std::scoped_lock lock(mutex_);
     Live& block = live(data)->second;
     std::vector<Stream>& users = block.users;
-    if (stream != block.stream && std::find(users.begin(), users.end(), stream) == users.end())
+    if (stream != block.stream && std::ranges::find(users, stream) == users.end())
       users.push_back(stream);
   }
 
@@ -144,8 +143,7 @@ class DeviceCache {
   void collect() {
     while (!waiting_.empty()) {
       const Waiting& oldest = waiting_.front();
-      if (!std::all_of(oldest.events.begin(), oldest.events.end(),
-                       [](const Event& e) { return e.has_happened(); }))
+      if (!std::ranges::all_of(oldest.events, [](const Event& e) { return e.has_happened(); }))
         return;
       keep(oldest.data, oldest.stream, oldest.size_class.index, oldest.size_class.size);
       waiting_.pop_front();

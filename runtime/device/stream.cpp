@@ -40,6 +40,16 @@ T& slot(std::vector<T>& slots, Device device) {
   return slots[at(device.index)];
 }
 
+// What a query has answered.
+bool is_done(cudaError_t answer) {
+  if (answer == cudaErrorNotReady) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  cuda_check(answer);
+  return true;
+}
+
 thread_local std::vector<Stream> current_streams;  // undefined: the compute stream
 
 }  // namespace
@@ -114,15 +124,7 @@ CUstream_st* Stream::get() const {
 
 void Stream::synchronize() const { cuda_check(cudaStreamSynchronize(get())); }
 
-bool Stream::is_idle() const {
-  const cudaError_t code = cudaStreamQuery(get());
-  if (code == cudaErrorNotReady) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  cuda_check(code);
-  return true;
-}
+bool Stream::is_idle() const { return is_done(cudaStreamQuery(get())); }
 
 void Stream::wait(const Event& event) const {
   if (event.defined()) cuda_check(cudaStreamWaitEvent(get(), event.get(), 0));
@@ -145,8 +147,6 @@ StreamGuard::StreamGuard(const Stream& stream) {
 StreamGuard::~StreamGuard() {
   if (previous_.defined()) slot(current_streams, previous_.device()) = previous_;
 }
-
-// Events are kept and used again: making one costs a call into the driver.
 
 namespace {
 
@@ -215,16 +215,7 @@ Event::~Event() {
   if (handle_ != nullptr) EventPool::of(device_, timing_).give(handle_);
 }
 
-bool Event::has_happened() const {
-  if (!defined()) return true;
-  const cudaError_t code = cudaEventQuery(handle_);
-  if (code == cudaErrorNotReady) {
-    (void)cudaGetLastError();
-    return false;
-  }
-  cuda_check(code);
-  return true;
-}
+bool Event::has_happened() const { return !defined() || is_done(cudaEventQuery(handle_)); }
 
 void Event::synchronize() const {
   if (defined()) cuda_check(cudaEventSynchronize(handle_));

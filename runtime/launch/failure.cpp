@@ -1,16 +1,13 @@
 #include "runtime/launch/failure.hpp"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstring>
-#include <ctime>
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/store.hpp"
 
 namespace ringsmith::launch {
 
@@ -22,21 +19,15 @@ bool is_witness(const Failure& f) {
 }
 
 std::string local_time(std::int64_t us) {
-  const std::time_t seconds = us / 1'000'000;
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &parts);
-  return fmt::format("{}.{:03}", text.data(), us / 1000 % 1000);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}.{:03}", fmt::localtime(us / 1'000'000),
+                     us / 1000 % 1000);
 }
 
 constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1 has a number for that
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 // The number on the line that starts with the word; -1 without one.
@@ -65,43 +56,27 @@ std::string End::describe() const {
                      core_dumped ? ", core dumped" : "");
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(End, signalled, core_dumped, code)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, rank, local_rank, node, host, pid, end, when_us,
+                                   after_us, tail, log, hint)
+
+// CBOR, not text: what a rank has printed need not be UTF-8.
 std::string Failure::encode() const {
-  std::vector<std::string> texts{host, log, hint};
-  for (const std::int64_t n :
-       {std::int64_t{rank}, std::int64_t{local_rank}, std::int64_t{node}, std::int64_t{pid},
-        std::int64_t{end.signalled}, std::int64_t{end.core_dumped}, std::int64_t{end.code}, when_us,
-        after_us})
-    texts.push_back(std::to_string(n));
-  texts.insert(texts.end(), tail.begin(), tail.end());
-  return comm::store::Message{0, 0, std::move(texts)}.encode();
+  const auto bytes = nlohmann::json::to_cbor(*this);
+  return {bytes.begin(), bytes.end()};
 }
 
-Failure Failure::decode(const std::string& text) {
-  constexpr std::size_t kFixed = 12;
-  const auto m = comm::store::Message::decode(text);
-  if (m.texts.size() < kFixed) throw CommError("a report of a failure is too short");
-  const auto number = [&m](std::size_t i) { return std::strtoll(m.texts[i].c_str(), nullptr, 10); };
-  Failure f;
-  f.host = m.texts[0];
-  f.log = m.texts[1];
-  f.hint = m.texts[2];
-  f.rank = static_cast<int>(number(3));
-  f.local_rank = static_cast<int>(number(4));
-  f.node = static_cast<int>(number(5));
-  f.pid = static_cast<int>(number(6));
-  f.end = {number(7) != 0, number(8) != 0, static_cast<int>(number(9))};
-  f.when_us = number(10);
-  f.after_us = number(11);
-  f.tail.assign(m.texts.begin() + kFixed, m.texts.end());
-  return f;
+Failure Failure::decode(const std::string& text) try {
+  return nlohmann::json::from_cbor(text).get<Failure>();
+} catch (const nlohmann::json::exception&) {
+  throw CommError("a report of a failure is too short, or none");
 }
 
 std::optional<Failure> root_cause(const std::vector<Failure>& failures) {
-  const auto first =
-      std::min_element(failures.begin(), failures.end(), [](const Failure& a, const Failure& b) {
-        if (is_witness(a) != is_witness(b)) return is_witness(b);
-        return a.when_us != b.when_us ? a.when_us < b.when_us : a.rank < b.rank;
-      });
+  const auto first = std::ranges::min_element(failures, [](const Failure& a, const Failure& b) {
+    if (is_witness(a) != is_witness(b)) return is_witness(b);
+    return a.when_us != b.when_us ? a.when_us < b.when_us : a.rank < b.rank;
+  });
   if (first == failures.end()) return {};
   return *first;
 }

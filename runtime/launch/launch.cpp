@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <optional>
@@ -27,12 +26,9 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
-#include "runtime/launch/failure.hpp"
 #include "runtime/launch/nodes.hpp"
 #include "runtime/launch/output.hpp"
-#include "runtime/launch/process.hpp"
 
 namespace ringsmith::launch {
 
@@ -99,14 +95,12 @@ class Supervisor {
         eventfd_t unused = 0;
         eventfd_read(closed_.get(), &unused);
         signal_ = SIGPIPE;
-        nodes_.say_over("nobody reads the output of ringrun on node " +
-                        std::to_string(options_.node) + " any more");
+        nodes_.say_over("nobody reads the output of ringrun on " + here_ + " any more");
         begin_ending(SIGTERM);
       }
       if (due_ && due_->passed()) on_time();
     }
-    if (!failures_.empty())
-      nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
+    if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
     await_output();
     return report();
   }
@@ -162,8 +156,7 @@ class Supervisor {
         due_ = Deadline::in(milliseconds(0));  // asked twice: no more grace
       } else {
         signal_ = signal;
-        nodes_.say_over("ringrun on node " + std::to_string(options_.node) + " got " +
-                        signal_name(signal));
+        nodes_.say_over("ringrun on " + here_ + " got " + signal_name(signal));
         begin_ending(signal);
       }
     }
@@ -219,8 +212,7 @@ class Supervisor {
         due_.reset();
         return;
       case Phase::settling:
-        if (!failures_.empty())
-          nodes_.say_over("a rank of node " + std::to_string(options_.node) + " failed");
+        if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
         begin_ending(SIGTERM);
         return;
       case Phase::ending:
@@ -258,7 +250,7 @@ class Supervisor {
   }
 
   [[nodiscard]] bool any_running() const {
-    return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& r) { return r.running; });
+    return std::ranges::any_of(ranks_, [](const Rank& r) { return r.running; });
   }
 
   [[nodiscard]] Failure failure_of(const Rank& rank) {
@@ -324,6 +316,7 @@ class Supervisor {
   }
 
   const LaunchOptions& options_;
+  const std::string here_ = "node " + std::to_string(options_.node);
   Guardian& guardian_;
   Nodes& nodes_;
   Descriptor signals_;  // signalfd

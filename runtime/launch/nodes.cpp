@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 #include <numeric>
-#include <sstream>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -103,15 +102,13 @@ Nodes::Nodes(const LaunchOptions& options)
                        "; node 0, whose ringrun holds it, never came, or "
                        "is not at that address");
   }
-  comm::Membership me;
-  me.noun = "node";
-  me.size_name = "--nnodes";
-  me.prefix = "nodes";
-  me.index = options.node;
-  me.size = options.nodes;
-  me.timeout = deadline.left();
   try {
-    comm::Exchange exchange(client_, me);
+    comm::Exchange exchange(client_, {.noun = "node",
+                                      .size_name = "--nnodes",
+                                      .prefix = "nodes",
+                                      .index = options.node,
+                                      .size = options.nodes,
+                                      .timeout = deadline.left()});
     for (const std::string& record : exchange.all_gather(std::to_string(options.ranks_here)))
       ranks_on_.push_back(std::atoi(record.c_str()));
   } catch (const CommError&) {
@@ -148,11 +145,11 @@ void Nodes::open_store() {
   require(options_.port_file.empty() || access(options_.port_file.c_str(), F_OK) != 0,
           "--port-file '" + options_.port_file +
               "' exists: is another job using it? Remove it, or name another");
-  comm::StoreServerOptions server;
-  server.bind = options_.bind.empty() ? store_place_.address : options_.bind;
-  server.chosen_by = "--bind";
-  server.port = options_.master_port;
-  server.most_strangers = options_.most_strangers;
+  const comm::StoreServerOptions server{
+      .bind = options_.bind.empty() ? store_place_.address : options_.bind,
+      .chosen_by = "--bind",
+      .port = options_.master_port,
+      .most_strangers = options_.most_strangers};
   comm::store::Door door = comm::store::make_door();
   server_ = std::make_unique<comm::StoreServer>(secret_, server, std::move(door.inside));
   door_ = std::move(door.outside);
@@ -177,15 +174,13 @@ void Nodes::watch(const comm::tcp::Address& address) {
 }
 
 RankPlace Nodes::place_of(int local_rank) const {
-  RankPlace place;
   const auto here = ranks_on_.begin() + options_.node;
-  place.rank = std::accumulate(ranks_on_.begin(), here, local_rank);
-  place.world = std::accumulate(ranks_on_.begin(), ranks_on_.end(), 0);
-  place.local_rank = local_rank;
-  place.local_world = *here;
-  place.node = options_.node;
-  place.nodes = options_.nodes;
-  return place;
+  return {.rank = std::accumulate(ranks_on_.begin(), here, local_rank),
+          .world = std::accumulate(ranks_on_.begin(), ranks_on_.end(), 0),
+          .local_rank = local_rank,
+          .local_world = *here,
+          .node = options_.node,
+          .nodes = options_.nodes};
 }
 
 void Nodes::say_done() {
@@ -239,7 +234,7 @@ std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, mil
         others.push_back(failure_key(n));
     const auto missing = client_->wait(others, timeout);
     for (const std::string& key : others) {
-      if (std::find(missing.begin(), missing.end(), key) != missing.end()) continue;
+      if (std::ranges::find(missing, key) != missing.end()) continue;
       if (const std::string text = client_->get(key, kNow); !text.empty())
         all.push_back(Failure::decode(text));
     }

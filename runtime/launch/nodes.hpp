@@ -7,7 +7,6 @@
 //     job/failure/N   what failed on node N ("" for nothing), once its ranks have ended
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <thread>
 

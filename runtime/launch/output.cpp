@@ -76,7 +76,7 @@ void Output::add(int rank, Descriptor out, Descriptor err) {
     }
     streams_.push_back(std::move(s));
   }
-  tails_.emplace_back(rank, std::deque<std::string>());
+  tails_[rank];
 }
 
 void Output::start() {
@@ -94,9 +94,9 @@ void Output::stop_at(Deadline deadline) {
 
 std::vector<std::string> Output::tail(int rank) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [r, lines] : tails_)
-    if (r == rank) return {lines.begin(), lines.end()};
-  return {};
+  const auto lines = tails_.find(rank);
+  if (lines == tails_.end()) return {};
+  return {lines->second.begin(), lines->second.end()};
 }
 
 void Output::gather() {
@@ -104,7 +104,7 @@ void Output::gather() {
   std::array<char, kReadAtOnce> block{};
   std::optional<Deadline> deadline;
   const auto open = [](const Stream& s) { return s.from.valid(); };
-  while (std::any_of(streams_.begin(), streams_.end(), open) && !(deadline && deadline->passed())) {
+  while (std::ranges::any_of(streams_, open) && !(deadline && deadline->passed())) {
     entries.assign(1, {deadline ? -1 : stop_.get(), POLLIN, 0});
     for (const Stream& s : streams_) entries.push_back({s.from.get(), POLLIN, 0});
     poll(entries.data(), entries.size(), deadline ? deadline->poll_ms() : -1);
@@ -152,14 +152,10 @@ void Output::take(Stream& s, std::string_view bytes) {
 // The line is complete: to the screen with its rank in front, and among the rank's last ones.
 void Output::end_line(Stream& s, std::string& shown) {
   if (options_.prefix) shown += "[" + std::to_string(s.rank) + "] " + s.line + "\n";
-  {
-    const std::lock_guard lock(mutex_);
-    for (auto& [rank, lines] : tails_) {
-      if (rank != s.rank) continue;
-      lines.push_back(s.line.substr(0, kMostTailLine));
-      if (lines.size() > kTail) lines.pop_front();
-    }
-  }
+  const std::lock_guard lock(mutex_);
+  std::deque<std::string>& lines = tails_[s.rank];
+  lines.push_back(s.line.substr(0, kMostTailLine));
+  if (lines.size() > kTail) lines.pop_front();
   s.line.clear();
 }
 

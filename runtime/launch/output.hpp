@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <memory>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -64,8 +64,8 @@ class Output {
   std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
   std::atomic<bool> lost_{false};
   std::vector<Stream> streams_;
-  mutable std::mutex mutex_;  // of tails_
-  std::vector<std::pair<int, std::deque<std::string>>> tails_;
+  mutable std::mutex mutex_;                      // of tails_
+  std::map<int, std::deque<std::string>> tails_;  // by rank
   std::thread thread_;
 };
 

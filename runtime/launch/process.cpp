@@ -17,9 +17,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/launch/failure.hpp"
@@ -105,16 +103,14 @@ constexpr std::array<std::string_view, 6> kDropped{
     comm::store::kDoorVariable};
 
 bool dropped(std::string_view name) {
-  return std::any_of(kDropped.begin(), kDropped.end(), [name](std::string_view start) {
-    return name.substr(0, start.size()) == start;
-  });
+  return std::ranges::any_of(
+      kDropped, [name](std::string_view start) { return name.substr(0, start.size()) == start; });
 }
 
 }  // namespace
 
 Guardian::Guardian() {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("pipe: " + reason_of(errno));
+  Pipe pipe;
   pid_ = fork();
   if (pid_ < 0) throw Error("fork: " + reason_of(errno));
   if (pid_ == 0) {
@@ -127,11 +123,10 @@ Guardian::Guardian() {
     // A reader of the launcher's output must see its end.
     const int null = open("/dev/null", O_RDWR);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, fd);
-    close(ends[1]);
-    guard(ends[0]);
+    pipe.write = Descriptor();
+    guard(pipe.read.get());
   }
-  close(ends[0]);
-  pipe_ = Descriptor(ends[1]);
+  pipe_ = std::move(pipe.write);
   fcntl(pipe_.get(), F_SETFL, O_NONBLOCK);
 }
 

@@ -7,7 +7,6 @@
 
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/rng.hpp"
 
 namespace ringsmith {
 
@@ -103,8 +102,7 @@ std::int64_t sample_token(const std::vector<float>& logits, double temperature, 
   std::vector<std::int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto logit = [&](std::int64_t i) { return logits[static_cast<std::size_t>(i)]; };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::int64_t a, std::int64_t b) { return logit(a) > logit(b); });
+  std::ranges::stable_sort(order, std::greater(), logit);
   if (temperature == 0) return order.front();
   if (top_k > 0 && static_cast<std::size_t>(top_k) < order.size())
     order.resize(static_cast<std::size_t>(top_k));

@@ -16,7 +16,6 @@
 
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/nn/module.hpp"
 
 namespace ringsmith {
 

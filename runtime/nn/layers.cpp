@@ -4,9 +4,7 @@
 #include <string>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/rng.hpp"
 #include "runtime/tensor/raw.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 
@@ -24,12 +22,6 @@ Tensor uniform(const Shape& shape, double bound) {
 Tensor normal(const Shape& shape, double stddev) {
   Tensor t = Tensor::empty(shape);
   fill_normal(t.span<float>(), 0, stddev, default_generator());
-  return t;
-}
-
-Tensor constant(const Shape& shape, double value) {
-  Tensor t = Tensor::empty(shape);
-  t.fill_(value);
   return t;
 }
 
@@ -67,8 +59,8 @@ Embedding::Embedding(std::int64_t count, std::int64_t dim) {
 
 LayerNorm::LayerNorm(std::int64_t dim, double eps) : eps_(eps) {
   check_width("LayerNorm", dim);
-  register_parameter("weight", weight, init::constant({dim}, 1));
-  register_parameter("bias", bias, init::constant({dim}, 0));
+  register_parameter("weight", weight, ones({dim}));
+  register_parameter("bias", bias, zeros({dim}));
 }
 
 Dropout::Dropout(double p) : p_(p) {
@@ -111,10 +103,10 @@ Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, Conv2dOptions opt
 BatchNorm2d::BatchNorm2d(std::int64_t channels, double momentum, double eps)
     : momentum_(momentum), eps_(eps) {
   require(channels >= 1, "BatchNorm2d: needs at least 1 channel");
-  register_parameter("weight", weight, init::constant({channels}, 1));
-  register_parameter("bias", bias, init::constant({channels}, 0));
-  register_buffer("running_mean", running_mean, init::constant({channels}, 0));
-  register_buffer("running_var", running_var, init::constant({channels}, 1));
+  register_parameter("weight", weight, ones({channels}));
+  register_parameter("bias", bias, zeros({channels}));
+  register_buffer("running_mean", running_mean, zeros({channels}));
+  register_buffer("running_var", running_var, ones({channels}));
   register_buffer("num_batches_tracked", num_batches_tracked, zeros({}, {DType::i64}));
 }
 

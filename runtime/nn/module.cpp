@@ -34,8 +34,8 @@ NamedTensors Module::unique(Kind kind) const {
   collect("", kind, all);
   NamedTensors out;
   for (auto& named : all)
-    if (std::none_of(out.begin(), out.end(),
-                     [&](const auto& seen) { return seen.second.is_same(named.second); }))
+    if (std::ranges::none_of(out,
+                             [&](const auto& seen) { return seen.second.is_same(named.second); }))
       out.push_back(std::move(named));
   return out;
 }
@@ -118,9 +118,8 @@ void Module::rebind(const std::vector<Tensor>& parameters, const std::vector<Ten
 void Module::rebind_slots(Kind kind, const NamedTensors& from, const std::vector<Tensor>& to) {
   for (const Slot& slot : slots_) {
     if (slot.kind != kind || !slot.tensor->defined()) continue;
-    const auto old = std::find_if(from.begin(), from.end(), [&](const auto& named) {
-      return named.second.is_same(*slot.tensor);
-    });
+    const auto old = std::ranges::find_if(
+        from, [&](const auto& named) { return named.second.is_same(*slot.tensor); });
     if (old != from.end()) *slot.tensor = to[static_cast<std::size_t>(old - from.begin())];
   }
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
+#include <fmt/format.h>
 #include <map>
 #include <sstream>
 
@@ -13,15 +13,13 @@ namespace {
 constexpr std::size_t kBits = 64;
 constexpr std::size_t kListed = 8;  // parameters named in a message; the rest is counted
 
-}  // namespace
-
+// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
 std::string describe_ranks(const std::vector<int>& ranks, int world) {
   if (world > 1 && static_cast<int>(ranks.size()) == world) return "every rank";
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  return text;
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
+
+}  // namespace
 
 UsageMap::UsageMap(std::size_t parameters, std::shared_ptr<comm::ProcessGroup> group)
     : parameters_(parameters),
@@ -45,7 +43,7 @@ bool UsageMap::marked(int parameter) const {
   return (mine_[1 + p / kBits] >> (p % kBits) & 1) != 0;
 }
 
-void UsageMap::clear() { std::fill(mine_.begin(), mine_.end(), 0); }
+void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
 void UsageMap::exchange(std::uint64_t step) {
   mine_[0] = step;
@@ -56,12 +54,10 @@ void UsageMap::exchange(std::uint64_t step) {
   group_->all_gather(as_i64(mine_), as_i64(all_));
   for (int rank = 0; rank < group_->size(); ++rank)
     if (record(rank)[0] != step)
-      throw CommError("ranks are at different steps: rank " + std::to_string(group_->rank()) +
-                          " is at its forward " + std::to_string(step) + ", rank " +
-                          std::to_string(rank) + " at its forward " +
-                          std::to_string(record(rank)[0]) +
-                          "; every rank must run forward and backward equally often (evaluate "
-                          "under NoGradGuard)",
+      throw CommError(fmt::format("ranks are at different steps: rank {} is at its forward {}, "
+                                  "rank {} at its forward {}; every rank must run forward and "
+                                  "backward equally often (evaluate under NoGradGuard)",
+                                  group_->rank(), step, rank, record(rank)[0]),
                       {.rank = group_->rank(), .peer = rank, .op = {}});
 }
 
@@ -129,8 +125,8 @@ std::string explain(const std::vector<std::vector<std::string>>& texts) {
     for (int rank = 0; rank < world; ++rank) {
       const auto& lines = texts[static_cast<std::size_t>(rank)];
       const std::string line = entry < lines.size() ? lines[entry] : "missing";
-      auto found = std::find_if(variants.begin(), variants.end(),
-                                [&](const auto& variant) { return variant.first == line; });
+      auto found = std::ranges::find_if(variants,
+                                        [&](const auto& variant) { return variant.first == line; });
       if (found == variants.end()) found = variants.insert(found, {line, {}});
       found->second.push_back(rank);
     }
@@ -179,12 +175,10 @@ void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>
   }
   if (equal) return;
 
-  const std::size_t length = mine.size();
-  mine.resize(longest);
   std::vector<std::uint8_t> padded(mine.begin(), mine.end());
+  padded.resize(longest);
   std::vector<std::uint8_t> all(longest * world);
   group.all_gather(std::span<const std::uint8_t>(padded), std::span<std::uint8_t>(all));
-  mine.resize(length);
   std::vector<std::vector<std::string>> texts;
   for (std::size_t r = 0; r < world; ++r) {
     const auto* begin = all.data() + r * longest;

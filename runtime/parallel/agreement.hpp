@@ -32,9 +32,6 @@
 
 namespace ringsmith {
 
-// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
-[[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
-
 class UsageMap {
  public:
   UsageMap(std::size_t parameters, std::shared_ptr<comm::ProcessGroup> group);

@@ -1,9 +1,7 @@
 #include "runtime/parallel/bucket.hpp"
 
 #include <algorithm>
-#include <cstdint>
-#include <numeric>
-#include <string>
+#include <map>
 #include <utility>
 
 #include "runtime/device/transfer.hpp"
@@ -26,16 +24,13 @@ void close(OpenBucket& open, std::span<const Bytes> limits, BucketAssignment& do
   open.size = Bytes(0);
 }
 
+// Of buckets that were filled in the order of the indices: each begins with its smallest.
 void sort_by_smallest_index(BucketAssignment& assignment) {
-  const auto smallest = [&](std::size_t b) {
-    return *std::min_element(assignment.buckets[b].begin(), assignment.buckets[b].end());
-  };
-  std::vector<std::size_t> order(assignment.buckets.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return smallest(a) < smallest(b); });
+  std::map<int, std::size_t> order;
+  for (std::size_t b = 0; b < assignment.buckets.size(); ++b)
+    order[assignment.buckets[b].front()] = b;
   BucketAssignment sorted;
-  for (const std::size_t b : order) {
+  for (const auto& [smallest, b] : order) {
     sorted.buckets.push_back(std::move(assignment.buckets[b]));
     sorted.limits.push_back(assignment.limits[b]);
   }
@@ -55,8 +50,8 @@ BucketAssignment compute_bucket_assignment(std::span<const BucketItem> items,
   std::vector<OpenBucket> open;  // a handful of dtypes at most, in order of first appearance
   for (std::size_t i = 0; i < items.size(); ++i) {
     const BucketItem& item = items[i];
-    auto bucket = std::find_if(open.begin(), open.end(),
-                               [&](const OpenBucket& b) { return b.dtype == item.dtype; });
+    auto bucket =
+        std::ranges::find_if(open, [&](const OpenBucket& b) { return b.dtype == item.dtype; });
     if (bucket == open.end()) bucket = open.insert(open.end(), {item.dtype, 0, {}, Bytes(0)});
     bucket->members.push_back(indices.empty() ? static_cast<int>(i) : indices[i]);
     bucket->size += bytes_of(item.count, size_of(item.dtype));
@@ -112,8 +107,8 @@ BucketPlan initial_plan(std::span<const BucketItem> parameters, const BucketCaps
   }
   const Bytes limits[] = {caps.first, caps.rest};
   BucketAssignment assignment = compute_bucket_assignment(parameters, limits);
-  std::reverse(assignment.buckets.begin(), assignment.buckets.end());
-  std::reverse(assignment.limits.begin(), assignment.limits.end());
+  std::ranges::reverse(assignment.buckets);
+  std::ranges::reverse(assignment.limits);
   return lay_out(parameters, assignment);
 }
 

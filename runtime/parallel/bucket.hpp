@@ -17,7 +17,6 @@
 
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "runtime/base/dtype.hpp"

@@ -6,12 +6,8 @@
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
-#include "runtime/autograd/node.hpp"
-#include "runtime/base/rng.hpp"
-#include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/parallel/replicas.hpp"
 #include "runtime/tensor/raw.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 
@@ -52,7 +48,7 @@ Tensor take_grad(const Tensor& leaf) {
 std::vector<Module*> parents_first(Module& module) {
   std::vector<Module*> all;
   module.apply([&](Module& m) { all.push_back(&m); });
-  std::reverse(all.begin(), all.end());
+  std::ranges::reverse(all);
   return all;
 }
 
@@ -85,9 +81,8 @@ void require_alike(Module& module, Module& replica) {
                       a, b));
   }
   require(parents_first(module).size() == parents_first(replica).size(),
-          "DataParallel: the replica is another model: it has " +
-              std::to_string(parents_first(replica).size()) + " modules, not " +
-              std::to_string(parents_first(module).size()));
+          fmt::format("DataParallel: the replica is another model: it has {} modules, not {}",
+                      parents_first(replica).size(), parents_first(module).size()));
 }
 
 // Backward of a whole forward: parameters and input in, gathered output out.
@@ -253,8 +248,8 @@ Tensor DataParallel::forward(const Tensor& input) {
   for (std::size_t i = 0; i < pass->replicas(); ++i)
     job_->count(i, &LinkTraffic::outputs, pass->outputs[i]);
   pass->buffers.clear();
-  const bool any = std::any_of(pass->outputs.begin(), pass->outputs.end(),
-                               [](const Tensor& t) { return t.requires_grad(); });
+  const bool any =
+      std::ranges::any_of(pass->outputs, [](const Tensor& t) { return t.requires_grad(); });
   if (recording && any) connect(std::make_shared<DataParallelBackward>(job_, pass), sources, whole);
   return whole;
 }

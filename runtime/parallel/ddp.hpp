@@ -33,10 +33,8 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/comm/process_group.hpp"
 #include "runtime/nn/module.hpp"
 #include "runtime/parallel/reducer.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

@@ -5,7 +5,6 @@
 
 #include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/base/tracer.hpp"
-#include "runtime/parallel/broadcast_coalesced.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -112,8 +111,7 @@ void Reducer::on_gradient(int parameter) {
                      "what the loss is computed from");
   adopt_gradient(parameter);
   if (device_.is_cuda())
-    if (const Stream s = Stream::current(device_);
-        std::find(streams_.begin(), streams_.end(), s) == streams_.end())
+    if (const Stream s = Stream::current(device_); std::ranges::find(streams_, s) == streams_.end())
       streams_.push_back(s);
   if (step_ == 0) ready_order_.push_back(parameter);
   mark_ready(parameter);
@@ -124,7 +122,7 @@ void Reducer::start_reducing() {
   streams_.clear();
   clock_.restart();
   statistics_ = {.step = step_ + 1, .buckets = std::vector<BucketTimes>(plan_.buckets.size())};
-  std::fill(ready_.begin(), ready_.end(), false);
+  ready_.assign(ready_.size(), false);
   works_.clear();
   next_ = 0;
   pending_.clear();
@@ -232,8 +230,8 @@ void Reducer::adopt_gradient(int parameter) {
 }
 
 bool Reducer::all_launched_are_in() const {
-  return std::all_of(works_.begin(), works_.end(),
-                     [](const comm::WorkPtr& work) { return work->is_completed(); });
+  return std::ranges::all_of(works_,
+                             [](const comm::WorkPtr& work) { return work->is_completed(); });
 }
 
 // ---- buckets ----

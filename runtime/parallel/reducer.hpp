@@ -31,17 +31,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "runtime/autograd/node.hpp"
-#include "runtime/comm/process_group.hpp"
-#include "runtime/device/stream.hpp"
 #include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/bucket.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

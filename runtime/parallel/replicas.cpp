@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "runtime/autograd/node.hpp"
-#include "runtime/base/error.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith {
@@ -18,6 +17,19 @@ std::int64_t rows_of(const Tensor& part) { return part.dim() == 0 ? 1 : part.siz
 // What all parts must have alike: the sizes below the first.
 Shape below_rows(const Tensor& part) {
   return part.dim() == 0 ? Shape{} : Shape(part.sizes().begin() + 1, part.sizes().end());
+}
+
+[[noreturn]] void throw_on(std::size_t replica, Device device, const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& cause) {
+    throw ReplicaError(replica, device, cause.what(), cause.exit_code());
+  } catch (const std::exception& cause) {
+    throw ReplicaError(replica, device, cause.what(), ExitCode::internal);
+  } catch (...) {
+    throw ReplicaError(replica, device, "threw something that is not an exception",
+                       ExitCode::internal);
+  }
 }
 
 }  // namespace
@@ -69,29 +81,6 @@ Tensor gather(const std::vector<Tensor>& parts, Device root) {
     whole.slice(0, starts[i], starts[i + 1]).copy_(parts[i]);
   return whole;
 }
-
-ReplicaError::ReplicaError(std::size_t replica, Device device, const std::exception& cause)
-    : Error("replica " + std::to_string(replica) + " on " + device.str() + ": " + cause.what()),
-      replica_(replica),
-      device_(device) {
-  const auto* error = dynamic_cast<const Error*>(&cause);
-  code_ = error != nullptr ? error->exit_code() : ExitCode::internal;
-}
-
-namespace {
-
-[[noreturn]] void throw_on(std::size_t replica, Device device, const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& cause) {
-    throw ReplicaError(replica, device, cause);
-  } catch (...) {
-    throw ReplicaError(replica, device,
-                       std::runtime_error("threw something that is not an exception"));
-  }
-}
-
-}  // namespace
 
 void parallel_apply(const std::vector<Device>& devices,
                     const std::function<void(std::size_t replica)>& body, std::mutex* turn) {

@@ -51,7 +51,11 @@ namespace ringsmith {
 // "replica 2 on cuda:2: ..." and what the replica threw, with the exit code of that.
 class ReplicaError : public Error {
  public:
-  ReplicaError(std::size_t replica, Device device, const std::exception& cause);
+  ReplicaError(std::size_t replica, Device device, const std::string& what, ExitCode code)
+      : Error("replica " + std::to_string(replica) + " on " + device.str() + ": " + what),
+        replica_(replica),
+        device_(device),
+        code_(code) {}
   [[nodiscard]] std::size_t replica() const { return replica_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] ExitCode exit_code() const noexcept override { return code_; }

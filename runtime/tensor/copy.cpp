@@ -42,28 +42,24 @@ void copy_between_devices(const Tensor& to, const Tensor& from) {
   if (!direct) copy_on_device(to, landing);
 }
 
+Tensor copy_of(const Tensor& t, TensorOptions options) {
+  Tensor out = Tensor::empty(t.sizes(), options);
+  out.copy_(t);
+  return out;
+}
+
 }  // namespace
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 
-Tensor Tensor::clone() const {
-  Tensor out = empty(sizes(), options());
-  out.copy_(*this);
-  return out;
-}
+Tensor Tensor::clone() const { return copy_of(*this, options()); }
 
 Tensor Tensor::to(DType wanted) const {
-  if (wanted == dtype()) return *this;
-  Tensor out = empty(sizes(), {wanted, device()});
-  out.copy_(*this);
-  return out;
+  return wanted == dtype() ? *this : copy_of(*this, {wanted, device()});
 }
 
 Tensor Tensor::to(Device wanted) const {
-  if (wanted == device()) return *this;
-  Tensor out = empty(sizes(), {dtype(), wanted});
-  out.copy_(*this);
-  return out;
+  return wanted == device() ? *this : copy_of(*this, {dtype(), wanted});
 }
 
 void Tensor::copy_(const Tensor& source) const {

@@ -1,7 +1,6 @@
 #include "runtime/tensor/raw.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "kernels/reduction.hpp"
 
@@ -14,13 +13,7 @@ Tensor room_for(Tensor& x, const Shape& sizes) {
   return Tensor::empty(sizes, x.options());
 }
 
-}  // namespace
-
-void refuse_devices(const char* what, Device a, Device b) {
-  throw UsageError(std::string(what) + ": operands are on " + a.str() + " and on " + b.str() +
-                   ": move them together with to()");
-}
-
+// The shape that a and b broadcast to; UsageError naming both if there is none.
 Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
   Shape out(std::max(a.size(), b.size()));
   for (std::size_t i = 1; i <= out.size(); ++i) {  // from the back
@@ -32,6 +25,25 @@ Shape broadcast_shape(const char* what, const Shape& a, const Shape& b) {
     out[out.size() - i] = x == 1 ? y : x;
   }
   return out;
+}
+
+Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
+  if (mask.dtype() != DType::boolean)
+    throw UsageError(std::string(what) + ": the mask must be bool, not " +
+                     std::string(name_of(mask.dtype())));
+  (void)common_device(what, x, mask);
+  if (mask.sizes() == x.sizes()) return mask;
+  if (broadcast_shape(what, x.sizes(), mask.sizes()) != x.sizes())
+    throw UsageError(std::string(what) + ": mask of shape " + to_string(mask.sizes()) +
+                     " does not broadcast to " + to_string(x.sizes()));
+  return mask.expand(x.sizes());
+}
+
+}  // namespace
+
+void refuse_devices(const char* what, Device a, Device b) {
+  throw UsageError(std::string(what) + ": operands are on " + a.str() + " and on " + b.str() +
+                   ": move them together with to()");
 }
 
 Tensor unary(Unary op, Tensor x, const char* what) {
@@ -66,22 +78,6 @@ Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
   });
   return out;
 }
-
-namespace {
-
-Tensor wide_mask(const Tensor& mask, const Tensor& x, const char* what) {
-  if (mask.dtype() != DType::boolean)
-    throw UsageError(std::string(what) + ": the mask must be bool, not " +
-                     std::string(name_of(mask.dtype())));
-  (void)common_device(what, x, mask);
-  if (mask.sizes() == x.sizes()) return mask;
-  if (broadcast_shape(what, x.sizes(), mask.sizes()) != x.sizes())
-    throw UsageError(std::string(what) + ": mask of shape " + to_string(mask.sizes()) +
-                     " does not broadcast to " + to_string(x.sizes()));
-  return mask.expand(x.sizes());
-}
-
-}  // namespace
 
 Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what) {
   const Tensor wide = wide_mask(mask, x, what);

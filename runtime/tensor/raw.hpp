@@ -40,9 +40,6 @@ Device common_device(const char* what, const Tensor& first, const Tensors&... re
   return device;
 }
 
-// The shape that a and b broadcast to; UsageError naming both if there is none.
-[[nodiscard]] Shape broadcast_shape(const char* what, const Shape& a, const Shape& b);
-
 [[nodiscard]] Tensor unary(Unary op, Tensor x, const char* what);
 [[nodiscard]] Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what);
 [[nodiscard]] Tensor scalar(Scalar op, Tensor x, double s, const char* what);

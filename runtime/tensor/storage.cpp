@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/base/allocator.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/device/memory.hpp"
 

@@ -4,7 +4,7 @@
 #include "runtime/tensor/tensor.hpp"
 
 #include <cmath>
-#include <cstdio>
+#include <fmt/core.h>
 #include <utility>
 
 #include "kernels/copy.hpp"
@@ -203,17 +203,15 @@ constexpr std::int64_t kShowAll = 1000;  // elements; larger tensors are cut
 constexpr std::int64_t kEdge = 3;        // items shown at either end of a cut dimension
 
 void append_value(std::string& text, const Tensor& t, std::int64_t offset) {
-  char buffer[32];
   visit_dtype(t.dtype(), [&]<class T>(TypeTag<T>) {
     const T value = t.data<T>()[offset];
     if constexpr (std::is_same_v<T, bool>)
-      std::snprintf(buffer, sizeof buffer, "%s", value ? "true" : "false");
+      text += value ? "true" : "false";
     else if constexpr (std::is_integral_v<T>)
-      std::snprintf(buffer, sizeof buffer, "%lld", static_cast<long long>(value));
+      text += std::to_string(value);
     else
-      std::snprintf(buffer, sizeof buffer, "%.6g", kernels::convert<double>(value));
+      text += fmt::format("{:.6g}", kernels::convert<double>(value));
   });
-  text += buffer;
 }
 
 void append(std::string& text, const Tensor& t, std::size_t d, std::int64_t offset, bool cut) {

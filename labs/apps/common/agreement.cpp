@@ -1,5 +1,6 @@
 #include "labs/apps/common/agreement.hpp"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
@@ -85,10 +86,8 @@ std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
   std::vector<double> flat(values.size() * static_cast<std::size_t>(group.size()));
   group.all_gather(std::span<const double>(values), std::span<double>(flat));
   std::vector<std::vector<double>> rows;
-  for (int r = 0; r < group.size(); ++r) {
-    const auto begin = flat.begin() + r * static_cast<std::ptrdiff_t>(values.size());
-    rows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(values.size()));
-  }
+  for (auto row = flat.begin(); row != flat.end(); row += std::ssize(values))
+    rows.emplace_back(row, row + std::ssize(values));
   return rows;
 }
 
@@ -97,6 +96,12 @@ std::vector<double> sum_over_ranks(comm::ProcessGroup& group, const std::vector<
   for (const auto& row : gather_rows(group, values))
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += row[i];
   return sum;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t n = values.size();
+  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
 }
 
 }  // namespace ringsmith::apps

@@ -59,5 +59,7 @@ class LossExchange {
                                                            const std::vector<double>& values);
 [[nodiscard]] std::vector<double> sum_over_ranks(comm::ProcessGroup& group,
                                                  const std::vector<double>& values);
+// Of one rank's: the mean of the two in the middle if their number is even, 0 without any.
+[[nodiscard]] double median(std::vector<double> values);
 
 }  // namespace ringsmith::apps

@@ -67,13 +67,13 @@ std::vector<std::string> list_sources(const std::string& root) {
     if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / folder)) {
       const std::string kind = entry.path().extension().string();
-      if (entry.is_regular_file() && std::find(kKinds.begin(), kKinds.end(), kind) != kKinds.end())
+      if (entry.is_regular_file() && std::ranges::find(kKinds, kind) != kKinds.end())
         paths.push_back(entry.path().lexically_relative(root).generic_string());
     }
   }
   if (fs::exists(fs::path(root) / "README.md")) paths.emplace_back("README.md");
   require(!paths.empty(), "no source files under '" + root + "'; give a text with --data FILE");
-  std::sort(paths.begin(), paths.end());
+  std::ranges::sort(paths);
   for (std::string& path : paths) path = (fs::path(root) / path).string();
   return paths;
 }

@@ -45,20 +45,19 @@ void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise
 }
 
 comm::GroupOptions group_options(const JobOptions& o) {
-  comm::GroupOptions options;
-  options.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3));
-  options.bootstrap = comm::parse_bootstrap(o.bootstrap);
-  options.transport = comm::parse_transport(o.transport);
-  options.interface = o.interface;
-  options.sockets = o.sockets;
-  options.ranks_per_node = o.ranks_per_node;
-  options.flight_folder = o.flight_dir;
-  return options;
+  return {.timeout = std::chrono::milliseconds(std::llround(o.timeout * 1e3)),
+          .device = {},
+          .bootstrap = comm::parse_bootstrap(o.bootstrap),
+          .transport = comm::parse_transport(o.transport),
+          .interface = o.interface,
+          .sockets = o.sockets,
+          .ranks_per_node = o.ranks_per_node,
+          .flight_folder = o.flight_dir};
 }
 
 Device device_of_rank(const std::string& name, int ranks_per_process, int thread) {
-  if (name != "cuda") return parse_device(name);
-  (void)parse_device(name);
+  const Device named = parse_device(name);
+  if (name != "cuda") return named;
   return Device::cuda((comm::local_rank_hint() * ranks_per_process + thread) % device_count());
 }
 

@@ -1,9 +1,10 @@
 #include "labs/apps/common/processor.hpp"
 
-#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <sched.h>
+#include <span>
 #include <sstream>
 
 namespace ringsmith::apps {
@@ -16,26 +17,16 @@ struct Name {
 };
 
 // Arm's registry of implementers, and its own parts; those that are likely to run this.
-constexpr std::array<Name, 8> kImplementers{{{0x41, "Arm"},
-                                             {0x46, "Fujitsu"},
-                                             {0x48, "HiSilicon"},
-                                             {0x4e, "NVIDIA"},
-                                             {0x50, "Applied Micro"},
-                                             {0x51, "Qualcomm"},
-                                             {0x61, "Apple"},
-                                             {0xc0, "Ampere"}}};
-constexpr std::array<Name, 8> kArmParts{{{0xd03, "Cortex-A53"},
-                                         {0xd08, "Cortex-A72"},
-                                         {0xd0b, "Cortex-A76"},
-                                         {0xd0c, "Neoverse-N1"},
-                                         {0xd40, "Neoverse-V1"},
-                                         {0xd49, "Neoverse-N2"},
-                                         {0xd4f, "Neoverse-V2 (Grace)"},
-                                         {0xd8e, "Neoverse-N3"}}};
+constexpr Name kImplementers[] = {{0x41, "Arm"},    {0x46, "Fujitsu"},       {0x48, "HiSilicon"},
+                                  {0x4e, "NVIDIA"}, {0x50, "Applied Micro"}, {0x51, "Qualcomm"},
+                                  {0x61, "Apple"},  {0xc0, "Ampere"}};
+constexpr Name kArmParts[] = {{0xd03, "Cortex-A53"},          {0xd08, "Cortex-A72"},
+                              {0xd0b, "Cortex-A76"},          {0xd0c, "Neoverse-N1"},
+                              {0xd40, "Neoverse-V1"},         {0xd49, "Neoverse-N2"},
+                              {0xd4f, "Neoverse-V2 (Grace)"}, {0xd8e, "Neoverse-N3"}};
 constexpr unsigned kArm = 0x41;
 
-template <std::size_t N>
-std::string name_in(const std::array<Name, N>& names, unsigned number) {
+std::string name_in(std::span<const Name> names, unsigned number) {
   for (const Name& n : names)
     if (n.number == number) return n.name;
   return {};
@@ -59,6 +50,12 @@ std::string value_of(const std::string& text, const std::string& key) {
 std::string processor_text() {
   std::ifstream in("/proc/cpuinfo");
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+int allowed_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
 }
 
 std::string processor_name(const std::string& cpuinfo) {

@@ -12,6 +12,9 @@ namespace ringsmith::apps {
 // which part it is ("Arm Neoverse-N1", or the numbers). "unknown CPU" without either.
 [[nodiscard]] std::string processor_name(const std::string& cpuinfo);
 
+// How many processors this process may run on.
+[[nodiscard]] int allowed_cores();
+
 // Has the first processor this flag ("ospke")?
 [[nodiscard]] bool has_processor_flag(const std::string& cpuinfo, const std::string& flag);
 

@@ -1,9 +1,8 @@
 #include "labs/apps/common/text.hpp"
 
-#include <cstdio>
+#include <fmt/format.h>
 #include <sstream>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 namespace ringsmith::apps {
 
@@ -48,10 +47,7 @@ std::string printable(std::string_view text) {
     if (size > 0) {
       out += text.substr(0, size);
     } else {
-      char hex[5];
-      std::snprintf(hex, sizeof hex, "\\x%02x",
-                    static_cast<unsigned>(static_cast<unsigned char>(text[0])));
-      out += hex;
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
       size = 1;
     }
     text.remove_prefix(size);
@@ -59,9 +55,9 @@ std::string printable(std::string_view text) {
   return out;
 }
 
-std::size_t terminal_width(std::size_t fallback) {
+std::size_t terminal_width(std::size_t fallback, int file) {
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  if (ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return fallback;
 }
 

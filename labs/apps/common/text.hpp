@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 
 namespace ringsmith::apps {
 
@@ -19,7 +20,7 @@ constexpr std::size_t kPageWidth = 98;
 // bytes that are no UTF-8, become \xHH.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// Columns of the terminal that standard output goes to; fallback without one.
-[[nodiscard]] std::size_t terminal_width(std::size_t fallback);
+// Columns of the terminal that standard output, or another file, goes to; fallback without one.
+[[nodiscard]] std::size_t terminal_width(std::size_t fallback, int file = STDOUT_FILENO);
 
 }  // namespace ringsmith::apps

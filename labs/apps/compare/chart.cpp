@@ -5,6 +5,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
+#include <map>
 
 namespace ringsmith::apps {
 
@@ -97,13 +98,11 @@ class Plot {
 
   void draw() {
     text("panel", left_, kTop + 12, panel_.title);
-    double line = kTop + 33;
+    double y = kTop + 33;
     for (const Curve& curve : panel_.curves) {
-      out_ += fmt::format(
-          "<line class=\"curve {}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
-          name_of(curve.role), left_, line - 4, left_ + 22, line - 4);
-      text("name", left_ + 30, line, curve.name);
-      line += 17;
+      line(std::string("curve ") + name_of(curve.role), left_, y - 4, left_ + 22, y - 4);
+      text("name", left_ + 30, y, curve.name);
+      y += 17;
     }
     axes();
     for (const Curve& curve : panel_.curves) draw(curve);
@@ -124,7 +123,7 @@ class Plot {
         fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\">{}</text>\n",
                     style, x, y, anchor, escape_xml(words));
   }
-  void line(const char* style, double x1, double y1, double x2, double y2) {
+  void line(const std::string& style, double x1, double y1, double x2, double y2) {
     out_ += fmt::format(
         "<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", style, x1,
         y1, x2, y2);
@@ -183,8 +182,8 @@ class Plot {
       const auto& points = curve.predicted.empty() ? curve.measured : curve.predicted;
       if (!points.empty() && points.back().value > 0) all.push_back({&curve, points.back()});
     }
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Label& a, const Label& b) { return a.end.value > b.end.value; });
+    std::ranges::stable_sort(all, std::greater(),
+                             [](const Label& label) { return label.end.value; });
     double free_from = 0;
     for (const Label& label : all) {
       const double y = std::max(y_of(label.end.value) + 4, free_from);
@@ -228,18 +227,12 @@ std::string in_unit(double value, Panel::Unit unit) {
 }
 
 std::string escape_xml(const std::string& text) {
+  static const std::map<char, const char*> kNames{
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
   std::string out;
   for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
+    const auto name = kNames.find(c);
+    name != kNames.end() ? out += name->second : out += c;
   }
   return out;
 }

@@ -90,9 +90,7 @@ std::vector<double> fit_non_negative(const Matrix& terms, const std::vector<doub
       if ((set >> k & 1) != 0) chosen.push_back(k);
     std::vector<double> constants(n);
     if (chosen.size() > values.size() || !fit_chosen(terms, values, chosen, constants)) continue;
-    bool legal = true;
-    for (const double c : constants) legal = legal && c >= 0;
-    if (!legal) continue;
+    if (!std::ranges::all_of(constants, [](double c) { return c >= 0; })) continue;
     const double error = squared_error(terms, constants, values);
     if (error < least) {
       least = error;
@@ -112,8 +110,9 @@ constexpr const char* kTitle = "One training, two ways: DataParallel and Distrib
 
 double root_traffic(const Comparison& c) { return c.dp.sent + c.dp.received; }
 
-Curve measured(const char* name, Curve::Role role, const Runs& runs, const Figure& figure) {
-  Curve curve{name, role, {}, {}};
+Curve& add_measured(Panel& panel, const char* name, Curve::Role role, const Runs& runs,
+                    const Figure& figure) {
+  Curve& curve = panel.curves.emplace_back(Curve{name, role, {}, {}});
   for (const Comparison& run : runs)
     curve.measured.push_back({static_cast<double>(run.devices), figure(run)});
   return curve;
@@ -143,15 +142,15 @@ void continue_with_fit(Curve& curve, const Terms& terms, int to, int from = 1) {
 Panel bytes_panel(const Runs& runs, int to) {
   const double p = runs.front().parameter_bytes;
   Panel panel{"Bytes moved in a step", Panel::Unit::bytes, {}};
-  panel.curves.push_back(
-      measured("DataParallel, root's links: 2 (N−1) P", Curve::Role::first, runs, root_traffic));
+  Curve& root = add_measured(panel, "DataParallel, root's links: 2 (N−1) P", Curve::Role::first,
+                             runs, root_traffic);
   continue_with(
-      panel.curves.back(), [p](double n) { return root_bytes(n, p); }, to);
-  panel.curves.push_back(measured("DDP, gradients sent by each rank: 2 P (N−1) / N",
-                                  Curve::Role::second, runs,
-                                  [](const Comparison& c) { return c.ddp.sent; }));
+      root, [p](double n) { return root_bytes(n, p); }, to);
+  Curve& rank =
+      add_measured(panel, "DDP, gradients sent by each rank: 2 P (N−1) / N", Curve::Role::second,
+                   runs, [](const Comparison& c) { return c.ddp.sent; });
   continue_with(
-      panel.curves.back(), [p](double n) { return rank_bytes(n, p); }, to);
+      rank, [p](double n) { return rank_bytes(n, p); }, to);
   return panel;
 }
 
@@ -159,17 +158,16 @@ Panel memory_panel(const Runs& runs, int to) {
   Panel panel{"Memory of a device, peak", Panel::Unit::bytes, {}};
   const auto add = [&](const char* name, Curve::Role role, const Figure& figure,
                        const Terms& terms) {
-    panel.curves.push_back(measured(name, role, runs, figure));
-    continue_with_fit(panel.curves.back(), terms, to, 2);
+    continue_with_fit(add_measured(panel, name, role, runs, figure), terms, to, 2);
   };
-  const Terms constant = [](double) { return std::vector<double>{1}; };
+  const Terms constant = [](double) -> std::vector<double> { return {1}; };
   // Alone, DataParallel is the model itself. With others, the root holds the inputs, outputs and
   // losses of all rows.
   add(
       "DataParallel, root", Curve::Role::first,
       [](const Comparison& c) { return c.dp.root_memory; },
-      [](double n) {
-        return std::vector<double>{1, n};
+      [](double n) -> std::vector<double> {
+        return {1, n};
       });
   add(
       "DataParallel, the others", Curve::Role::first_pale,
@@ -185,24 +183,16 @@ Panel time_panel(const Runs& runs, const ReportText& text, int to) {
   Panel panel{text.simulated ? "Time of a step (simulated devices)" : "Time of a step",
               Panel::Unit::seconds,
               {}};
-  panel.curves.push_back(measured("DataParallel", Curve::Role::first, runs,
-                                  [](const Comparison& c) { return c.dp.seconds; }));
   // Overhead; steps and bytes both grow as N - 1.
-  continue_with_fit(
-      panel.curves.back(),
-      [](double n) {
-        return std::vector<double>{1, n - 1};
-      },
-      to);
-  panel.curves.push_back(measured("DDP", Curve::Role::second, runs,
-                                  [](const Comparison& c) { return c.ddp.seconds; }));
+  const Terms of_dp = [](double n) -> std::vector<double> { return {1, n - 1}; };
+  continue_with_fit(add_measured(panel, "DataParallel", Curve::Role::first, runs,
+                                 [](const Comparison& c) { return c.dp.seconds; }),
+                    of_dp, to);
   // Overhead, 2 (N - 1) steps, 2 P (N - 1) / N bytes.
-  continue_with_fit(
-      panel.curves.back(),
-      [](double n) {
-        return std::vector<double>{1, n - 1, (n - 1) / n};
-      },
-      to);
+  const Terms of_ddp = [](double n) -> std::vector<double> { return {1, n - 1, (n - 1) / n}; };
+  continue_with_fit(add_measured(panel, "DDP", Curve::Role::second, runs,
+                                 [](const Comparison& c) { return c.ddp.seconds; }),
+                    of_ddp, to);
   return panel;
 }
 

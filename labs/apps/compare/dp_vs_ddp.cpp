@@ -19,15 +19,13 @@
 #include "labs/apps/common/job.hpp"
 #include "labs/apps/compare/comparison.hpp"
 #include "labs/apps/compare/metered_group.hpp"
-#include "runtime/autograd/functions.hpp"
-#include "runtime/base/rng.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/data/dataset.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/ddp.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -55,13 +53,11 @@ std::unique_ptr<MLP> make_model(const Training& o) {
   return std::make_unique<MLP>(std::vector<std::int64_t>{o.inputs, o.hidden, o.hidden, o.classes});
 }
 
-struct Batch {
-  Tensor x, y;
-  [[nodiscard]] Batch rows(std::int64_t from, std::int64_t to, Device device) const {
-    return {x.slice(0, from, to).contiguous().to(device),
-            y.slice(0, from, to).contiguous().to(device)};
-  }
-};
+Batch rows_of(const Batch& all, std::int64_t from, std::int64_t to, Device device) {
+  return Batch{all.inputs.slice(0, from, to).contiguous(),
+               all.targets.slice(0, from, to).contiguous()}
+      .to(device);
+}
 
 std::vector<Batch> make_batches(int devices, const Training& o) {
   Generator random(o.seed + 1);
@@ -79,7 +75,7 @@ template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {
   optimizer.zero_grad();
-  cross_entropy(forward(batch.x), batch.y).backward();
+  cross_entropy(forward(batch.inputs), batch.targets).backward();
   optimizer.step();
   for (const Device d : devices)
     if (d.is_cuda()) Stream::current(d).synchronize();
@@ -91,11 +87,6 @@ Values values_of(const Module& model) {
   Values out;
   for (const Tensor& p : model.parameters()) out.push_back(p.to_vector<float>());
   return out;
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -140,7 +131,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
       dp.reset_traffic();
       for (const Device d : devices) reset_peak(d);
     }
-    const Batch batch = batches[i].rows(0, batches[i].x.size(0), devices[0]);
+    const Batch batch = rows_of(batches[i], 0, batches[i].inputs.size(0), devices[0]);
     const auto start = std::chrono::steady_clock::now();
     step([&](const Tensor& x) { return dp.forward(x); }, optimizer, batch, devices);
     if (i >= kWarmup) seconds.push_back(seconds_since(start));
@@ -171,7 +162,7 @@ Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, 
       metered->reset_sent();
       reset_peak(device);
     }
-    const Batch batch = batches[i].rows(first, first + o.rows, device);
+    const Batch batch = rows_of(batches[i], first, first + o.rows, device);
     group->barrier();
     const auto start = std::chrono::steady_clock::now();
     step([&](const Tensor& x) { return ddp.forward(x); }, optimizer, batch, {device});
@@ -219,8 +210,7 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
     usage.besides = std::max(usage.besides, of_rank[r].besides);
     usage.other_memory = std::max(usage.other_memory, of_rank[r].root_memory);
     if (parameters[r] != parameters[0])
-      throw Error("the ranks of DDP have different parameters: rank " + std::to_string(r) +
-                  " and rank 0");
+      throw Error(fmt::format("the ranks of DDP have different parameters: rank {} and rank 0", r));
   }
   return parameters[0];
 }
@@ -251,12 +241,6 @@ struct Options {
   int predict_to = 64;
   std::string svg = "dp_vs_ddp.svg", html = "dp_vs_ddp.html";
 };
-
-std::vector<int> powers_of_two(int most) {
-  std::vector<int> out;
-  for (int n = 1; n <= most; n *= 2) out.push_back(n);
-  return out;
-}
 
 void add_options(CLI::App& app, Options& o) {
   app.option_defaults()->always_capture_default()->take_last();
@@ -329,8 +313,9 @@ int run(int argc, char** argv) {
   o.run.kind = o.device == "cpu" ? Device::Kind::cpu : Device::Kind::cuda;
   const int there = o.run.kind == Device::Kind::cpu ? 64 : device_count();
   require(there > 0, "there is no CUDA device; run with --device cpu");
-  if (o.devices.empty()) o.devices = powers_of_two(std::min(there, 8));
-  std::sort(o.devices.begin(), o.devices.end());
+  if (o.devices.empty())
+    for (int n = 1; n <= std::min(there, 8); n *= 2) o.devices.push_back(n);
+  std::ranges::sort(o.devices);
   o.devices.erase(std::unique(o.devices.begin(), o.devices.end()), o.devices.end());
   require(o.devices.back() <= there,
           fmt::format("--devices {}: there are {}", o.devices.back(), there));

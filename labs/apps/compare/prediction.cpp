@@ -80,7 +80,7 @@ class Description {
     std::vector<std::string> known;
     for (const auto& entry : fs::directory_iterator(folder))
       known.push_back(entry.path().stem().string());
-    std::sort(known.begin(), known.end());
+    std::ranges::sort(known);
     throw UsageError(fmt::format("no '{}' in {}: give a file, or one of {}", name, folder.string(),
                                  fmt::join(known, ", ")));
   }
@@ -136,8 +136,8 @@ TrainedModel load_model(const std::string& name_or_file) {
 
 std::vector<double> buckets_of(const TrainedModel& model, Bytes first_cap, Bytes cap) {
   std::vector<BucketItem> items;
-  for (const Elements n : model.tensors) items.push_back({n, DType::u8});
-  for (BucketItem& item : items) item.count = Elements(item.count.value * model.gradient.value);
+  for (const Elements n : model.tensors)
+    items.push_back({Elements(n.value * model.gradient.value), DType::u8});
   std::vector<int> ready(items.size());
   std::iota(ready.rbegin(), ready.rend(), 0);  // the last layer's gradients come first
   std::vector<double> bytes;

@@ -11,7 +11,6 @@
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/compare/chart.hpp"
 #include "labs/apps/compare/prediction.hpp"
-#include "runtime/base/error.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::apps;
@@ -46,14 +45,6 @@ struct Row {
   std::vector<PredictedStep> steps;  // by algorithm
 };
 
-// Powers of two that fit, and the topology's own limit.
-std::vector<int> worlds(const Options& o, const comm::Topology& topology) {
-  std::vector<int> all;
-  for (int world = o.from; world <= std::min(o.to, topology.most_ranks()); world *= 2)
-    all.push_back(world);
-  return all;
-}
-
 Row predict(const Options& o, const comm::Topology& topology, double compute,
             const std::vector<double>& buckets, int world) {
   Row row{world, {}};
@@ -70,11 +61,6 @@ Row predict(const Options& o, const comm::Topology& topology, double compute,
 
 std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
-}
-
-void print_head() {
-  fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>12}\n", "GPUs", "algorithm", "all-reduce ms",
-             "exposed ms", "step ms", "efficiency");
 }
 
 // At once, in a pipe as well: thousands of GPUs take seconds.
@@ -143,9 +129,9 @@ int run(int argc, char** argv) {
   if (!parse_command_line(app, argc, argv)) return 0;
   const comm::Topology topology = load_topology(o.topology);
   const TrainedModel model = load_model(o.model);
-  require(o.from <= std::min(o.to, topology.most_ranks()),
-          fmt::format("--from {}: more than --to {}, or than the {} GPUs of {}", o.from, o.to,
-                      topology.most_ranks(), topology.name));
+  const int most = std::min(o.to, topology.most_ranks());
+  require(o.from <= most, fmt::format("--from {}: more than --to {}, or than the {} GPUs of {}",
+                                      o.from, o.to, topology.most_ranks(), topology.name));
   require_algorithms(o, topology);
   require_writable(o.svg);
   const double compute = o.compute_ms > 0 ? o.compute_ms * 1e-3 : model.flops / topology.flops;
@@ -158,9 +144,10 @@ int run(int argc, char** argv) {
              wrapped(topology.source, kIndent));
   fmt::print("  {:.1f} MiB of gradients in {} buckets; one GPU alone computes {} ms a step\n\n",
              bytes / 0x1p20, buckets.size(), ms(compute));
-  print_head();
+  fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>12}\n", "GPUs", "algorithm", "all-reduce ms",
+             "exposed ms", "step ms", "efficiency");
   std::vector<Row> rows;
-  for (const int world : worlds(o, topology)) {
+  for (int world = o.from; world <= most; world *= 2) {
     rows.push_back(predict(o, topology, compute, buckets, world));
     print_row(o, compute, rows.back());
   }

@@ -27,7 +27,7 @@ void print_title() {
 
 void print_verdict(const Findings& all) {
   const auto count = [&](Finding::Verdict v) {
-    return std::count_if(all.begin(), all.end(), [&](const auto& f) { return f.verdict == v; });
+    return std::ranges::count_if(all, [&](const auto& f) { return f.verdict == v; });
   };
   const auto failures = count(Finding::Verdict::fail), warnings = count(Finding::Verdict::warn);
   if (failures > 0)

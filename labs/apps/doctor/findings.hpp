@@ -34,6 +34,9 @@ using Findings = std::vector<Finding>;
 // Of these: how many addresses a process may reserve (RLIMIT_AS, RLIM_INFINITY: any number).
 [[nodiscard]] Finding judge_address_limit(std::uint64_t bytes);
 
+// Has the kernel found an RDMA device?
+[[nodiscard]] bool has_rdma();
+
 // A launched job: how each pair of ranks is connected, why not better, what the connection takes.
 struct JobReport {
   std::string table;  // a line for each pair

@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 #include <fstream>
 #include <map>
-#include <sched.h>
 #include <unistd.h>
 
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/processor.hpp"
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/doctor/findings.hpp"
 #include "runtime/base/process.hpp"
@@ -41,12 +42,8 @@ Place own_place() {
   std::error_code none;
   put(place.network, fs::read_symlink("/proc/self/ns/net", none).string());
   place.pid = getpid();
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  place.cores = CPU_COUNT(&allowed);
-  place.rdma =
-      fs::exists("/sys/class/infiniband", none) && !fs::is_empty("/sys/class/infiniband", none);
+  place.cores = allowed_cores();
+  place.rdma = has_rdma();
   return place;
 }
 
@@ -83,8 +80,7 @@ double one_way(ProcessGroup& group, int peer, bool first, std::size_t bytes, int
   std::vector<std::uint8_t> data(bytes);
   std::vector<double> seconds;
   for (int i = 0; i < times; ++i) seconds.push_back(round_trip(group, peer, data, first));
-  std::nth_element(seconds.begin(), seconds.begin() + times / 2, seconds.end());
-  return seconds[static_cast<std::size_t>(times / 2)] / 2;
+  return median(seconds) / 2;
 }
 
 Link measure(ProcessGroup& group, int peer, bool first) {
@@ -153,7 +149,7 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
   bool all_well = true;
   for (const Row& r : rows) {
     auto& all = like[r.transport];
-    std::sort(all.begin(), all.end());
+    std::ranges::sort(all);
     const double median = all[all.size() / 2];
     if (r.link.bandwidth * kSlow > median) continue;
     all_well = false;
@@ -174,8 +170,7 @@ std::string table_of(const std::vector<Row>& rows, std::size_t width) {
   Table table({{"pair"}, {"transport", Table::Align::left}, {"alpha us"}, {"GB/s"}, {"why"}});
   Findings reasons;
   for (const Row& r : rows) {
-    auto reason = std::find_if(reasons.begin(), reasons.end(),
-                               [&](const Finding& f) { return f.fact == r.why; });
+    auto reason = std::ranges::find_if(reasons, [&](const Finding& f) { return f.fact == r.why; });
     if (reason == reasons.end())
       reason = reasons.insert(reasons.end(),
                               {Verdict::ok, fmt::format("({})", reasons.size() + 1), r.why});

@@ -2,7 +2,6 @@
 // tried in a child process.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -20,7 +19,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "labs/apps/common/job.hpp"
 #include "labs/apps/common/processor.hpp"
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/doctor/findings.hpp"
@@ -40,8 +38,7 @@ constexpr std::size_t kIndent = 20;  // columns before the text
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
-  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0)
-    line.pop_back();
+  line.erase(line.find_last_not_of(" \t\r\n\v\f") + 1);
   return line;
 }
 
@@ -71,10 +68,7 @@ bool succeeds(bool (*trial)()) {
 }
 
 Finding cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  const int mine = CPU_COUNT(&allowed);
+  const int mine = allowed_cores();
   const long all = sysconf(_SC_NPROCESSORS_ONLN);
   if (mine == all) return {Verdict::ok, "cores", fmt::format("{}, all for this process", all)};
   return {Verdict::note, "cores", fmt::format("{} of {} for this process", mine, all),
@@ -105,11 +99,6 @@ Finding shared_memory() {
       "memfd works" + (there ? fmt::format("; /dev/shm has {}, which is not used",
                                            mebibytes(std::uint64_t{shm.f_blocks} * shm.f_frsize))
                              : std::string())};
-}
-
-bool has_rdma() {
-  std::error_code none;
-  return fs::exists("/sys/class/infiniband", none) && !fs::is_empty("/sys/class/infiniband", none);
 }
 
 Finding locked_memory() {
@@ -327,6 +316,11 @@ Finding virtual_machine() {
 }
 
 }  // namespace
+
+bool has_rdma() {
+  std::error_code none;
+  return fs::exists("/sys/class/infiniband", none) && !fs::is_empty("/sys/class/infiniband", none);
+}
 
 Finding judge_address_limit(std::uint64_t bytes) {
   if (bytes == RLIM_INFINITY) return {Verdict::ok, "addresses", "unlimited"};

@@ -4,7 +4,6 @@
 // The shapes are those of the two models that the benchmarks train: an MLP 784-1024-1024-10 at
 // batch 64 and a GPT of 4 layers, width 128, 4 heads, context 128, vocabulary 65 at batch 16. Rates
 // count the arithmetic of products and the bytes that the others must at least read and write.
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fmt/format.h>
@@ -38,13 +37,6 @@ struct Case {
   bool flops = false;
   std::function<void()> run;
 };
-
-std::vector<float> values(std::int64_t n) {
-  std::vector<float> v(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < v.size(); ++i)
-    v[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100) * 0.01F;
-  return v;
-}
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 

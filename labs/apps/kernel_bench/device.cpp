@@ -24,7 +24,6 @@
 #include "labs/apps/kernel_bench/kernel_bench.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/table.hpp"
-#include "runtime/device/stream.hpp"
 #include "runtime/device/transfer.hpp"
 #include "runtime/tensor/tensor.hpp"
 
@@ -59,10 +58,7 @@ Operands make_operands(Device device, std::int64_t mib) {
   const auto on_device = [&](Shape shape, double value) {
     return full(std::move(shape), value).to(device);
   };
-  std::vector<float> values(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100) * 0.01F;
-  const Tensor x = from_vector(values, {rows, kWidth}).to(device);
+  const Tensor x = from_vector(values(n), {rows, kWidth}).to(device);
   return {x,
           on_device({rows, kWidth}, 0.5),
           on_device({rows, kWidth}, 0),
@@ -221,8 +217,7 @@ void bench_products(const KernelBenchOptions& o) {
 bool bench_on_device(const KernelBenchOptions& o) {
   const std::vector<std::string> families{"all",        "matmul",  "elementwise", "reduction",
                                           "layer_norm", "softmax", "optim",       "ring"};
-  bool known = false;
-  for (const std::string& f : families) known = known || f == o.family;
+  const bool known = std::ranges::find(families, o.family) != families.end();
   require(known, "family '" + o.family +
                      "': on a device there are matmul, elementwise, reduction, layer_norm, "
                      "softmax, optim, ring and all");

@@ -3,7 +3,6 @@
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
-#include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
 namespace {

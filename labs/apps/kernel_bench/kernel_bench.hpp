@@ -31,6 +31,14 @@ struct KernelBenchOptions {
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
 
+// What the kernels compute on: n numbers from -1 to 1, which repeat after 201.
+[[nodiscard]] inline std::vector<float> values(std::int64_t n) {
+  std::vector<float> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i)
+    v[i] = static_cast<float>(static_cast<int>(i * 7919 % 201) - 100) * 0.01F;
+  return v;
+}
+
 // Median seconds of one run, over samples that fill about `budget` seconds (one at least).
 // seconds(times) of that many runs, one after the other.
 [[nodiscard]] inline double median_seconds(const std::function<double(int times)>& seconds,

@@ -76,8 +76,7 @@ FlightLog read_flight(const std::string& path) {
         {e.number.load(), e.sequence.load(), Call::unpack(e.call.load(), e.count.load()),
          text_of(body->sites, e.site.load()), date(e.started.load()), date(e.ended.load())});
   }
-  std::sort(log.records.begin(), log.records.end(),
-            [](const auto& a, const auto& b) { return a.number < b.number; });
+  std::ranges::sort(log.records, {}, &FlightRecord::number);
   return log;
 }
 
@@ -90,8 +89,8 @@ const FlightRecord* find_collective(const FlightLog& log, std::uint64_t sequence
 std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs) {
   std::uint64_t from = 0, to = 0;  // sequences [from, to)
   for (const FlightLog& log : logs) {
-    const auto first = std::find_if(log.records.begin(), log.records.end(),
-                                    [](const auto& r) { return !r.is_message(); });
+    const auto first =
+        std::ranges::find_if(log.records, [](const auto& r) { return !r.is_message(); });
     // A recorder that has not been round knows everything from the start on.
     const bool full = !log.records.empty() && log.records.front().number > 1;
     if (full && first != log.records.end()) from = std::max(from, first->sequence);
@@ -107,15 +106,15 @@ std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs) {
       missing = missing || record == nullptr;
       unfinished = unfinished || (record != nullptr && record->ended == 0);
       const auto call = record != nullptr ? std::optional(record->call) : std::nullopt;
-      const auto party = std::find_if(found.parties.begin(), found.parties.end(),
-                                      [&](const auto& p) { return p.call == call; });
+      const auto party =
+          std::ranges::find_if(found.parties, [&](const auto& p) { return p.call == call; });
       if (party == found.parties.end())
         found.parties.push_back({call, {&log}});
       else
         party->ranks.push_back(&log);
     }
-    std::stable_sort(found.parties.begin(), found.parties.end(),
-                     [](const auto& a, const auto& b) { return a.ranks.size() > b.ranks.size(); });
+    std::ranges::stable_sort(found.parties, std::greater(),
+                             [](const auto& party) { return party.ranks.size(); });
     const std::size_t calls = found.parties.size() - (missing ? 1 : 0);
     found.kind = calls > 1 ? Divergence::Kind::different
                  : missing ? Divergence::Kind::missing

@@ -1,15 +1,13 @@
 // flight_reader: what the ranks of a job did before it failed, side by side, and where they differ.
 #include <algorithm>
 #include <filesystem>
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <map>
-#include <time.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/launch/flight_log.hpp"
-#include "runtime/base/error.hpp"
 #include "runtime/base/table.hpp"
 
 using namespace ringsmith;
@@ -31,20 +29,16 @@ the rest did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
   if (ns == 0) return "-";
-  const auto seconds = static_cast<time_t>(ns / 1'000'000'000);
-  tm local{};
-  localtime_r(&seconds, &local);
-  return fmt::format("{:02}:{:02}:{:02}.{:03}", local.tm_hour, local.tm_min, local.tm_sec,
-                     ns / 1'000'000 % 1000);
+  const auto seconds = static_cast<std::time_t>(ns / 1'000'000'000);
+  return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(seconds), ns / 1'000'000 % 1000);
 }
 
 std::string shown(const FlightRecord& record) { return printable(record.describe()); }
 
 std::string name_ranks(const std::vector<const FlightLog*>& logs) {
-  std::string text = logs.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t i = 0; i < logs.size(); ++i)
-    text += (i == 0 ? "" : ", ") + std::to_string(logs[i]->header.rank);
-  return text;
+  std::vector<int> ranks;
+  for (const FlightLog* log : logs) ranks.push_back(log->header.rank);
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
 // One that cannot be read is named, and left out.
@@ -63,8 +57,7 @@ std::map<std::string, Logs> read_folder(const std::string& folder, int& left_out
                                (left_out > 0 ? "' that can be read" : "'") +
                                ": they are written when a job fails (--flight-dir of the program)");
   for (auto& [name, logs] : groups)
-    std::sort(logs.begin(), logs.end(),
-              [](const auto& a, const auto& b) { return a.header.rank < b.header.rank; });
+    std::ranges::sort(logs, {}, [](const FlightLog& log) { return log.header.rank; });
   return groups;
 }
 
@@ -72,12 +65,8 @@ void print_ranks(const std::string& group, const Logs& logs) {
   const FlightHeader& any = logs.front().header;
   fmt::print("group '{}': {} of {} ranks left a recorder\n\n", printable(group), logs.size(),
              any.world);
-  Table table({{"rank", Table::Align::right},
-               {"pid", Table::Align::right},
-               {"host", Table::Align::left},
-               {"calls", Table::Align::right},
-               {"was in", Table::Align::left},
-               {"since", Table::Align::left}});
+  constexpr auto kLeft = Table::Align::left;
+  Table table({{"rank"}, {"pid"}, {"host", kLeft}, {"calls"}, {"was in", kLeft}, {"since", kLeft}});
   for (const FlightLog& log : logs) {
     const FlightHeader& h = log.header;
     const bool none = log.records.empty();

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
-#include <sched.h>
 #include <vector>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/processor.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
@@ -50,12 +50,6 @@ ended it); 128 + signal if one ended ringrun; 1 another node's ringrun was stopp
 --log-dir could not be written to its end, 3 another node is lost, 4 a deadline passed, 6 wrong
 options.)";
 
-int cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
-
 int whole_number(const std::string& option, const std::string& text, int least, int most) {
   char* end = nullptr;
   const long n = std::strtol(text.c_str(), &end, 10);
@@ -65,7 +59,7 @@ int whole_number(const std::string& option, const std::string& text, int least, 
 }
 
 int ranks_per_node(const std::string& text) {
-  if (text == "auto" || text == "cpu") return cores();
+  if (text == "auto" || text == "cpu") return allowed_cores();
   require(!text.empty() && text.find_first_not_of("0123456789") == std::string::npos,
           "--nproc-per-node '" + text +
               "': give a number, or auto or cpu (one rank for each core "

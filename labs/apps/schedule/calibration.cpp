@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -13,7 +12,6 @@
 
 #include "labs/apps/common/processor.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 namespace ringsmith::apps {
@@ -67,6 +65,7 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
                     const std::function<double(std::size_t)>& time_all_reduce,
                     const std::function<void(const std::string&)>& progress) {
   CostModel model;
+  model.origin = "calibrated now: " + key.text();
   const int world = group.size();
   // Memory is rank 0's to judge: the ranks share it, and must measure the same sizes.
   double memory = available_memory();
@@ -95,7 +94,6 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   }
   if (world == 1) {
     model.overhead = tiny;
-    model.origin = "calibrated now: " + key.text();
     return model;
   }
   const auto shape = [&](std::size_t size) {
@@ -108,43 +106,36 @@ CostModel calibrate(const CalibrationKey& key, comm::ProcessGroup& group,
   model.alpha = (one_hand_off ? std::min(barrier, tiny) : tiny) / steps;
   model.overhead = std::max(0.0, tiny - steps * model.alpha);
 
-  std::vector<Rate::Point> beta, gamma;
+  std::vector<double> numbers{model.overhead, model.alpha};  // then beta and gamma of each size
   for (std::size_t i = 0; i < sizes; ++i) {
     const std::size_t size = kSizes[i];
-    const auto bytes = static_cast<double>(size);
     const double seconds = times[i];
     const double reduce = seconds_a_byte_reduced(std::min<std::size_t>(size, 32 << 20));
     // seconds = overhead + steps alpha + moved beta + reduced gamma
     const comm::CostShape cost = shape(size);
     const double rest = std::max(0.0, seconds - model.overhead - cost.steps * model.alpha);
     const double added = std::min(reduce, 0.5 * rest / cost.reduced);
-    gamma.push_back({bytes, added});
-    beta.push_back({bytes, (rest - cost.reduced * added) / cost.moved});
+    numbers.push_back((rest - cost.reduced * added) / cost.moved);
+    numbers.push_back(added);
   }
   // The ranks' own measurements of gamma differ a little: rank 0's model is used by all.
-  std::vector<double> numbers{model.overhead, model.alpha};
-  for (std::size_t i = 0; i < beta.size(); ++i) {
-    numbers.push_back(beta[i].seconds_per_byte);
-    numbers.push_back(gamma[i].seconds_per_byte);
-  }
   group.broadcast(std::span<double>(numbers), 0);
   model.overhead = numbers[0];
   model.alpha = numbers[1];
-  for (std::size_t i = 0; i < beta.size(); ++i) {
-    beta[i].seconds_per_byte = numbers[2 + 2 * i];
-    gamma[i].seconds_per_byte = numbers[3 + 2 * i];
+  std::vector<Rate::Point> beta, gamma;
+  for (std::size_t i = 0; i < sizes; ++i) {
+    beta.push_back({static_cast<double>(kSizes[i]), numbers[2 + 2 * i]});
+    gamma.push_back({static_cast<double>(kSizes[i]), numbers[3 + 2 * i]});
   }
   model.beta = Rate(std::move(beta));
   model.gamma = Rate(std::move(gamma));
-  model.origin = "calibrated now: " + key.text();
   return model;
 }
 
 CalibrationKey key_for(const comm::ProcessGroup& group, bool own_memory,
                        comm::Algorithm algorithm) {
   const auto nodes = comm::ranks_of_nodes(group.node_of(), group.size());
-  const bool pairs =
-      std::any_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.size() > 1; });
+  const bool pairs = std::ranges::any_of(nodes, [](const auto& node) { return node.size() > 1; });
   const comm::Transport transport = group.options().transport;
   const Links links = group.describe_transport().empty()                 ? Links::shared_memory
                       : transport == comm::Transport::rdma               ? Links::rdma
@@ -172,7 +163,7 @@ std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const C
   constexpr std::size_t kMost = 32;
   std::vector<double> numbers(2 * kMost, -1);
   for (std::size_t i = 0; i < std::min(choices.size(), kMost); ++i) {
-    const auto found = std::find(names.begin(), names.end(), choices[i].algorithm);
+    const auto found = std::ranges::find(names, choices[i].algorithm);
     numbers[2 * i] = choices[i].up_to;
     numbers[2 * i + 1] = static_cast<double>(found - names.begin());
   }
@@ -339,9 +330,7 @@ void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   } catch (const json::exception&) {
     all = json::object();  // unreadable: start anew
   }
-  const auto now = std::time(nullptr);
-  char date[32];
-  std::strftime(date, sizeof date, "%Y-%m-%d %H:%M", std::localtime(&now));
+  const auto date = fmt::format("{:%Y-%m-%d %H:%M}", fmt::localtime(std::time(nullptr)));
   all[key.text()] = {{"date", date},
                      {"overhead", model.overhead},
                      {"alpha", model.alpha},

@@ -7,12 +7,10 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/files.hpp"
 #include "labs/apps/common/text.hpp"
-#include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/analysis/player.hpp"
 #include "runtime/comm/analysis/simulator.hpp"
-#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
 using namespace ringsmith;
@@ -82,8 +80,7 @@ void print_times(const Options& o, const Simulation& simulation, double bytes) {
       "           {:.3f} us, algbw {:.3f} GB/s, {} messages, {:.4g} bytes sent in all\n",
       o.world, bytes, o.alpha_us, o.bandwidth, o.reduce_bandwidth, o.slots, us, algorithm_bandwidth,
       simulation.messages, simulation.bytes);
-  const auto [first, last] =
-      std::minmax_element(simulation.finished.begin(), simulation.finished.end());
+  const auto [first, last] = std::ranges::minmax_element(simulation.finished);
   fmt::print("           first rank done at {:.3f} us, last at {:.3f} us\n", *first * 1e6,
              *last * 1e6);
 }

@@ -16,12 +16,10 @@ namespace {
 
 DistributedSampler make_sampler(const Dataset& dataset, const comm::ProcessGroup& group,
                                 std::int64_t batch_size, std::uint64_t seed) {
-  DistributedSamplerOptions options;
-  options.replicas = group.size();
-  options.rank = group.rank();
-  options.seed = seed;
-  options.drop_last = true;  // no sample twice in an epoch
-  DistributedSampler sampler(dataset.size(), options);
+  // drop_last: no sample twice in an epoch.
+  DistributedSampler sampler(
+      dataset.size(),
+      {.replicas = group.size(), .rank = group.rank(), .seed = seed, .drop_last = true});
   require_a_batch(sampler, batch_size, /*drop_last_batch=*/true);
   return sampler;
 }

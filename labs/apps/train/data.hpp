@@ -7,9 +7,7 @@
 #include <string>
 
 #include "runtime/comm/process_group.hpp"
-#include "runtime/data/dataset.hpp"
 #include "runtime/data/loader.hpp"
-#include "runtime/data/sampler.hpp"
 #include "runtime/nn/gpt.hpp"
 
 namespace ringsmith::apps {

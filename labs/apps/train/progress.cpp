@@ -5,10 +5,11 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 #include <vector>
 
+#include "labs/apps/common/text.hpp"
+#include "runtime/base/process.hpp"
 #include "runtime/base/tracer.hpp"
 
 namespace ringsmith::apps {
@@ -20,26 +21,13 @@ constexpr std::int64_t kLinePeriodNs = 5'000'000'000;
 constexpr int kDefaultWidth = 80;
 constexpr int kLineWidth = 100;
 
-// The terminal behind standard error, seen through mpirun if need be; -1 if there is none. Opened
-// anew, so the caller closes it.
-int open_terminal() {
-  if (isatty(STDERR_FILENO) != 0) return dup(STDERR_FILENO);
-  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return -1;
+// The terminal behind standard error, seen through mpirun if need be; invalid if there is none.
+Descriptor open_terminal() {
+  if (isatty(STDERR_FILENO) != 0) return Descriptor(dup(STDERR_FILENO));
+  if (std::getenv("OMPI_COMM_WORLD_RANK") == nullptr) return {};
   const std::string path = "/proc/" + std::to_string(getppid()) + "/fd/2";
-  const int fd = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
-  if (fd >= 0 && isatty(fd) == 0) {
-    close(fd);
-    return -1;
-  }
-  return fd;
-}
-
-int terminal_width() {
-  const int fd = open_terminal();
-  winsize size{};
-  const bool known = fd >= 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  if (fd >= 0) close(fd);
-  return known ? size.ws_col : kDefaultWidth;
+  Descriptor file(open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC));
+  return isatty(file.get()) != 0 ? std::move(file) : Descriptor();
 }
 
 }  // namespace
@@ -75,9 +63,7 @@ std::string render_progress(const ProgressState& s, int width) {
     return static_cast<int>(n);
   };
   while (!fields.empty() && used() > width)
-    fields.erase(std::min_element(fields.begin(), fields.end(), [](const Field& a, const Field& b) {
-      return a.importance < b.importance;
-    }));
+    fields.erase(std::ranges::min_element(fields, {}, &Field::importance));
 
   std::string out = count;
   for (const Field& f : fields) out += "  " + f.text;
@@ -95,12 +81,7 @@ std::string render_progress(const ProgressState& s, int width) {
   return out.substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
-Progress::Style Progress::detect() {
-  const int fd = open_terminal();
-  if (fd < 0) return Style::lines;
-  close(fd);
-  return Style::bar;
-}
+Progress::Style Progress::detect() { return open_terminal().valid() ? Style::bar : Style::lines; }
 
 Progress::Progress(Style style, std::FILE* out) : style_(style), out_(out) {}
 
@@ -114,7 +95,8 @@ void Progress::update(const ProgressState& state) {
   last_ns_ = now;
   if (style_ == Style::bar) {
     // One column stays free: a full line would wrap. \033[K erases what a longer line left.
-    fmt::print(out_, "\r{}\033[K", render_progress(state, terminal_width() - 1));
+    const auto width = static_cast<int>(terminal_width(kDefaultWidth, open_terminal().get()));
+    fmt::print(out_, "\r{}\033[K", render_progress(state, width - 1));
     drawn_ = true;
   } else {
     fmt::print(out_, "{}\n", render_progress(state, kLineWidth));

@@ -179,19 +179,18 @@ struct Report {  // of all ranks
 
 // Collective.
 Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device device) {
-  const StepTime& t = clock.total();
-  const auto d = [](auto v) { return static_cast<double>(v); };
-  const auto rows =
-      gather_rows(group, {d(t.step), d(t.forward), d(t.backward), d(t.optim), d(t.data), d(t.comm),
-                          d(t.exposed), d(t.tail), d(peak_resident().value),
-                          d(host_allocator::stats().peak.value),
-                          device.is_cpu() ? 0 : d(device_allocator::stats(device).peak.value)});
+  std::vector<double> mine;
+  for (const auto time : kStepTimes) mine.push_back(static_cast<double>(clock.total().*time));
+  for (const Bytes peak : {peak_resident(), host_allocator::stats().peak,
+                           device.is_cpu() ? Bytes(0) : device_allocator::stats(device).peak})
+    mine.push_back(static_cast<double>(peak.value));
   Report out;
   out.steps = clock.steps();
-  for (const auto& row : rows) {
-    const auto ns = [&](std::size_t i) { return static_cast<std::int64_t>(row[i]); };
-    out.time.push_back({ns(0), ns(1), ns(2), ns(3), ns(4), ns(5), ns(6), ns(7)});
-    out.memory.push_back({row[8], row[9], row[10]});
+  for (const auto& row : gather_rows(group, mine)) {
+    auto next = row.begin();
+    StepTime& of_rank = out.time.emplace_back();
+    for (const auto time : kStepTimes) of_rank.*time = static_cast<std::int64_t>(*next++);
+    out.memory.push_back({next[0], next[1], next[2]});
   }
   return out;
 }

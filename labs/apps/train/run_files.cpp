@@ -1,10 +1,9 @@
 #include "labs/apps/train/run_files.hpp"
 
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
+#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <unistd.h>
@@ -38,15 +37,6 @@ void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }
 
-std::string stamp() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  localtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y%m%d-%H%M%S", &parts);
-  return text.data();
-}
-
 }  // namespace
 
 std::string create_run_dir(const std::string& wanted) {
@@ -62,7 +52,8 @@ std::string create_run_dir(const std::string& wanted) {
     check_writable(path);
     return path.string();
   }
-  const fs::path base = fs::path("runs") / stamp();
+  const fs::path base =
+      fs::path("runs") / fmt::format("{:%Y%m%d-%H%M%S}", fmt::localtime(std::time(nullptr)));
   fs::path path = base;
   for (int n = 2; !make(path); ++n) path = base.string() + "-" + std::to_string(n);
   check_writable(path);

@@ -10,8 +10,7 @@ using trace::Category;
 using trace::Event;
 
 Intervals unite(std::vector<Interval> intervals) {
-  std::sort(intervals.begin(), intervals.end(),
-            [](Interval a, Interval b) { return a.begin < b.begin; });
+  std::ranges::sort(intervals, {}, &Interval::begin);
   Intervals out;
   for (const Interval i : intervals) {
     if (i.end <= i.begin) continue;
@@ -62,14 +61,7 @@ std::int64_t StepTime::other() const {
 }
 
 StepTime& StepTime::operator+=(const StepTime& o) {
-  step += o.step;
-  forward += o.forward;
-  backward += o.backward;
-  optim += o.optim;
-  data += o.data;
-  comm += o.comm;
-  exposed += o.exposed;
-  tail += o.tail;
+  for (const auto time : kStepTimes) this->*time += o.*time;
   return *this;
 }
 
@@ -124,17 +116,16 @@ StepTime measure(const std::vector<Event>& events, Interval window) {
   work_pieces.insert(work_pieces.end(), optim.begin(), optim.end());
   const Intervals comm = clip(unite(std::move(comm_pieces)), window);
 
-  StepTime t;
-  t.step = window.end - window.begin;
-  t.forward = compute_named("forward");
-  t.backward = compute_named("backward");
-  t.optim = length(optim);
-  t.data = length(in_category(Category::data));
-  t.comm = length(comm);
-  t.exposed = length(subtract(comm, unite(std::move(work_pieces))));
-  if (!comm.empty() && !compute.empty())
-    t.tail = std::max<std::int64_t>(0, comm.back().end - compute.back().end);
-  return t;
+  const std::int64_t tail =
+      comm.empty() || compute.empty() ? 0 : comm.back().end - compute.back().end;
+  return {.step = window.end - window.begin,
+          .forward = compute_named("forward"),
+          .backward = compute_named("backward"),
+          .optim = length(optim),
+          .data = length(in_category(Category::data)),
+          .comm = length(comm),
+          .exposed = length(subtract(comm, unite(std::move(work_pieces)))),
+          .tail = std::max<std::int64_t>(0, tail)};
 }
 
 StepClock::StepClock(bool tracing) : tracing_(tracing) {

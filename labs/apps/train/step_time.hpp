@@ -56,6 +56,10 @@ struct StepTime {  // nanoseconds within one window; sums over steps by +=
   [[nodiscard]] std::int64_t other() const;
   StepTime& operator+=(const StepTime& o);
 };
+// All of these, for what is done to each.
+constexpr std::int64_t StepTime::*kStepTimes[] = {
+    &StepTime::step, &StepTime::forward, &StepTime::backward, &StepTime::optim,
+    &StepTime::data, &StepTime::comm,    &StepTime::exposed,  &StepTime::tail};
 
 // Events may reach over the window; only what lies inside counts.
 [[nodiscard]] StepTime measure(const std::vector<trace::Event>& events, Interval window);

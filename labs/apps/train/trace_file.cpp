@@ -32,9 +32,7 @@ std::string microseconds(std::int64_t ns) {
 ClockOffset estimate_offset(const std::vector<ClockSample>& samples) {
   require(!samples.empty(), "clock offset: no samples");
   const auto trip = [](const ClockSample& s) { return s.received - s.sent; };
-  const auto best = std::min_element(
-      samples.begin(), samples.end(),
-      [&](const ClockSample& a, const ClockSample& b) { return trip(a) < trip(b); });
+  const auto best = std::ranges::min_element(samples, {}, trip);
   require(trip(*best) >= 0, "clock offset: a sample was received before it was sent");
   // sent + trip / 2 and not (sent + received) / 2: the sum of two stamps may overflow.
   return {best->remote - (best->sent + trip(*best) / 2), trip(*best) / 2 + 1};
@@ -72,12 +70,7 @@ std::string chrome_trace(const std::vector<std::string>& fragments,
   std::string out = "{\"displayTimeUnit\":\"ms\",\"otherData\":{";
   for (std::size_t i = 0; i < notes.size(); ++i)
     out += (i > 0 ? "," : "") + quoted(notes[i].first) + ":" + quoted(notes[i].second);
-  out += "},\n\"traceEvents\":[\n";
-  for (std::size_t i = 0; i < fragments.size(); ++i) {
-    if (i > 0) out += ",\n";
-    out += fragments[i];
-  }
-  return out + "\n]}\n";
+  return fmt::format("{}}},\n\"traceEvents\":[\n{}\n]}}\n", out, fmt::join(fragments, ",\n"));
 }
 
 namespace {
@@ -88,14 +81,10 @@ ClockOffset measure_peer(comm::ProcessGroup& group, int peer) {
   std::array<std::int64_t, 1> stamp{};
   for (int i = 0; i < kPingPongs; ++i) {
     if (group.rank() == 0) {
-      ClockSample s;
-      s.sent = trace::now_ns();
-      stamp[0] = s.sent;
+      const std::int64_t sent = stamp[0] = trace::now_ns();
       group.send(std::span<const std::int64_t>(stamp), peer);
       group.recv(std::span<std::int64_t>(stamp), peer);
-      s.received = trace::now_ns();
-      s.remote = stamp[0];
-      samples.push_back(s);
+      samples.push_back({.sent = sent, .remote = stamp[0], .received = trace::now_ns()});
     } else {
       group.recv(std::span<std::int64_t>(stamp), 0);
       stamp[0] = trace::now_ns();
@@ -151,12 +140,9 @@ void write_trace(comm::ProcessGroup& group, const StepClock& clock, const std::s
   std::array<std::int64_t, 1> origin{events.empty() ? trace::now_ns() : events.front().begin_ns};
   group.broadcast(std::span<std::int64_t>(origin), 0);
 
-  RankTrace mine;
-  mine.rank = group.rank();
-  mine.origin_ns = origin[0];
-  mine.clock_offset_ns = offsets[static_cast<std::size_t>(group.rank())].offset_ns;
-  mine.events = events;
-  mine.thread_names = trace::thread_names();
+  const RankTrace mine{group.rank(), origin[0],
+                       offsets[static_cast<std::size_t>(group.rank())].offset_ns, events,
+                       trace::thread_names()};
   const auto fragments = gather_texts(group, chrome_events(mine));
 
   together(group, [&] {

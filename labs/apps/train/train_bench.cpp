@@ -13,9 +13,7 @@
 #include "labs/apps/train/options.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/tracer.hpp"
-#include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -81,13 +79,6 @@ Subject make_mlp(const BenchOptions& o, Device device, Generator& random) {
     s.batches.push_back(Batch{images, from_vector(labels)}.to(device));
   }
   return s;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t n = values.size();
-  if (n == 0) return 0;
-  return n % 2 == 1 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
 }
 
 // When the device has done what it was given.

@@ -5,11 +5,9 @@
 #include <fmt/format.h>
 #include <optional>
 
-#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/run.hpp"
-#include "runtime/nn/gpt.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/run.hpp"

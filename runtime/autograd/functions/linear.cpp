@@ -10,7 +10,6 @@
 #include "kernels/matmul.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

@@ -1,10 +1,8 @@
 // Functions that only move the view: forward and backward are views where strides allow it.
-#include <utility>
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/tensor/raw.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 

@@ -6,8 +6,6 @@
 #include "kernels/loss.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
-#include "runtime/tensor/raw.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
 
@@ -61,13 +59,6 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
   (void)detail::common_device(name, x, target);
 }
 
-}  // namespace
-
-Tensor softmax(const Tensor& x, int dim) { return softmax_of(Kind::softmax, x, dim); }
-Tensor log_softmax(const Tensor& x, int dim) { return softmax_of(Kind::log_softmax, x, dim); }
-
-namespace {
-
 // nll_loss of log-probabilities that are given, or (through_softmax) made here from x.
 Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, Reduction reduction,
                        std::int64_t ignore_index, double smoothing, bool through_softmax) {
@@ -112,6 +103,9 @@ Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, 
 }
 
 }  // namespace
+
+Tensor softmax(const Tensor& x, int dim) { return softmax_of(Kind::softmax, x, dim); }
+Tensor log_softmax(const Tensor& x, int dim) { return softmax_of(Kind::log_softmax, x, dim); }
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction,
                 std::int64_t ignore_index) {

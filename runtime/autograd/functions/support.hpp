@@ -2,12 +2,9 @@
 #pragma once
 
 #include <string>
-#include <utility>
 
-#include "runtime/autograd/node.hpp"
 #include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/tensor/raw.hpp"
-#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::detail {
 

@@ -1,17 +1,12 @@
 #include "runtime/comm/bootstrap/exchange.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 
-#include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
-#include "runtime/comm/bootstrap/store/door.hpp"
-#include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/server.hpp"
-#include "runtime/comm/bootstrap/store/store.hpp"
 
 namespace ringsmith::comm {
 
@@ -213,19 +208,14 @@ StoreBootstrap::StoreBootstrap(const JobPlace& place, const Secret& secret,
   const bool holds_store = place.rank == 0 && !place.launcher_holds_store;
   tcp::Address address = place.store;
   if (holds_store) {
-    StoreServerOptions options;
-    options.bind = place.bind;
-    options.chosen_by = "RINGSMITH_BIND";
-    options.port = place.store.port;
-    server_ = std::make_unique<StoreServer>(secret, options);
+    server_ = std::make_unique<StoreServer>(
+        secret, StoreServerOptions{
+                    .bind = place.bind, .chosen_by = "RINGSMITH_BIND", .port = place.store.port});
     address.port = server_->port();
   }
   try {
     const std::shared_ptr<Store> store = reach(place, address, secret, timeout);
-    Membership me;
-    me.index = place.rank;
-    me.size = place.world;
-    me.timeout = timeout;
+    Membership me{.index = place.rank, .size = place.world, .timeout = timeout};
     if (place.kind == BootstrapKind::slurm) me.size_name = "SLURM_STEP_NUM_TASKS";
     exchange_ = std::make_unique<Exchange>(store, me);
   } catch (const CommError&) {

@@ -16,6 +16,11 @@ namespace ringsmith::comm {
 
 namespace {
 
+std::atomic<const LastWords*> current{nullptr};
+// When the rank found the trouble itself, in ns; the group may be gone when its error is printed.
+std::atomic<std::uint64_t> said_at{0};
+constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
+
 // All of this may run in a signal handler: no allocation, no locks, no stdio.
 
 // A line for standard error. What does not fit is cut.
@@ -145,15 +150,6 @@ bool FlightFile::write(bool replace) const noexcept {
   if (!good && error != EEXIST) complain(path_.c_str(), error);
   return good;
 }
-
-namespace {
-
-std::atomic<const LastWords*> current{nullptr};
-// When the rank found the trouble itself, in ns; the group may be gone when its error is printed.
-std::atomic<std::uint64_t> said_at{0};
-constexpr std::uint64_t kTimeToSay = 500'000'000;  // ns; mpirun sends SIGKILL after a second
-
-}  // namespace
 
 void look_around(int signal) {
   // The error may be on its way out, and mpirun sends more than one SIGTERM.

@@ -82,7 +82,7 @@ std::vector<int> WaitForGraph::find_circle() const {
     do {
       path.push_back(r);
       r = place(r).waits_for;
-    } while (r >= 0 && std::find(path.begin(), path.end(), r) == path.end());
+    } while (r >= 0 && std::ranges::find(path, r) == path.end());
     if (r == start) return path;
   }
   return {};
@@ -97,9 +97,8 @@ std::string WaitForGraph::describe() const {
   text += ". They wait in a circle: rank " + std::to_string(circle.front());
   for (std::size_t i = 1; i <= circle.size(); ++i)
     text += " for rank " + std::to_string(circle[i % circle.size()]);
-  const bool all_send = std::all_of(circle.begin(), circle.end(), [&](int r) {
-    return place(r).call.collective == Collective::send;
-  });
+  const bool all_send = std::ranges::all_of(
+      circle, [&](int r) { return place(r).call.collective == Collective::send; });
   if (all_send)
     text +=
         ", all in send(): a long message waits for its receiver, so one of them must receive "

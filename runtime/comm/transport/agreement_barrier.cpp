@@ -20,24 +20,24 @@ void AgreementBarrier::answer(const Call& call, std::uint64_t sequence, std::uin
   peers_.publish(mine.round, round_);
 }
 
-bool AgreementBarrier::differs(int r) const {
-  const Answer &mine = answer_of(peers_.rank()), &theirs = answer_of(r);
-  return theirs.call.load(std::memory_order_relaxed) != mine.call.load(std::memory_order_relaxed) ||
-         theirs.count.load(std::memory_order_relaxed) != mine.count.load(std::memory_order_relaxed);
+bool AgreementBarrier::same_call(int a, int b) const {
+  const Answer &one = answer_of(a), &other = answer_of(b);
+  return one.call.load(std::memory_order_relaxed) == other.call.load(std::memory_order_relaxed) &&
+         one.count.load(std::memory_order_relaxed) == other.count.load(std::memory_order_relaxed);
 }
 
 void AgreementBarrier::await_all() {
-  const int world = peers_.size();
+  const int rank = peers_.rank(), world = peers_.size();
   int missing = 0;  // all ranks below have answered
   bool mismatch = false;
   peers_.wait(missing, [&] {
     while (missing < world && answer_of(missing).round.load() == round_) {
-      mismatch = mismatch || differs(missing);
+      mismatch = mismatch || !same_call(rank, missing);
       ++missing;
     }
     // A rank further up may disagree while a slower rank is still on its way.
     for (int r = missing + 1; r < world && !mismatch; ++r)
-      mismatch = answer_of(r).round.load() == round_ && differs(r);
+      mismatch = answer_of(r).round.load() == round_ && !same_call(rank, r);
     return missing == world || mismatch;
   });
   if (mismatch) report_mismatch();
@@ -61,8 +61,8 @@ void AgreementBarrier::report_mismatch() {
   std::vector<std::vector<int>> parties;  // of ranks in the same call
   for (int r = 0; r < peers_.size(); ++r) {
     if (!answered(r)) continue;
-    const auto party = std::find_if(parties.begin(), parties.end(),
-                                    [&](const auto& p) { return same_call(p.front(), r); });
+    const auto party =
+        std::ranges::find_if(parties, [&](const auto& p) { return same_call(p.front(), r); });
     if (party == parties.end())
       parties.push_back({r});
     else
@@ -70,8 +70,7 @@ void AgreementBarrier::report_mismatch() {
   }
   if (parties.size() < 2)
     peers_.fail(FailureKind::other, -1, "ranks disagree, but no two calls differ");
-  std::stable_sort(parties.begin(), parties.end(),
-                   [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  std::ranges::stable_sort(parties, std::greater(), [](const auto& party) { return party.size(); });
   const int first = parties[0].front(), odd = parties[1].front();
   const bool clear = parties[0].size() > 1;  // else it is one against one
   std::string text = describe(first) + " but " + describe(odd) +
@@ -88,11 +87,6 @@ void AgreementBarrier::adopt_report() {
   peers_.look();
   if (const auto report = peers_.look_for_report(); report.kind != FailureKind::none)
     peers_.fail(report.kind, report.culprit, report.text);
-}
-
-bool AgreementBarrier::same_call(int a, int b) const {
-  return answer_of(a).call.load() == answer_of(b).call.load() &&
-         answer_of(a).count.load() == answer_of(b).count.load();
 }
 
 std::string AgreementBarrier::describe(int r) const {

@@ -33,7 +33,6 @@ class AgreementBarrier {
   }
 
  private:
-  [[nodiscard]] bool differs(int r) const;
   [[nodiscard]] bool answered(int r) const { return answer_of(r).round.load() == round_; }
   void adopt_report();
   [[nodiscard]] bool same_call(int a, int b) const;

@@ -4,10 +4,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <fmt/core.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 
 namespace ringsmith::comm {
@@ -31,10 +31,7 @@ class CalledOff : public CommError {
 };
 
 std::string seconds(milliseconds time) {
-  std::string text = std::to_string(static_cast<double>(time.count()) / 1000);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
+  return fmt::format("{} s", static_cast<double>(time.count()) / 1000);
 }
 
 }  // namespace

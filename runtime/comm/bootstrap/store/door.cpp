@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::store {
 

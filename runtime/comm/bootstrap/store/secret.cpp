@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <fmt/core.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -42,12 +43,9 @@ Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(
 }
 
 Secret Secret::random() {
-  constexpr const char* kDigits = "0123456789abcdef";
   std::string text;
-  for (const char c : random_bytes(32)) {
-    text += kDigits[static_cast<unsigned char>(c) >> 4];
-    text += kDigits[static_cast<unsigned char>(c) & 15];
-  }
+  for (const char c : random_bytes(32))
+    text += fmt::format("{:02x}", static_cast<unsigned char>(c));
   return {text, "random bytes"};
 }
 

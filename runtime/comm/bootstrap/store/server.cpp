@@ -1,7 +1,6 @@
 #include "runtime/comm/bootstrap/store/server.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -168,11 +167,10 @@ void StoreServer::no_stranger_any_more(const Connection& c) {
 
 bool StoreServer::drop_a_stranger() {
   const auto most =
-      std::max_element(strangers_from_.begin(), strangers_from_.end(),
-                       [](const auto& a, const auto& b) { return a.second < b.second; });
+      std::ranges::max_element(strangers_from_, {}, [](const auto& from) { return from.second; });
   if (most == strangers_from_.end()) return false;
   const Origin origin = most->first;
-  const auto oldest = std::find_if(connections_.begin(), connections_.end(), [&](const auto& c) {
+  const auto oldest = std::ranges::find_if(connections_, [&](const auto& c) {
     return c.standing == Standing::stranger && c.origin == origin;
   });
   no_stranger_any_more(*oldest);

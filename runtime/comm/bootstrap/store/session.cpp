@@ -4,9 +4,10 @@
 #include <charconv>
 
 #include "runtime/base/error.hpp"
-#include "runtime/comm/bootstrap/store/store.hpp"
 
 namespace ringsmith::comm::store {
+
+namespace {
 
 void check_key(const std::string& key) {
   require(!key.empty(), "a key of the store must not be empty");
@@ -14,6 +15,34 @@ void check_key(const std::string& key) {
                                       " bytes: the store takes at most " +
                                       std::to_string(kMostKey));
 }
+
+constexpr std::size_t kMostKeysOfWill = 2;
+constexpr std::size_t kMostInput = 4 + kMostMessage + kTag;
+constexpr std::int64_t kMostWait = std::int64_t{7} * 24 * 3600 * 1000;  // ms
+
+bool has_texts(const Message& m, std::size_t least, std::size_t most) {
+  return m.texts.size() >= least && m.texts.size() <= most;
+}
+
+bool well_formed(const Message& m) {
+  switch (static_cast<Kind>(m.kind)) {
+    case Kind::set:
+      return has_texts(m, 2, 2);
+    case Kind::leave_will:
+      return has_texts(m, 2, 1 + kMostKeysOfWill);
+    case Kind::get:
+    case Kind::add:
+    case Kind::remove:
+      return has_texts(m, 1, 1);
+    case Kind::wait:
+      return has_texts(m, 0, kMostKeysAtOnce);
+    case Kind::compare_and_swap:
+      return has_texts(m, 3, 3);
+  }
+  return false;
+}
+
+}  // namespace
 
 const std::string* Table::find(const std::string& key) const {
   const auto found = values_.find(key);
@@ -70,36 +99,6 @@ bool Table::remove(const std::string& key) {
   values_.erase(found);
   return true;
 }
-
-namespace {
-
-constexpr std::size_t kMostKeysOfWill = 2;
-constexpr std::size_t kMostInput = 4 + kMostMessage + kTag;
-constexpr std::int64_t kMostWait = std::int64_t{7} * 24 * 3600 * 1000;  // ms
-
-bool has_texts(const Message& m, std::size_t least, std::size_t most) {
-  return m.texts.size() >= least && m.texts.size() <= most;
-}
-
-bool well_formed(const Message& m) {
-  switch (static_cast<Kind>(m.kind)) {
-    case Kind::set:
-      return has_texts(m, 2, 2);
-    case Kind::leave_will:
-      return has_texts(m, 2, 1 + kMostKeysOfWill);
-    case Kind::get:
-    case Kind::add:
-    case Kind::remove:
-      return has_texts(m, 1, 1);
-    case Kind::wait:
-      return has_texts(m, 0, kMostKeysAtOnce);
-    case Kind::compare_and_swap:
-      return has_texts(m, 3, 3);
-  }
-  return false;
-}
-
-}  // namespace
 
 Session::Session(Table& table, const Secret& secret, Clock::time_point now,
                  std::chrono::milliseconds handshake)

@@ -53,8 +53,6 @@ class Table {
   std::size_t bytes_ = 0;
 };
 
-void check_key(const std::string& key);
-
 class Session {
  public:
   using Clock = std::chrono::steady_clock;

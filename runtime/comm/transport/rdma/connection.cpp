@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <arpa/inet.h>
 
-#include "runtime/comm/transport/layout.hpp"
-
 namespace ringsmith::comm::rdma {
 
 namespace {

@@ -36,8 +36,8 @@ RdmaTransport::RdmaTransport(Bootstrap& bootstrap, Device device, std::vector<tc
     : NetworkTransport(std::move(doorbells), timeout),
       device_(std::move(device)),
       wires_(links.size()) {
-  const auto remote = static_cast<int>(std::count_if(
-      mirrors.begin(), mirrors.end(), [](const std::byte* m) { return m != nullptr; }));
+  const auto remote = static_cast<int>(
+      std::ranges::count_if(mirrors, [](const std::byte* m) { return m != nullptr; }));
   channel_.reset(ibv_create_comp_channel(device_.context.get()));
   if (!channel_) fail("making a completion channel");
   fcntl(channel_->fd, F_SETFL, O_NONBLOCK);
@@ -102,7 +102,7 @@ RdmaTransport::~RdmaTransport() {
     RdmaTransport::progress();
     for (Wire& wire : wires_)
       if (under_way(wire)) wire.connection->ask_for_completion();
-    while (std::any_of(wires_.begin(), wires_.end(), under_way) && !deadline.passed()) {
+    while (std::ranges::any_of(wires_, under_way) && !deadline.passed()) {
       RdmaTransport::progress();
       std::this_thread::yield();
     }
@@ -146,7 +146,7 @@ void RdmaTransport::take_completions() {
 }
 
 void RdmaTransport::take(const ibv_wc& completion) {
-  const auto found = std::find_if(wires_.begin(), wires_.end(), [&](const Wire& w) {
+  const auto found = std::ranges::find_if(wires_, [&](const Wire& w) {
     return w.connection && w.connection->number() == completion.qp_num;
   });
   if (found == wires_.end()) return;

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/comm/transport/network_transport.hpp"
 #include "runtime/comm/transport/rdma/connection.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
 #include "runtime/comm/types/bootstrap.hpp"

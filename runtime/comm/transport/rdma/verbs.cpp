@@ -30,8 +30,7 @@ void choose_gid(Device& device) {
   for (ssize_t i = 0; i < n; ++i)
     if (entries[static_cast<std::size_t>(i)].port_num == device.port)
       ours.push_back(entries[static_cast<std::size_t>(i)]);
-  std::stable_sort(ours.begin(), ours.end(),
-                   [](const auto& a, const auto& b) { return rank_of(a) < rank_of(b); });
+  std::ranges::stable_sort(ours, {}, rank_of);
   if (const char* index = std::getenv("RINGSMITH_GID_INDEX"); index != nullptr)
     std::erase_if(ours, [&](const auto& e) { return std::to_string(e.gid_index) != index; });
   require(!ours.empty(), "RDMA device " + device.name + " has no usable GID" +

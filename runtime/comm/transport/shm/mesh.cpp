@@ -2,33 +2,26 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
+#include <fmt/core.h>
 #include <fstream>
 #include <map>
 #include <poll.h>
 #include <random>
 #include <sched.h>
 #include <sstream>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <tuple>
 
-#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 
 namespace {
 
-std::string first_word(const char* path) {
-  std::string word;
-  std::ifstream(path) >> word;
-  return word;
+std::string machine_identity() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
 }
-
-std::string machine_identity() { return first_word("/proc/sys/kernel/random/boot_id"); }
 
 // Two processes of one machine and one of these reach each other by an abstract Unix socket.
 std::string network_namespace() {
@@ -49,9 +42,7 @@ std::string allowed_cpus() {
 
 std::string random_name() {
   std::random_device random;
-  std::ostringstream name;
-  name << "ringsmith-" << getpid() << '-' << std::hex << random() << random() << random();
-  return name.str();
+  return fmt::format("ringsmith-{}-{:x}{:x}{:x}", getpid(), random(), random(), random());
 }
 
 struct Record {
@@ -77,10 +68,10 @@ struct Record {
 };
 
 // Nodes in the order of their first ranks.
-void number_nodes(const std::vector<std::string>& records, std::vector<PeerLink>& links) {
+void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& links) {
   std::map<std::tuple<std::string, std::string, int>, int> known;
   for (std::size_t r = 0; r < records.size(); ++r) {
-    const Record record = Record::parse(records[r]);
+    const Record& record = records[r];
     const auto next = static_cast<int>(known.size());
     links[r].node =
         known.try_emplace({record.machine, record.network, record.part}, next).first->second;
@@ -88,7 +79,7 @@ void number_nodes(const std::vector<std::string>& records, std::vector<PeerLink>
 }
 
 // Before any connection: a rank that finds a mistake leaves.
-void check_options(const std::vector<std::string>& records) {
+void check_options(const std::vector<Record>& records) {
   const auto differ = [](const char* option, const std::string& first, std::size_t r,
                          const std::string& other) {
     if (other != first)
@@ -96,12 +87,11 @@ void check_options(const std::vector<std::string>& records) {
                        " and rank " + std::to_string(r) + " with " + other +
                        ": give all ranks the same");
   };
-  const Record first = Record::parse(records.front());
+  const Record& first = records.front();
   for (std::size_t r = 1; r < records.size(); ++r) {
-    const Record other = Record::parse(records[r]);
-    differ("transport", first.transport, r, other.transport);
+    differ("transport", first.transport, r, records[r].transport);
     differ("ranks-per-node", std::to_string(first.ranks_per_node), r,
-           std::to_string(other.ranks_per_node));
+           std::to_string(records[r].ranks_per_node));
   }
 }
 
@@ -132,12 +122,15 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   // As long a queue as may be: it holds strangers, too, until the ranks have met.
   if (listen(listener.get(), SOMAXCONN) != 0) fail_to_connect("listen");
 
-  const std::vector<std::string> records = bootstrap.all_gather(mine.str());
+  std::vector<Record> records;
+  for (const std::string& text : bootstrap.all_gather(mine.str()))
+    records.push_back(Record::parse(text));
   check_options(records);
   std::vector<PeerLink> links(records.size());
   number_nodes(records, links);
+  std::vector<std::string> names(links.size());
   for (int r = 0; r < world; ++r) {
-    const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
+    const Record& theirs = records[static_cast<std::size_t>(r)];
     PeerLink& link = links[static_cast<std::size_t>(r)];
     link.word = theirs.word;
     link.pid = theirs.pid;
@@ -154,10 +147,8 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
           ", which is another node: shared memory does not reach across hosts, network "
           "namespaces or --ranks-per-node; start all ranks on one host, or use "
           "--transport auto");
+    names[static_cast<std::size_t>(r)] = theirs.address;
   }
-  std::vector<std::string> names(links.size());
-  for (std::size_t r = 0; r < links.size(); ++r)
-    if (!links[r].remote) names[r] = Record::parse(records[r]).address;
   meet_on_host(bootstrap, memory, listener, names, links, Deadline::in(options.timeout));
   return links;
 }
@@ -165,7 +156,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
 bool on_one_host(Bootstrap& bootstrap) {
   const std::string mine = machine_identity() + ' ' + network_namespace();
   const auto all = bootstrap.all_gather(mine);
-  return std::all_of(all.begin(), all.end(), [&](const auto& theirs) { return theirs == mine; });
+  return std::ranges::all_of(all, [&](const auto& theirs) { return theirs == mine; });
 }
 
 bool hung_up(const Descriptor& socket) {

@@ -10,7 +10,6 @@
 
 namespace ringsmith::comm {
 
-// The abstract namespace: the address is a name that starts with a zero byte and has no file.
 socklen_t make_address(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
@@ -172,7 +171,7 @@ class Reception {
     for (int r = rank_ + 1; r < static_cast<int>(links_.size()); ++r)
       late[static_cast<std::size_t>(r)] = is_peer(r) && !link(r).socket.valid() && r != culprit;
     std::vector<Descriptor> told;  // stay open until all are told
-    while (std::find(late.begin(), late.end(), true) != late.end() && !deadline.passed()) {
+    while (std::ranges::find(late, true) != late.end() && !deadline.passed()) {
       std::vector<pollfd> entries{{listener_.get(), POLLIN, 0}};
       for (const Descriptor& guest : guests_) entries.push_back({guest.get(), POLLIN, 0});
       if (poll(entries.data(), entries.size(), deadline.poll_ms()) <= 0) continue;
@@ -194,16 +193,15 @@ class Reception {
     for (const PeerLink& met : links_)
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
     linger(peer);
-    Where where;
-    where.rank = rank_;
     const PeerLink& culprit = link(peer);
-    if (peer != rank_) where.peer = peer;
-    where.peer_host = culprit.host;
-    where.peer_pid = culprit.pid;
     throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) +
                        " on " + culprit.host +
                        ") is gone, or silent, since before the ranks of this host were connected",
-                   where);
+                   {.rank = rank_,
+                    .peer = peer != rank_ ? peer : -1,
+                    .op = {},
+                    .peer_host = culprit.host,
+                    .peer_pid = culprit.pid});
   }
 
   static constexpr std::chrono::milliseconds kLinger{1000};

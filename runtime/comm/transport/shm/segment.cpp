@@ -1,22 +1,21 @@
 #include "runtime/comm/transport/shm/segment.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <map>
-#include <mutex>
-#include <string>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm {
 
 namespace {
+
+constexpr Bytes kLeast = MiB(64), kLeastUnlimited = MiB(1024), kMost = MiB(256 << 10);
+constexpr std::size_t kAlign = 64;                       // bytes
+constexpr std::size_t kReturned = std::size_t{1} << 20;  // freed blocks from here up leave memory
 
 // What this process has mapped, by device and inode of the anonymous file.
 struct Registry {
@@ -33,6 +32,22 @@ Registry& registry() {
   throw CommError("shared memory: " + what + ": " + reason_of(errno));
 }
 
+std::string mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
+
+// For errors: what limits this process's addresses, and the remedy; empty if nothing does.
+std::string address_limit_advice() {
+  const auto limit = address_space_limit();
+  if (!limit) return {};
+  return ": this process is limited to " + mib(*limit) + " (ulimit -v " +
+         std::to_string(limit->value >> 10) + "), of which " + mib(address_space()) +
+         " are in use; start the ranks with a higher limit, or none (ulimit -v unlimited)";
+}
+
+Bytes physical_memory() {
+  return Bytes(static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+               static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+}
+
 }  // namespace
 
 Segment::Segment(Descriptor file, std::byte* data, Bytes size)
@@ -40,7 +55,7 @@ Segment::Segment(Descriptor file, std::byte* data, Bytes size)
 
 Segment::~Segment() { munmap(data_, size_.value); }
 
-std::shared_ptr<Segment> Segment::map(Descriptor file) {
+std::shared_ptr<Segment> Segment::open(Descriptor file) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) fail("fstat");
   Registry& all = registry();
@@ -67,10 +82,8 @@ std::shared_ptr<Segment> Segment::create(Bytes size) {
   if (!file.valid()) fail("memfd_create");
   if (ftruncate(file.get(), static_cast<off_t>(size.value)) != 0)
     fail("reserving " + std::to_string(size.value >> 20) + " MiB");
-  return map(std::move(file));
+  return open(std::move(file));
 }
-
-std::shared_ptr<Segment> Segment::open(Descriptor file) { return map(std::move(file)); }
 
 void Segment::commit(Bytes offset, Bytes size) {
   if (size.value == 0) return;
@@ -91,19 +104,6 @@ void Segment::release(Bytes offset, Bytes size) {
               static_cast<off_t>(end - begin));
 }
 
-namespace {
-
-constexpr Bytes kLeast = MiB(64), kLeastUnlimited = MiB(1024), kMost = MiB(256 << 10);
-
-std::string mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
-
-Bytes physical_memory() {
-  return Bytes(static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
-               static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
-}
-
-}  // namespace
-
 Bytes communication_space(Bytes fixed, int ranks) {
   const Bytes wanted = std::clamp(physical_memory(), kLeastUnlimited, kMost);
   const auto limit = address_space_limit();
@@ -118,19 +118,6 @@ Bytes communication_space(Bytes fixed, int ranks) {
   throw CommError("shared memory of " + std::to_string(ranks) + " ranks needs " + mib(need) +
                   " of address space" + address_limit_advice());
 }
-
-std::string address_limit_advice() {
-  const auto limit = address_space_limit();
-  if (!limit) return {};
-  return ": this process is limited to " + mib(*limit) + " (ulimit -v " +
-         std::to_string(limit->value >> 10) + "), of which " + mib(address_space()) +
-         " are in use; start the ranks with a higher limit, or none (ulimit -v unlimited)";
-}
-
-namespace {
-constexpr std::size_t kAlign = 64;                       // bytes
-constexpr std::size_t kReturned = std::size_t{1} << 20;  // freed blocks from here up leave memory
-}  // namespace
 
 class Arena::Block : public CommMemory {
  public:

@@ -43,7 +43,6 @@ class Segment {
 
  private:
   Segment(Descriptor file, std::byte* data, Bytes size);
-  static std::shared_ptr<Segment> map(Descriptor file);
   Descriptor file_;
   std::byte* data_;
   Bytes size_;
@@ -52,9 +51,6 @@ class Segment {
 // For communication memory, beside `fixed` bytes of the segment, on each of so many ranks.
 // CommError with the limit, the need and the remedy if the limit leaves too little for a group.
 [[nodiscard]] Bytes communication_space(Bytes fixed, int ranks);
-
-// For errors: what limits this process's addresses, and the remedy; empty if nothing does.
-[[nodiscard]] std::string address_limit_advice();
 
 // The free parts of a stretch of memory: first fit, neighbours merged. Few and large allocations
 // are the rule (buckets), so a map is enough.

@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <memory>
 #include <net/if.h>
@@ -15,7 +14,6 @@
 #include <sys/socket.h>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::tcp {
 
@@ -28,15 +26,22 @@ struct FreeInfo {
 };
 using Info = std::unique_ptr<addrinfo, FreeInfo>;
 
-Info resolve(const std::string& host, std::uint16_t port, const std::string& remedy) {
+// code: as from getaddrinfo(); null unless it is 0.
+Info look_up(const std::string& host, std::uint16_t port, int type, int& code) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_socktype = type;
   addrinfo* found = nullptr;
-  const int code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  code = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  return Info(found);
+}
+
+Info resolve(const std::string& host, std::uint16_t port, const std::string& remedy) {
+  int code = 0;
+  Info found = look_up(host, port, SOCK_STREAM, code);
   require(code == 0,
           "'" + host + "' is not an address of a host: " + gai_strerror(code) + "; " + remedy);
-  return Info(found);
+  return found;
 }
 
 std::string number_of(const sockaddr* address) {
@@ -62,12 +67,9 @@ std::string find_interface(Fits fits) {
 // The address of ours towards that host. "Connecting" a UDP socket sends nothing: the kernel only
 // chooses the way.
 std::string address_towards(const char* host) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host, "9", &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  int code = 0;
+  const Info found = look_up(host, 9, SOCK_DGRAM, code);
+  if (code != 0) return {};
   const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage address{};
   socklen_t size = sizeof address;

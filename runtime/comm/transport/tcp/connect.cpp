@@ -11,11 +11,9 @@
 #include <sstream>
 #include <sys/socket.h>
 
-#include "runtime/base/error.hpp"
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
 #include "runtime/comm/transport/tcp/stream.hpp"
-#include "runtime/comm/types/bootstrap.hpp"
 
 namespace ringsmith::comm::tcp {
 
@@ -180,7 +178,7 @@ class Reception {
 
   [[nodiscard]] bool has_come(std::size_t rank) const {
     const auto& sockets = links_[rank].sockets;
-    return std::all_of(sockets.begin(), sockets.end(), [](const auto& s) { return s.valid(); });
+    return std::ranges::all_of(sockets, [](const auto& s) { return s.valid(); });
   }
 
   // The listener, the guests, and those that are connected, who may leave.

@@ -27,19 +27,18 @@ TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*
 TcpTransport::~TcpTransport() {
   constexpr std::chrono::milliseconds kLook{1};
   const Deadline deadline = Deadline::in(timeout());
-  while (!std::all_of(wires_.begin(), wires_.end(), delivered) && !deadline.passed()) {
+  while (!std::ranges::all_of(wires_, delivered) && !deadline.passed()) {
     TcpTransport::progress();
     std::this_thread::sleep_for(kLook);
   }
 }
 
 bool TcpTransport::delivered(const Wire& wire) {
-  return !wire.broken.empty() ||
-         std::all_of(wire.streams.begin(), wire.streams.end(), [](const Stream& stream) {
-           int bytes = 0;  // that the peer's kernel has not acknowledged
-           return stream.sender.empty() &&
-                  (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
-         });
+  return !wire.broken.empty() || std::ranges::all_of(wire.streams, [](const Stream& stream) {
+    int bytes = 0;  // that the peer's kernel has not acknowledged
+    return stream.sender.empty() &&
+           (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
+  });
 }
 
 TcpTransport::Stream& TcpTransport::stream(Wire& wire, std::size_t offset) const {

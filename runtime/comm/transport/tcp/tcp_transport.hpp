@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "runtime/comm/transport/layout.hpp"
-#include "runtime/comm/transport/network_transport.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
 #include "runtime/comm/transport/tcp/stream.hpp"
 
