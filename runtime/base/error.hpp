@@ -90,6 +90,13 @@ class TimeoutError : public CommError {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::timeout; }
 };
 
+// A call of the CUDA runtime failed, or a kernel that ran earlier did.
+class CudaError : public Error {
+ public:
+  using Error::Error;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
+};
+
 // Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);
 

@@ -94,6 +94,18 @@ void Queue::take_turn(const std::function<void()>& action) {
   if (!items_.empty()) due_.notify_one();
 }
 
+void Queue::run_front(std::unique_lock<std::mutex>& lock, bool foreground) {
+  const std::shared_ptr<Item> next = items_.front();
+  items_.pop_front();
+  running_ = true;
+  lock.unlock();
+  next->execute(foreground);
+  lock.lock();
+  running_ = false;
+  next->done_ = true;
+  done_.notify_all();
+}
+
 void Queue::wait_for(Item& item) {
   std::unique_lock lock(mutex_);
   while (!item.done_) {
@@ -102,15 +114,7 @@ void Queue::wait_for(Item& item) {
       done_.wait(lock, [&] { return item.done_ || !running_; });
       continue;
     }
-    const std::shared_ptr<Item> next = items_.front();
-    items_.pop_front();
-    running_ = true;
-    lock.unlock();
-    next->execute(true);
-    lock.lock();
-    running_ = false;
-    next->done_ = true;
-    done_.notify_all();
+    run_front(lock, true);
     if (!items_.empty()) due_.notify_one();
   }
 }
@@ -122,15 +126,7 @@ void Queue::work() {
     due_.wait(lock,
               [&] { return (!items_.empty() && !running_) || (stopping_ && items_.empty()); });
     if (items_.empty()) return;
-    const std::shared_ptr<Item> next = items_.front();
-    items_.pop_front();
-    running_ = true;
-    lock.unlock();
-    next->execute(false);
-    lock.lock();
-    running_ = false;
-    next->done_ = true;
-    done_.notify_all();
+    run_front(lock, false);
   }
 }
 

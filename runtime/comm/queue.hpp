@@ -39,6 +39,7 @@ class Queue {
  private:
   class Item;
   void wait_for(Item& item);
+  void run_front(std::unique_lock<std::mutex>& lock, bool foreground);
   void work();  // the communication thread
 
   Runner runner_;

@@ -7,7 +7,7 @@
 #include <cuda_runtime.h>
 #include <string>
 
-#include "runtime/device/cuda_error.hpp"
+#include "runtime/base/error.hpp"
 
 namespace ringsmith::detail {
 

@@ -15,6 +15,8 @@ constexpr auto kTwice = [](double n) { return 2.0 * (n - 1) / n; };
 constexpr auto kOthersParts = [](double n) { return 1.0 * (n - 1) / n; };
 constexpr auto kWhole = [](double n) { return n > 1 ? 1.0 : 0.0; };
 
+Expected the_sum(std::size_t i) { return {-1, i}; }
+Expected of_rank(int rank, std::size_t i) { return {rank, i}; }
 std::size_t own_part(const Element& p) { return static_cast<std::size_t>(p.rank) * p.part; }
 
 // To the next rank, from the one before. Even ranks send first and odd ranks receive first, so that
@@ -33,28 +35,20 @@ constexpr Benchmark kBenchmarks[] = {
      .collective = Collective::all_reduce,
      .bus_factor = kTwice,
      .run = [](const Call& c) { c.group.all_reduce(c.in, c.out, c.op); },
-     .expected =
-         [](const Element& p) {
-           return Expected{-1, p.i};
-         }},
+     .expected = [](const Element& p) { return the_sum(p.i); }},
     {.name = "reduce_scatter_perf",
      .description = "Measures reduce_scatter: rank r ends with part r of the sum over all ranks.",
      .collective = Collective::reduce_scatter,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.reduce_scatter(c.in, c.out, c.op); },
-     .expected =
-         [](const Element& p) {
-           return Expected{-1, own_part(p) + p.i};
-         }},
+     .expected = [](const Element& p) { return the_sum(own_part(p) + p.i); }},
     {.name = "all_gather_perf",
      .description = "Measures all_gather: every rank ends with the parts of all ranks.",
      .collective = Collective::all_gather,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.all_gather(c.in, c.out); },
      .expected =
-         [](const Element& p) {
-           return Expected{static_cast<int>(p.i / p.part), p.i % p.part};
-         }},
+         [](const Element& p) { return of_rank(static_cast<int>(p.i / p.part), p.i % p.part); }},
     {.name = "alltoall_perf",
      .description = "Measures all_to_all: part p of rank r goes to part r of rank p.",
      .collective = Collective::all_to_all,
@@ -62,54 +56,40 @@ constexpr Benchmark kBenchmarks[] = {
      .run = [](const Call& c) { c.group.all_to_all(c.in, c.out); },
      .expected =
          [](const Element& p) {
-           return Expected{static_cast<int>(p.i / p.part), own_part(p) + p.i % p.part};
+           return of_rank(static_cast<int>(p.i / p.part), own_part(p) + p.i % p.part);
          }},
     {.name = "broadcast_perf",  // in place by nature
      .description = "Measures broadcast: every rank ends with the values of root.",
      .collective = Collective::broadcast,
      .bus_factor = kWhole,
      .run = [](const Call& c) { c.group.broadcast(c.out, c.root); },
-     .expected =
-         [](const Element& p) {
-           return Expected{p.root, p.i};
-         },
+     .expected = [](const Element& p) { return of_rank(p.root, p.i); },
      .out_of_place = false},
     {.name = "reduce_perf",
      .description = "Measures reduce: root ends with the sum over all ranks.",
      .collective = Collective::reduce,
      .bus_factor = kWhole,
      .run = [](const Call& c) { c.group.reduce(c.in, c.out, c.op, c.root); },
-     .expected =
-         [](const Element& p) {
-           return Expected{-1, p.i};
-         }},
+     .expected = [](const Element& p) { return the_sum(p.i); }},
     {.name = "gather_perf",
      .description = "Measures gather: root ends with the parts of all ranks.",
      .collective = Collective::gather,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.gather(c.in, c.out, c.root); },
      .expected =
-         [](const Element& p) {
-           return Expected{static_cast<int>(p.i / p.part), p.i % p.part};
-         }},
+         [](const Element& p) { return of_rank(static_cast<int>(p.i / p.part), p.i % p.part); }},
     {.name = "scatter_perf",
      .description = "Measures scatter: rank r ends with part r of root.",
      .collective = Collective::scatter,
      .bus_factor = kOthersParts,
      .run = [](const Call& c) { c.group.scatter(c.in, c.out, c.root); },
-     .expected =
-         [](const Element& p) {
-           return Expected{p.root, own_part(p) + p.i};
-         }},
+     .expected = [](const Element& p) { return of_rank(p.root, own_part(p) + p.i); }},
     {.name = "sendrecv_perf",
      .description = "Measures send and recv: every rank sends to the next one and receives from "
                     "the one before.",
      .bus_factor = kWhole,
      .run = shift,
-     .expected =
-         [](const Element& p) {
-           return Expected{comm::wrap(p.rank - 1, p.world), p.i};
-         },
+     .expected = [](const Element& p) { return of_rank(comm::wrap(p.rank - 1, p.world), p.i); },
      .in_place = false,
      .least_world = 2}};
 

@@ -1,6 +1,6 @@
 #include "runtime/comm/device/monitor.hpp"
 
-#include "runtime/device/cuda_error.hpp"
+#include "runtime/base/error.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 

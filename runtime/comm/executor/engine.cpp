@@ -1,7 +1,5 @@
 #include "runtime/comm/executor/engine.hpp"
 
-#include "runtime/comm/executor/plain_ring.hpp"
-
 namespace ringsmith::comm {
 
 namespace {

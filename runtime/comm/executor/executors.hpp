@@ -6,7 +6,7 @@
 //   slots       on any memory: a plan (plan.hpp), message by message, through the channels' slots
 //   staged      small messages: one copy, one hand-off, sums in rank order
 //   p2p         send and recv
-//   plain_ring  the ring all-reduce as one reads it (plain_ring.hpp)
+//   plain_ring  the ring all-reduce as one reads it (plain_ring.cpp)
 #pragma once
 
 #include "runtime/comm/executor/mapping.hpp"
@@ -92,6 +92,9 @@ void run_staged(Peers& peers, AgreementBarrier& agreement, const Transfer& trans
 // barrier between them itself. `round` is the number of that agreement barrier.
 void stage(Peers& peers, std::uint64_t round, const Transfer& transfer);
 void take_staged(Peers& peers, std::uint64_t round, const Transfer& transfer);
+
+// The ring all-reduce, after its agreement barrier, on any memory: plain_ring.cpp.
+void ring_all_reduce(Peers& peers, Channels& channels, const Transfer& transfer);
 
 // send and recv: one rank's buffer to one other's, through a lane of its own.
 //

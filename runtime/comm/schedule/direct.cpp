@@ -9,23 +9,15 @@ namespace {
 Step receive(int peer, int chunk, Action action) { return {kNobody, 0, peer, chunk, action}; }
 Step send(int peer, int chunk) { return {peer, chunk, kNobody, 0, Action::copy}; }
 
-// Every rank owns its chunk: it adds up what the others hold of it.
-void add_reduce_scatter(Schedule& schedule) {
+// Every rank owns its chunk: it adds up what the others hold of it (reduce), or hands it to all of
+// them (copy).
+void add_rotation(Schedule& schedule, Action action) {
   const int world = schedule.world;
   for (int rank = 0; rank < world; ++rank)
     for (int s = 0; s < world - 1; ++s) {
       const int to = wrap(rank - 1 - s, world), from = wrap(rank + 1 + s, world);
-      schedule.add(rank, {to, to, from, rank, Action::reduce});
-    }
-}
-
-// Every rank hands its chunk to all others.
-void add_all_gather(Schedule& schedule) {
-  const int world = schedule.world;
-  for (int rank = 0; rank < world; ++rank)
-    for (int s = 0; s < world - 1; ++s) {
-      const int to = wrap(rank - 1 - s, world), from = wrap(rank + 1 + s, world);
-      schedule.add(rank, {to, rank, from, from, Action::copy});
+      schedule.add(rank, action == Action::reduce ? Step{to, to, from, rank, action}
+                                                  : Step{to, rank, from, from, action});
     }
 }
 
@@ -86,8 +78,8 @@ Schedule direct_schedule(Collective collective, int world, std::size_t count, in
   } else if (contract.exchanges) {
     add_exchange(schedule);
   } else {
-    if (contract.reduces) add_reduce_scatter(schedule);
-    if (contract.output == Extent::all) add_all_gather(schedule);
+    if (contract.reduces) add_rotation(schedule, Action::reduce);
+    if (contract.output == Extent::all) add_rotation(schedule, Action::copy);
   }
   return schedule;
 }

@@ -13,7 +13,7 @@
 // | all_to_all     | direct                                       |
 //
 // "plain_ring" is also accepted for all_reduce: another way to run the schedule of ring
-// (executor/plain_ring.hpp).
+// (executor/plain_ring.cpp).
 #pragma once
 
 #include <string_view>

@@ -98,7 +98,7 @@ ReduceOp parse_reduce_op(std::string_view name);  // UsageError naming the choic
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,
-  plain_ring,  // the same sums by a loop that one can read (executor/plain_ring.hpp); slower
+  plain_ring,  // the same sums by a loop that one can read (executor/plain_ring.cpp); slower
   gloo_ring,
   direct,
   tree,
