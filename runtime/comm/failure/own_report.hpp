@@ -18,15 +18,14 @@ class Sites {
   explicit Sites(SiteText* mine) : texts_(mine), known_(1) {}
 
   struct Number {
-    std::uint32_t value = 0;  // 0: no place, or more than the table holds
-    bool fresh = false;       // its text was written just now
+    std::uint32_t value = 0;          // 0: no place, or more than the table holds
+    const SiteText* fresh = nullptr;  // its text, if that was written just now
   };
   // Of one thread at a time.
   Number number_of(Site site) {
     if (site.file == nullptr) return {};
     Known& recent = recent_[static_cast<std::size_t>(site.line) % kRecent];
-    if (recent.site.file == site.file && recent.site.line == site.line)
-      return {recent.number, false};
+    if (recent.site.file == site.file && recent.site.line == site.line) return {recent.number};
     const Number found = look_up(site);
     recent = {site, found.value};
     return found;
@@ -40,14 +39,14 @@ class Sites {
   static constexpr std::size_t kRecent = 32;
   Number look_up(Site site) {
     for (const Known& k : known_)
-      if (k.site.file == site.file && k.site.line == site.line) return {k.number, false};
+      if (k.site.file == site.file && k.site.line == site.line) return {k.number};
     if (known_.size() == kSites) return {};
     const auto number = static_cast<std::uint32_t>(known_.size());
     known_.push_back({site, number});
     const std::string text = text_of(site);
     for (std::size_t i = 0; i < text.size() && i + 1 < kSiteText; ++i)
       texts_[number].text[i].store(text[i], std::memory_order_relaxed);
-    return {number, true};
+    return {number, &texts_[number]};
   }
 
   SiteText* texts_;
@@ -91,7 +90,7 @@ class FlightRecorder {
 class OwnReport {
  public:
   OwnReport(RankReport& mine, Flight* flight)
-      : board_(mine.board), texts_(mine.sites), sites_(mine.sites), flight_(flight) {}
+      : board_(mine.board), sites_(mine.sites), flight_(flight) {}
 
   // This rank is in a call. Gives the place's text if it was written just now, or nullptr: ranks
   // that do not share this memory have to be sent it.
@@ -104,7 +103,7 @@ class OwnReport {
     board_.sequence.store(sequence, std::memory_order_relaxed);
     board_.step.store(-1, std::memory_order_relaxed);
     board_.busy.store(1, std::memory_order_relaxed);
-    return at.fresh ? &texts_[at.value] : nullptr;
+    return at.fresh;
   }
   void end() {
     board_.busy.store(0, std::memory_order_relaxed);
@@ -113,7 +112,6 @@ class OwnReport {
 
  private:
   Board& board_;
-  const SiteText* texts_;
   Sites sites_;
   FlightRecorder flight_;
 };
