@@ -86,8 +86,10 @@ std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,
   std::vector<double> flat(values.size() * static_cast<std::size_t>(group.size()));
   group.all_gather(std::span<const double>(values), std::span<double>(flat));
   std::vector<std::vector<double>> rows;
-  for (auto row = flat.begin(); row != flat.end(); row += std::ssize(values))
+  for (int r = 0; r < group.size(); ++r) {
+    const auto row = flat.begin() + r * std::ssize(values);
     rows.emplace_back(row, row + std::ssize(values));
+  }
   return rows;
 }
 

@@ -232,7 +232,10 @@ std::string escape_xml(const std::string& text) {
   std::string out;
   for (const char c : text) {
     const auto name = kNames.find(c);
-    name != kNames.end() ? out += name->second : out += c;
+    if (name != kNames.end())
+      out += name->second;
+    else
+      out += c;
   }
   return out;
 }

@@ -10,6 +10,7 @@
 
 namespace ringsmith::comm {
 
+// The abstract namespace: the address is a name that starts with a zero byte and has no file.
 socklen_t make_address(const std::string& name, sockaddr_un& address) {
   address = {};
   address.sun_family = AF_UNIX;
