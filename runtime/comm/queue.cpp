@@ -104,6 +104,7 @@ void Queue::run_front(std::unique_lock<std::mutex>& lock, bool foreground) {
   running_ = false;
   next->done_ = true;
   done_.notify_all();
+  if (!items_.empty()) due_.notify_one();
 }
 
 void Queue::wait_for(Item& item) {
@@ -115,7 +116,6 @@ void Queue::wait_for(Item& item) {
       continue;
     }
     run_front(lock, true);
-    if (!items_.empty()) due_.notify_one();
   }
 }
 
