@@ -69,7 +69,7 @@ std::string Failure::encode() const {
 Failure Failure::decode(const std::string& text) try {
   return nlohmann::json::from_cbor(text).get<Failure>();
 } catch (const nlohmann::json::exception&) {
-  throw CommError("a report of a failure is too short, or none");
+  throw CommError("cannot read another node's report of a failure: is ringrun the same on all?");
 }
 
 std::optional<Failure> root_cause(const std::vector<Failure>& failures) {

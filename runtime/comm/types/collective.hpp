@@ -49,26 +49,26 @@ struct Contract {
   }
 };
 
+inline constexpr Contract kContracts[] = {{"no call", Extent::none, Extent::none},
+                                          {"barrier", Extent::none, Extent::none},
+                                          {"all_reduce", Extent::all, Extent::all, true},
+                                          {"reduce_scatter", Extent::all, Extent::own, true},
+                                          {"all_gather", Extent::own, Extent::all},
+                                          {"broadcast", Extent::at_root, Extent::all},
+                                          {"reduce", Extent::all, Extent::at_root, true},
+                                          {"gather", Extent::own, Extent::at_root},
+                                          {"scatter", Extent::at_root, Extent::own},
+                                          {"all_to_all", Extent::all, Extent::all, false, true},
+                                          {"send", Extent::all, Extent::none},
+                                          {"recv", Extent::none, Extent::all}};
+static_assert(std::size(kContracts) == static_cast<std::size_t>(Collective::recv) + 1);
+
 [[nodiscard]] constexpr Contract contract_of(Collective collective) {
-  using enum Extent;
-  constexpr Contract kContracts[] = {{"no call", none, none},
-                                     {"barrier", none, none},
-                                     {"all_reduce", all, all, true},
-                                     {"reduce_scatter", all, own, true},
-                                     {"all_gather", own, all},
-                                     {"broadcast", at_root, all},
-                                     {"reduce", all, at_root, true},
-                                     {"gather", own, at_root},
-                                     {"scatter", at_root, own},
-                                     {"all_to_all", all, all, false, true},
-                                     {"send", all, none},
-                                     {"recv", none, all}};
   const auto index = static_cast<std::size_t>(collective);
-  return index < std::size(kContracts) ? kContracts[index] : Contract{"corrupt call", none, none};
+  return index < std::size(kContracts) ? kContracts[index]
+                                       : Contract{"corrupt call", Extent::none, Extent::none};
 }
-[[nodiscard]] constexpr const char* name_of(Collective collective) {
-  return contract_of(collective).name;
-}
+[[nodiscard]] constexpr const char* name_of(Collective c) { return contract_of(c).name; }
 // Has this rank a buffer of that extent? And does it hold this part?
 [[nodiscard]] constexpr bool has(Extent extent, int rank, int root) {
   return extent == Extent::at_root ? rank == root : extent != Extent::none;
