@@ -94,7 +94,7 @@ lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-ti
 	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## rewrite all sources with clang-format
-	@git ls-files '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.h' | xargs clang-format -i
+	@git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.h' | xargs clang-format -i
 
 sanitize: ## all tests under ASan+UBSan, comm and data under TSan
 	@.ci/sanitize

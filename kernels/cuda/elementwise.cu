@@ -55,9 +55,10 @@ __host__ __device__ auto visit(Unary op, F&& f) {
       return f(UnaryOp<Unary::relu>{});
     case Unary::gelu_erf:
       return f(UnaryOp<Unary::gelu_erf>{});
-    default:
-      return f(UnaryOp<Unary::gelu_tanh>{});
+    case Unary::gelu_tanh:
+      break;
   }
+  return f(UnaryOp<Unary::gelu_tanh>{});
 }
 template <class F>
 __host__ __device__ auto visit(Binary op, F&& f) {
@@ -80,9 +81,10 @@ __host__ __device__ auto visit(Binary op, F&& f) {
       return f(BinaryOp<Binary::relu_backward>{});
     case Binary::gelu_erf_backward:
       return f(BinaryOp<Binary::gelu_erf_backward>{});
-    default:
-      return f(BinaryOp<Binary::gelu_tanh_backward>{});
+    case Binary::gelu_tanh_backward:
+      break;
   }
+  return f(BinaryOp<Binary::gelu_tanh_backward>{});
 }
 
 template <class Op>

@@ -219,10 +219,8 @@ void bench_on_cpu(const KernelBenchOptions& o) {
                {"OpenBLAS"},
                {"oracle us"},
                {"ratio"}});
-  bool found = false;
   for (const Case& c : all_cases()) {
     if (o.family != "all" && o.family != c.family) continue;
-    found = true;
     const auto measure = [&](kernels::Mode mode, kernels::Products products, double seconds) {
       kernels::set_mode(mode);
       kernels::set_products(products);
@@ -243,10 +241,6 @@ void bench_on_cpu(const KernelBenchOptions& o) {
     table.row({c.family, c.what, c.shape, fmt::format("{:.1f}", fast * 1e6), rate(fast),
                c.flops ? "GFLOP/s" : "GB/s", blas, slow, ratio});
   }
-  require(found,
-          "family '" + o.family +
-              "': on the CPU there are matmul, linear, layer_norm, softmax, embedding, attention, "
-              "optim and all");
   fmt::print("{}\n{} thread{}, medians\n\n{}", peer, o.threads, o.threads == 1 ? "" : "s",
              table.str());
 }

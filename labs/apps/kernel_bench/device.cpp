@@ -215,12 +215,6 @@ void bench_products(const KernelBenchOptions& o) {
 }  // namespace
 
 bool bench_on_device(const KernelBenchOptions& o) {
-  const std::vector<std::string> families{"all",        "matmul",  "elementwise", "reduction",
-                                          "layer_norm", "softmax", "optim",       "ring"};
-  const bool known = std::ranges::find(families, o.family) != families.end();
-  require(known, "family '" + o.family +
-                     "': on a device there are matmul, elementwise, reduction, layer_norm, "
-                     "softmax, optim, ring and all");
   require(o.version == 0 || o.family == "matmul",
           "--version is one of the ladder of products: write 'matmul --version " +
               std::to_string(o.version) + "'");

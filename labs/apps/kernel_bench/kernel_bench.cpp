@@ -1,11 +1,19 @@
 // kernel_bench: how fast the kernels are, on the CPU or on a device.
 #include "labs/apps/kernel_bench/kernel_bench.hpp"
 
+#include <fmt/ranges.h>
+
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 
 namespace ringsmith::apps {
 namespace {
+
+using Families = std::vector<std::string>;
+const Families kOnCpu{"matmul",    "linear",    "layer_norm", "softmax",
+                      "embedding", "attention", "optim"};
+const Families kOnDevice{"matmul",  "elementwise", "reduction", "layer_norm",
+                         "softmax", "optim",       "ring"};
 
 int run(int argc, char** argv) {
   KernelBenchOptions o;
@@ -14,10 +22,9 @@ int run(int argc, char** argv) {
   bool no_oracle = false, no_check = false;
   CLI::App app("Speed of the kernels, family by family, medians.", "kernel_bench");
   app.option_defaults()->always_capture_default()->take_last();
-  app.add_option(
-      "family,--family", o.family,
-      "on the CPU matmul, linear, layer_norm, softmax, embedding, attention, optim; on a "
-      "device matmul, elementwise, reduction, layer_norm, softmax, optim, ring; or all");
+  app.add_option("family,--family", o.family,
+                 fmt::format("on the CPU {}; on a device {}; or all", fmt::join(kOnCpu, ", "),
+                             fmt::join(kOnDevice, ", ")));
   auto* where = app.add_option("--device", device, "cpu, cuda or cuda:NUMBER");
   app.add_option("--seconds", o.seconds, "time spent on each line")->check(above_zero(3600));
   app.option_defaults()->group("CPU");
@@ -54,6 +61,10 @@ Exit codes: 0 done, 1 a kernel of a GPU is too slow, 2 CUDA failed, 6 wrong opti
   for (const CLI::Option* option : {threads, oracle})
     require(option->count() == 0 || o.device.is_cpu(),
             option->get_name() + " is for the CPU: leave it, or --device, out");
+  const Families& families = o.device.is_cuda() ? kOnDevice : kOnCpu;
+  require(o.family == "all" || std::ranges::find(families, o.family) != families.end(),
+          fmt::format("family '{}': on {} there are {} and all", o.family,
+                      o.device.is_cuda() ? "a device" : "the CPU", fmt::join(families, ", ")));
   if (o.device.is_cuda()) return bench_on_device(o) ? 0 : 1;
   bench_on_cpu(o);
   return 0;

@@ -26,8 +26,7 @@ struct KernelBenchOptions {
   bool check = true;      // on a GPU a kernel that is too slow is a failure
 };
 
-// Print a table. UsageError if there is no such family. On a device: false if something was to be
-// checked and is too slow.
+// Print a table. On a device: false if something was to be checked and is too slow.
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
 
