@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -21,7 +22,7 @@ inline std::string free_port() {
   int ephemeral = 32'768;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> ephemeral;
   const int span = std::max(1, std::min(ephemeral, 32'768) - kLowest);
-  static int next = getpid() * 61;  // others' numbers are near: far from theirs
+  static std::atomic<int> next = getpid() * 61;  // others' numbers are near: far from theirs
   for (int tries = 0; tries < span; ++tries) {
     const int port = kLowest + (next++ % span);
     try {
