@@ -245,16 +245,19 @@ def page_of(ledger, links):
     settled = sum("open" not in c for c in ledger.claims)
     lines = ["# What five tutorials claim about DDP", "",
              "Five tutorials on PyTorch's DistributedDataParallel, statement by statement: which are right, and what shows it",
-             f"here. {settled} of {CLAIMS} are settled; an open one names what is missing. Made from [claims.toml](claims.toml) by",
-             "`make ledger UPDATE=1`: change that, not this file. `make ledger` checks that each reference exists and is run."]
+             f"here. {settled} of {CLAIMS} are settled; an open one names what is missing, and the answer that we expect from PyTorch.",
+             "`make ledger` checks that each reference exists and is run. Made from [claims.toml](claims.toml) by",
+             "`make ledger UPDATE=1`: change that, not this file."]
     for part in ledger.parts:
         lines += ["", f"## {part['title']}", "", "| | claim | answer | where |", "|---|---|---|---|"]
         for claim in sorted(ledger.claims, key=lambda c: c["number"]):
             if part_of(ledger.parts, claim["number"]) is not part:
                 continue
-            answer = f"open: {claim['open']}" if "open" in claim else claim["verdict"]
-            note = " " + claim["note"] if claim.get("note") else ""
-            cells = [str(claim["number"]), claim["claim"], f"**{answer}.**{note}", "<br>".join(links[claim["number"]])]
+            answer = f"**{claim['verdict']}.**"
+            if "open" in claim:
+                answer = f"**open: {claim['open']}.** Expected: {claim['verdict']}."
+            answer += " " + claim["note"] if claim.get("note") else ""
+            cells = [str(claim["number"]), claim["claim"], answer, "<br>".join(links[claim["number"]])]
             lines.append("| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"
 
