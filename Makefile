@@ -9,7 +9,7 @@ VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-s
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build train doctor test test-kills test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu lessons figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build train doctor test test-kills test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -75,6 +75,9 @@ offline-bundle: ## one archive for a cluster node without internet: sources and 
 
 lessons: build ## run and check all lessons (make lessons UPDATE=1 rewrites what they quote; ONLY=06: one)
 	@python3 tests/lessons/check.py all --build "$(DIR)" $(if $(UPDATE),--update) $(if $(ONLY),--only $(ONLY))
+
+ledger: configure ## what tutorials claim and what settles it here (UPDATE=1: write the page; RAN=FILE: did it run?)
+	@python3 tests/lessons/ledger.py --build "$(DIR)" $(if $(UPDATE),--update) $(if $(RAN),--ran "$(RAN)")
 
 core-path: ## the files to read in a week, in order, with their lines (UPDATE=1: into the README)
 	@python3 tests/lessons/core_path.py $(if $(UPDATE),--update)

@@ -1,5 +1,5 @@
 // claims: what tutorials say of DistributedDataParallel, tried on the runtime. One section for each
-// argument: buckets, accumulation, unused, batches.
+// argument: buckets, accumulation, unused, batches, buffers.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -141,15 +141,38 @@ void batches() {
   }
 }
 
+// One channel, normalised. Rank 0's rows have the mean 1, rank 1's have the mean 3.
+void buffers() {
+  BatchNorm2d alone(1);
+  for (int step = 0; step < 2; ++step)
+    alone.forward(from_vector<float>({0, 2, 2, 4}, {4, 1, 1, 1}));
+  std::printf("running mean of one process with all rows: %s\n",
+              numbers(alone.running_mean).c_str());
+  on_ranks(2, [](const Group& group) {
+    BatchNorm2d model(1);
+    DistributedDataParallel ddp(model, group);
+    const float low = group->rank() == 0 ? 0 : 2;
+    const Tensor rows = from_vector<float>({low, low + 2}, {2, 1, 1, 1});
+    std::string text;
+    for (const char* step : {"step 1  ", "   step 2  "}) {
+      sum(ddp.forward(rows)).backward();
+      text += step + numbers(model.running_mean);
+    }
+    ddp.synchronise_buffers();
+    return text + "   synchronised  " + numbers(model.running_mean);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::pair<const char*, void (*)()> sections[] = {{"buckets", buckets},
                                                          {"accumulation", accumulation},
                                                          {"unused", unused},
-                                                         {"batches", batches}};
+                                                         {"batches", batches},
+                                                         {"buffers", buffers}};
   for (const auto& [name, run] : sections)
     if (argc == 2 && std::strcmp(argv[1], name) == 0) return run(), 0;
-  std::fprintf(stderr, "claims buckets | accumulation | unused | batches\n");
+  std::fprintf(stderr, "claims buckets | accumulation | unused | batches | buffers\n");
   return 2;
 }

@@ -4,6 +4,7 @@
 Each case: a name, what is changed in a right lesson, and words of the line that must be reported.
 """
 import pathlib
+import re
 import sys
 import tempfile
 
@@ -11,11 +12,12 @@ import commands
 import compare
 import decks
 import figures
+import ledger
 import links
 import quotes
 import shape
 import terms
-from lesson import Lesson
+from lesson import Fault, Lesson
 
 GOOD = """# 06 Test
 
@@ -206,12 +208,102 @@ def check_figures(folder):
     return bad
 
 
+REFERENCES = {
+    1: '{ test = "tests/room/a_test.cpp", case = "one works" }',
+    2: '{ test = "tests/room/a_test.cpp", case = "two works" }',
+    3: '{ entry = "script" }',
+    4: '{ page = "lessons/06-test/README.md", run = "echo \'one 1.5\'" }',
+    5: '{ page = "lessons/06-test/README.md", says = "What is a **wheel**? See" }',
+    6: '{ page = "lessons/06-test/README.md", heading = "The code" }',
+}
+CLAIMS = '[[part]]\ntitle = "All"\nfirst = 1\n' + "".join(
+    f'[[claim]]\nnumber = {n}\nclaim = "It is so."\nverdict = "wrong"\nnote = "It is not."\n' +
+    (f"settled_by = [{REFERENCES[n]}]\n" if n in REFERENCES else 'open = "a feature"\n') for n in range(1, 167))
+SOURCE = 'TEST_CASE("one works", "[a]") {\nTEST_CASE("two "\n          "works",\n          "[a][.slow]") {\n'
+ENTRIES = """add_test([=[room]=] "/b/bin/tests_room")
+add_test([=[slow]=] "/mpirun.sh" "2" "/b/bin/tests_room" "--transport" "tcp" "[b],[.slow]")
+add_test([=[script]=] "/script.sh" "build")
+add_test([=[lessons]=] "check.py" "commands")
+if(CTEST_CONFIGURATION_TYPE MATCHES "x")
+  add_test([=[long]=] "/script.sh" "long")
+endif()
+"""
+LOG = "<testsuite>" + "".join(f'<testcase name="{e}" status="run"/>' for e in ("room", "slow", "script", "lessons"))
+LEDGER_CASES = [
+    ("claim missing", "claims", "number = 7\n", "number = 8\n", "missing: 7"),
+    ("claim twice", "claims", "number = 7\n", "number = 8\n", "claim 8 is there 2 times"),
+    ("no such claim", "claims", "number = 7\n", "number = 167\n", "there is no claim 167"),
+    ("verdict", "claims", '"wrong"', '"false"', "the verdict 'false'"),
+    ("no correction", "claims", 'note = "It is not."\n', "", "no note"),
+    ("no sentence", "claims", "It is so.", "It is so", "ends with a full stop"),
+    ("unknown key", "claims", "note =", "nota =", "unknown: nota"),
+    ("settled by nothing", "claims", 'open = "a feature"\n', "", "settled by nothing"),
+    ("open without a reason", "claims", '"a feature"', '""', "what is missing?"),
+    ("no TOML", "claims", "[[part]]", "[[part", "claims.toml: "),
+    ("case gone", "source", "one works", "one fails", "no test case 'one works'"),
+    ("file gone", "claims", "a_test.cpp", "b_test.cpp", "there is no file"),
+    ("hidden case", "source", "[a]", "[a][.]", "it is hidden"),
+    ("case of no entry", "entries", r"(?s)\btests_room.*tests_room", "tests_hall", "none starts tests_room"),
+    ("case that is not selected", "entries", 'tests_room")', 'tests_room" "~[a]")', "none selects it"),
+    ("entry gone", "entries", "[=[script]=]", "[=[skript]=]", "no entry 'script'"),
+    ("entry of a configuration", "claims", '"script"', '"long"', "no entry 'long'"),
+    ("page gone", "claims", "06-test/README.md", "07-test/README.md", "there is no page"),
+    ("command gone", "page", "echo 'one 1.5'", "echo 'two'", "has no command"),
+    ("commands that nothing runs", "entries", "[=[lessons]=]", "[=[texts]=]", "no entry 'lessons'"),
+    ("words gone", "page", "? See", ". See", "does not say"),
+    ("heading gone", "page", "## The code", "## The files", "has no heading"),
+    ("reference of no kind", "claims", "entry =", "entries =", "a reference has"),
+    ("page of old claims", "claims", "It is so.", "It is thus.", "make ledger UPDATE=1"),
+    ("entry skipped", "log", '"script" status="run"', '"script" status="notrun"', "did not run: script (notrun)"),
+    ("entry failed", "log", '"slow" status="run"', '"slow" status="fail"', "failed in the last run: slow"),
+    ("entry not in the log", "log", '"lessons"', '"lesson"', "lessons (not in the log)"),
+]
+
+
+def check_ledger(folder):
+    """A right ledger with 6 claims settled; then each of LEDGER_CASES."""
+    paths = {"claims": folder / "lessons" / "claims.toml", "page": folder / "lessons" / "06-test" / "README.md",
+             "source": folder / "tests" / "room" / "a_test.cpp", "entries": folder / "build" / "CTestTestfile.cmake",
+             "log": folder / "tests.xml"}
+    right = {"claims": CLAIMS, "page": GOOD, "source": SOURCE, "entries": ENTRIES, "log": LOG + "</testsuite>"}
+
+    def faults_after(file=None, old="", new="", update=False):
+        for name, path in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(re.sub(old, new, right[name], 1) if name == file and old else right[name])
+        try:
+            book = ledger.Ledger(folder, folder / "build")
+            return ledger.check(book, ledger.read_log(paths["log"]), update)
+        except Fault as error:
+            return [str(error)], {}
+
+    bad = []
+    found, runs = faults_after(update=True)
+    if found or [n for n in runs if runs[n]] != [1, 2, 3, 4]:
+        bad.append(f"a right ledger: found {found}, runs {[n for n in runs if runs[n]]}")
+    for name, file, old, new, words in LEDGER_CASES:
+        old = old if "\\" in old else re.escape(old)
+        if not re.search(old, right[file]):
+            bad.append(f"ledger, {name}: the case changes nothing")
+        found = faults_after(file, old, new)[0]
+        if not any(words in fault for fault in found):
+            bad.append(f"ledger, {name}: not found; found only: {found}")
+    for spec, name, tags, runs in [
+            ("", "x", ["a"], True), ("", "x", ["."], False), ("", "x", [".slow"], False), ("[a]", "x", ["a"], True),
+            ("[a],[b]", "x", ["b"], True), ("[a][b]", "x", ["b"], False), ("[a]~[b]", "x", ["a", "b"], False),
+            ("~[b]", "x", ["a"], True), ("~[b]", "x", ["a", "."], False), ("[.slow]", "x", [".slow"], True),
+            ("x*", "x and y", [], True), ("x*", "y", [], False)]:
+        if ledger.selects(spec, name, tags) != runs:
+            bad.append(f"ledger: '{spec}' should {'' if runs else 'not '}select '{name}' {tags}")
+    return bad
+
+
 def main():
     bad = check_compare()
-    for check in (check_lessons, check_update, check_order, check_decks, check_figures):
+    for check in (check_lessons, check_update, check_order, check_decks, check_figures, check_ledger):
         with tempfile.TemporaryDirectory(prefix="selftest.") as name:
             bad += check(pathlib.Path(name))
-    print("\n".join(bad) if bad else f"lessons: {len(CASES)} planted faults found")
+    print("\n".join(bad) if bad else f"lessons: {len(CASES) + len(LEDGER_CASES)} planted faults found")
     return 1 if bad else 0
 
 

@@ -190,3 +190,28 @@ TEST_CASE("one NaN on one rank is NaN on all, and only where it was", "[ddp]") {
   const auto g = w.grad().to_vector<float>();
   for (std::size_t i = 0; i < 5; ++i) REQUIRE(std::isnan(g[i]) == (i == 3));
 }
+
+TEST_CASE("a parameter that joins the model after construction stays local", "[ddp]") {
+  const int world = group().size(), rank = group().rank();
+  const Tensor w = trained(ones({3})), late = trained(ones({3}));
+  DistributedDataParallel ddp({{"w", w}}, {}, shared_group(), {.op = comm::ReduceOp::sum});
+  ddp.forward([&] { return sum(mul(add(w, late), rank + 1.0)); }).backward();
+  const auto all = static_cast<float>(world * (world + 1) / 2);
+  REQUIRE(w.grad().to_vector<float>() == std::vector<float>(3, all));
+  REQUIRE(late.grad().to_vector<float>() == std::vector<float>(3, static_cast<float>(rank + 1)));
+}
+
+TEST_CASE("a model that is wrapped twice gets the right gradients, and reduces them twice",
+          "[ddp]") {
+  const int world = group().size();
+  const Tensor w = trained(ones({3}));
+  const NamedTensors model{{"w", w}};
+  DistributedDataParallel inner(model, {}, shared_group(), {.op = comm::ReduceOp::sum});
+  DistributedDataParallel outer(model, {}, shared_group(), {.op = comm::ReduceOp::sum});
+  outer.forward([&] { return inner.forward([&] { return sum(mul(w, group().rank() + 1.0)); }); })
+      .backward();
+  REQUIRE(w.grad().to_vector<float>() ==
+          std::vector<float>(3, static_cast<float>(world * (world + 1) / 2)));
+  REQUIRE(inner.statistics().step == 1);
+  REQUIRE(outer.statistics().step == 1);
+}
