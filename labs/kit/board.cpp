@@ -91,20 +91,27 @@ std::vector<Wait> waits_of(const Board* boards, int world) {
   return all;
 }
 
+// Two looks. Rank 0 may be seen to wait, then be sent what it waits for, and sleep on while the ranks
+// that sent it are seen to wait in their turn. Who did not move between its two looks was in one wait
+// at the moment that lies between all of them; and counts only grow: what was too low at the second
+// look was too low then.
 bool all_stuck(const Board* boards, int world) {
+  const auto in_vain = [&](int r) {
+    const Counter* counter = boards[r].counter;
+    return counter && counter->read() < boards[r].wanted;
+  };
   std::vector<std::uint64_t> moves, waits;
   bool any = false;
   for (int r = 0; r < world; ++r) {
     moves.push_back(boards[r].moves);
     waits.push_back(boards[r].waits);
     if (boards[r].done) continue;
-    const Counter* counter = boards[r].counter;
-    if (!counter || counter->read() >= boards[r].wanted) return false;
+    if (!in_vain(r)) return false;
     any = true;
   }
-  for (int r = 0; r < world; ++r)
-    if (boards[r].moves != moves[std::size_t(r)] || boards[r].waits != waits[std::size_t(r)] ||
-        (!boards[r].done && !boards[r].counter))
+  for (int r = 0; r < world; ++r)  // the counts before the moves: they are of that very wait
+    if ((!boards[r].done && !in_vain(r)) || boards[r].moves != moves[std::size_t(r)] ||
+        boards[r].waits != waits[std::size_t(r)])
       return false;
   return any;
 }
