@@ -91,10 +91,10 @@ std::vector<Wait> waits_of(const Board* boards, int world) {
   return all;
 }
 
-// Two looks. Rank 0 may be seen to wait, then be sent what it waits for, and sleep on while the ranks
-// that sent it are seen to wait in their turn. Who did not move between its two looks was in one wait
-// at the moment that lies between all of them; and counts only grow: what was too low at the second
-// look was too low then.
+// Two looks. Rank 0 may be seen to wait, then be sent what it waits for, and sleep on while the
+// ranks that sent it are seen to wait in their turn. Who did not move between its two looks was in
+// one wait at the moment that lies between all of them; and counts only grow: what was too low at
+// the second look was too low then.
 bool all_stuck(const Board* boards, int world) {
   const auto in_vain = [&](int r) {
     const Counter* counter = boards[r].counter;

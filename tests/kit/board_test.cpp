@@ -1,5 +1,5 @@
-// The labs' judge calls a hang only what is one: processes that hand each other a token are looked at
-// without pause. The parent's looks fall between any two of their instructions.
+// The labs' judge calls a hang only what is one: processes that hand each other a token are looked
+// at without pause. The parent's looks fall between any two of their instructions.
 #include "labs/kit/board.hpp"
 
 #include <array>
