@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -45,6 +46,20 @@ class DataLoader {
     // The next batch; empty after the last one. Throws what Dataset::get threw for this batch.
     [[nodiscard]] std::optional<Batch> next();
     [[nodiscard]] std::int64_t position() const;  // batches taken so far
+
+    // for (const auto& [inputs, targets] : loader.epoch()): next() until there is none.
+    struct Iterator {
+      Epoch* epoch;
+      std::optional<Batch> batch;
+      const Batch& operator*() const { return *batch; }
+      Iterator& operator++() {
+        batch = epoch->next();
+        return *this;
+      }
+      bool operator==(std::default_sentinel_t /*end*/) const { return !batch; }
+    };
+    [[nodiscard]] Iterator begin() { return {this, next()}; }
+    [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
    private:
     struct State;

@@ -62,6 +62,26 @@ TEST_CASE("the loader's order is the sampler's, whatever the number and speed of
     }
 }
 
+TEST_CASE("a range-for sees what next() gives, may stop early, and throws what a worker threw") {
+  const Sleepy dataset(30, 17);
+  SequentialSampler sampler(30);
+  for (int workers : {0, 2}) {
+    DataLoader loader(dataset, sampler, {4, workers, 2, false});
+    std::vector<std::int64_t> firsts;
+    const auto read_all = [&] {
+      for (const auto& [inputs, targets] : loader.epoch())
+        firsts.push_back(inputs.to_vector<std::int64_t>().front());
+    };
+    CHECK_THROWS_AS(read_all(), std::runtime_error);
+    CHECK(firsts == std::vector<std::int64_t>{0, 4, 8, 12});
+    for (const Batch& batch : loader.epoch())
+      if (batch.inputs.to_vector<std::int64_t>().back() == 7) break;
+  }
+  SequentialSampler none(0);
+  for (const Batch& batch : DataLoader(dataset, none, {4, 1, 2, false}).epoch())
+    FAIL("a batch of " << batch.inputs.size(0));
+}
+
 TEST_CASE("the ragged last batch comes or goes by drop_last, and an empty epoch ends at once") {
   const Sleepy dataset(10);
   for (int workers : {0, 2}) {
