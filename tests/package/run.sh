@@ -63,7 +63,7 @@ case $what in
     cat >> "$work/own/CMakeLists.txt" << 'END'
 enable_testing()
 foreach(NAME CMAKE_RUNTIME_OUTPUT_DIRECTORY CMAKE_CXX_STANDARD CMAKE_CXX_FLAGS CMAKE_CXX_COMPILER_LAUNCHER)
-  if(DEFINED ${NAME} AND NOT "${${NAME}}" STREQUAL "")
+  if(DEFINED ${NAME} AND NOT "${${NAME}}" STREQUAL "${OWN_${NAME}}")
     message(FATAL_ERROR "${NAME} has become ${${NAME}}")
   endif()
 endforeach()
@@ -84,7 +84,8 @@ END
     says 'Total Tests: 0'
     if [ "$what" = whole ]; then
       installed  # for ringrun
-      try cmake -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)" "$work/own/build"
+      ccache=$(command -v ccache || true)
+      try cmake -D{,OWN_}CMAKE_CXX_COMPILER_LAUNCHER="$ccache" "$work/own/build"
       try cmake --build "$work/own/build" --parallel "$(nproc)"
       learns "$work/own"
     fi
