@@ -126,7 +126,7 @@ TEST_CASE("the process's random state comes back: the generator's and every devi
 
   const std::string now = get_rng_state(), generator = state.substr(0, state.find(';'));
   for (const std::string& bad : {std::string(), generator, generator + ";", generator + "; 5 0",
-                                 generator + "; 5 x 1", state + "; 1", "1 2; 5"})
+                                 generator + "; 5 x 1", state + "; 1", std::string("1 2; 5")})
     CHECK_THROWS_AS(set_rng_state(bad), UsageError);
   CHECK(get_rng_state() == now);  // a refused state changes nothing
   manual_seed(Generator::kDefaultSeed);
