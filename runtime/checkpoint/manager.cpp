@@ -19,18 +19,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
+[[noreturn]] void refuse(const std::string& path, int error) {
+  throw UsageError("cannot write '" + path + "': " + std::strerror(error) +
+                   "; choose a folder for checkpoints that may be written to");
+}
+
 // An flock is the kernel's: it ends with its process, also by kill -9. Its file says who holds it.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock.valid()) cannot_write(path, errno);
+  if (!lock.valid()) refuse(path, errno);
   std::array<char, 256> holder{};
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return lock;  // a file system without locks
     const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);
-    throw UsageError("checkpoints '" + folder + "' are in use by another job" +
+    throw UsageError("checkpoints '" + folder + "' are in use by another process" +
                      (n > 0 ? " (" + std::string(holder.data()) + ")" : "") +
-                     ": wait for its end, or choose another folder");
+                     ", and one rank of one job keeps them: wait for its end, or choose another "
+                     "folder");
   }
   const std::string me = process_place();
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), me.data(), me.size(), 0) < 0)
@@ -46,7 +52,7 @@ std::size_t checked(int keep) {
 std::string made(std::string folder) {
   std::error_code error;
   if (fs::create_directory(folder, error)) sync_folder(fs::path(folder).parent_path(), folder);
-  if (error) cannot_write(folder, error.value());
+  if (error) refuse(folder, error.value());
   return folder;
 }
 

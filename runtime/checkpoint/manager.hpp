@@ -41,10 +41,10 @@ namespace ringsmith {
 
 class CheckpointManager {
  public:
-  // Makes the folder if there is none (its parent exists), and holds it as long as it lives: a
-  // second manager, of this or another process, is refused. keep: how many checkpoints stay, at
-  // least 1; older ones are removed when a newer one is on the disk. UsageError naming the folder
-  // and the remedy.
+  // On one rank. Makes the folder if there is none (its parent exists), and holds it as long as it
+  // lives: a second manager, of this or another process, is refused. keep: how many checkpoints
+  // stay, at least 1; older ones are removed when a newer one is on the disk, so a kill between the
+  // two leaves one more, until the next save(). UsageError naming the folder and the remedy.
   explicit CheckpointManager(std::string folder, int keep = 3);
   ~CheckpointManager();  // waits for the writer; an error that nobody has asked for is lost
   CheckpointManager(const CheckpointManager&) = delete;

@@ -69,14 +69,20 @@ class Folder {
   }
   [[nodiscard]] std::string file(const std::string& name) const { return fs::path(path_) / name; }
 
+  [[nodiscard]] std::string why_no_manifest() const {
+    std::error_code ignored;
+    if (!fs::is_directory(path_, ignored)) return "is missing: there is no such folder";
+    return fs::path(path_).filename().string().rfind(kName, 0) == 0
+               ? "is missing: its writing was cut short"
+               : "is missing: the folder is no checkpoint";
+  }
+
   // Reads the file to its end.
   FileFacts examine(const std::string& name, std::string* keep = nullptr) const {
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file(name).c_str(), "rb"),
                                                              &std::fclose);
-    if (!in && errno == ENOENT)
-      fail(name, name == kManifest && fs::is_directory(path_)
-                     ? "is missing: its writing was cut short"
-                     : "is missing");
+    if (!in && errno == ENOENT && name == kManifest) fail(name, why_no_manifest());
+    if (!in && errno == ENOENT) fail(name, "is missing");
     if (!in) fail(name, std::string("cannot be opened: ") + std::strerror(errno));
     FileFacts facts;
     Sha256 hash;
@@ -105,9 +111,11 @@ class Folder {
     if (!out.is_object() || out["format"] != kFormat || !out["step"].is_number_integer() ||
         !out["files"].is_object())
       fail(kManifest,
-           fmt::format("has not the form '{}': another version has written it", kFormat));
+           fmt::format("has not the form '{}': another version has written it, which can read it",
+                       kFormat));
     for (auto& [name, facts] : out["files"].items()) {
-      if (fs::path(name).filename() != name) fail(kManifest, "names what is no file of it");
+      if (fs::path(name).filename() != name || !facts.is_object())
+        fail(kManifest, "names what is no file of it");
       const FileFacts found = examine(name);
       if (found.bytes != facts["bytes"])
         fail(name,

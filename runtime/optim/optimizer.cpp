@@ -106,7 +106,8 @@ StateDict Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const StateDict& state) {
   const auto fail = [](const std::string& what) {
-    throw UsageError("optimizer state does not fit: " + what);
+    throw UsageError("optimizer state does not fit: " + what +
+                     "; load it into an optimizer of the kind and the parameters that it is of");
   };
   // Everything is checked before anything is changed. What is asked for is known.
   std::set<std::string> known;

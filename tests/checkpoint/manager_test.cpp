@@ -222,10 +222,10 @@ TEST_CASE("one folder, one job") {
   const Folder folder;
   {
     const CheckpointManager first(folder.path);
-    CHECK_THROWS_WITH(
-        CheckpointManager(folder.path),
-        ContainsSubstring("'" + folder.path.string() + "'") &&
-            ContainsSubstring("in use by another job (pid " + std::to_string(::getpid()) + " on "));
+    CHECK_THROWS_WITH(CheckpointManager(folder.path),
+                      ContainsSubstring("'" + folder.path.string() + "'") &&
+                          ContainsSubstring("in use by another process (pid " +
+                                            std::to_string(::getpid()) + " on "));
   }
   CHECK_NOTHROW(CheckpointManager(folder.path));
 }
