@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <fmt/format.h>
@@ -104,18 +103,44 @@ std::string last_of(const std::string& seen) {
   return line.substr(0, line.find(' '));
 }
 
+// The checkpoint of --resume. If it is of no use, the error names the newest that may be, of those
+// that lie in a run's folder, in a folder of checkpoints, or beside this one.
+Snapshot read_given(const std::string& path) {
+  try {
+    return read_snapshot(path);
+  } catch (const UsageError& e) {
+    fs::path given(path);
+    if (!given.has_filename()) given = given.parent_path();  // runs/x/
+    for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
+      for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
+        if (const std::string& other = all.back().second; other != given && has_manifest(other))
+          throw UsageError(fmt::format("{}; go on with --resume {}", e.what(), other));
+    throw UsageError(fmt::format(
+        "{}; --resume takes a folder step-NUMBER that a run with --save-every has written",
+        e.what()));
+  }
+}
+
 // ---- numbers as text ----
 
-template <class T>
-T number(const Metadata& values, const std::string& name) {
-  T out{};
+const std::string& value(const Metadata& values, const std::string& name) {
   const auto at = values.find(name);
-  if (at != values.end()) {
-    const char* const end = at->second.data() + at->second.size();
-    if (std::from_chars(at->second.data(), end, out).ptr == end) return out;
-  }
-  throw UsageError("the checkpoint's state.json has no number '" + name +
-                   "': another program has written it");
+  require(at != values.end(),
+          "the checkpoint's state.json has no '" + name + "': another version has written it");
+  return at->second;
+}
+
+template <class T>
+std::vector<T> numbers(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<T> out;
+  for (T x{}; in >> x;) out.push_back(x);
+  require(in.eof(), "the checkpoint's state.json has '" + text + "' where numbers should be");
+  return out;
+}
+
+double real(const Metadata& values, const std::string& name) {
+  return numbers<double>(value(values, name)).at(0);
 }
 
 }  // namespace
@@ -138,7 +163,7 @@ std::string RunCheckpoints::open_folder() {
   require(!is_auto() || !options_.run_dir.empty(),
           "--resume auto needs --run-dir: the folder of the run to go on with");
   if (resuming && !is_auto()) {  // before a folder is made for nothing
-    found_ = read_snapshot(options_.resume);
+    found_ = read_given(options_.resume);
     found_path_ = options_.resume;
   }
   std::string folder =
@@ -146,10 +171,25 @@ std::string RunCheckpoints::open_folder() {
   if (options_.save_every > 0 || is_auto())
     manager_ = std::make_unique<CheckpointManager>(fs::path(folder) / kCheckpoints, options_.keep);
   if (is_auto()) {
-    found_ = manager_->load_newest([&](const std::string& why) { say_("skipped: " + why); });
+    found_ = newest();
     if (found_) found_path_ = fs::path(manager_->folder()) / snapshot_name(found_->step);
   }
   return folder;
+}
+
+// If all that is there was cut short, training begins at its start. Any other fault of all of them
+// is for people to look at: a run from the start would write over them.
+std::optional<Snapshot> RunCheckpoints::newest() {
+  std::vector<std::string> skipped;
+  auto found = manager_->load_newest([&](const std::string& why) { skipped.push_back(why); });
+  for (const auto& [step, path] : list_snapshots(manager_->folder()))
+    if (!found && has_manifest(path))
+      throw UsageError(fmt::format(
+          "{}; no other can be used, and a run from the start would write over them: move '{}' "
+          "away, or choose another --run-dir",
+          skipped.front(), manager_->folder()));
+  for (const std::string& why : skipped) say_("skipped: " + why);
+  return found;
 }
 
 // Rank 0 reads for all. But where the folder is not shared, and rank 0 has come to another host,
@@ -223,6 +263,20 @@ Reached RunCheckpoints::resume(const Trained& trained) {
     fixed_.emplace_back("--seed", std::to_string(o.seed));
     fixed_.emplace_back("the training data", trained.data());
   }
+  states_ = {{"sampler",
+              [this] {
+                const SamplerState sampler = trained_->batches.state();
+                return fmt::format("{} {}", sampler.epoch, sampler.used);
+              },
+              [this](const std::string& text) {
+                const auto n = numbers<std::int64_t>(text);
+                trained_->batches.load_state({n.at(0), n.at(1)});
+              }},
+             {"ready_order",
+              [this] { return fmt::format("{}", fmt::join(trained_->ddp.ready_order(), " ")); },
+              [this](const std::string& text) {
+                if (!text.empty()) trained_->ddp.rebuild_in(numbers<int>(text));
+              }}};
   if (!resuming) return {};
 
   check_same_files();
@@ -239,8 +293,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
   Reached out;
   together(group_, [&] {
     load(snapshot);
-    out = {snapshot.step, number<double>(snapshot.values, "first_loss"),
-           number<double>(snapshot.values, "last_loss")};
+    out = {snapshot.step, real(snapshot.values, "first_loss"), real(snapshot.values, "last_loss")};
   });
   return out;
 }
@@ -253,12 +306,7 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
   for (const auto& [name, value] : trained_->optimizer.state_dict())
     if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
   trained_->optimizer.load_state_dict(optimizer);
-  trained_->batches.load_state({number<std::int64_t>(values, "sampler.epoch"),
-                                number<std::int64_t>(values, "sampler.used")});
-  std::istringstream numbers(values.at("ready_order"));
-  std::vector<int> order;
-  for (int p = 0; numbers >> p;) order.push_back(p);
-  if (!order.empty()) trained_->ddp.rebuild_in(order);
+  for (const State& state : states_) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
   constexpr std::uint64_t kApart = 1'000'003;  // steps, so that a new rank repeats no older one
   if (rng != values.end())
@@ -305,13 +353,9 @@ void RunCheckpoints::step_done(const Reached& reached) {
       reached.step,
       {{kModel, trained_->model.state_dict()}, {kOptimizer, trained_->optimizer.state_dict()}},
       {}};
-  const SamplerState sampler = trained_->batches.state();
-  snapshot.values = {
-      {"first_loss", fmt::format("{}", reached.first_loss)},
-      {"last_loss", fmt::format("{}", reached.last_loss)},
-      {"sampler.epoch", std::to_string(sampler.epoch)},
-      {"sampler.used", std::to_string(sampler.used)},
-      {"ready_order", fmt::format("{}", fmt::join(trained_->ddp.ready_order(), " "))}};
+  snapshot.values = {{"first_loss", fmt::format("{}", reached.first_loss)},
+                     {"last_loss", fmt::format("{}", reached.last_loss)}};
+  for (const State& state : states_) snapshot.values[state.name] = state.save();
   for (std::size_t r = 0; r < rng.size(); ++r) snapshot.values["rng." + std::to_string(r)] = rng[r];
   for (const auto& [name, value] : fixed_) snapshot.values[kFixed + name] = value;
   for (const auto& [name, value] : free_) snapshot.values[kFree + name] = value;

@@ -90,6 +90,7 @@ class RunCheckpoints {
 
  private:
   [[nodiscard]] bool is_auto() const { return options_.resume == "auto"; }
+  [[nodiscard]] std::optional<Snapshot> newest();
   void check_same_files();
   void check(const Trained& trained) const;
   void load(const Snapshot& snapshot);
@@ -100,6 +101,13 @@ class RunCheckpoints {
   Say say_;
   std::optional<Trained> trained_;
   Settings fixed_, free_;
+  // Of all ranks together, as text; beside it are model, optimizer, and each rank's random numbers.
+  struct State {
+    std::string name;
+    std::function<std::string()> save;
+    std::function<void(const std::string&)> load;
+  };
+  std::vector<State> states_;
   // On rank 0.
   std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
   std::optional<Snapshot> found_;
