@@ -132,6 +132,8 @@ class Folder {
 void write_files(const Folder& folder, const Snapshot& snapshot) {
   Json files = Json::object();
   const auto note = [&](const std::string& name) {
+    std::error_code ignored;  // gone since it was renamed: the folder was moved away
+    if (!fs::exists(folder.file(name), ignored)) cannot_write(folder.file(name), ENOENT);
     const FileFacts facts = folder.examine(name);
     files[name] = {{"bytes", facts.bytes}, {"sha256", facts.digest}};
   };
