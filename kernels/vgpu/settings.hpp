@@ -16,8 +16,8 @@ enum class Guard {
 };
 
 struct Settings {
-  // CUDA_VISIBLE_DEVICES: numbers of the machine's virtual GPUs that this process sees, in the order
-  // of its own numbers; of all VGPU_DEVICES, 1 to 64; 8.
+  // CUDA_VISIBLE_DEVICES: numbers of the machine's virtual GPUs that this process sees, in the
+  // order of its own numbers; of all VGPU_DEVICES, 1 to 64; 8.
   std::vector<int> devices;
   std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
   std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
