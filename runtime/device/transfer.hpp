@@ -2,8 +2,8 @@
 //
 //   cpu -> cuda    host copies into pinned memory, the device's current stream takes it from there;
 //                  the source may be overwritten at once
-//   pinned -> cuda the stream takes it from where it lies: the source must stay what it is until the
-//                  stream is done
+//   pinned -> cuda the stream takes it from where it lies: the source must stay what it is until
+//                  the stream is done
 //   cuda -> cpu    the same the other way, and the host waits for it
 //   cuda -> cuda   on the source's current stream: after everything queued on the target's, which
 //                  then goes on after the copy. The host does not wait
