@@ -18,7 +18,8 @@
 //   rank 1      1  1  0  0
 //
 // The record also carries how many forwards the rank has made, because one that skipped a backward
-// would otherwise average its gradients of one step with the others' of another, unnoticed.
+// would otherwise average its gradients of one step with the others' of another, unnoticed. And
+// whether something went wrong in the rank's backward: then the ranks exchange what it was.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +42,9 @@ class UsageMap {
   void clear();
 
   // Collective: makes every rank's bits known here. CommError if the ranks are at different steps.
-  void exchange(std::uint64_t step);
+  // UsageError on every rank, with the same message, if any rank has a fault (not empty): what it
+  // is and on which ranks.
+  void exchange(std::uint64_t step, const std::string& fault = {});
 
   // Of the last exchange.
   [[nodiscard]] bool used_on(int rank, int parameter) const;
@@ -59,6 +62,9 @@ class UsageMap {
   std::shared_ptr<comm::CommMemory> mine_memory_, all_memory_;
   std::span<std::uint64_t> mine_, all_;
 };
+
+// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
+[[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
 
 // "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
 [[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,

@@ -115,6 +115,13 @@ void add_into(const Tensor& to, const Tensor& from) {
   to.bump_version();
 }
 
+void scalar_into(Scalar op, const Tensor& x, double s, const char* what) {
+  visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
+    kernels::scalar(x.device(), op, x.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
+  });
+  x.bump_version();
+}
+
 std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims, const char* what) {
   const auto n = static_cast<std::size_t>(x.dim());
   std::vector<bool> reduced(n, dims.empty());

@@ -48,6 +48,8 @@ Device common_device(const char* what, const Tensor& first, const Tensors&... re
 
 // to += from, in place; from is converted to to's dtype. Any floating dtype.
 void add_into(const Tensor& to, const Tensor& from);
+// scalar(), in place.
+void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
 
 // Which dimensions of x a list names; none means all. UsageError for one outside or named twice.
 [[nodiscard]] std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims,

@@ -21,14 +21,18 @@ struct MachineOptions : JobOptions {
   bool stage_through_host = false;
   std::string overlap = "auto";
   std::string algorithm = "automatic";
+  std::string comm_hook = "none";
+  int powersgd_rank = 1;
+  std::int64_t powersgd_start = 10;
 };
 
 struct TrainOptions : MachineOptions {
   std::string data;               // a file; empty: the program's own data
   std::int64_t steps = 0;         // optimizer steps; 0: by epochs, or the program's default
   double epochs = 0;              // passes over the training data; 0: by steps
-  std::int64_t batch = 0;         // samples of each rank and step
-  std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
+  std::int64_t batch = 0;         // samples of each rank's batch
+  std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world * accumulate
+  std::int64_t accumulate = 1;    // batches of each rank in a step
   double lr = 0;
   std::uint64_t seed = 0;
   std::string run_dir;          // empty: runs/<stamp>; flight_dir, if empty, is there too
@@ -37,6 +41,8 @@ struct TrainOptions : MachineOptions {
   std::string resume;           // a checkpoint's folder, "auto", or empty
   bool no_trace = false;
   bool json = false;
+  std::int64_t check_drift = 0;  // every so many steps; 0: never
+  bool ddp_logging = false;
   std::string progress = "auto";
 };
 
@@ -52,9 +58,16 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
+// Registers what --comm-hook names.
+void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
+                        const std::shared_ptr<comm::ProcessGroup>& group);
 
-// Samples of one rank and step: from --global-batch if given (UsageError unless the world divides
-// it), else --batch.
+// Collective, after the step: what --check-drift asks for. Every rank stops, and one says why.
+void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const Module& model,
+                        std::int64_t step);
+
+// Samples of one rank's batch: from --global-batch if given (UsageError unless ranks and batches of
+// a step divide it), else --batch.
 [[nodiscard]] std::int64_t batch_per_rank(const TrainOptions& o, int world);
 
 // Steps of the run, from --steps or --epochs; default_steps without either.
