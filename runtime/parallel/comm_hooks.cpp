@@ -29,8 +29,10 @@ class HookedReduction : public comm::Work {
     const Tensor& want = bucket_.buffer;
     if (!result.defined() || result.sizes() != want.sizes() || result.options() != want.options()) {
       if (fault_.empty())
-        fault_ = fmt::format("communication hook '{}' returned {} for bucket {}, which is {}",
-                             name_, describe(result), bucket_.index, describe(want));
+        fault_ = fmt::format(
+            "communication hook '{}' returned {} for bucket {}, which is {}: return "
+            "a tensor like GradBucket::buffer",
+            name_, describe(result), bucket_.index, describe(want));
       return;
     }
     if (data_of(result) != data_of(want) || !result.is_contiguous()) want.copy_(result);

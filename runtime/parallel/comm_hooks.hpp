@@ -9,8 +9,7 @@
 // the hook must, or the gradients are W times too large.
 //
 //   ddp.register_comm_hook(fp16_compress_hook(group));
-//   ddp.register_comm_hook(group, my_hook, "my_hook");   // Future my_hook(state, const
-// GradBucket&)
+//   ddp.register_comm_hook(group, my_hook, "my_hook");   // calls my_hook(group, bucket)
 //
 // PyTorch's interface (torch.distributed.algorithms.ddp_comm_hooks). Hooks are called in the order
 // of the buckets, and their futures are waited for in that order when all have been called: the

@@ -92,7 +92,8 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
   model.push_back(describe_options(options));
   verify_same_model(*group_, model);
   require(unknown.empty(), fmt::format("DdpOptions::ignored: the model has no parameter and no "
-                                       "buffer of the name '{}'",
+                                       "buffer of the name '{}'; give names as named_parameters() "
+                                       "and named_buffers() do",
                                        fmt::join(unknown, "', '")));
   if (options.algorithm) group_->set_algorithm(*options.algorithm);
   broadcast_coalesced(*group_, state_, 0);
@@ -128,6 +129,10 @@ void DistributedDataParallel::begin_forward() {
 
 // What begin_forward() and backward() exchange, for as long as other ranks have inputs.
 void DistributedDataParallel::shadow_others() {
+  require(
+      !reducer_->awaits_backward(),
+      "join(): it ends with a forward() whose backward() did not run; run it, or evaluate under "
+      "NoGradGuard");
   while (join_->shadow()) {
     if (!join_->reduces()) continue;
     reducer_->set_divisor(join_->divisor());

@@ -123,8 +123,8 @@ class DistributedDataParallel {
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
   // Runs body, a loop of training steps, on ranks that may run unequally many: join.hpp.
-  // Collective. Inside, each synchronising forward is followed by its backward before the next one
-  // (UsageError).
+  // Collective. Inside, each synchronising forward is followed by its backward before the next one,
+  // and before the end (UsageError).
   template <std::invocable Body>
   void join(Body&& body, const JoinOptions& options = {}) {
     const JoinScope scope(*this, options);
@@ -158,6 +158,7 @@ class DistributedDataParallel {
   class JoinScope {
    public:
     JoinScope(DistributedDataParallel& ddp, const JoinOptions& options) : ddp_(ddp) {
+      require(!ddp_.join_, "join() inside of join(): leave out the inner one");
       ddp_.join_.emplace(ddp_.group_, options);
       ddp_.joined_ = true;
     }

@@ -66,8 +66,9 @@ void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors) {
                describe_ranks(variant.second, group.size());
   }
   throw DriftError(fmt::format(
-      "the replicas have drifted apart: {}{}", first,
-      differ > 1 ? fmt::format(" (the first of {} that differ)", differ) : std::string()));
+      "the replicas have drifted apart: {}{}; let all ranks start from one state and make the same "
+      "updates",
+      first, differ > 1 ? fmt::format(" (the first of {} that differ)", differ) : std::string()));
 }
 
 }  // namespace ringsmith

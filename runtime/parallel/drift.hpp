@@ -19,7 +19,7 @@ class DriftError : public Error {
 
 // Collective. DriftError on every rank, with the same message, unless all ranks hold the same bits:
 // "the replicas have drifted apart: 'fc.weight' is one on ranks 0, 2 and another on rank 1 (the
-// first of 3 that differ)". The same names, in the same order, on every rank.
+// first of 3 that differ); ...". The same names, in the same order, on every rank.
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors);
 
 }  // namespace ringsmith

@@ -1,8 +1,8 @@
 #include "runtime/parallel/power_sgd.hpp"
 
 #include <algorithm>
+#include <fmt/core.h>
 #include <limits>
-#include <string>
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/tensor/raw.hpp"
@@ -64,15 +64,21 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
       qs_(group_),
       rest_(group_),
       seeds_(options.random_seed) {
-  require(options.matrix_approximation_rank >= 1 && options.min_compression_rate > 0 &&
-              options.orthogonalization_epsilon >= 0,
-          "PowerSGD: matrix_approximation_rank must be at least 1, min_compression_rate above 0, "
-          "orthogonalization_epsilon not negative");
+  const auto check = [](bool good, const char* rule, double got) {
+    require(good, fmt::format("PowerSGD: {}, got {}", rule, got));
+  };
+  check(options.matrix_approximation_rank >= 1, "matrix_approximation_rank must be at least 1",
+        options.matrix_approximation_rank);
+  check(options.min_compression_rate > 0, "min_compression_rate must be above 0",
+        options.min_compression_rate);
+  check(options.orthogonalization_epsilon >= 0, "orthogonalization_epsilon must not be negative",
+        options.orthogonalization_epsilon);
+  check(options.start_powersgd_iter >= 0, "start_powersgd_iter must not be negative",
+        static_cast<double>(options.start_powersgd_iter));
   const bool remembers = options.use_error_feedback || options.warm_start;
-  require(
-      options.start_powersgd_iter >= (remembers ? 2 : 0),
-      "PowerSGD: start_powersgd_iter must be at least 2 with error feedback or warm start, got " +
-          std::to_string(options.start_powersgd_iter));
+  check(options.start_powersgd_iter >= 2 || !remembers,
+        "start_powersgd_iter must be at least 2 with error feedback or warm start",
+        static_cast<double>(options.start_powersgd_iter));
 }
 
 Future PowerSgdState::exchange(const GradBucket& bucket) {

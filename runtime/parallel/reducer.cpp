@@ -74,7 +74,7 @@ Reducer::~Reducer() {
 
 void Reducer::register_comm_hook(CommHook hook) {
   require(!hook_.call, "a communication hook is registered already, '" + hook_.name +
-                           "': DistributedDataParallel takes one");
+                           "': DistributedDataParallel takes one; call both from one function");
   require(forwards_ == 0,
           "communication hook '" + hook.name + "': register it before the first forward()");
   require(static_cast<bool>(hook.call), "communication hook '" + hook.name + "' is no function");

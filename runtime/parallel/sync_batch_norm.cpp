@@ -129,7 +129,8 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
   const Statistics all =
       gather(*group, static_cast<double>(s.per_channel()), doubles(own_mean), doubles(own_squares));
   require(all.count > 1,
-          "sync_batch_norm: training needs more than one value per channel on all ranks together");
+          "sync_batch_norm: training needs more than one value per channel on all ranks together; "
+          "give larger batches, or call eval()");
 
   const Tensor mean = tensor_like(x, all.mean), inv_std = tensor_like(x, all.squares);
   const Tensor y = Tensor::empty(x.sizes(), x.options());

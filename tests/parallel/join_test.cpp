@@ -226,6 +226,22 @@ TEST_CASE("what the body throws comes through, and the wrapper can be used again
              ContainsSubstring("they take turns"));
 }
 
+TEST_CASE("a join() ends with a backward, and is in no other join()") {
+  const auto group = comm::init_process_group(
+      std::make_shared<comm::ThreadBootstrap>(std::make_shared<comm::ThreadRendezvous>(1), 0));
+  const Tensor w = trained(zeros({2}));
+  DistributedDataParallel ddp({{"w", w}}, {}, group);
+  const auto forward = [&] { (void)ddp.forward([&] { return sum(w); }); };
+  CHECK(complaint_of([&] { ddp.join(forward); }) ==
+        "join(): it ends with a forward() whose backward() did not run; run it, or evaluate under "
+        "NoGradGuard");
+  step(ddp, {w}, 3);
+  CHECK(complaint_of([&] { ddp.join([&] { ddp.join([] {}); }); }) ==
+        "join() inside of join(): leave out the inner one");
+  step(ddp, {w}, 3);
+  CHECK(w.grad().to_vector<float>() == std::vector<float>{3, 3});
+}
+
 TEST_CASE("join works with unused parameters, a static graph and a hook") {
   struct Kind {
     bool find_unused, static_graph, hook;

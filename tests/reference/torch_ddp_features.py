@@ -127,7 +127,7 @@ def worker(rank, world, port, run, queue):
                     loss.backward()
                 losses.append(loss.item())
             opt.step()
-            steps.append((losses, flat(model.parameters()), [float(v) for v in []] or flat(b.float() for b in model.buffers())))
+            steps.append((losses, flat(model.parameters()), flat(b.float() for b in model.buffers())))
     logging = ddp._get_ddp_logging_data() if run.get("logging") else None
     queue.put((rank, init, steps, flat(model.parameters()), x.flatten().tolist(), y.flatten().tolist(),
                [n for n, _ in model.named_parameters()], logging))
@@ -218,7 +218,7 @@ def runs():
     out["static_graph"] = {**mlp, "static_graph": True, "extra_on": [0, 3], "worlds": [2, 3, 5]}
     out["logging"] = {**mlp, "logging": True, "worlds": [2]}
     out["batchnorm"] = conv
-    out["sync_batchnorm"] = {**conv, "alone": True, "sizes": [[3, 3, 3, 3, 3], [4, 2, 5, 1, 3], [3, 0, 4, 2, 0]], "worlds": [1, 2, 3, 5]}
+    out["sync_batchnorm"] = {**conv, "alone": True, "sizes": [[3, 3, 3, 3, 3], [4, 2, 5, 1, 3], [3, 0, 4, 2, 0]]}
     return out
 
 

@@ -248,7 +248,8 @@ Reached RunCheckpoints::resume(const Trained& trained) {
   const TrainOptions& o = options_;
   free_ = {{"--steps", std::to_string(trained.steps)},
            {"ranks", std::to_string(group_.size())},
-           {"--global-batch", std::to_string(trained.batch_size * group_.size())},
+           {"--global-batch", std::to_string(trained.batch_size * group_.size() * o.accumulate)},
+           {"--accumulate", std::to_string(o.accumulate)},
            {"--lr", fmt::format("{}", o.lr)},
            {"--device", trained.model.device().is_cpu() ? "cpu" : "cuda"},
            {"--threads", std::to_string(o.threads)},
@@ -256,7 +257,8 @@ Reached RunCheckpoints::resume(const Trained& trained) {
            {"--products", o.products},
            {"--float32", o.float32},
            {"--algorithm", o.algorithm},
-           {"--bucket-cap-mb", fmt::format("{}", o.bucket_cap_mb)}};
+           {"--bucket-cap-mb", fmt::format("{}", o.bucket_cap_mb)},
+           {"--comm-hook", o.comm_hook}};
   free_.insert(free_.end(), trained.free.begin(), trained.free.end());
   if (group_.rank() == 0) {
     fixed_ = trained.fixed;
@@ -328,6 +330,12 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
     say_("not as before: " + others +
          "; from here on the numbers may differ from those of a run "
          "that never stopped");
+  if (options_.comm_hook == "powersgd")
+    say_(
+        fmt::format("powersgd begins anew, with {} steps of plain all-reduce: its factors and "
+                    "what it has not sent yet are in no checkpoint; from here on the numbers "
+                    "differ from those of a run that never stopped",
+                    options_.powersgd_start));
 }
 
 void RunCheckpoints::await_writer(std::int64_t step) {
