@@ -222,8 +222,9 @@ void uneven() {
 
 int main(int argc, char** argv) {
   const std::pair<const char*, void (*)()> sections[] = {
-      {"buckets", buckets}, {"accumulation", accumulation}, {"unused", unused}, {"search", search},
-      {"batches", batches}, {"buffers", buffers},           {"hooks", hooks},   {"uneven", uneven}};
+      {"buckets", buckets}, {"accumulation", accumulation}, {"unused", unused},
+      {"batches", batches}, {"buffers", buffers},           {"hooks", hooks},
+      {"uneven", uneven}};
   for (const auto& [name, run] : sections)
     if (argc == 2 && std::strcmp(argv[1], name) == 0) return run(), 0;
   std::fprintf(stderr,

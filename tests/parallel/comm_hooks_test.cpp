@@ -6,6 +6,7 @@
 
 #include "kernels/half.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/post_local_sgd.hpp"
 #include "runtime/parallel/power_sgd.hpp"
 #include "tests/parallel/ranks.hpp"
 #include "tests/parallel/reducer_fixture.hpp"
@@ -332,4 +333,68 @@ TEST_CASE("PowerSGD refuses options that cannot work") {
   CHECK(said({.start_powersgd_iter = -1, .use_error_feedback = false, .warm_start = false}) ==
         "PowerSGD: start_powersgd_iter must not be negative, got -1");
   CHECK(said({.start_powersgd_iter = 0, .use_error_feedback = false, .warm_start = false}) == "");
+}
+
+TEST_CASE("a hook that waits itself stops backward; one that returns its future does not") {
+  for (const bool waits : {true, false}) {
+    Fixture f;
+    const Group group(std::shared_ptr<void>(), f.group.get());
+    f.reducer->register_comm_hook({"mine", [&](const GradBucket& bucket) {
+                                     const Future sum =
+                                         all_reduce(group, bucket.buffer, comm::ReduceOp::sum);
+                                     return waits ? Future(sum.wait()) : sum;
+                                   }});
+    f.step({2, 1, 0});
+    f.zero_grad();
+    f.group->log.clear();
+    f.step({2, 1, 0});
+    CHECK(f.group->log ==
+          (waits ? Log{"broadcast", "grad 2", "all_reduce(6 f32)", "wait", "grad 1",
+                       "all_reduce(5 f32)", "wait", "grad 0", "all_reduce(4 f32)", "wait",
+                       "all_gather"}
+                 : Log{"broadcast", "grad 2", "all_reduce(6 f32)", "grad 1", "all_reduce(5 f32)",
+                       "grad 0", "all_reduce(4 f32)", "wait", "wait", "wait", "all_gather"}));
+  }
+}
+
+TEST_CASE("post-local SGD: equal gradients at first, then a subgroup's, and parameters averaged") {
+  const auto got = run_ranks<Values>(4, [](const Group& group) {
+    const Tensor w = trained(zeros({3}));
+    const auto pair = [&](int first) {
+      return group->new_group(std::vector<int>{first, first + 1});
+    };
+    const Group low = pair(0), high = pair(2);
+    DistributedDataParallel ddp({{"w", w}}, {}, group);
+    ddp.register_comm_hook(post_local_sgd_hook(group, 1, group->rank() < 2 ? low : high));
+    PeriodicModelAverager averager(group, 2, 1);
+    Values out;
+    for (int step = 0; step < 4; ++step) {
+      w.set_grad({});
+      ddp.forward([&] { return sum(mul(w, 4.0 * (1 << group->rank()))); }).backward();
+      out.push_back(w.grad().to_vector<float>());
+      w.detach().copy_(sub(w.detach(), w.grad()));
+      averager.average_parameters({w});
+      out.push_back(w.to_vector<float>());
+    }
+    return out;
+  });
+  const auto three = [](float value) { return std::vector<float>(3, value); };
+  for (std::size_t r = 0; r < 4; ++r) {
+    const float own = r < 2 ? 6 : 24;  // (4 + 8) / 2, (16 + 32) / 2
+    const Values want{three(15),  three(-15),       three(own), three(-30),
+                      three(own), three(-30 - own), three(own), three(-60)};
+    CHECK(got[r] == want);
+  }
+  const auto alone = std::make_shared<FakeGroup>(1);
+  CHECK(complaint_of([&] { (void)post_local_sgd_hook(alone, -1); }) ==
+        "post_local_sgd_hook: start must not be negative, got -1");
+  CHECK(complaint_of([&] { const PeriodicModelAverager a(alone, 0); }) ==
+        "PeriodicModelAverager: period must be at least 1, got 0");
+  CHECK(complaint_of([&] { const PeriodicModelAverager a(alone, 1, -1); }) ==
+        "PeriodicModelAverager: warmup_steps must not be negative, got -1");
+  PeriodicModelAverager averager(alone, 1);
+  CHECK_THAT(complaint_of([&] {
+               averager.average_parameters({ones({1}), ones({1}).to(DType::f16)});
+             }),
+             ContainsSubstring("several dtypes or devices"));
 }

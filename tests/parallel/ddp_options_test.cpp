@@ -1,5 +1,7 @@
 // What DistributedDataParallel leaves alone, what hooks of the program see, what it tells of
 // itself, and whether its replicas are still equal.
+#include <array>
+#include <chrono>
 #include <map>
 
 #include "runtime/nn/layers.hpp"
@@ -177,6 +179,39 @@ TEST_CASE("logging data tells the buckets, the order of the gradients and the op
     CHECK(std::stoll(data.at("backward_comm_time")) >= std::stoll(data.at("exposed_comm_time")));
   }
   CHECK(got[1].at("rank") == "1");
+}
+
+TEST_CASE("find_unused_parameters costs a walk over the graph in each forward, static_graph none") {
+  const auto group = comm::init_process_group(
+      std::make_shared<comm::ThreadBootstrap>(std::make_shared<comm::ThreadRendezvous>(1), 0));
+  struct Kind {
+    const char* name;
+    DdpOptions options;
+    double seconds = 1;  // of the fastest forward
+    Tensor w = trained(full({1}, 1.0));
+    std::unique_ptr<DistributedDataParallel> ddp = {};
+  };
+  std::array<Kind, 2> kinds{{{"find_unused_parameters", {.find_unused_parameters = true}},
+                             {"static_graph", {.static_graph = true}}}};
+  for (Kind& kind : kinds)
+    kind.ddp = std::make_unique<DistributedDataParallel>(NamedTensors{{"w", kind.w}},
+                                                         NamedTensors{}, group, kind.options);
+  for (int again = 0; again < 100; ++again)  // in turn, so that slow minutes fall on both
+    for (Kind& kind : kinds) {
+      const auto start = std::chrono::steady_clock::now();
+      const Tensor loss = kind.ddp->forward([&] {
+        Tensor x = kind.w;
+        for (int i = 0; i < 500; ++i) x = mul(x, 1.0);
+        return sum(x);
+      });
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      kind.seconds = std::min(kind.seconds, took.count());
+      loss.backward();
+    }
+  INFO(kinds[0].seconds << " and " << kinds[1].seconds << " s");
+  CHECK(kinds[0].seconds > 1.02 * kinds[1].seconds);
+  CHECK_FALSE(kinds[0].ddp->reducer().rebuilt());
+  CHECK(kinds[1].ddp->reducer().rebuilt());
 }
 
 TEST_CASE("drift: one bit of one parameter on one rank is found, and named on every rank") {

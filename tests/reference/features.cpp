@@ -8,6 +8,7 @@
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "runtime/parallel/post_local_sgd.hpp"
 #include "runtime/parallel/power_sgd.hpp"
 #include "runtime/parallel/sync_batch_norm.hpp"
 #include "tests/reference/compare.hpp"
@@ -96,6 +97,7 @@ CommHook make_hook(const json& h, const std::shared_ptr<comm::ProcessGroup>& gro
   if (name == "none") return {};
   if (name == "allreduce") return allreduce_hook(group);
   if (name == "fp16_compress") return fp16_compress_hook(group);
+  if (name == "post_local_sgd") return post_local_sgd_hook(group, h.at("start"));
   require(name == "power_sgd", "features: another hook than this test knows");
   return power_sgd_hook(std::make_shared<PowerSgdState>(
       group, PowerSgdOptions{.matrix_approximation_rank = h.at("rank"),
@@ -160,6 +162,9 @@ class Replay {
       if (CommHook hook = make_hook(run.at("hook"), group); hook.call)
         ddp_->register_comm_hook(std::move(hook));
     optimizer_ = make_optimizer(run.at("optimizer"), model_->parameters());
+    if (run.contains("local_sgd"))
+      averager_.emplace(group, run.at("local_sgd").at("period"),
+                        run.at("local_sgd").at("warmup_steps"));
   }
 
   std::string run() {
@@ -189,7 +194,9 @@ class Replay {
              complaint(scalar(loss), scalar(step.at("loss").at(rank_).at(k).get<float>())));
       }
       optimizer_->step();
-      compare("after " + at, step.at("params"), model_->named_parameters());
+      if (averager_) averager_->average_parameters(model_->parameters());
+      const json& params = step.at("params");
+      compare("after " + at, averager_ ? params.at(rank_) : params, model_->named_parameters());
       if (step.contains("buffers"))
         compare("after " + at, step.at("buffers").at(rank_), model_->named_buffers());
     }
@@ -255,6 +262,7 @@ class Replay {
   std::unique_ptr<FeatureModel> model_;
   std::optional<DistributedDataParallel> ddp_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<PeriodicModelAverager> averager_;
   std::string complaint_;
 };
 

@@ -11,7 +11,8 @@ digits, which name a float32 exactly. A set takes ten minutes on two cores.
 RUN.json: {"model", "world", "caps": [bytes of the first bucket, of the others], "optimizer", "init": [rank][parameter],
   "buffers": names, "steps": [...], ...}. Parameters are in the order of module.parameters(), flat.
   steps[i]: "micro": [rank][k] row indices of micro-step k ([] if the rank has run out of inputs), "loss": [rank][k],
-            "params": after the step, of all ranks that took it; "buffers": [rank][buffer], if the model has any
+            "params": after the step, of all ranks that took it; with "local_sgd" [rank] of each;
+            "buffers": [rank][buffer], if the model has any
   end:      "params" when join() has ended, the same on all ranks
 """
 import argparse, json, os, subprocess, sys
@@ -90,6 +91,10 @@ def register_hook(run, ddp):
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=hook["rank"], start_powerSGD_iter=hook["start"],
                                             use_error_feedback=hook["error_feedback"], warm_start=hook["warm_start"])
         ddp.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif hook["name"] == "post_local_sgd":
+        from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+        state = post_localSGD_hook.PostLocalSGDState(None, None, hook["start"], post_local_gradient_allreduce=False)
+        ddp.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
 
 
 def worker(rank, world, port, run, queue):
@@ -111,6 +116,9 @@ def worker(rank, world, port, run, queue):
     opt = make_optimizer(run, ddp.parameters())
     loss_of = torch.nn.functional.mse_loss if run["model"] == "mlp" else torch.nn.functional.cross_entropy
     kwargs = {"extra": rank in run["extra_on"]} if "extra_on" in run else {}
+    if "local_sgd" in run:
+        from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+        averager = PeriodicModelAverager(period=run["local_sgd"]["period"], warmup_steps=run["local_sgd"]["warmup_steps"])
     steps = []
     joining = ddp.join(**run["join"]) if "join" in run else contextlib.nullcontext()
     with joining:
@@ -127,6 +135,8 @@ def worker(rank, world, port, run, queue):
                     loss.backward()
                 losses.append(loss.item())
             opt.step()
+            if "local_sgd" in run:
+                averager.average_parameters(ddp.parameters())
             steps.append((losses, flat(model.parameters()), flat(b.float() for b in model.buffers())))
     logging = ddp._get_ddp_logging_data() if run.get("logging") else None
     queue.put((rank, init, steps, flat(model.parameters()), x.flatten().tolist(), y.flatten().tolist(),
@@ -146,14 +156,14 @@ def run_ddp(run, world, port):
     for i, ranks in enumerate(micro):
         took = [r for r in range(world) if ranks[r]]
         assert all(len(got[r][2]) > i for r in took)
-        for r in took:  # the replicas must agree, bit for bit
+        for r in took if "local_sgd" not in run else []:  # the replicas must agree, bit for bit
             assert got[r][2][i][1] == got[took[0]][2][i][1], f"rank {r} diverged in step {i}"
         step = {"micro": ranks, "loss": [got[r][2][i][0] if r in took else [] for r in range(world)],
-                "params": got[took[0]][2][i][1]}
+                "params": [g[2][i][1] for g in got] if "local_sgd" in run else got[took[0]][2][i][1]}
         if got[took[0]][2][i][2]:
             step["buffers"] = [got[r][2][i][2] for r in range(world)]
         steps.append(step)
-    for g in got:
+    for g in got if "local_sgd" not in run else []:
         assert g[3] == got[0][3], "the ranks end with different parameters"
     doc = {**{k: v for k, v in run.items() if k not in ("groups", "inputs", "steps", "worlds")}, "world": world,
            "parameters": got[0][6], "x": got[0][4], "y": got[0][5], "init": [g[1] for g in got], "steps": steps}
@@ -210,6 +220,8 @@ def runs():
             **wide, "worlds": [1, 2, 3], "hook": {"name": "power_sgd", "rank": rank, "start": 2, "error_feedback": feedback, "warm_start": warm}}
     out["accumulate_sgd"] = {**mlp, "groups": [3, 3, 1]}
     out["accumulate_adamw"] = {**mlp, "groups": [3, 3, 1], "optimizer": ADAMW}
+    # All-reduced in steps 0 and 1, averaged in 2 and 5.
+    out["local_sgd"] = {**mlp, "steps": 7, "hook": {"name": "post_local_sgd", "start": 2}, "local_sgd": {"period": 3, "warmup_steps": 2}}
     for divide in (True, False):
         out[f"join_{'initial' if divide else 'active'}"] = {
             **mlp, "inputs": [3, 5, 0, 2, 5], "join": {"divide_by_initial_world_size": divide}}
