@@ -14,7 +14,7 @@
 // the number of ranks, the program, the libraries and the kind of processor or GPU are the same;
 // with --device cuda also the device of each rank. Then every number is computed from the same
 // numbers in the same order: the order of the buckets, which decides the order of the sums, is in
-// the checkpoint too. Not with --comm-hook powersgd, whose state is in no checkpoint: a line says so.
+// the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
 //
 // Other ranks. What is left of the epoch is dealt out to them (SamplerState): no sample comes
 // twice, and none is left out but what makes no full batch at the end. Rank r goes on with the
