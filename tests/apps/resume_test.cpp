@@ -42,10 +42,18 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   check_resumes(3, gpt(folder), {"--transport", "tcp", "--workers", "2"}, {7, 21, 24});
   check_resumes(2, gpt(folder), {"--kernels", "oracle"}, {14});
   // Many buckets, rebuilt after the first step: their order decides the bits of the sums.
+<<<<<<< HEAD
   check_resumes(
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
       {1, 2, 7});
+=======
+  check_resumes(3, gpt(folder), {"--bucket-cap-mb", "0.001", "--overlap", "on"}, {7});
+  // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch stays the short one.
+  check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
+  check_resumes(2, gpt(folder),
+                {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
+>>>>>>> caedbe1 (Resume with --accumulate, --comm-hook and activation checkpointing has the bits of a run that never stopped)
 }
 
 TEST_CASE("the same on devices", "[.][on_devices]") {
@@ -91,12 +99,17 @@ TEST_CASE("another number of ranks goes on with the same samples, and says so",
     CHECK_THAT(back.out, ContainsSubstring(fmt::format("ranks 2 (was {})", world)));
   }
   // Options that may change are named with both values; more steps lengthen the run.
-  const auto r = run(3, program,
-                     saving(folder / "more") + Options{"--lr", "0.001", "--steps", "30", "--resume",
-                                                       checkpoint(folder / "whole", kSteps)});
+  const auto r =
+      run(3, program,
+          saving(folder / "more") + Options{"--lr", "0.001", "--steps", "30", "--accumulate", "2",
+                                            "--comm-hook", "powersgd", "--resume",
+                                            checkpoint(folder / "whole", kSteps)});
   CHECK_THAT(r.out, ContainsSubstring("--steps 30 (was 24)") &&
                         ContainsSubstring("ranks 3 (was 2)") &&
-                        ContainsSubstring("--lr 0.001 (was 0.003)"));
+                        ContainsSubstring("--lr 0.001 (was 0.003)") &&
+                        ContainsSubstring("--accumulate 2 (was 1)") &&
+                        ContainsSubstring("--comm-hook powersgd (was none)") &&
+                        ContainsSubstring("powersgd begins anew, with 10 steps of plain "));
   CHECK(metrics(folder / "more").size() == 6);
 }
 
