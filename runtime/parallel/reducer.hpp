@@ -139,7 +139,7 @@ class Reducer {
   [[nodiscard]] bool used(int parameter) const { return usage_.used_on(group_->rank(), parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
   // The order that the buckets are rebuilt in, if this is rank 0: every parameter once; or none,
-  // before the first backward and where they are never rebuilt. A run that goes on from a
+  // before that is known and where they are never rebuilt. A run that goes on from a
   // checkpoint and is given it has the buckets, and so the bits, that it would have had.
   // UsageError unless it names every parameter once.
   [[nodiscard]] std::vector<int> ready_order() const;

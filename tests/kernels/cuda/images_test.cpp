@@ -79,8 +79,8 @@ void compare_batch_norm(const BatchNormShape& s, bool training, float shift, dou
   near(var, want_var);
   cuda::batch_norm<T>(s, x_.view(), mean.view(), var.view(), weight_.view(), bias_.view(),
                       y.span());
-  // In float the oracle rounds as PyTorch does: a large mean eats the last digits of x alpha + beta,
-  // and a lane adds in float. The device does better: here it is the oracle for double that counts.
+  // In float the oracle rounds as PyTorch does: a large mean eats the last digits of x alpha +
+  // beta, and a lane adds in float. The device does better: the oracle for double counts here.
   const auto wide = [](const std::vector<T>& v) { return std::vector<double>(v.begin(), v.end()); };
   const auto narrow = [](const std::vector<double>& v) {
     return std::vector<T>(v.begin(), v.end());
