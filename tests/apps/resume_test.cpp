@@ -42,18 +42,14 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   check_resumes(3, gpt(folder), {"--transport", "tcp", "--workers", "2"}, {7, 21, 24});
   check_resumes(2, gpt(folder), {"--kernels", "oracle"}, {14});
   // Many buckets, rebuilt after the first step: their order decides the bits of the sums.
-<<<<<<< HEAD
   check_resumes(
       3, gpt(folder),
       {"--bucket-cap-mb", "0.001", "--overlap", "on", "--save-every", "1", "--keep", "30"},
       {1, 2, 7});
-=======
-  check_resumes(3, gpt(folder), {"--bucket-cap-mb", "0.001", "--overlap", "on"}, {7});
   // Epochs of 5 + 5 + 5 + 1 batches: the last step of an epoch stays the short one.
   check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
   check_resumes(2, gpt(folder),
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
->>>>>>> caedbe1 (Resume with --accumulate, --comm-hook and activation checkpointing has the bits of a run that never stopped)
 }
 
 TEST_CASE("the same on devices", "[.][on_devices]") {
