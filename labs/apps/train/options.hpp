@@ -6,6 +6,8 @@
 #include <string>
 
 #include "labs/apps/common/job.hpp"
+#include "runtime/amp/grad_scaler.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
@@ -30,6 +32,7 @@ struct TrainOptions : MachineOptions {
   std::int64_t batch = 0;         // samples of each rank and step
   std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
   double lr = 0;
+  std::string amp = "off";
   std::uint64_t seed = 0;
   std::string run_dir;  // empty: runs/<stamp>; flight_dir, if empty, is there too
   bool no_trace = false;
@@ -49,6 +52,10 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
+
+// Of --amp: the guard for forward and loss, and the scaler, which is enabled for f16.
+[[nodiscard]] Autocast autocast_of(const TrainOptions& o);
+[[nodiscard]] GradScaler scaler_of(const TrainOptions& o);
 
 // Samples of one rank and step: from --global-batch if given (UsageError unless the world divides
 // it), else --batch.

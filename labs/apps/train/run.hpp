@@ -57,16 +57,16 @@ class TrainingRun {
   void start(const RunPlan& plan);  // the clock of the first step
   void begin_step();
   void fetched();
-  void forward_done(const Tensor& loss);  // starts the exchange of the losses
-  void backward_done();                   // ends it; throws as LossExchange::finish
-  void step_done(double lr);
+  void forward_done(const Tensor& loss);        // starts the exchange of the losses
+  void backward_done();                         // ends it; throws as LossExchange::finish
+  void step_done(double lr, double scale = 1);  // of GradScaler, after its update
 
   // Collective. Writes model.safetensors and trace.json, prints headline, tables and files.
   void finish(const Outcome& outcome);
 
  private:
   void end_part(const char* name, trace::Category category);
-  void record_step(const StepTime& time, double lr, std::int64_t now);
+  void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
   const TrainOptions& options_;

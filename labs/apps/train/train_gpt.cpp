@@ -98,6 +98,8 @@ int train_gpt(int argc, char** argv) {
   AdamW optimizer(model->parameters(),
                   {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
 
+  GradScaler scaler = scaler_of(common);  // its state_dict() belongs into a checkpoint
+
   const std::int64_t tokens_per_step = batch_size * group->size() * o.model.context;
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
@@ -116,14 +118,20 @@ int train_gpt(int argc, char** argv) {
     const Batch batch = batches->next().to(device);
     run.fetched();
     optimizer.zero_grad();
-    const Tensor loss = next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+    Tensor loss;
+    {
+      const Autocast autocast = autocast_of(common);
+      loss = next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+    }
     run.forward_done(loss);
-    loss.backward();
+    scaler.scale(loss).backward();
     run.backward_done();
+    scaler.unscale_(optimizer);
     clip_grad_norm_(optimizer.params(), o.clip);
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
   }
 
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);

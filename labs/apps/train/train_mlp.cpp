@@ -147,6 +147,7 @@ int train_mlp(int argc, char** argv) {
   model.to(device);
   DistributedDataParallel ddp(model, group, ddp_options(common));
   SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
+  GradScaler scaler = scaler_of(common);  // its state_dict() belongs into a checkpoint
 
   const std::int64_t steps = steps_of(common, batches->per_epoch(), kDefaultSteps);
   const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
@@ -162,13 +163,18 @@ int train_mlp(int argc, char** argv) {
     const Batch batch = batches->next().to(device);
     run.fetched();
     optimizer.zero_grad();
-    const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
+    Tensor loss;
+    {
+      const Autocast autocast = autocast_of(common);
+      loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
+    }
     run.forward_done(loss);
-    loss.backward();
+    scaler.scale(loss).backward();
     run.backward_done();
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
   }
 
   const double score = accuracy(*group, model, *test_set);
