@@ -10,6 +10,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/tensor/storage.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device.hpp"
 
@@ -155,6 +156,53 @@ TEST_CASE("GradScaler: gradients too small for f16 survive, and the scale falls 
   }
   CHECK(skipped == 10);  // 65536 / 2^10 * 1000 is the first below 65520
   CHECK(scaler.get_scale() == 64);
+}
+
+TEST_CASE("clipping after unscale_ clips the gradients themselves; before it, nothing is left") {
+  const auto moved_by = [](bool unscaled) {
+    const Fixture f;
+    GradScaler scaler({.init_scale = 1024});
+    scaler.scale(mul(sum(f.w), 0.1)).backward();  // gradients of 0.1, of norm 0.17
+    if (unscaled) scaler.unscale_(*f.optimizer);
+    (void)clip_grad_norm_(f.optimizer->params(), 1.0);
+    scaler.step(*f.optimizer);
+    return 1 - f.w.to_vector<float>()[0];
+  };
+  CHECK(moved_by(true) == Approx(0.1).epsilon(1e-5));
+  CHECK(moved_by(false) < 0.001);
+}
+
+TEST_CASE("under autocast activations take half the memory, the state of training all of its own") {
+  const auto measure = [](bool enabled) {
+    constexpr std::int64_t kWidth = 64, kRows = 2048;
+    std::vector<Tensor> weights;
+    Generator g(1);
+    for (int i = 0; i < 6; ++i) {
+      weights.push_back(mul(randn({kWidth, kWidth}, g), 0.1));
+      weights.back().requires_grad_();
+    }
+    AdamW optimizer(weights, {});
+    const Tensor x = randn({kRows, kWidth}, g);
+    const std::size_t before = host_allocator::stats().current.value;
+    Tensor y = x;
+    {
+      const Autocast autocast(DType::bf16, enabled);
+      for (const Tensor& w : weights) y = gelu(linear(y, w));
+    }
+    const std::size_t activations = host_allocator::stats().current.value - before;
+    sum(y).backward();
+    optimizer.step();
+    for (const Tensor& w : weights) {
+      REQUIRE(w.dtype() == DType::f32);
+      REQUIRE(w.grad().dtype() == DType::f32);
+    }
+    for (const auto& [name, t] : optimizer.state_dict())
+      REQUIRE((name == "steps" || t.dtype() == DType::f32));
+    return static_cast<double>(activations);
+  };
+  const double plain = measure(false), mixed = measure(true);
+  CHECK(mixed / plain > 0.45);
+  CHECK(mixed / plain < 0.65);  // a half, and the 16-bit input and weights
 }
 
 TEST_CASE("GradScaler that is not enabled is a loop without one") {

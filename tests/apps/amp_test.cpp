@@ -62,6 +62,8 @@ TEST_CASE("a GPT trained in bf16 or f16 on two ranks comes as far as in f32", "[
                             "0",
                             "--validation-windows",
                             "4",
+                            "--bucket-cap-mb",
+                            "50",
                             "--amp",
                             amp,
                             "--no-trace",

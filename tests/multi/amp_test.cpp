@@ -1,6 +1,7 @@
 // Ranks agree on skipped steps: one rank's inf stops all of them, through DDP without an exchange
 // of its own, and by an agreement where gradients are not reduced.
 #include <limits>
+#include <optional>
 
 #include "runtime/amp/grad_scaler.hpp"
 #include "runtime/autograd/autocast.hpp"
@@ -50,6 +51,38 @@ TEST_CASE("amp: one rank's infinite gradient makes all ranks skip, through the a
   }
   CHECK(stepped == std::vector<bool>{true, true, false, true, true, true, false, true, true, true});
   CHECK(scales == std::vector<double>{1024, 1024, 512, 512, 512, 1024, 512, 512, 512, 1024});
+}
+
+TEST_CASE(
+    "amp: the scaler may be made before or after DDP, but all ranks must begin with one scale") {
+  const auto train = [](bool scaler_first, double scale) {
+    Generator g(5);
+    const Tensor w = trained(mul(randn({4, 6}, g), 0.2));
+    std::optional<GradScaler> scaler;
+    if (scaler_first) scaler.emplace(GradScalerOptions{.init_scale = scale});
+    DistributedDataParallel ddp({{"w", w}}, {}, shared_group());
+    if (!scaler_first) scaler.emplace(GradScalerOptions{.init_scale = scale});
+    SGD optimizer({w}, {.lr = 0.1});
+    for (int step = 0; step < 3; ++step) {
+      optimizer.zero_grad();
+      const Tensor x = randn({3, 6}, g);
+      Tensor loss;
+      {
+        const Autocast autocast(DType::bf16);
+        loss = mean(to(ddp.forward([&] { return linear(x, w); }), DType::f32));
+      }
+      scaler->scale(loss).backward();
+      scaler->step(optimizer);
+      scaler->update();
+    }
+    return bits_of(w);
+  };
+  const std::string first = train(true, 256);
+  CHECK(first == train(false, 256));
+  CHECK(variants(first) == 1);
+  // A rank with another scale divides the same averaged gradients by another number.
+  const std::string apart = train(true, group().rank() == 0 ? 256 : 512);
+  CHECK(variants(apart) == (group().size() == 1 ? 1 : 2));
 }
 
 TEST_CASE("amp: with an agreement, ranks whose gradients stay local skip together") {
