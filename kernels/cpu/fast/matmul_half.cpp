@@ -62,9 +62,9 @@ void add_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matri
          .n = sums.cols,
          .k = a.cols,
          .a = wide_a.data,
-         .lda = a_turned ? wide_a.col_stride : wide_a.row_stride,
+         .lda = a_turned ? a.rows : a.cols,  // they are dense
          .b = wide_b.data,
-         .ldb = b_turned ? wide_b.col_stride : wide_b.row_stride,
+         .ldb = b_turned ? b.rows : b.cols,
          .beta = 1,
          .c = sums.data,
          .ldc = sums.row_stride});
