@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fmt/core.h>
 #include <fstream>
 #include <numeric>
 #include <sys/eventfd.h>
@@ -40,22 +41,6 @@ Verdict decode(const std::string& text) {
   return {static_cast<Verdict::Kind>(text[0]), std::atoi(text.c_str() + 1), text.substr(blank + 1)};
 }
 
-comm::Secret secret_for(const LaunchOptions& o) {
-  if (!o.secret_file.empty()) return comm::Secret::from_file(o.secret_file);
-  if (auto secret = comm::Secret::from_environment(); secret) return std::move(*secret);
-  require(o.nodes == 1, std::string("the launchers of several nodes share a secret: give "
-                                    "--secret-file FILE, the same on all nodes (ringrun "
-                                    "--make-secret FILE makes one), or set ") +
-                            comm::kSecretVariable);
-  return comm::Secret::random();
-}
-
-// Where node 0 is for all. Who names nothing but what to listen on is dialled there.
-std::string master_address(const LaunchOptions& o) {
-  if (!o.master_address.empty()) return o.master_address;
-  return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
-}
-
 // Appears whole, by rename.
 void write_port_file(const std::string& path, std::uint16_t port) {
   const std::string aside = path + "." + std::to_string(getpid());
@@ -79,19 +64,44 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
 
 }  // namespace
 
-Nodes::Nodes(const LaunchOptions& options)
+comm::Secret job_secret(const LaunchOptions& o) {
+  if (!o.secret_file.empty()) return comm::Secret::from_file(o.secret_file);
+  if (o.no_secret) return comm::Secret::known_to_all();
+  if (auto secret = comm::Secret::from_environment(); secret) return std::move(*secret);
+  if (o.nodes == 1) return comm::Secret::random();
+  try {
+    bool made = false;
+    comm::Secret secret = comm::Secret::of_user(made);
+    if (made)
+      fmt::print(stderr,
+                 "ringrun: made a secret for your jobs, ~/{}: nodes with another home folder need "
+                 "a copy of that file\n",
+                 comm::kSecretOfUser);
+    return secret;
+  } catch (const Error& e) {
+    throw UsageError(std::string("the launchers of several nodes share a secret: give "
+                                 "--secret-file FILE, the same on all nodes (ringrun --make-secret "
+                                 "FILE makes one), or set ") +
+                     comm::kSecretVariable + "; " + e.what());
+  }
+}
+
+Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
+             const std::function<void(std::uint16_t)>& announce)
     : options_(options),
-      secret_(secret_for(options)),
+      secret_(std::move(secret)),
       verdict_ready_(eventfd(0, EFD_CLOEXEC)),
       stop_watching_(eventfd(0, EFD_CLOEXEC)) {
   if (!verdict_ready_.valid() || !stop_watching_.valid())
     throw Error("eventfd: " + reason_of(errno));
   const Deadline deadline = Deadline::in(options.join_timeout);
-  store_place_ = {master_address(options), options.master_port, secret_.bytes(), ""};
-  if (options.node == 0)
+  store_place_ = {options.master_address, options.master_port, secret_.bytes(), ""};
+  if (options.node == 0) {
     open_store();
-  else if (!options.port_file.empty())
+    if (announce) announce(port());
+  } else if (!options.port_file.empty()) {
     store_place_.port = read_port_file(options.port_file, deadline);
+  }
 
   const comm::tcp::Address address{store_place_.address, store_place_.port};
   try {
@@ -117,7 +127,8 @@ Nodes::Nodes(const LaunchOptions& options)
     throw;
   }
   // From now on this launcher's death ends the job.
-  client_->leave_will({kVerdict}, encode({Verdict::Kind::lost, options.node,
+  client_->leave_will({kVerdict, failure_key(options.node)},
+                      encode({Verdict::Kind::lost, options.node,
                                           "the ringrun of node " + std::to_string(options.node) +
                                               " (" + process_place() + ") has ended"}));
   sigset_t all, before;
@@ -206,9 +217,9 @@ std::string Nodes::still_running() const {
   return out;
 }
 
-void Nodes::say_over(const std::string& why) {
+void Nodes::say_over(const std::string& why, Verdict::Kind kind) {
   try {
-    client_->compare_and_swap(kVerdict, "", encode({Verdict::Kind::over, options_.node, why}));
+    client_->compare_and_swap(kVerdict, "", encode({kind, options_.node, why}));
   } catch (const CommError&) {  // the store's end ends the job as well
   }
 }
@@ -235,8 +246,9 @@ std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, mil
     const auto missing = client_->wait(others, timeout);
     for (const std::string& key : others) {
       if (std::ranges::find(missing, key) != missing.end()) continue;
-      if (const std::string text = client_->get(key, kNow); !text.empty())
-        all.push_back(Failure::decode(text));
+      const std::string text = client_->get(key, kNow);
+      if (text.empty() || text[0] == static_cast<char>(Verdict::Kind::lost)) continue;
+      all.push_back(Failure::decode(text));
     }
   } catch (const CommError&) {  // then what failed here is what is known
   }
