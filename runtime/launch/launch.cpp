@@ -373,11 +373,14 @@ class Supervisor {
   int signal_ = 0;  // that ringrun was sent
 };
 
+// More than one round may come.
+bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
+
 // The node's own folder, new or empty: nothing of an earlier job, or round, is written over.
 std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   if (o.log_folder.empty()) return {};
   fs::path folder = o.log_folder;
-  if (o.max_restarts > 0 || !o.nodes_numbered) folder /= "round-" + std::to_string(round.number);
+  if (may_repeat(o)) folder /= "round-" + std::to_string(round.number);
   if (o.nodes > 1) folder /= "node-" + std::to_string(o.node);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -452,13 +455,19 @@ int launch(const LaunchOptions& asked) {
   options.master_address = master_address(options);
   const std::string program = find_program(options.command.at(0));
   // Now, not after the others have come; how the nodes are numbered may not be known yet.
-  if (options.nodes_numbered && options.max_restarts == 0) (void)make_log_folder(options, {});
+  if (!may_repeat(options)) (void)make_log_folder(options, {});
+  std::optional<Orphans> orphans;
+  if (may_repeat(options)) orphans.emplace();
   Guardian guardian;  // forks, so it comes before all threads
   Rendezvous rendezvous(options, job_secret(options));
   RoundEnd end;
   try {
-    for (auto round = rendezvous.next(end.how); round; round = rendezvous.next(end.how))
+    for (auto round = rendezvous.next(end.how); round; round = rendezvous.next(end.how)) {
       end = run_round(options, *round, program, guardian, rendezvous);
+      if (!orphans) continue;
+      for (const pid_t pid : orphans->end(guardian.pid(), Deadline::in(kDeath)))
+        say(fmt::format("pid {}, which a rank left behind, does not die of SIGKILL", pid));
+    }
   } catch (const std::exception& e) {
     rendezvous.close(static_cast<int>(ExitCode::internal), e.what());
     throw;

@@ -48,6 +48,19 @@ class Guardian {
   bool ended_ = false, told_ = false;
 };
 
+// What ranks leave behind outside their groups (setsid, daemons), which must not live on into the
+// next round. From its making on, the kernel gives orphans below this process to it.
+class Orphans {
+ public:
+  Orphans();
+  // Kills all but the guardian, and children that this process had before. Those that are still
+  // there at the deadline.
+  [[nodiscard]] std::set<pid_t> end(pid_t guardian, Deadline deadline) const;
+
+ private:
+  std::set<pid_t> spared_;
+};
+
 // A rank that runs.
 struct Process {
   pid_t pid = -1;       // also the number of its process group

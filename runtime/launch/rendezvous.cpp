@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 constexpr const char* kRingruns = "meeting/ringruns";
 constexpr milliseconds kNow{0};
 constexpr milliseconds kPoll{50};            // the holder looks who has come
+constexpr milliseconds kPatience{3'000};     // before a word to the user
 constexpr milliseconds kToComeBack{45'000};  // from the end of a round, beyond two graces
 constexpr milliseconds kToHear{10'000};      // the end, the same
 constexpr milliseconds kSlack{30'000};       // after which the holder's deadline has passed, too
@@ -99,14 +100,16 @@ std::optional<Round> Rendezvous::next(End last) {
     round_.port = 0;
     round_.node = 0;
     round_.nodes = static_cast<int>(chosen_.size()) + 1;
-    round_.word = comm::Secret::random().bytes().substr(0, 2 * kWord);
   }
+  if (store_ || options_.max_restarts > 0)
+    round_.word = comm::Secret::random().bytes().substr(0, 2 * kWord);
   ++round_.number;
   return round_;
 }
 
 comm::Secret Rendezvous::secret_of(const Round& round) const {
-  return store_ ? secret_.derive(fmt::format("round {} {}", round.number, round.word)) : secret_;
+  if (round.word.empty()) return secret_;
+  return secret_.derive(fmt::format("round {} {}", round.number, round.word));
 }
 
 // Waits until the members of the last round are back or lost, and there are enough for the next:
@@ -117,6 +120,7 @@ void Rendezvous::gather() {
   const Deadline join = Deadline::in(options_.join_timeout);
   const Deadline back = Deadline::in(2 * options_.grace + kToComeBack);
   std::optional<Deadline> last_call;
+  std::optional<Deadline> patience = Deadline::in(kPatience);
   for (;; std::this_thread::sleep_for(kPoll)) {
     look();
     chosen_.clear();
@@ -129,6 +133,11 @@ void Rendezvous::gather() {
     if (here >= options_.nodes || (!first && here >= round_.nodes)) break;
     if (here < options_.least_nodes) {
       last_call.reset();
+      if (patience && patience->passed()) {
+        patience.reset();
+        fmt::print(stderr, "ringrun: waiting for nodes at {}: {} of at least {} are here\n", where_,
+                   here, options_.least_nodes);
+      }
       if (join.passed()) throw TimeoutError(who_is_missing(here));
       continue;
     }
@@ -250,6 +259,8 @@ std::optional<Round> Rendezvous::ask() {
   try {
     const std::string place = key("place", a, asked_);
     store_->set(key("ready", a, asked_++), describe_self(options_));
+    if (!store_->wait({place}, kPatience).empty())
+      fmt::print(stderr, "ringrun: waiting for a place at {}\n", where_);
     if (store_->wait({place}, options_.join_timeout + kSlack).empty()) {
       text = store_->get(place, kNow);
       store_->remove(place);

@@ -34,7 +34,7 @@ struct Round {
   int restarts = 0;  // rounds of these that followed a failure
   int node = 0, nodes = 1;
   std::uint16_t port = 0;  // of the round's store; 0: node 0 takes a free one
-  std::string word = {};   // nobody has used before: the round's secret is made with it
+  std::string word = {};   // new in each: the round's secret is made with it; "": the only round
 };
 
 class Rendezvous {
