@@ -129,8 +129,8 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   // From now on this launcher's death ends the job.
   client_->leave_will({kVerdict, failure_key(options.node)},
                       encode({Verdict::Kind::lost, options.node,
-                                          "the ringrun of node " + std::to_string(options.node) +
-                                              " (" + process_place() + ") has ended"}));
+                              "the ringrun of node " + std::to_string(options.node) + " (" +
+                                  process_place() + ") has ended"}));
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -85,7 +85,8 @@ std::set<pid_t> children_of(pid_t parent) {
     if (pid <= 0 || !std::getline(std::ifstream(entry.path() / "stat"), status)) continue;
     char state = 0;
     pid_t its_parent = 0;
-    std::istringstream after_name(status.substr(std::min(status.rfind(')'), status.size() - 1) + 1));
+    std::istringstream after_name(
+        status.substr(std::min(status.rfind(')'), status.size() - 1) + 1));
     if (after_name >> state >> its_parent && its_parent == parent) out.insert(pid);
   }
   return out;

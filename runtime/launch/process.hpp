@@ -89,8 +89,8 @@ struct RankPlace {
   int rank = 0, world = 1;              // of all ranks
   int local_rank = 0, local_world = 1;  // of those on this node
   int node = 0, nodes = 1;
-  int round = 0;                      // how often the job's ranks were started before
-  int restarts = 0, max_restarts = 0; // of these, after a failure
+  int round = 0;                       // how often the job's ranks were started before
+  int restarts = 0, max_restarts = 0;  // of these, after a failure
   std::string job = "none";
 };
 

@@ -68,8 +68,8 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
   }
   holds_ = server_ != nullptr;
   try {
-    store_ = std::make_unique<comm::StoreClient>(address, secret_,
-                                                 Deadline::in(options.join_timeout));
+    store_ =
+        std::make_unique<comm::StoreClient>(address, secret_, Deadline::in(options.join_timeout));
   } catch (const comm::NoStore& e) {
     throw TimeoutError(std::string(e.what()) + "; no ringrun holds the rendezvous there" +
                        (why_not.empty() ? "" : ", and this one can not: " + why_not));
@@ -279,7 +279,8 @@ std::optional<Round> Rendezvous::ask() {
     in >> round_.number >> round_.restarts >> round_.node >> round_.nodes >> round_.port >>
         round_.word;
     if (in) return round_;
-    throw CommError(where_ + " gave a place that makes no sense: is ringrun the same on all nodes?");
+    throw CommError(where_ +
+                    " gave a place that makes no sense: is ringrun the same on all nodes?");
   }
   if (kind == "end") in >> exit_code_;
   std::getline(in >> std::ws, text);

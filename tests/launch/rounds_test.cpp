@@ -33,7 +33,8 @@ struct Job {
     words.insert(words.end(), {"--", "sh", "-c", "cd " + folder.path.string() + "; " + script});
     running.push_back(std::make_unique<Background>(words));
     const bool static_nodes = std::ranges::find(options, "static") != options.end();
-    if (running.size() == 1 && !static_nodes) REQUIRE(eventually([&] { return somebody_listens(); }));
+    if (running.size() == 1 && !static_nodes)
+      REQUIRE(eventually([&] { return somebody_listens(); }));
     return *running.back();
   }
   // So the first one holds the rendezvous.
@@ -114,14 +115,22 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
   const auto r = ringrun_shell(
       {"--nproc-per-node", "2", "--max-restarts", "1"},
       "cd " + folder.path.string() +
-          "; if [ $RINGSMITH_ROUND = 0 ]; then [ $RANK = 1 ] && { env > 0.aside; mv 0.aside 0; exit "
+          "; if [ $RINGSMITH_ROUND = 0 ]; then [ $RANK = 1 ] && { env > 0.aside; mv 0.aside 0; "
+          "exit "
           "1; }; exec sleep 100; fi; "
-          "[ $RANK = 0 ] && exec " + perf + "30; "
+          "[ $RANK = 0 ] && exec " +
+          perf +
+          "30; "
           // The place of round 0, which nobody holds any more; then at the new store's door.
           "export OLD=$(grep ^RINGSMITH_SECRET= 0) OLD_PORT=$(grep ^MASTER_PORT= 0); "
-          "env -u RINGSMITH_STORE_FD $OLD $OLD_PORT " + perf + "1 && echo joined the old; "
-          "env -u RINGSMITH_STORE_FD $OLD " + perf + "1 && echo joined with the old secret; "
-          "env -u RINGSMITH_STORE_FD " + perf + "30");
+          "env -u RINGSMITH_STORE_FD $OLD $OLD_PORT " +
+          perf +
+          "1 && echo joined the old; "
+          "env -u RINGSMITH_STORE_FD $OLD " +
+          perf +
+          "1 && echo joined with the old secret; "
+          "env -u RINGSMITH_STORE_FD " +
+          perf + "30");
   INFO(r.out << r.err);
   CHECK(r.exit_code == 0);
   CHECK_THAT(r.out, !ContainsSubstring("joined"));
@@ -170,8 +179,9 @@ TEST_CASE("a rank that fails on one node: both nodes start again, at once, and c
           "[rounds]") {
   Job job;
   const std::string script =
-      kSay + "[ $RANK = 1 ] && [ $RINGSMITH_ROUND -lt 2 ] && exit 9; [ $RINGSMITH_ROUND = 2 ]  || "
-             "exec sleep 100";
+      kSay +
+      "[ $RANK = 1 ] && [ $RINGSMITH_ROUND -lt 2 ] && exit 9; [ $RINGSMITH_ROUND = 2 ]  || "
+      "exec sleep 100";
   for (int i = 0; i < 2; ++i) job.start(kOneOrTwo, script);  // a last call of 30 s nobody waits for
   for (const auto& r : job.running) CHECK(r->wait() == 0);
   for (const auto& r : job.running)
@@ -263,9 +273,9 @@ TEST_CASE("too few nodes: one line that names what is missing, at the deadline",
   CHECK_THAT(a.output(), ContainsSubstring("1 of at least 2 nodes came to the rendezvous at ") &&
                              ContainsSubstring(" within 1 s (this one, pid "));
   Job fixed;
-  const auto& b = fixed.start({"--rdzv-backend", "static", "--nnodes", "3", "--max-restarts", "1",
-                               "--join-timeout", "1"},
-                              "true");
+  const auto& b = fixed.start(
+      {"--rdzv-backend", "static", "--nnodes", "3", "--max-restarts", "1", "--join-timeout", "1"},
+      "true");
   CHECK(fixed.running[0]->wait() == 4);
   CHECK_THAT(b.output(), ContainsSubstring(": node 1, node 2 never came"));
 }
@@ -273,8 +283,8 @@ TEST_CASE("too few nodes: one line that names what is missing, at the deadline",
 TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, and no harm",
           "[rounds]") {
   Job job;
-  const Words options{"--nnodes", "2:3", "--max-restarts", "2", "--rdzv-id", "a", "--last-call",
-                      "0.2"};
+  const Words options{"--nnodes",  "2:3", "--max-restarts", "2",
+                      "--rdzv-id", "a",   "--last-call",    "0.2"};
   const auto& a = job.start(options, kSay + until("end"));
   REQUIRE(eventually([&] { return std::filesystem::exists(job.folder / ".ringsmith-secret"); }));
   const TemporaryFolder other;
@@ -350,4 +360,16 @@ TEST_CASE("the tutorials' command lines run as they are written", "[rounds]") {
       "--rdzv_conf=last_call_timeout=1 --rdzv_endpoint=localhost:" +
       free_port();
   run({elastic, elastic}, 2);
+  // The ports that they do not write. Nobody has an address of 192.0.2.0/24 (RFC 5737).
+  const Words nobody{"--no-secret", "--join-timeout", "0.2", "true"};
+  const auto fixed = ringrun(
+      Words{"--nnodes=2", "--node_rank=1", "--master_addr=192.0.2.1", "--nproc_per_node=1"} +
+      nobody);
+  CHECK(fixed.exit_code == 4);
+  CHECK_THAT(fixed.err, ContainsSubstring("no store answered at 192.0.2.1:29500 within"));
+  const auto met =
+      ringrun(Words{"--nnodes=2", "--rdzv_backend=c10d", "--rdzv_endpoint=192.0.2.1"} + nobody);
+  CHECK(met.exit_code == 4);
+  CHECK_THAT(met.err, ContainsSubstring("no store answered at 192.0.2.1:29400 within") &&
+                          ContainsSubstring("no ringrun holds the rendezvous there"));
 }

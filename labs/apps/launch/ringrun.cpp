@@ -96,8 +96,7 @@ std::pair<int, int> number_of_nodes(const std::string& text) {
   const int least = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
   if (colon == std::string::npos) return {least, least};
   const int most = whole_number("--nnodes", text.substr(colon + 1), 1, 1024);
-  require(least <= most,
-          "--nnodes '" + text + "': give MIN:MAX, where MIN is not more than MAX");
+  require(least <= most, "--nnodes '" + text + "': give MIN:MAX, where MIN is not more than MAX");
   return {least, most};
 }
 
@@ -117,10 +116,9 @@ void read_endpoint(launch::LaunchOptions& o, const std::string& text, const char
   if (bracket != std::string::npos && host.front() == '[') host = host.substr(1, bracket - 1);
   require(!host.empty(), "--rdzv-endpoint '" + text + "': give HOST:PORT");
   o.master_address = host;
-  o.master_port =
-      comm::tcp::parse_port("the port in --rdzv-endpoint '" + text + "'",
-                            colon == std::string::npos ? default_port : text.substr(colon + 1),
-                            o.nodes == 1);
+  o.master_port = comm::tcp::parse_port(
+      "the port in --rdzv-endpoint '" + text + "'",
+      colon == std::string::npos ? default_port : text.substr(colon + 1), o.nodes == 1);
 }
 
 // torchrun's key=value,key=value.
@@ -205,8 +203,11 @@ void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool addre
           "--rdzv-backend c10d: say where the nodes meet: --rdzv-endpoint HOST:PORT, the same on "
           "all nodes; the ringrun on that host holds the rendezvous");
   const bool known = port_given || o.nodes == 1 || !o.port_file.empty();
-  o.master_port = comm::tcp::parse_port(
-      "--master-port", known ? port : o.nodes_numbered ? kStaticPort : kC10dPort, true);
+  o.master_port = comm::tcp::parse_port("--master-port",
+                                        known              ? port
+                                        : o.nodes_numbered ? kStaticPort
+                                                           : kC10dPort,
+                                        true);
   require(
       o.nodes == 1 || o.master_port != 0 || !o.port_file.empty(),
       "several nodes need to know where node 0 listens: give --master-port, or --port-file on a "
@@ -299,13 +300,15 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
           "unknown option '" + o.command[0] + "'; ringrun --help lists the options");
   o.ranks_here = ranks_per_node(ranks);
   std::tie(o.least_nodes, o.nodes) = number_of_nodes(nodes);
-  require(!standalone || (o.nodes == 1 && address->count() + port->count() + endpoint->count() == 0),
-          "--standalone is for one node, which needs no --nnodes, --master-addr, --master-port or "
-          "--rdzv-endpoint");
+  require(
+      !standalone || (o.nodes == 1 && address->count() + port->count() + endpoint->count() == 0),
+      "--standalone is for one node, which needs no --nnodes, --master-addr, --master-port or "
+      "--rdzv-endpoint");
   if (standalone) meeting.backend = "static";
   settle_meeting(o, meeting, address->count() > 0, master_port, port->count() > 0);
-  require(!o.nodes_numbered || o.node < o.nodes,
-          fmt::format("--node-rank {} is not one of {} nodes, which count from 0", o.node, o.nodes));
+  require(
+      !o.nodes_numbered || o.node < o.nodes,
+      fmt::format("--node-rank {} is not one of {} nodes, which count from 0", o.node, o.nodes));
   require(!o.no_secret || o.secret_file.empty(), "--no-secret and --secret-file: give one of them");
   read_conf(conf, join, last_call);
   require(o.log_folder.empty() ? !o.tee : true, "--tee needs --log-dir");

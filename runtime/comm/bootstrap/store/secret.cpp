@@ -52,9 +52,7 @@ Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(
               "good one");
 }
 
-Secret Secret::random() {
-  return {hexadecimal(random_bytes(32)), "random bytes"};
-}
+Secret Secret::random() { return {hexadecimal(random_bytes(32)), "random bytes"}; }
 
 Secret Secret::from_file(const std::string& path) {
   const std::string name = "the secret's file '" + path + "'";
