@@ -410,7 +410,9 @@ void allow_files(LaunchOptions& o) {
           "--nproc-per-node " + std::to_string(ranks) + " needs " + std::to_string(needed) +
               " open files, but this process may have " + std::to_string(allowed) +
               ": 'ulimit -n " + std::to_string(needed) + "' allows them, or start fewer ranks");
-  o.most_strangers = std::clamp(allowed - needed, kFewStrangers, kManyStrangers);
+  const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous, and that of the round
+  o.most_strangers =
+      std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
 }
 
 // Where node 0 is for all. Who names nothing but what to listen on is dialled there.

@@ -1,5 +1,5 @@
-// ringrun: starts the ranks of a job, on this node, and stays until all of them have ended. When one
-// fails or a node is lost, it may start all of them again, in a new round.
+// ringrun: starts the ranks of a job, on this node, and stays until all of them have ended. When
+// one fails or a node is lost, it may start all of them again, in a new round.
 #pragma once
 
 #include <chrono>
@@ -40,9 +40,10 @@ struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments
 };
 
-// The whole of it: rendezvous, store, other nodes, ranks, report, and again. The exit code: 0 if all
-// ranks of all nodes ended well; else, of the last round, that of the rank that failed first (128 +
-// signal), 128 + signal if a signal to ringrun ended it, 3 if another node's launcher is lost.
+// The whole of it: rendezvous, store, other nodes, ranks, report, and again. The exit code: 0 if
+// all ranks of all nodes ended well; else, of the last round, that of the rank that failed first
+// (128 + signal), 128 + signal if a signal to ringrun ended it, 3 if another node's launcher is
+// lost.
 // UsageError and CommError for what goes wrong before the ranks start.
 [[nodiscard]] int launch(const LaunchOptions& options);
 

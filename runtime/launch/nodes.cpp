@@ -25,7 +25,6 @@ constexpr const char* kDone = "job/done";
 constexpr milliseconds kNow{0};
 constexpr milliseconds kLongWait{3'600'000};  // then asks again
 constexpr milliseconds kTimeToRead{5'000};    // for the others to hear the verdict
-constexpr milliseconds kTimeToReach{60'000};  // node 0 once more, after all have joined
 constexpr milliseconds kPoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
@@ -107,6 +106,10 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), -1});
+    // Before all have come: from then on node 0's end is seen at once.
+    watching_ = std::make_unique<comm::StoreClient>(
+        address, secret_, deadline,
+        comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});
   } catch (const TimeoutError& e) {
     throw TimeoutError(std::string(e.what()) +
                        "; node 0, whose ringrun holds it, never came, or "
@@ -123,6 +126,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
       ranks_on_.push_back(std::atoi(record.c_str()));
   } catch (const CommError&) {
     client_.reset();
+    watching_.reset();
     if (server_) server_->drain(0, kTimeToRead);
     throw;
   }
@@ -134,8 +138,8 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  watcher_ = std::thread([this, address] {
-    watch(address);
+  watcher_ = std::thread([this] {
+    watch();
     eventfd_write(verdict_ready_.get(), 1);
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -147,6 +151,7 @@ Nodes::~Nodes() {
     eventfd_write(stop_watching_.get(), 1);  // node 0 may not answer any more, or never have
     watcher_.join();
   }
+  watching_.reset();
   client_.reset();
   if (server_) server_->drain(0, kTimeToRead);
   if (options_.node == 0 && !options_.port_file.empty()) unlink(options_.port_file.c_str());
@@ -169,14 +174,11 @@ void Nodes::open_store() {
   if (!options_.port_file.empty()) write_port_file(options_.port_file, store_place_.port);
 }
 
-// On a connection of its own: it waits for hours.
-void Nodes::watch(const comm::tcp::Address& address) {
+void Nodes::watch() {
   try {
-    comm::StoreClient store(address, secret_, Deadline::in(kTimeToReach),
-                            comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});
     for (;;) {
-      if (!store.wait({kVerdict}, kLongWait).empty()) continue;
-      verdict_ = decode(store.get(kVerdict, kNow));
+      if (!watching_->wait({kVerdict}, kLongWait).empty()) continue;
+      verdict_ = decode(watching_->get(kVerdict, kNow));
       return;
     }
   } catch (const std::exception& e) {

@@ -64,7 +64,7 @@ class Nodes {
 
  private:
   void open_store();
-  void watch(const comm::tcp::Address& address);
+  void watch();
 
   const LaunchOptions& options_;
   comm::Secret secret_;
@@ -72,9 +72,10 @@ class Nodes {
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
   Descriptor door_;                            // its outside
   std::shared_ptr<comm::StoreClient> client_;
-  std::vector<int> ranks_on_;                 // by node
-  Descriptor verdict_ready_, stop_watching_;  // eventfds
-  Verdict verdict_;                           // written by the watcher before verdict_ready_
+  std::unique_ptr<comm::StoreClient> watching_;  // the watcher's, which waits for hours
+  std::vector<int> ranks_on_;                    // by node
+  Descriptor verdict_ready_, stop_watching_;     // eventfds
+  Verdict verdict_;                              // written by the watcher before verdict_ready_
   std::thread watcher_;
 };
 

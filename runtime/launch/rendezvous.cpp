@@ -80,10 +80,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
 }
 
 Rendezvous::~Rendezvous() {
-  try {
-    close(static_cast<int>(ExitCode::internal), "ringrun on node 0 has stopped");
-  } catch (const std::exception&) {  // then the others see the store's end
-  }
+  close(static_cast<int>(ExitCode::internal), "ringrun on node 0 has stopped");
 }
 
 std::optional<Round> Rendezvous::next(End last) {
@@ -246,9 +243,12 @@ std::string Rendezvous::newcomer() {
 void Rendezvous::close(int exit_code, const std::string& why) {
   if (!store_ || !holds_ || closed_) return;
   closed_ = true;
-  look();
-  for (std::size_t i = 0; i < others_.size(); ++i)
-    if (!others_[i].gone) answer(others_[i], fmt::format("end {} {}", exit_code, why));
+  try {
+    look();
+    for (Ringrun& other : others_)
+      if (!other.gone) answer(other, fmt::format("end {} {}", exit_code, why));
+  } catch (const CommError&) {  // then they see the store's end
+  }
   store_.reset();
   server_->drain(0, 2 * options_.grace + kToHear);
 }

@@ -5,9 +5,9 @@
 //     round 2: node 0 = a, node 1 = c
 //
 // One ringrun holds the rendezvous: node 0, or with c10d the one that runs where the end point is.
-// It takes part in every round, as its node 0, and decides alone who else does. There is no vote and
-// no lock, and if it is lost, so is the job. The others are its clients. All keys have the prefix
-// "meeting/"; A numbers the other ringruns as they come, K counts what A has asked for:
+// It takes part in every round, as its node 0, and decides alone who else does. There is no vote
+// and no lock, and if it is lost, so is the job. The others are its clients; A numbers them as they
+// come, K counts what A has asked for:
 //
 //     meeting/ringruns    a counter: the last A
 //     meeting/ready/A/K   A has no ranks (any more), and asks for a place: who it is

@@ -1,5 +1,5 @@
-// Rounds: what fails is started again, nodes come and go. Several nodes are as many ringruns on this
-// host; tests/nodes/run.sh has them in network namespaces. Among the cases are those of the
+// Rounds: what fails is started again, nodes come and go. Several nodes are as many ringruns on
+// this host; tests/nodes/run.sh has them in network namespaces. Among the cases are those of the
 // reference's own suite that concern a world that changes: flaky workers, agents that fail, a node
 // that leaves, one that comes, one too many.
 #include <algorithm>

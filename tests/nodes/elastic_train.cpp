@@ -4,8 +4,8 @@
 // SGD at a rate of 1 the model ends at w = -(sum of all samples that it was trained with): exactly
 // -EPOCHS * 240 * 239 / 2 if it saw each of the 240 once in each epoch, with however many ranks.
 //
-// FOLDER/checkpoint holds the model, as it is every third step, and the step. Every rank writes down
-// what it takes, and rank 0 where a round begins, for the test to count:
+// FOLDER/checkpoint holds the model, as it is every third step, and the step. Every rank writes
+// down what it takes, and rank 0 where a round begins, for the test to count:
 //
 //     FOLDER/taken.ROUND.RANK    STEP EPOCH SAMPLE SAMPLE ...
 //     FOLDER/begun.ROUND         STEP
