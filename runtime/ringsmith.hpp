@@ -12,6 +12,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/checkpoint/manager.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/data/dataset.hpp"

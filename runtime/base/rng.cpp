@@ -79,6 +79,27 @@ class DeviceCounters {
     next += count;
     return range;
   }
+  [[nodiscard]] std::string state() {
+    const std::scoped_lock lock(mutex_);
+    std::string out = std::to_string(seed_);
+    for (const auto& [device, next] : next_)
+      out += " " + std::to_string(device) + " " + std::to_string(next);
+    return out;
+  }
+  // False, and nothing has changed, if the text is not from state().
+  bool set_state(const std::string& state) {
+    std::istringstream in(state);
+    std::uint64_t seed = 0, count = 0;
+    std::map<int, std::uint64_t> next;
+    if (!(in >> seed)) return false;
+    for (int device = 0; in >> device; next[device] = count)
+      if (!(in >> count)) return false;
+    if (!in.eof()) return false;
+    const std::scoped_lock lock(mutex_);
+    seed_ = seed;
+    next_ = std::move(next);
+    return true;
+  }
 
  private:
   std::mutex mutex_;
@@ -95,6 +116,22 @@ CounterRange take_device_counters(int device, std::uint64_t count) {
 void manual_seed(std::uint64_t seed) {
   default_generator().manual_seed(seed);
   DeviceCounters::instance().restart(seed);
+}
+
+// "GENERATOR; SEED DEVICE NEXT DEVICE NEXT..."
+std::string get_rng_state() {
+  return default_generator().state() + "; " + DeviceCounters::instance().state();
+}
+
+void set_rng_state(const std::string& state) {
+  const std::size_t split = state.find(';');
+  Generator generator;
+  generator.set_state(state.substr(0, split));
+  require(
+      split != std::string::npos && DeviceCounters::instance().set_state(state.substr(split + 1)),
+      "the text of " + std::to_string(state.size()) +
+          " characters is not a state that get_rng_state() wrote");
+  default_generator() = generator;
 }
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g) {

@@ -119,6 +119,11 @@ class DistributedDataParallel {
   // Collective: rank 0's buffers replace the others'.
   void synchronise_buffers();
 
+  // For checkpoints: the order of the buckets' gradients, by parameter number; see
+  // Reducer::ready_order().
+  [[nodiscard]] std::vector<int> ready_order() const { return reducer_->ready_order(); }
+  void rebuild_in(std::vector<int> order) { reducer_->rebuild_in(std::move(order)); }
+
   [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }
   [[nodiscard]] const Reducer& reducer() const { return *reducer_; }
   [[nodiscard]] const ReducerStatistics& statistics() const { return reducer_->statistics(); }

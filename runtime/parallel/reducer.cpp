@@ -113,7 +113,7 @@ void Reducer::on_gradient(int parameter) {
   if (device_.is_cuda())
     if (const Stream s = Stream::current(device_); std::ranges::find(streams_, s) == streams_.end())
       streams_.push_back(s);
-  if (step_ == 0) ready_order_.push_back(parameter);
+  if (step_ == 0 && !rebuilt_) ready_order_.push_back(parameter);
   mark_ready(parameter);
 }
 
@@ -236,14 +236,26 @@ bool Reducer::all_launched_are_in() const {
 
 // ---- buckets ----
 
-void Reducer::rebuild() {
+std::vector<int> Reducer::ready_order() const {
+  if (ready_order_.empty() || options_.find_unused_parameters) return {};
+  std::vector<int> order = ready_order_;
   std::vector<bool> seen(parameters_.size());
-  for (const int p : ready_order_) seen[at(p)] = true;
+  for (const int p : order) seen[at(p)] = true;
   for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
-    if (!seen[at(p)]) ready_order_.push_back(p);
-  std::vector<std::int32_t> order(ready_order_.begin(), ready_order_.end());
+    if (!seen[at(p)]) order.push_back(p);
+  return order;
+}
+
+void Reducer::rebuild() {
+  const std::vector<int> mine = ready_order();
+  std::vector<std::int32_t> order(mine.begin(), mine.end());
   group_->broadcast(std::span<std::int32_t>(order), 0);
-  install(rebuilt_plan(items_, options_.caps, std::vector<int>(order.begin(), order.end())));
+  rebuild_in({order.begin(), order.end()});
+}
+
+void Reducer::rebuild_in(std::vector<int> order) {
+  install(rebuilt_plan(items_, options_.caps, order));
+  ready_order_ = std::move(order);
   rebuilt_ = true;
 }
 

@@ -112,6 +112,12 @@ class Reducer {
 
   [[nodiscard]] const BucketPlan& plan() const { return plan_; }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
+  // The order that the buckets are rebuilt in, if this is rank 0: every parameter once; or none,
+  // before the first backward and where they are never rebuilt. A run that goes on from a
+  // checkpoint and is given it has the buckets, and so the bits, that it would have had.
+  // UsageError unless it names every parameter once.
+  [[nodiscard]] std::vector<int> ready_order() const;
+  void rebuild_in(std::vector<int> order);  // the same on every rank, before the first forward
   [[nodiscard]] Bytes communication_memory() const { return memory_.size(); }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;

@@ -40,8 +40,9 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
 }
 
 TEST_CASE("no help is wider than a page", "[programs]") {
-  for (const char* program : {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader",
-                              "schedule_player", "kernel_bench", "dp_vs_ddp", "train_bench"}) {
+  for (const char* program :
+       {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader", "schedule_player",
+        "kernel_bench", "dp_vs_ddp", "async_vs_ddp", "train_bench"}) {
     INFO(program);
     std::istringstream in(run_app(0, program, {"--help"}).out);
     for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);

@@ -21,11 +21,16 @@ class Batches {
           std::uint64_t seed, int workers);
 
   [[nodiscard]] Batch next();
-  [[nodiscard]] std::int64_t per_epoch() const { return loader_.batches(); }
+  [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
+  // For checkpoints: where all ranks are, from which any number of ranks goes on.
+  [[nodiscard]] SamplerState state() const;
+  void load_state(const SamplerState& state);
 
  private:
   DistributedSampler sampler_;
   DataLoader loader_;
+  std::int64_t batch_size_;
+  std::int64_t per_epoch_;  // of a whole one
   std::int64_t epoch_number_ = 0;
   std::optional<DataLoader::Epoch> epoch_;
 };

@@ -96,6 +96,18 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
+  app.option_defaults()->group("Checkpoints");
+  app.add_option("--save-every", o.save_every,
+                 "write a checkpoint of all that the run needs to go on every so many steps, and "
+                 "after the last one, to checkpoints/step-NUMBER in the run's folder; 0: none")
+      ->check(whole(0));
+  app.add_option("--keep", o.keep, "newest checkpoints that stay")->check(whole(1));
+  app.add_option("--resume", o.resume,
+                 "go on from a checkpoint. A folder, runs/x/checkpoints/step-000200: in a new "
+                 "run's folder. auto: in --run-dir, from the newest checkpoint there that is "
+                 "whole, or from the start if there is none. With the same options, programs, "
+                 "ranks and kind of machine as before, bit for bit as if it had never stopped")
+      ->default_str("");
   app.option_defaults()->group("Output");
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "

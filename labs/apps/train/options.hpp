@@ -31,7 +31,10 @@ struct TrainOptions : MachineOptions {
   std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
   double lr = 0;
   std::uint64_t seed = 0;
-  std::string run_dir;  // empty: runs/<stamp>; flight_dir, if empty, is there too
+  std::string run_dir;          // empty: runs/<stamp>; flight_dir, if empty, is there too
+  std::int64_t save_every = 0;  // steps between checkpoints; 0: none
+  int keep = 3;                 // checkpoints
+  std::string resume;           // a checkpoint's folder, "auto", or empty
   bool no_trace = false;
   bool json = false;
   std::string progress = "auto";

@@ -19,6 +19,7 @@
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/train/options.hpp"
 #include "labs/apps/train/progress.hpp"
+#include "labs/apps/train/run_checkpoints.hpp"
 #include "labs/apps/train/run_files.hpp"
 #include "labs/apps/train/step_time.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -48,6 +49,9 @@ class TrainingRun {
 
   // Collective: if rank 0 cannot make the folder, all ranks stop, and rank 0 says why.
   void open_folder();
+  // Collective, once, before start(): the number of steps that a checkpoint has brought; 0 without
+  // one. See RunCheckpoints.
+  [[nodiscard]] std::int64_t resume(const Trained& trained);
   [[nodiscard]] const std::string& folder() const { return folder_; }  // on rank 0
 
   // Text for people, from rank 0: on standard output, or with --json, which has that to itself, on
@@ -59,7 +63,7 @@ class TrainingRun {
   void fetched();
   void forward_done(const Tensor& loss);  // starts the exchange of the losses
   void backward_done();                   // ends it; throws as LossExchange::finish
-  void step_done(double lr);
+  void step_done(double lr);              // writes a checkpoint if it is time
 
   // Collective. Writes model.safetensors and trace.json, prints headline, tables and files.
   void finish(const Outcome& outcome);
@@ -72,11 +76,13 @@ class TrainingRun {
   const TrainOptions& options_;
   StepClock clock_;
   LossExchange losses_;
+  RunCheckpoints checkpoints_;
   Progress progress_;
   std::string folder_;
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
   RunPlan plan_;
   std::int64_t step_ = 0;
+  std::int64_t resumed_at_ = 0;            // steps of earlier processes
   double first_loss_ = 0, last_loss_ = 0;  // means over the ranks
   // Nanoseconds: when training began, the last step ended, the current part began.
   std::int64_t begin_ns_ = 0, end_ns_ = 0, part_ns_ = 0;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <optional>
+#include <span>
 
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/data.hpp"
@@ -110,8 +111,24 @@ int train_gpt(int argc, char** argv) {
       static_cast<double>(corpus.held_out_bytes) / 1e3, parameter_count(*model), group->size(),
       batch_size, o.model.context, steps, run.folder()));
 
+  const std::int64_t done = run.resume(
+      {.model = *model,
+       .optimizer = optimizer,
+       .ddp = ddp,
+       .batches = *batches,
+       .batch_size = batch_size,
+       .steps = steps,
+       .data = [&] { return identity_of({std::as_bytes(std::span(corpus.train->text()))}); },
+       .fixed = {{"the program", "train_gpt"},
+                 {"--context", std::to_string(o.model.context)},
+                 {"--heads", std::to_string(o.model.heads)}},
+       .free = {{"--dropout", fmt::format("{}", o.model.dropout)},
+                {"--weight-decay", fmt::format("{}", o.weight_decay)},
+                {"--clip", fmt::format("{}", o.clip)},
+                {"--warmup", fmt::format("{}", o.warmup)},
+                {"--lr-floor", fmt::format("{}", o.floor)}}});
   run.start({steps, "tokens", static_cast<double>(tokens_per_step), device});
-  for (std::int64_t step = 0; step < steps; ++step) {
+  for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
     const Batch batch = batches->next().to(device);
     run.fetched();

@@ -3,6 +3,7 @@
 // Images and labels come from IDX files (MNIST and its likes), or are drawn when none are given.
 #include <fmt/format.h>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "labs/apps/common/command_line.hpp"
@@ -156,8 +157,23 @@ int train_mlp(int argc, char** argv) {
                   origin, train_set->size(), test_set->size(), parameter_count(model),
                   group->size(), batch_size, steps, run.folder()));
 
+  const GreyImages& images = train_set->images();
+  const std::int64_t done =
+      run.resume({.model = model,
+                  .optimizer = optimizer,
+                  .ddp = ddp,
+                  .batches = *batches,
+                  .batch_size = batch_size,
+                  .steps = steps,
+                  .data =
+                      [&] {
+                        return identity_of({std::as_bytes(std::span(images.pixels)),
+                                            std::as_bytes(std::span(images.labels))});
+                      },
+                  .fixed = {{"the program", "train_mlp"}},
+                  .free = {{"--momentum", fmt::format("{}", o.momentum)}}});
   run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
-  for (std::int64_t step = 0; step < steps; ++step) {
+  for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
     const Batch batch = batches->next().to(device);
     run.fetched();

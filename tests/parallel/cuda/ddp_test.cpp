@@ -136,6 +136,33 @@ TEST_CASE("gradients accumulated under no_sync are averaged once, on a device to
     for (const Values& got : run(way, 2, accumulate)) CHECK(got == want);
 }
 
+TEST_CASE(
+    "waiting for the device after backward takes away no overlap: buckets started within it") {
+  for (const bool waits : {false, true}) {
+    const auto seen = run(Way::on_device, 2, [&](const auto& group, Device device) {
+      const Toy toy = all_toys(5)[0];
+      move(toy, device);
+      DistributedDataParallel ddp(
+          toy.parameters, {}, group,
+          {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001, .op = comm::ReduceOp::sum});
+      for (std::uint32_t step = 0; step < kSteps; ++step) {
+        for (const Tensor& p : toy.trained()) p.set_grad({});
+        const Tensor x = integers({kGlobalBatch, toy.inputs}, step, 1).to(device);
+        ddp.forward([&] { return sum(relu(toy.forward(x))); }).backward();
+        if (waits) synchronize(device);
+      }
+      const ReducerStatistics& times = ddp.statistics();
+      float within = 0;
+      for (const BucketTimes& bucket : times.buckets) within += bucket.launched < times.compute_end;
+      return Values{{static_cast<float>(times.buckets.size()), within}};
+    });
+    for (const Values& rank : seen) {
+      CHECK(rank[0][0] >= 2);
+      CHECK(rank[0][1] >= rank[0][0] - 1);  // all but perhaps the last one
+    }
+  }
+}
+
 TEST_CASE("buffers of a device follow rank 0's, also those that stay on the CPU") {
   for (const Way way : {Way::on_device, Way::through_host}) {
     const auto got =
