@@ -1,6 +1,6 @@
-// What PyTorch's DistributedDataParallel does with hooks, accumulation, join, a static graph,
-// BatchNorm and its ZeroRedundancyOptimizer, done by as many threads as the run had processes, over shared memory or with a device
-// for every rank (RINGSMITH_TEST_DEVICE).
+// What PyTorch's DistributedDataParallel does with hooks, accumulation, join, a static graph and
+// BatchNorm, and its ZeroRedundancyOptimizer, done by as many threads as the run had processes,
+// over shared memory or with a device for every rank (RINGSMITH_TEST_DEVICE).
 #include "tests/reference/features.hpp"
 
 #include <fmt/format.h>
