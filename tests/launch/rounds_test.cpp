@@ -138,6 +138,30 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
                         ContainsSubstring("its secret is not that of the job there"));
 }
 
+TEST_CASE("a training whose rank is killed goes on from its checkpoint, to the same bytes",
+          "[rounds]") {
+  const TemporaryFolder folder;
+  const std::string train =
+      RINGSMITH_BINARY_DIR
+      "/bin/train_mlp --draw 200 --hidden 8 --batch 6 --steps 1000 --progress off --no-trace "
+      "--save-every 50 --run-dir " +
+      folder.path.string();
+  const Words two{"--nproc-per-node", "2", "--max-restarts", "1"};
+  REQUIRE(ringrun_shell(two, "exec " + train + "/whole").exit_code == 0);
+  const auto r = ringrun_shell(
+      two, "cd " + folder.path.string() + "; [ $RANK$RINGSMITH_ROUND = 10 ] || exec " + train +
+               "/twice --resume auto; " + train +
+               "/twice --resume auto & until ls twice/checkpoints/*/manifest.json 2> nowhere; do "
+               "sleep 0.01; done; kill -9 $!; exit 9");
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 0);
+  CHECK_THAT(r.err, ContainsSubstring("rank 1 failed first: exit code 9"));
+  CHECK_THAT(r.out, ContainsSubstring("resumed from '"));
+  const std::string model = read_text(folder / "whole/model.safetensors");
+  CHECK(!model.empty());
+  CHECK(read_text(folder / "twice/model.safetensors") == model);
+}
+
 TEST_CASE("each round writes log files of its own", "[rounds]") {
   const TemporaryFolder folder;
   CHECK(ringrun_shell({"--max-restarts", "1", "--log-dir", folder / "logs"},
