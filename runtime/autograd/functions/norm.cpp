@@ -95,19 +95,19 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Tensor mean = Tensor::empty({s.c}, x.options()),
                inv_std = Tensor::empty({s.c}, x.options());
   detail::visit_float_type("batch_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
+    double count = 1;  // what inv_std, still squares or a variance, is to be divided by
     if (training) {
-      const auto count = static_cast<double>(s.per_channel());
+      count = static_cast<double>(s.per_channel());
       kernels::batch_stats(x.device(), s, input<T>(image), output<T>(mean), output<T>(inv_std));
-      kernels::update_running(x.device(), output<T>(running_mean), input<T>(mean), momentum, 1);
-      kernels::update_running(x.device(), output<T>(running_var), input<T>(inv_std), momentum,
-                              count / (count - 1));
+      kernels::update_running(x.device(), output<T>(running_mean), output<T>(running_var),
+                              input<T>(mean), input<T>(inv_std), count, momentum);
       running_mean.bump_version();
       running_var.bump_version();
     } else {
       mean.copy_(running_mean);
       inv_std.copy_(running_var);
     }
-    kernels::inverse_std(x.device(), output<T>(inv_std), eps);
+    kernels::inverse_std(x.device(), output<T>(inv_std), count, eps);
     kernels::batch_norm(x.device(), s, input<T>(image), input<T>(mean), input<T>(inv_std),
                         input<T>(scale), input<T>(shift), output<T>(y));
   });
