@@ -30,7 +30,9 @@ std::int64_t DataLoader::batches() const {
   return (options_.drop_last ? n : n + options_.batch_size - 1) / options_.batch_size;
 }
 
-DataLoader::Epoch DataLoader::epoch() { return {dataset_, sampler_.indices(), options_}; }
+DataLoader::Epoch DataLoader::epoch() {
+  return {dataset_, sampler_.indices(), sampler_.epoch(), options_};
+}
 
 namespace {
 
@@ -45,6 +47,7 @@ struct Result {
 
 struct DataLoader::Epoch::State {
   const Dataset& dataset;
+  const std::int64_t epoch;
   std::vector<std::vector<std::int64_t>> tasks;
 
   std::mutex mutex;                      // guards what stands below
@@ -56,8 +59,10 @@ struct DataLoader::Epoch::State {
 
   std::vector<std::thread> workers;
 
-  State(const Dataset& d, const std::vector<std::int64_t>& indices, const DataLoaderOptions& o)
+  State(const Dataset& d, const std::vector<std::int64_t>& indices, std::int64_t number,
+        const DataLoaderOptions& o)
       : dataset(d),
+        epoch(number),
         slots(static_cast<std::size_t>(o.workers) * static_cast<std::size_t>(o.prefetch)) {
     const auto batch = static_cast<std::size_t>(o.batch_size);
     for (std::size_t i = 0; i < indices.size(); i += batch) {
@@ -96,7 +101,7 @@ struct DataLoader::Epoch::State {
       lock.unlock();
       Result result;
       try {
-        result.batch = dataset.get(tasks[task]);
+        result.batch = dataset.get_in_epoch(tasks[task], epoch);
       } catch (...) {
         result.error = std::current_exception();
       }
@@ -108,7 +113,7 @@ struct DataLoader::Epoch::State {
 
   std::optional<Batch> next() {
     if (taken == tasks.size()) return std::nullopt;
-    if (workers.empty()) return dataset.get(tasks[taken++]);
+    if (workers.empty()) return dataset.get_in_epoch(tasks[taken++], epoch);
     Result result;
     {
       std::unique_lock lock(mutex);
@@ -124,8 +129,8 @@ struct DataLoader::Epoch::State {
 };
 
 DataLoader::Epoch::Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices,
-                         const DataLoaderOptions& options)
-    : state_(std::make_unique<State>(dataset, indices, options)) {}
+                         std::int64_t epoch, const DataLoaderOptions& options)
+    : state_(std::make_unique<State>(dataset, indices, epoch, options)) {}
 DataLoader::Epoch::~Epoch() = default;
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
 DataLoader::Epoch& DataLoader::Epoch::operator=(Epoch&&) noexcept = default;

@@ -2,9 +2,11 @@
 // wrong usage; on several ranks one of them speaks and all of them end.
 #include <sstream>
 
+#include "runtime/checkpoint/safetensors.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 
+using namespace ringsmith;
 using namespace ringsmith::testing;
 
 namespace {
@@ -25,7 +27,7 @@ void require_refusal(const std::string& program, const ProgramResult& r,
 }  // namespace
 
 TEST_CASE("--help lists options with units, the environment and the exit codes", "[programs]") {
-  for (const char* program : {"train_gpt", "train_mlp"}) {
+  for (const char* program : {"train_gpt", "train_mlp", "train_images"}) {
     const auto r = run_app(0, program, {"--help"});
     REQUIRE(r.exit_code == 0);
     REQUIRE(r.err.empty());
@@ -91,6 +93,10 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
                   {"--layers", "train_bench gpt"});
   require_refusal("train_mlp", run_app(0, "train_mlp", {"--labels", "x"}),
                   {"--images", "--labels"});
+  require_refusal("train_images", run_app(0, "train_images", {"--model", "vgg"}),
+                  {"--model", "vgg", "resnet18"});
+  require_refusal("train_images", run_app(2, "train_images", {"--width", "8"}),
+                  {"--width", "--model resnet18"});
   require_refusal("train_mlp", run_app(2, "train_mlp", {"--global-batch", "7"}),
                   {"--global-batch 7", "multiple of 2"});
 }
@@ -137,6 +143,60 @@ TEST_CASE("missing, truncated, mislabelled and foreign IDX files are refused by 
                                                     "--run-dir", folder / "run"});
   INFO(good.err);
   REQUIRE(good.exit_code == 0);
+}
+
+TEST_CASE("broken CIFAR-10 folders are refused by name, on several ranks by one", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string cifar = folder / "cifar";
+  const auto options = [&] { return tiny_images() + std::vector<std::string>{"--data", cifar}; };
+  const auto refuse = [&](int world, const std::vector<std::string>& words) {
+    require_refusal("train_images", run_app(world, "train_images", options()), words);
+  };
+  refuse(0, {cifar, "data_batch_1.bin", "train-images-idx3-ubyte", "give the folder"});
+  write_cifar10(cifar, {1, 2, 3});
+  const std::string good = read_text(cifar + "/data_batch_4.bin");
+  write_text(cifar + "/data_batch_4.bin", good + "x");
+  refuse(0, {cifar + "/data_batch_4.bin", "9220 bytes", "records of 3073", "unpack"});
+  refuse(3, {cifar + "/data_batch_4.bin", "9220 bytes"});
+  write_text(cifar + "/data_batch_4.bin", "\x0b" + good.substr(1));
+  refuse(0, {cifar + "/data_batch_4.bin", "label of record 0 is 11"});
+  std::filesystem::remove(cifar + "/data_batch_4.bin");
+  refuse(0, {cifar + "/data_batch_4.bin", "No such file"});
+  write_text(cifar + "/data_batch_4.bin", good);
+  refuse(3, {"not one full batch", "15 samples for 3 ranks", "batch size is 6"});
+  const auto r =
+      run_app(2, "train_images",
+              options() + std::vector<std::string>{"--run-dir", folder / "run", "--batch", "3"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);  // whole again, it trains
+  CHECK_THAT(r.out, ContainsSubstring("15 to train, 3 to test"));
+}
+
+TEST_CASE("weights of another model are refused, those of the same are what training begins with",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& name, const std::vector<std::string>& more) {
+    return run_app(0, "train_images",
+                   tiny_images() + std::vector<std::string>{"--run-dir", folder / name} + more);
+  };
+  REQUIRE(run("first", {}).exit_code == 0);
+  const std::string weights = folder / "first/model.safetensors";
+  require_refusal("train_images", run("other", {"--weights", weights, "--model", "resnet34"}),
+                  {weights, "--model resnet34", "'layer1.2.bn1.bias' is missing", "more"});
+  require_refusal("train_images", run("wider", {"--weights", weights, "--width", "5"}),
+                  {weights, "'bn1.bias' is [4], the model has [5]"});
+  require_refusal("train_images", run("none", {"--weights", folder / "none.safetensors"}),
+                  {"none.safetensors"});
+  write_text(folder / "cut.safetensors", read_text(weights).substr(0, 5000));
+  require_refusal("train_images", run("cut", {"--weights", folder / "cut.safetensors"}),
+                  {"cut.safetensors"});
+  REQUIRE(run("again", {"--weights", weights, "--lr", "1e-30"}).exit_code == 0);
+  const auto parameter = [&](const std::string& name) {
+    return load_safetensors(folder / (name + "/model.safetensors"))
+        .tensors.at("layer4.1.conv2.weight")
+        .to_vector<float>();
+  };
+  CHECK(parameter("again") == parameter("first"));
 }
 
 TEST_CASE("a dataset smaller than the world or than one batch is refused", "[programs]") {

@@ -85,13 +85,30 @@ inline std::vector<std::string> operator+(std::vector<std::string> a,
   return a;
 }
 
-// Options that make a run of both programs a matter of a fraction of a second.
+// Options that make a run of the programs a matter of a fraction of a second.
 inline std::vector<std::string> tiny_gpt(const std::string& text) {
   return {"--data",  text, "--layers", "1", "--dim",    "16", "--heads",    "2",  "--context", "16",
           "--batch", "2",  "--steps",  "4", "--sample", "8",  "--progress", "off"};
 }
 inline std::vector<std::string> tiny_mlp() {
   return {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", "4", "--progress", "off"};
+}
+inline std::vector<std::string> tiny_images() {
+  return {"--draw",  "60", "--model", "resnet18", "--width",    "4",
+          "--batch", "6",  "--steps", "3",        "--progress", "off"};
+}
+
+// CIFAR-10's six files, each with a record for every label given.
+inline void write_cifar10(const std::string& folder, const std::vector<int>& labels) {
+  std::filesystem::create_directories(folder);
+  std::string bytes;
+  for (const int label : labels) {
+    bytes += static_cast<char>(label);
+    for (int i = 0; i < 3072; ++i) bytes += static_cast<char>((i * (label + 3)) % 251);
+  }
+  for (int i = 1; i <= 5; ++i)
+    write_text(folder + "/data_batch_" + std::to_string(i) + ".bin", bytes);
+  write_text(folder + "/test_batch.bin", bytes);
 }
 
 }  // namespace ringsmith::testing

@@ -81,11 +81,13 @@ TEST_CASE("two runs with one seed give the same model bit for bit, another seed 
           "[programs]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", some_text());
-  for (const char* program : {"train_gpt", "train_mlp"})
+  for (const char* program : {"train_gpt", "train_mlp", "train_images"})
     for (const int world : {1, 2, 3}) {
       const auto model = [&](const std::string& seed, const std::string& name) {
         const std::string run = folder / (program + std::to_string(world) + name);
-        const auto options = program == std::string("train_gpt") ? tiny_gpt(text) : tiny_mlp();
+        const auto options = program == std::string("train_gpt")   ? tiny_gpt(text)
+                             : program == std::string("train_mlp") ? tiny_mlp()
+                                                                   : tiny_images();
         const auto r = run_app(world, program,
                                options + to_folder(run) + std::vector<std::string>{"--seed", seed});
         INFO(r.err);
@@ -120,6 +122,53 @@ TEST_CASE("the same global batch trains the same on 1, 2 and 3 ranks", "[program
         CHECK(std::abs(loss - alone[i]) <= 1e-5 * alone[i]);
     }
   }
+}
+
+TEST_CASE("the same global batch of cropped images trains a CNN the same on 1, 2 and 3 ranks",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto losses = [&](int world, const std::string& augment) {
+    const std::string run = folder / (augment + std::to_string(world));
+    const auto r = run_app(
+        world, "train_images",
+        to_folder(run) + std::vector<std::string>{"--draw", "50", "--global-batch", "12", "--steps",
+                                                  "9", "--augment", augment, "--progress", "off"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    CHECK_THAT(r.out, ContainsSubstring("of 6 images"));  // with 3 ranks: 2 each
+    std::vector<double> out;
+    for (const auto& line : parse_lines(read_text(run + "/metrics.jsonl")))
+      out.push_back(line.at("loss"));
+    return out;
+  };
+  const auto alone = losses(1, "crop-flip");
+  REQUIRE(alone.size() == 9);  // in three epochs
+  for (const int world : {2, 3}) {
+    const auto shared = losses(world, "crop-flip");
+    REQUIRE(shared.size() == 9);
+    for (std::size_t i = 0; i < 9; ++i) CHECK(std::abs(shared[i] - alone[i]) <= 1e-4 * alone[i]);
+  }
+  CHECK(std::abs(losses(1, "none")[0] - alone[0]) > 1e-4);
+}
+
+TEST_CASE("any number of ranks counts each test image once", "[programs]") {
+  const TemporaryFolder folder;
+  const auto accuracy = [&](int world, const std::string& run, const std::string& lr) {
+    const auto r =
+        run_app(world, "train_images",
+                to_folder(folder / run) + std::vector<std::string>{"--draw", "300", "--batch", "8",
+                                                                   "--steps", "2", "--lr", lr,
+                                                                   "--progress", "off", "--json"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return nlohmann::json::parse(r.out).at("test_accuracy").get<double>();
+  };
+  // So small a learning rate changes no parameter: all runs judge the same model.
+  const double alone = accuracy(1, "1", "1e-30");
+  const double right = alone * 31;  // images, which neither 2, 3, 4 nor 5 ranks share evenly
+  CHECK(std::abs(right - std::round(right)) < 1e-9);
+  for (const int world : {2, 3, 4, 5})
+    CHECK(accuracy(world, std::to_string(world), "1e-30") == alone);
 }
 
 TEST_CASE("NaN in the loss: one line with step and rank, every rank ends, no model", "[programs]") {

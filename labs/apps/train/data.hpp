@@ -1,5 +1,6 @@
-// What the training programs read: an endless stream of a rank's batches; and for a language model
-// its text, its loss on the part that was held out, and a sample of what it writes.
+// What the training programs read: an endless stream of a rank's batches; how many images are told
+// apart; and for a language model its text, its loss on the part that was held out, and a sample of
+// what it writes.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +30,10 @@ class Batches {
   std::int64_t epoch_number_ = 0;
   std::optional<DataLoader::Epoch> epoch_;
 };
+
+// Collective: the share of these images whose label has the largest of the model's outputs. The
+// ranks share the work, each image is counted once.
+[[nodiscard]] double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test);
 
 struct Corpus {
   std::optional<ByteWindows> train;     // windows may start at any byte
