@@ -28,8 +28,8 @@ class Dataset {
   // threads at once, so it must not change the object. An index outside [0, size()) is a
   // UsageError.
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
-  // What training sees in this epoch (Sampler::epoch): get(), unless the dataset changes its samples
-  // at random.
+  // What training sees in this epoch (Sampler::epoch): get(), unless the dataset changes its
+  // samples at random.
   [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
                                            std::int64_t /*epoch*/) const {
     return get(indices);

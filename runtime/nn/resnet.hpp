@@ -1,9 +1,9 @@
 // Residual networks for images: ResNet-18, -34 and -50, with torchvision's parameter names, initial
 // values and order, so that weights go from one to the other.
 //
-//   images (n, c, h, w) -> stem -> layer1 -> layer2 -> layer3 -> layer4 -> mean -> fc -> (n, classes)
-//                   width channels   x 1     x 2       x 4       x 8       of each channel's pixels
-//                                 h, w    halved    halved    halved
+//   (n, c, h, w) -> stem -> layer1 -> layer2 -> layer3 -> layer4 -> mean -> fc -> (n, classes)
+//         channels: width    x 1       x 2       x 4       x 8      of each channel's pixels
+//                                h, w: halved    halved    halved
 //
 //   block:  x ---+--> conv bn ReLU -> conv bn -----+--> ReLU         18 and 34: two 3x3 kernels
 //                |   (conv bn ReLU, twice, conv bn)|                 50: 1x1, 3x3, 1x1 to 4 times
