@@ -31,10 +31,26 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
     const auto r = run_app(0, program, {"--help"});
     REQUIRE(r.exit_code == 0);
     REQUIRE(r.err.empty());
-    for (const char* word :
-         {"--data", "--steps", "--epochs", "--batch", "--global-batch", "--lr", "--seed",
-          "--threads", "--kernels", "--bucket-cap-mb", "MiB", "--algorithm", "--timeout", "seconds",
-          "--run-dir", "--no-trace", "--json", "Environment", "Exit codes"})
+    for (const char* word : {"--data",
+                             "--steps",
+                             "--epochs",
+                             "--batch",
+                             "--global-batch",
+                             "--lr",
+                             "--seed",
+                             "--threads",
+                             "--kernels",
+                             "--bucket-cap-mb",
+                             "MiB",
+                             "--algorithm",
+                             "--timeout",
+                             "seconds",
+                             "--run-dir",
+                             "--no-trace",
+                             "--json",
+                             "ringrun --standalone",
+                             "Environment",
+                             "Exit codes"})
       CHECK_THAT(r.out, ContainsSubstring(word));
     std::istringstream in(r.out);
     for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);

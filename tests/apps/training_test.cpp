@@ -1,6 +1,7 @@
 // Whole runs of the training programs: what they leave behind, and that they repeat bit for bit.
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -149,6 +150,52 @@ TEST_CASE("the same global batch of cropped images trains a CNN the same on 1, 2
     for (std::size_t i = 0; i < 9; ++i) CHECK(std::abs(shared[i] - alone[i]) <= 1e-4 * alone[i]);
   }
   CHECK(std::abs(losses(1, "none")[0] - alone[0]) > 1e-4);
+}
+
+TEST_CASE("a small CNN learns from CIFAR-10's files, and a ResNet-18 from MNIST's", "[programs]") {
+  const TemporaryFolder folder;
+  write_cifar10(folder / "cifar", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});  // a pattern for each label
+  fs::create_directories(folder / "mnist");
+  for (const std::string& set : {"train", "t10k"}) {
+    write_idx(folder / ("mnist/" + set + "-images-idx3-ubyte"), {20, 28, 28});
+    write_idx(folder / ("mnist/" + set + "-labels-idx1-ubyte"), {20});
+  }
+  const auto train = [&](const std::string& data, const std::vector<std::string>& more) {
+    const auto r = run_app(
+        2, "train_images",
+        std::vector<std::string>{"--data", folder / data, "--run-dir", folder / (data + "-run"),
+                                 "--progress", "off", "--augment", "none", "--json"} +
+            more);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return nlohmann::json::parse(r.out);
+  };
+  const auto cnn = train("cifar", {"--batch", "5", "--steps", "60", "--lr", "0.01"});
+  CHECK(cnn.at("first_loss") > 2.0);
+  CHECK(cnn.at("last_loss") < 0.1);
+  CHECK(cnn.at("test_accuracy") == 1.0);
+  const auto resnet =
+      train("mnist", {"--model", "resnet18", "--width", "8", "--batch", "5", "--steps", "12"});
+  CHECK(resnet.at("last_loss") < resnet.at("first_loss"));
+}
+
+TEST_CASE("the trace of a ResNet-50 on CIFAR-10 shows the parts of each step", "[programs]") {
+  const TemporaryFolder folder;
+  write_cifar10(folder / "cifar", {0, 1});
+  const auto r = run_app(
+      2, "train_images",
+      to_folder(folder / "run") +
+          std::vector<std::string>{"--data", folder / "cifar", "--model", "resnet50", "--width",
+                                   "4", "--batch", "2", "--steps", "2", "--progress", "off"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);
+  const auto trace = nlohmann::json::parse(read_text(folder / "run/trace.json"));
+  std::map<std::string, int> seen;
+  for (const auto& e : trace.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("pid") == 1) ++seen[e.at("name")];
+  for (const char* part : {"step", "batch", "forward", "backward", "optimizer"})
+    CHECK(seen[part] == 2);
+  CHECK(seen["all_reduce"] > 0);
 }
 
 TEST_CASE("any number of ranks counts each test image once", "[programs]") {
