@@ -52,11 +52,11 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
   };
   const Colour ground = any_colour();
   Colour colour = any_colour();
-  while (apart(colour, ground) < 150) colour = any_colour();
-  const Colour light = {between(-30, 30), between(-30, 30), between(-30, 30)};  // top to bottom
+  while (apart(colour, ground) < 250) colour = any_colour();
+  const Colour light = {between(-20, 20), between(-20, 20), between(-20, 20)};  // top to bottom
 
-  const double angle = between(-25, 25) * std::numbers::pi / 180;
-  const double radius = kSide * between(0.25, 0.42), stretch = between(0.8, 1.25);
+  const double angle = between(-15, 15) * std::numbers::pi / 180;
+  const double radius = kSide * between(0.33, 0.45), stretch = between(0.85, 1.1);
   const double room = kSide / 2.0 - radius;
   const double left = kSide / 2.0 + between(-room, room), top = kSide / 2.0 + between(-room, room);
   const double cosine = std::cos(angle), sine = std::sin(angle);
@@ -73,7 +73,7 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
       const double height = static_cast<double>(y) / kSide - 0.5;
       for (std::size_t c = 0; c < colour.size(); ++c) {
         const double value =
-            ground[c] + share * (colour[c] - ground[c]) + height * light[c] + between(-20, 20);
+            ground[c] + share * (colour[c] - ground[c]) + height * light[c] + between(-10, 10);
         pixels[static_cast<std::int64_t>(c) * kSide * kSide + y * kSide + x] =
             static_cast<std::uint8_t>(std::clamp(std::round(value), 0.0, 255.0));
       }

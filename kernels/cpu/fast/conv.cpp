@@ -35,9 +35,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kDepth = 256;            // taps of a packed panel: 16 KiB of L1 with AVX
+// Taps, or for dw pixels, of a packed panel: 16 KiB of L1 with AVX, 32 with AVX-512.
+constexpr std::int64_t kDepth = kWidth <= 32 ? 256 : 128;
 constexpr std::int64_t kBlockColumns = 256;     // that take these taps before the next ones
-constexpr std::int64_t kRunPixels = 256;        // of one pass over the taps for dw: 16 KiB of dy^T
 constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
 
 using Offsets = std::vector<std::int64_t>;
@@ -109,9 +109,9 @@ void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int
     std::fill_n(out, std::min(first_row, f.rows) * f.columns, 0.0F);
     for (std::int64_t y = first_row; y < last_row; ++y) {
       float* to = out + y * f.columns;
-      const float* row = from + (y - f.top) * f.w - f.left;
+      const std::int64_t at = (y - f.top) * f.w + first - f.left;
       std::fill_n(to, first, 0.0F);
-      std::copy(row + first, row + last, to + first);
+      if (first < last) std::copy_n(from + at, last - first, to + first);
       std::fill(to + last, to + f.columns, 0.0F);
     }
     if (last_row < f.rows) std::fill(out + last_row * f.columns, out + f.rows * f.columns, 0.0F);
@@ -427,7 +427,7 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
   const Frame& frame = windows.frame;
   const std::int64_t taps = s.taps(), channels = s.group_out_c(), pixels = s.out_pixels();
   const std::int64_t panels = (channels + kWidth - 1) / kWidth;
-  const std::int64_t run_rows = std::max<std::int64_t>(1, kRunPixels / s.out_w());
+  const std::int64_t run_rows = std::max<std::int64_t>(1, kDepth / s.out_w());
   const std::int64_t together =  // samples
       std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
   Offsets jumps;  // of the output rows of those samples

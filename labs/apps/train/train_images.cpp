@@ -38,7 +38,7 @@ struct ImageOptions {
 
 bool read_options(ImageOptions& o, int argc, char** argv) {
   o.common.batch = 32;
-  o.common.lr = 0.05;
+  o.common.lr = 0.01;
   CLI::App app("Trains a convolutional network on images, data-parallel over all ranks.",
                "train_images");
   app.option_defaults()->group("Data");
