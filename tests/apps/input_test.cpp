@@ -161,6 +161,55 @@ TEST_CASE("missing, truncated, mislabelled and foreign IDX files are refused by 
   REQUIRE(good.exit_code == 0);
 }
 
+TEST_CASE("broken shards and vocabularies are refused by name, on several ranks by one",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto refuse = [&](int world, const std::vector<std::string>& options,
+                          const std::vector<std::string>& words) {
+    require_refusal("train_gpt", run_app(world, "train_gpt", tiny_gpt_without_text() + options),
+                    words);
+  };
+  const std::string shard = folder / "shard.bin";
+  std::vector<int> tokens(300);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int>(i * 37 % 258);
+  write_shard(shard, tokens);
+  const std::string whole = read_text(shard);
+  write_text(shard, whole.substr(0, whole.size() - 1));
+  refuse(0, {"--tokens", shard}, {shard, "599 bytes of tokens", "promises 600", "again"});
+  refuse(3, {"--tokens", shard}, {shard, "599 bytes of tokens"});
+  write_text(shard, "text" + whole.substr(4));
+  refuse(0, {"--tokens", shard}, {shard, "does not begin with 20240520", "give"});
+  write_shard(shard, tokens, 7);
+  refuse(0, {"--tokens", shard}, {shard, "version 7"});
+  const std::string vocabulary = write_vocabulary(folder / "vocabulary");
+  tokens[123] = 259;  // the end of a text is 258
+  write_shard(shard, tokens);
+  refuse(2, {"--tokens", shard, "--vocab", vocabulary},
+         {shard, "token number 123 is 259", "vocabulary has 259", "give the vocabulary"});
+  tokens[123] = 258;
+  write_shard(shard, {1, 2, 3});
+  refuse(0, {"--tokens", shard}, {shard, "too short: 3 tokens", "smaller context"});
+  refuse(0, {"--tokens", folder / "none"}, {folder / "none", "No such file"});
+  refuse(0, {"--tokens", shard, "--data", shard}, {"--tokens", "--data"});
+  write_shard(shard, tokens);
+  refuse(0, {"--tokens", shard, "--vocab", write_text(folder / "json", "{\"the\": 1}")},
+         {folder / "json", "line 1", "tiktoken"});
+  refuse(
+      0,
+      {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(9))},
+      {folder / "cut", "line 1: expected the number 0"});
+  // Whole, it trains, and writes in the vocabulary.
+  const auto r =
+      run_app(2, "train_gpt",
+              tiny_gpt_without_text() + std::vector<std::string>{"--tokens", shard, "--vocab",
+                                                                 vocabulary, "--run-dir",
+                                                                 folder / "run", "--prompt", "in"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);
+  for (const char* word : {"270", "nats/token", "a sample", "x 16 tokens"})
+    CHECK_THAT(r.out, ContainsSubstring(word));
+}
+
 TEST_CASE("broken CIFAR-10 folders are refused by name, on several ranks by one", "[programs]") {
   const TemporaryFolder folder;
   const std::string cifar = folder / "cifar";

@@ -156,7 +156,7 @@ TEST_CASE("a small CNN learns from CIFAR-10's files, and a ResNet-18 from MNIST'
   const TemporaryFolder folder;
   write_cifar10(folder / "cifar", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});  // a pattern for each label
   fs::create_directories(folder / "mnist");
-  for (const std::string& set : {"train", "t10k"}) {
+  for (const std::string set : {"train", "t10k"}) {
     write_idx(folder / ("mnist/" + set + "-images-idx3-ubyte"), {20, 28, 28});
     write_idx(folder / ("mnist/" + set + "-labels-idx1-ubyte"), {20});
   }
@@ -196,6 +196,33 @@ TEST_CASE("the trace of a ResNet-50 on CIFAR-10 shows the parts of each step", "
   for (const char* part : {"step", "batch", "forward", "backward", "optimizer"})
     CHECK(seen[part] == 2);
   CHECK(seen["all_reduce"] > 0);
+}
+
+TEST_CASE("train_gpt reads text in a vocabulary's tokens, and ties its head", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const std::string vocabulary = write_vocabulary(folder / "vocabulary");
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    const auto r = run_app(2, "train_gpt",
+                           tiny_gpt(text) + to_folder(folder / run) + more +
+                               std::vector<std::string>{"--steps", "12", "--json"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return nlohmann::json::parse(r.out);
+  };
+  const auto tokens = train("tokens", {"--vocab", vocabulary});
+  CHECK(tokens.at("last_loss") < tokens.at("first_loss"));
+  CHECK(tokens.contains("validation_nats_per_token"));
+  const auto tied = train("tied", {"--vocab", vocabulary, "--tie-head"});
+  CHECK(tied.at("last_loss") < tied.at("first_loss"));
+  const auto weight = [&](const char* run, const char* name) {
+    return load_safetensors(folder / (std::string(run) + "/model.safetensors")).tensors.at(name);
+  };
+  CHECK(weight("tied", "head.weight").sizes() == Shape{259, 16});
+  CHECK(weight("tied", "head.weight").to_vector<float>() ==
+        weight("tied", "tok.weight").to_vector<float>());
+  CHECK(weight("tokens", "head.weight").to_vector<float>() !=
+        weight("tokens", "tok.weight").to_vector<float>());
 }
 
 TEST_CASE("any number of ranks counts each test image once", "[programs]") {

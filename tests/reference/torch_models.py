@@ -11,7 +11,7 @@ Millions of parameters do not fit here: a tensor is kept as its check, the sum o
 modulo 2^64, in hex; integers count as floats. Everything is drawn from seeds: the model of rank r after
 manual_seed(100 + r), the images after manual_seed(1000).
 
-RUN.json: {"model", "options", "world", "image": [c, h, w], "batch", "lr", "momentum", "x": check of the images, "y": labels,
+RUN.json: {"model", "options", "world", "image": [c, h, w] or "tokens": in a row, "batch", "lr", "momentum", "x": check of the images, "y": labels,
   "names": of parameters, then of buffers; "shapes"; "init": [rank][parameter] checks,
   "steps": [{"loss": [rank], "params": checks after the step, "buffers": [rank] checks}]}
 Rank r takes the rows (world * step + r) * batch ... of step `step`.
@@ -96,6 +96,15 @@ def make_model(run):
     nn = torch.nn
     if run["model"] == "resnet":
         return resnet(**run["options"])
+    if run["model"] == "tied":  # a language model's ends: the table of tokens is the head's weight too
+        class Tied(nn.Module):
+            def __init__(self, classes, dim):
+                super().__init__()
+                self.tok, self.up, self.head = nn.Embedding(classes, dim), nn.Linear(dim, dim), nn.Linear(dim, classes, bias=False)
+                self.head.weight = self.tok.weight
+            def forward(self, x):
+                return self.head(torch.relu(self.up(self.tok(x))))
+        return Tied(**run["options"])
     c, h, w = run["image"]
     return nn.Sequential(nn.Conv2d(c, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                          nn.Linear(64 * ((h - 4) // 2) * ((w - 4) // 2), run["options"]["classes"]))
@@ -117,7 +126,11 @@ def worker(rank, world, port, run, queue):
     dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(1000)
     rows = run["batch"] * world * run["steps"]
-    x, y = torch.randn(rows, *run["image"]), torch.randint(run["options"]["classes"], (rows,))
+    classes = run["options"]["classes"]
+    if "image" in run:
+        x, y = torch.randn(rows, *run["image"]), torch.randint(classes, (rows,))
+    else:
+        x, y = torch.randint(classes, (rows, run["tokens"])), torch.randint(classes, (rows, run["tokens"]))
     torch.manual_seed(100 + rank)
     model = make_model(run)
     checks = lambda tensors: [check(t) for t in tensors]
@@ -129,12 +142,12 @@ def worker(rank, world, port, run, queue):
         first = (world * step + rank) * run["batch"]
         mine = slice(first, first + run["batch"])
         opt.zero_grad()
-        loss = torch.nn.functional.cross_entropy(ddp(x[mine]), y[mine])
+        loss = torch.nn.functional.cross_entropy(ddp(x[mine]).flatten(0, -2), y[mine].flatten())
         loss.backward()
         opt.step()
         steps.append((loss.item(), checks(model.parameters()), checks(model.buffers())))
     named = [*model.named_parameters(), *model.named_buffers()]
-    queue.put((rank, init, steps, check(x), y.tolist(), [n for n, _ in named], [list(t.shape) for _, t in named]))
+    queue.put((rank, init, steps, check(x), y.flatten().tolist(), [n for n, _ in named], [list(t.shape) for _, t in named]))
     dist.barrier()
 
 
@@ -158,6 +171,7 @@ def runs():
     small = {"classes": 10, "channels": 3, "width": 64, "small_stem": True}
     large = {"classes": 1000, "channels": 3, "width": 64, "small_stem": False}
     return {
+        "tied": {"model": "tied", "options": {"classes": 19, "dim": 8}, "tokens": 5, "batch": 3, **common},
         "small_cnn": {"model": "small_cnn", "options": {"classes": 10}, "image": [1, 12, 11], "batch": 4, **common},
         "resnet18": {"model": "resnet", "options": {"depth": 18, **small}, "image": [3, 8, 8], "batch": 3, **common},
         "resnet34": {"model": "resnet", "options": {"depth": 34, **large}, "image": [3, 32, 32], "batch": 2, "worlds": [2], **common, "steps": 1},
