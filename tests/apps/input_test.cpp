@@ -196,7 +196,7 @@ TEST_CASE("broken shards and vocabularies are refused by name, on several ranks 
          {folder / "json", "line 1", "tiktoken"});
   refuse(
       0,
-      {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(9))},
+      {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(7))},
       {folder / "cut", "line 1: expected the number 0"});
   // Whole, it trains, and writes in the vocabulary.
   const auto r =
