@@ -6,10 +6,11 @@ JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
 VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
+PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build train doctor test test-kills test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -28,6 +29,12 @@ configure: deps
 build: configure ## compile everything into build/release
 	@cmake --build "$(DIR)" --parallel $(JOBS)
 
+install: configure ## headers, library, ringrun and other programs into PREFIX, for your own program
+	@mkdir -p "$(DESTDIR)$(PREFIX)" 2>/dev/null && test -w "$(DESTDIR)$(PREFIX)" || { echo "make: cannot write to '$(DESTDIR)$(PREFIX)': make install PREFIX=/a/folder/of/yours" >&2; exit 1; }
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target installed
+	@cmake --install "$(DIR)" --prefix "$(PREFIX)" > "$(BUILD)/install.log"
+	@echo "ringsmith is in $(PREFIX): cmake -DCMAKE_PREFIX_PATH=$(PREFIX), PATH=$(PREFIX)/bin:\$$PATH"
+
 train: configure ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target train_gpt
 	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 "$(DIR)"/bin/train_gpt
@@ -43,6 +50,9 @@ test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TC
 	@for transport in shm tcp; do \
 	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport "$(DIR)"/bin/tests_fault "[kills]" || exit 1; done
 	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
+
+test-resume: build ## kill -9 at 200 random moments of trainings that keep checkpoints; each must end with the same bits
+	@RINGSMITH_TEST_KILLS=200 "$(DIR)"/bin/tests_apps "[resume_kills]"
 
 test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by the same user
 	@RINGSMITH_TEST_NEIGHBOURS=100 "$(DIR)"/bin/tests_fault "[neighbours]"
@@ -62,6 +72,10 @@ test-nodes: build ## TCP between network namespaces (as root): all collectives o
 test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
 	@.ci/deps slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
 	@tests/support/run_tests.py "$(DIR)" -L slurm
+
+test-template: configure ## labs/template as your own program: installed, as a subproject, as other users have it
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target installed
+	@tests/support/run_tests.py "$(DIR)" -C package -L package
 
 test-arm64: deps ## on x86: build for arm64, and run what an emulated processor can (ROOMS="base comm": those)
 	@.ci/deps g++-aarch64-linux-gnu qemu-user-static mmdebstrap

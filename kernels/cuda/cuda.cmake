@@ -33,10 +33,10 @@ if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE 
 endif()
 
 function(ringsmith_vgpu_library NAME)
-  file(GLOB SOURCES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/kernels/vgpu/*.cpp)
+  file(GLOB SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/vgpu/*.cpp)
   add_library(${NAME} STATIC EXCLUDE_FROM_ALL ${SOURCES})
-  target_link_libraries(${NAME} PUBLIC ringsmith_flags Boost::context)
-  target_include_directories(${NAME} PUBLIC ${CMAKE_SOURCE_DIR}/kernels/vgpu/include)
+  target_link_libraries(${NAME} PUBLIC ringsmith_headers Boost::context)
+  target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
   if(RINGSMITH_VGPU_CHECKS)
     target_compile_definitions(${NAME} PRIVATE VGPU_CHECKS)
@@ -47,7 +47,7 @@ endfunction()
 function(ringsmith_cuda_library)
   add_library(ringsmith_cuda INTERFACE)
   if(RINGSMITH_CUDA STREQUAL "nvcc")
-    target_link_libraries(ringsmith_cuda INTERFACE ringsmith_flags CUDA::cudart)
+    target_link_libraries(ringsmith_cuda INTERFACE ringsmith_headers CUDA::cudart)
     # nvcc finds <cuda/atomic> by itself; host files include it too. CUDA 13 keeps it in a folder of its own.
     find_path(RINGSMITH_LIBCUDACXX cuda/atomic REQUIRED NO_DEFAULT_PATH
               PATHS ${CUDAToolkit_INCLUDE_DIRS}/cccl ${CUDAToolkit_INCLUDE_DIRS})
@@ -127,11 +127,11 @@ function(ringsmith_nvcc_check)
     list(APPEND CODE -gencode arch=compute_${ARCHITECTURE},code=sm_${ARCHITECTURE})
   endforeach()
   foreach(SOURCE ${SOURCES})
-    cmake_path(RELATIVE_PATH SOURCE BASE_DIRECTORY ${CMAKE_SOURCE_DIR} OUTPUT_VARIABLE NAME)
-    set(OBJECT ${CMAKE_BINARY_DIR}/nvcc_check/${NAME}.o)
+    cmake_path(RELATIVE_PATH SOURCE BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE NAME)
+    set(OBJECT ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.o)
     cmake_path(GET OBJECT PARENT_PATH FOLDER)
     add_custom_command(OUTPUT ${OBJECT} COMMAND ${CMAKE_COMMAND} -E make_directory ${FOLDER}
-                       COMMAND ${NVCC} -std=c++20 -I${CMAKE_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE}
+                       COMMAND ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE}
                                -MD -MF ${OBJECT}.d -c ${SOURCE} -o ${OBJECT}
                        DEPENDS ${SOURCE} DEPFILE ${OBJECT}.d COMMENT "nvcc ${NAME}" VERBATIM)
     list(APPEND OBJECTS ${OBJECT})

@@ -41,6 +41,9 @@ class Generator {
 // The process's generator, used when none is given. Not thread-safe: one rank, one training thread.
 Generator& default_generator();
 void manual_seed(std::uint64_t seed);  // of the default generator, and of the devices' counters
+// The state of both, as text: what a checkpoint keeps of each rank.
+[[nodiscard]] std::string get_rng_state();
+void set_rng_state(const std::string& state);  // UsageError if get_rng_state() did not write it
 
 // Random numbers that are made on a GPU come from a counter (kernels/dropout.hpp), not from a long
 // state. Each device has its own, so that threads that drive several devices do not disturb each
@@ -50,6 +53,8 @@ struct CounterRange {
   std::uint64_t first;  // counters [first, first + count) are the caller's alone
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
+// The device goes on from where it was when it gave this range (one of no counters tells where).
+void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g);

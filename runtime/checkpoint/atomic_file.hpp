@@ -12,6 +12,14 @@
 
 namespace ringsmith {
 
+// Throws "cannot write 'PATH': reason" for an errno: UsageError if the path is at fault, Error if
+// the disk is (full, broken).
+[[noreturn]] void cannot_write(const std::string& path, int error);
+
+// Makes the names in a folder durable, where the file system can: the second fsync. Throws as
+// cannot_write(), with what was to be written there as the path.
+void sync_folder(const std::string& folder, const std::string& path);
+
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -19,13 +27,11 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // All three throw "cannot write 'PATH': reason": UsageError if the path is at fault, Error if the
-  // disk is (full, broken).
+  // All three throw "cannot write 'PATH': reason", as cannot_write().
   void write(std::span<const std::byte> bytes);
   void commit();
 
  private:
-  [[noreturn]] void fail(int error) const;
   std::string path_;
   std::string temporary_;
   int fd_ = -1;

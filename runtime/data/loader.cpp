@@ -48,6 +48,7 @@ struct Result {
 struct DataLoader::Epoch::State {
   const Dataset& dataset;
   const std::int64_t epoch;
+  const bool pin_memory;
   std::vector<std::vector<std::int64_t>> tasks;
 
   std::mutex mutex;                      // guards what stands below
@@ -63,6 +64,7 @@ struct DataLoader::Epoch::State {
         const DataLoaderOptions& o)
       : dataset(d),
         epoch(number),
+        pin_memory(o.pin_memory),
         slots(static_cast<std::size_t>(o.workers) * static_cast<std::size_t>(o.prefetch)) {
     const auto batch = static_cast<std::size_t>(o.batch_size);
     for (std::size_t i = 0; i < indices.size(); i += batch) {
@@ -91,6 +93,11 @@ struct DataLoader::Epoch::State {
     for (std::thread& worker : workers) worker.join();
   }
 
+  [[nodiscard]] Batch fetch(std::size_t task) const {
+    const Batch batch = dataset.get_in_epoch(tasks[task], epoch);
+    return pin_memory ? batch.pin_memory() : batch;
+  }
+
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -101,7 +108,7 @@ struct DataLoader::Epoch::State {
       lock.unlock();
       Result result;
       try {
-        result.batch = dataset.get_in_epoch(tasks[task], epoch);
+        result.batch = fetch(task);
       } catch (...) {
         result.error = std::current_exception();
       }
@@ -113,7 +120,7 @@ struct DataLoader::Epoch::State {
 
   std::optional<Batch> next() {
     if (taken == tasks.size()) return std::nullopt;
-    if (workers.empty()) return dataset.get_in_epoch(tasks[taken++], epoch);
+    if (workers.empty()) return fetch(taken++);
     Result result;
     {
       std::unique_lock lock(mutex);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +25,8 @@ struct DataLoaderOptions {
   int workers = 1;         // threads; 0 fetches in the caller's thread
   int prefetch = 2;        // batches ready or in work, for each worker
   bool drop_last = false;  // leave out a last batch that is not full
+  // Whoever fetches a batch also copies it into pinned memory, so that to(cuda) does not.
+  bool pin_memory = false;
 };
 
 class DataLoader {
@@ -45,6 +48,20 @@ class DataLoader {
     // The next batch; empty after the last one. Throws what the dataset threw for this batch.
     [[nodiscard]] std::optional<Batch> next();
     [[nodiscard]] std::int64_t position() const;  // batches taken so far
+
+    // for (const auto& [inputs, targets] : loader.epoch()): next() until there is none.
+    struct Iterator {
+      Epoch* epoch;
+      std::optional<Batch> batch;
+      const Batch& operator*() const { return *batch; }
+      Iterator& operator++() {
+        batch = epoch->next();
+        return *this;
+      }
+      bool operator==(std::default_sentinel_t /*end*/) const { return !batch; }
+    };
+    [[nodiscard]] Iterator begin() { return {this, next()}; }
+    [[nodiscard]] static std::default_sentinel_t end() { return {}; }
 
    private:
     struct State;

@@ -1,5 +1,6 @@
 #include "runtime/data/sampler.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 
@@ -45,27 +46,43 @@ DistributedSampler::DistributedSampler(std::int64_t dataset_size, DistributedSam
   require(options.rank >= 0 && options.rank < options.replicas,
           "DistributedSampler: invalid rank " + std::to_string(options.rank) +
               ", it must be in [0, " + std::to_string(options.replicas - 1) + "]");
-  samples_ = dataset_size_ / options.replicas;
-  if (!options.drop_last && dataset_size_ % options.replicas != 0) ++samples_;
+  samples_ = share_of(dataset_size_);
+}
+
+std::int64_t DistributedSampler::share_of(std::int64_t samples) const {
+  const std::int64_t world = options_.replicas;
+  return std::max<std::int64_t>(0, options_.drop_last ? samples : samples + world - 1) / world;
 }
 
 void DistributedSampler::set_epoch(std::int64_t epoch, std::int64_t start) {
-  require(start >= 0 && start <= samples_, "DistributedSampler: cannot start at sample " +
-                                               std::to_string(start) + " of an epoch of " +
-                                               std::to_string(samples_) + " samples per rank");
-  epoch_ = epoch;
-  start_ = start;
+  const std::int64_t whole = share_of(dataset_size_);
+  require(start >= 0 && start <= whole, "DistributedSampler: cannot start at sample " +
+                                            std::to_string(start) + " of an epoch of " +
+                                            std::to_string(whole) + " samples per rank");
+  load_state({epoch, start * options_.replicas});
+}
+
+SamplerState DistributedSampler::state(std::int64_t taken) const {
+  return {state_.epoch, state_.used + taken * options_.replicas};
+}
+
+void DistributedSampler::load_state(const SamplerState& state) {
+  require(state.used >= 0, "DistributedSampler: cannot go on at sample " +
+                               std::to_string(state.used) + " of an epoch");
+  state_ = state;
+  samples_ = share_of(dataset_size_ - state.used);
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() {
-  Generator g(options_.seed + static_cast<std::uint64_t>(epoch_));
+  Generator g(options_.seed + static_cast<std::uint64_t>(state_.epoch));
   const std::vector<std::int64_t> order =
       options_.shuffle ? randperm(dataset_size_, g) : identity(dataset_size_);
   std::vector<std::int64_t> mine;
-  mine.reserve(static_cast<std::size_t>(size()));
-  for (std::int64_t i = start_; i < samples_; ++i) {
+  mine.reserve(static_cast<std::size_t>(samples_));
+  for (std::int64_t i = 0; i < samples_; ++i) {
     // Padding repeats the whole order from its beginning, as often as needed.
-    const std::int64_t position = (options_.rank + i * options_.replicas) % dataset_size_;
+    const std::int64_t position =
+        (state_.used + options_.rank + i * options_.replicas) % dataset_size_;
     mine.push_back(order[static_cast<std::size_t>(position)]);
   }
   return mine;

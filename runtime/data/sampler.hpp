@@ -55,6 +55,17 @@ struct DistributedSamplerOptions {
   bool drop_last = false;  // cut the dataset to a multiple of R, instead of repeating samples
 };
 
+// Where all ranks together are: the first `used` places of the epoch's permutation are done. So a
+// checkpoint of R ranks can be dealt out to R', and no sample comes twice or never:
+//
+//   permutation   4 1 7 5 3 9 | 0 8 6 2      R = 3, two samples each: used = 6
+//   rank 0 of 2                 0   6
+//   rank 1 of 2                   8   2
+struct SamplerState {
+  std::int64_t epoch = 0;
+  std::int64_t used = 0;
+};
+
 class DistributedSampler : public Sampler {
  public:
   DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options);
@@ -63,19 +74,26 @@ class DistributedSampler : public Sampler {
   // middle of an epoch, start is how many of this rank's samples were used already.
   void set_epoch(std::int64_t epoch, std::int64_t start = 0);
 
+  // When every rank has taken so many of what indices() gave. The same on every rank.
+  [[nodiscard]] SamplerState state(std::int64_t taken) const;
+  // Instead of set_epoch(), for the rest of that epoch; from any number of ranks. UsageError if
+  // negative.
+  void load_state(const SamplerState& state);
+
   [[nodiscard]] std::vector<std::int64_t> indices() override;
   // Equal on every rank: after padding or cutting no rank ever has one sample more than another.
-  [[nodiscard]] std::int64_t size() const override { return samples_ - start_; }
-  [[nodiscard]] std::int64_t epoch() const override { return epoch_; }
+  [[nodiscard]] std::int64_t size() const override { return samples_; }
+  [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t dataset_size() const { return dataset_size_; }
 
  private:
+  [[nodiscard]] std::int64_t share_of(std::int64_t samples) const;  // of each rank
+
   std::int64_t dataset_size_;
   DistributedSamplerOptions options_;
-  std::int64_t samples_ = 0;  // of each rank in a whole epoch
-  std::int64_t epoch_ = 0;
-  std::int64_t start_ = 0;
+  SamplerState state_;        // where indices() begins
+  std::int64_t samples_ = 0;  // of each rank from there on
 };
 
 // UsageError if a whole epoch gives the ranks no batch at all: an empty dataset; one smaller than

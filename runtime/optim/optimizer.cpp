@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -13,9 +14,11 @@
 
 namespace ringsmith {
 
-Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names)
+Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names,
+                     bool counts)
     : params_(std::move(params)),
       names_(std::move(names)),
+      counts_(counts),
       state_(names_.size(), std::vector<Tensor>(params_.size())),
       steps_(params_.size(), 0) {
   set_lr(lr);
@@ -32,12 +35,6 @@ Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::str
       require(!p.is_same(params_[j]),
               name + " is the same tensor as parameter " + std::to_string(j));
   }
-}
-
-void Optimizer::set_lr(double lr) {
-  require(std::isfinite(lr) && lr >= 0,
-          "learning rate must be finite and not negative, got " + std::to_string(lr));
-  lr_ = lr;
 }
 
 void Optimizer::step() {
@@ -70,45 +67,96 @@ bool Optimizer::has_state(std::size_t name, std::size_t i) const {
   return state_[name][i].defined();
 }
 
+namespace {
+
+const std::string kGroup = "param_groups.0.";
+
+std::string entry_of(std::size_t parameter, const std::string& name) {
+  return "state." + std::to_string(parameter) + "." + name;
+}
+
+void check_lr(double lr) {
+  require(std::isfinite(lr) && lr >= 0,
+          "learning rate must be finite and not negative, got " + std::to_string(lr));
+}
+
+}  // namespace
+
+void Optimizer::set_lr(double lr) {
+  check_lr(lr);
+  lr_ = lr;
+}
+
 StateDict Optimizer::state_dict() const {
   StateDict out;
-  const Tensor steps = Tensor::empty({std::ssize(steps_)}, {DType::i64});
-  std::copy(steps_.begin(), steps_.end(), steps.data<std::int64_t>());
-  out["steps"] = steps;
-  for (std::size_t n = 0; n < names_.size(); ++n)
-    for (std::size_t i = 0; i < params_.size(); ++i)
-      if (has_state(n, i)) out[names_[n] + "." + std::to_string(i)] = state_[n][i];
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    if (counts_ && steps_[i] > 0)
+      out[entry_of(i, "step")] = from_vector<std::int64_t>({steps_[i]}, {});
+    for (std::size_t n = 0; n < names_.size(); ++n)
+      if (has_state(n, i)) out[entry_of(i, names_[n])] = state_[n][i];
+  }
+  Hyperparameters group = hyperparameters();
+  group["lr"] = {lr_};
+  for (const auto& [name, values] : group)
+    out[kGroup + name] =
+        from_vector(values, values.size() == 1 ? Shape{} : Shape{std::ssize(values)});
+  out[kGroup + "params"] = arange(std::ssize(params_));
   return out;
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
   const auto fail = [](const std::string& what) {
-    throw UsageError("optimizer state does not fit: " + what);
+    throw UsageError("optimizer state does not fit: " + what +
+                     "; load it into an optimizer of the kind and the parameters that it is of");
   };
-  // Everything is checked before anything is changed.
-  std::vector<std::vector<Tensor>> loaded(names_.size(), std::vector<Tensor>(params_.size()));
-  std::vector<std::int64_t> steps;
-  for (const auto& [key, tensor] : state) {
-    if (key == "steps") {
-      if (tensor.dtype() != DType::i64 || tensor.numel() != std::ssize(params_))
-        fail("'steps' counts other parameters than these " + std::to_string(params_.size()));
-      steps = tensor.to_vector<std::int64_t>();
-      continue;
-    }
-    bool found = false;
-    for (std::size_t n = 0; n < names_.size(); ++n)
-      for (std::size_t i = 0; i < params_.size() && !found; ++i) {
-        if (key != names_[n] + "." + std::to_string(i)) continue;
-        if (tensor.sizes() != params_[i].sizes() || tensor.dtype() != params_[i].dtype())
-          fail("'" + key + "' is " + to_string(tensor.sizes()) + ", its parameter is " +
-               to_string(params_[i].sizes()));
-        loaded[n][i] = Tensor::empty(tensor.sizes(), params_[i].options());
-        loaded[n][i].copy_(tensor);
-        found = true;
-      }
-    if (!found) fail("'" + key + "' is unknown to this optimizer");
+  // Everything is checked before anything is changed. What is asked for is known.
+  std::set<std::string> known;
+  const auto find = [&](const std::string& key) -> const Tensor* {
+    known.insert(key);
+    const auto at = state.find(key);
+    return at == state.end() ? nullptr : &at->second;
+  };
+  const Tensor* params = find(kGroup + "params");
+  if (params == nullptr) fail("'" + kGroup + "params' is missing");
+  if (params->numel() != std::ssize(params_))
+    fail("it is of " + std::to_string(params->numel()) + " parameters, these are " +
+         std::to_string(params_.size()));
+  Hyperparameters group = hyperparameters();
+  group["lr"] = {lr_};
+  for (auto& [name, values] : group) {
+    const Tensor* given = find(kGroup + name);
+    if (given == nullptr) fail("'" + kGroup + name + "' is missing: it is of another kind");
+    if (given->numel() != std::ssize(values))
+      fail("'" + kGroup + name + "' has " + std::to_string(given->numel()) + " values");
+    values = given->to(DType::f64).to_vector<double>();
   }
-  if (steps.empty()) fail("'steps' is missing");
+  std::vector<std::vector<Tensor>> loaded(names_.size(), std::vector<Tensor>(params_.size()));
+  std::vector<std::int64_t> steps(params_.size(), 0);
+  for (std::size_t i = 0; i < params_.size(); ++i) {
+    const Tensor* count = counts_ ? find(entry_of(i, "step")) : nullptr;
+    if (count != nullptr) {
+      if (count->numel() != 1) fail("'" + entry_of(i, "step") + "' is not one number");
+      steps[i] = count->to(DType::i64).item<std::int64_t>();
+    }
+    for (std::size_t n = 0; n < names_.size(); ++n) {
+      const std::string key = entry_of(i, names_[n]);
+      const Tensor* given = find(key);
+      if (given == nullptr) continue;
+      if (given->sizes() != params_[i].sizes() || given->dtype() != params_[i].dtype())
+        fail("'" + key + "' is " + to_string(given->sizes()) + ", its parameter is " +
+             to_string(params_[i].sizes()));
+      if (counts_ && count == nullptr) fail("'" + key + "' is there without a step");
+      loaded[n][i] = Tensor::empty(given->sizes(), params_[i].options());
+      loaded[n][i].copy_(*given);
+    }
+  }
+  for (const auto& [key, tensor] : state)
+    if (known.count(key) == 0) fail("'" + key + "' is unknown to this optimizer");
+  const double lr = group.at("lr").front();
+  group.erase("lr");
+  check_lr(lr);
+  set_hyperparameters(group);
+  lr_ = lr;
   state_ = std::move(loaded);
   steps_ = std::move(steps);
 }
@@ -149,17 +197,40 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
 // ---- SGD ----
 
 namespace {
-constexpr std::size_t kMomentum = 0;
-}
 
-SGD::SGD(std::vector<Tensor> params, SGDOptions options)
-    : Optimizer(std::move(params), options.lr, {"momentum_buffer"}), options_(options) {
+constexpr std::size_t kMomentum = 0;
+
+void check(const SGDOptions& options) {
   require(options.momentum >= 0,
           "SGD: momentum must not be negative, got " + std::to_string(options.momentum));
   require(options.weight_decay >= 0,
           "SGD: weight decay must not be negative, got " + std::to_string(options.weight_decay));
   require(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
           "SGD: Nesterov momentum requires a momentum and zero dampening");
+}
+
+}  // namespace
+
+SGD::SGD(std::vector<Tensor> params, SGDOptions options)
+    : Optimizer(std::move(params), options.lr, {"momentum_buffer"}, false), options_(options) {
+  check(options);
+}
+
+Hyperparameters SGD::hyperparameters() const {
+  return {{"momentum", {options_.momentum}},
+          {"dampening", {options_.dampening}},
+          {"weight_decay", {options_.weight_decay}},
+          {"nesterov", {options_.nesterov ? 1.0 : 0.0}}};
+}
+
+void SGD::set_hyperparameters(const Hyperparameters& values) {
+  SGDOptions options = options_;
+  options.momentum = values.at("momentum")[0];
+  options.dampening = values.at("dampening")[0];
+  options.weight_decay = values.at("weight_decay")[0];
+  options.nesterov = values.at("nesterov")[0] != 0;
+  check(options);
+  options_ = options;
 }
 
 void SGD::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t /*steps*/) {
@@ -181,18 +252,42 @@ void SGD::update(std::size_t i, const Tensor& param, const Tensor& grad, std::in
 // ---- Adam ----
 
 namespace {
-constexpr std::size_t kMean = 0, kSquare = 1, kLargest = 2;
-}
 
-Adam::Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled)
-    : Optimizer(std::move(params), options.lr, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}),
-      options_(options),
-      decoupled_(decoupled) {
+constexpr std::size_t kMean = 0, kSquare = 1, kLargest = 2;
+
+void check(const AdamOptions& options) {
   for (const double beta : {options.beta1, options.beta2})
     require(beta >= 0 && beta < 1, "Adam: betas must be in [0, 1), got " + std::to_string(beta));
   require(options.eps >= 0, "Adam: eps must not be negative, got " + std::to_string(options.eps));
   require(options.weight_decay >= 0,
           "Adam: weight decay must not be negative, got " + std::to_string(options.weight_decay));
+}
+
+}  // namespace
+
+Adam::Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled)
+    : Optimizer(std::move(params), options.lr, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, true),
+      options_(options),
+      decoupled_(decoupled) {
+  check(options);
+}
+
+Hyperparameters Adam::hyperparameters() const {
+  return {{"betas", {options_.beta1, options_.beta2}},
+          {"eps", {options_.eps}},
+          {"weight_decay", {options_.weight_decay}},
+          {"amsgrad", {options_.amsgrad ? 1.0 : 0.0}}};
+}
+
+void Adam::set_hyperparameters(const Hyperparameters& values) {
+  AdamOptions options = options_;
+  options.beta1 = values.at("betas")[0];
+  options.beta2 = values.at("betas")[1];
+  options.eps = values.at("eps")[0];
+  options.weight_decay = values.at("weight_decay")[0];
+  options.amsgrad = values.at("amsgrad")[0] != 0;
+  check(options);
+  options_ = options;
 }
 
 void Adam::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) {

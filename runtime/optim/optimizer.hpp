@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,10 @@
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
+
+// What an optimizer was told, by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}; flags are
+// 0 or 1.
+using Hyperparameters = std::map<std::string, std::vector<double>>;
 
 class Optimizer {
  public:
@@ -34,16 +39,33 @@ class Optimizer {
   void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
-  // The state by name and parameter number, "exp_avg.3"; shares memory with the optimizer.
-  // The learning rate is not in it: it belongs to the schedule.
+  // Of the tensors that it may keep for a parameter: "exp_avg", ...
+  [[nodiscard]] const std::vector<std::string>& state_names() const { return names_; }
+  [[nodiscard]] bool counts_steps() const { return counts_; }  // and "step"
+
+  // PyTorch's two parts, flat as torch.distributed.checkpoint writes them; there is one group:
+  //
+  //   state.3.step            i64 []     updates of parameter 3, where the optimizer counts them
+  //   state.3.exp_avg         as parameter 3, whose memory the optimizer and this share
+  //   param_groups.0.lr       f64 []     and each other hyperparameter: betas [2], eps, ...
+  //   param_groups.0.params   i64 [n]    0, 1, ... n - 1
+  //
+  // A parameter that has never had a gradient has no entries.
   [[nodiscard]] StateDict state_dict() const;
-  // Copies. UsageError naming the entry if it does not fit these parameters.
+  // Copies; as in PyTorch, hyperparameters become what they were in `state`. UsageError naming the
+  // first entry that does not fit these parameters and this kind of optimizer; then nothing has
+  // been changed.
   void load_state_dict(const StateDict& state);
 
  protected:
   // UsageError if params is empty, or holds a tensor twice, a non-leaf, or one that is neither f32
-  // nor f64. names are the state tensors that the optimizer may keep for each parameter.
-  Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names);
+  // nor f64. names are the state tensors that the optimizer may keep for each parameter; counts:
+  // the number of updates is state too.
+  Optimizer(std::vector<Tensor> params, double lr, std::vector<std::string> names, bool counts);
+
+  // All but lr. What is set has the same names and numbers of values; UsageError if out of range.
+  [[nodiscard]] virtual Hyperparameters hyperparameters() const = 0;
+  virtual void set_hyperparameters(const Hyperparameters& values) = 0;
 
   // One parameter and its contiguous gradient. steps counts the updates of this parameter, from 1.
   virtual void update(std::size_t i, const Tensor& param, const Tensor& grad,
@@ -57,6 +79,7 @@ class Optimizer {
   std::vector<Tensor> params_;
   double lr_ = 0;
   std::vector<std::string> names_;
+  bool counts_;
   std::vector<std::vector<Tensor>> state_;  // [name][parameter], undefined until first used
   std::vector<std::int64_t> steps_;         // updates of each parameter
 };
@@ -91,6 +114,8 @@ class SGD : public Optimizer {
 
  private:
   void update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) override;
+  [[nodiscard]] Hyperparameters hyperparameters() const override;
+  void set_hyperparameters(const Hyperparameters& values) override;
   SGDOptions options_;
 };
 
@@ -120,6 +145,8 @@ class Adam : public Optimizer {
 
  private:
   void update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) override;
+  [[nodiscard]] Hyperparameters hyperparameters() const override;
+  void set_hyperparameters(const Hyperparameters& values) override;
   AdamOptions options_;
   bool decoupled_;
 };

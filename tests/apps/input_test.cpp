@@ -49,6 +49,12 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
                              "--no-trace",
                              "--json",
                              "ringrun --standalone",
+                             "--accumulate",
+                             "--comm-hook",
+                             "--powersgd-rank",
+                             "--powersgd-start",
+                             "--check-drift",
+                             "--ddp-logging",
                              "Environment",
                              "Exit codes"})
       CHECK_THAT(r.out, ContainsSubstring(word));
@@ -58,8 +64,9 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
 }
 
 TEST_CASE("no help is wider than a page", "[programs]") {
-  for (const char* program : {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader",
-                              "schedule_player", "kernel_bench", "dp_vs_ddp", "train_bench"}) {
+  for (const char* program :
+       {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader", "schedule_player",
+        "kernel_bench", "dp_vs_ddp", "async_vs_ddp", "train_bench"}) {
     INFO(program);
     std::istringstream in(run_app(0, program, {"--help"}).out);
     for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
@@ -115,6 +122,21 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
                   {"--width", "--model resnet18"});
   require_refusal("train_mlp", run_app(2, "train_mlp", {"--global-batch", "7"}),
                   {"--global-batch 7", "multiple of 2"});
+  require_refusal("train_mlp",
+                  run_app(2, "train_mlp", {"--global-batch", "8", "--accumulate", "3"}),
+                  {"--global-batch 8", "2 ranks with --accumulate 3", "multiple of 6"});
+  for (const char* wrong : {"0", "-1", "1.5", "many", "1048577"})
+    require_refusal(
+        "train_gpt", run_app(0, "train_gpt", {"--accumulate", wrong}),
+        {"--accumulate: '" + std::string(wrong) + "' is not a whole number from 1 to "});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--comm-hook", "fp8"}),
+                  {"--comm-hook", "fp8", "fp16", "powersgd"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--powersgd-start", "1"}),
+                  {"--powersgd-start: '1' is not a whole number from 2 to "});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--powersgd-rank", "0"}),
+                  {"--powersgd-rank: '0' is not a whole number from 1 to "});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--check-drift", "-1"}),
+                  {"--check-drift: '-1' is not a whole number from 0 to "});
 }
 
 TEST_CASE("missing, empty, short and unreadable texts are refused by name", "[programs]") {

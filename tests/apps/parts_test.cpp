@@ -3,9 +3,14 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/files.hpp"
+#include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
 #include "labs/apps/train/step_time.hpp"
 #include "tests/support/catch.hpp"
@@ -29,7 +34,7 @@ TEST_CASE("a NaN on one rank stops all: rank 0 names that rank and the step, oth
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()})
     for (const int rank : {0, 1}) {
       FakeGroup group(3, rank);
-      group.on_all_gather = [&](const comm::Buffer& out) { put(out, 2, bad); };
+      group.on_all_gather = [&](const comm::Buffer& out) { put(out, 2 * 2, bad); };
       LossExchange losses(group);
       losses.begin(1.0);
       if (rank == 0)
@@ -43,11 +48,30 @@ TEST_CASE("a NaN on one rank stops all: rank 0 names that rank and the step, oth
 TEST_CASE("the loss is the mean over the ranks, not this rank's", "[losses]") {
   FakeGroup group(4, 1);
   group.on_all_gather = [](const comm::Buffer& out) {
-    for (std::size_t r : {0, 2, 3}) put(out, r, static_cast<double>(r));
+    for (std::size_t r : {0, 2, 3}) put(out, 2 * r, static_cast<double>(r));
   };
   LossExchange losses(group);
   losses.begin(10.0);
   REQUIRE(losses.finish(1) == 15.0 / 4);
+  CHECK_FALSE(losses.stop());
+}
+
+TEST_CASE("one rank that wants to stop is heard by all, once", "[losses]") {
+  for (const int asks : {0, 2}) {
+    FakeGroup group(3, 0);
+    bool now = true;
+    group.on_all_gather = [&](const comm::Buffer& out) {
+      if (now && asks == 2) put(out, 2 * 2 + 1, 1.0);
+    };
+    LossExchange losses(group);
+    losses.begin(1.0, asks == 0);
+    CHECK(losses.finish(1) > 0);
+    CHECK(losses.stop());
+    now = false;
+    losses.begin(1.0);
+    CHECK(losses.finish(2) > 0);
+    CHECK_FALSE(losses.stop());
+  }
 }
 
 TEST_CASE("an error on a peer stops this rank with that peer's exit code", "[agreement]") {
@@ -102,6 +126,50 @@ TEST_CASE("steps come from --epochs rounded up, from --steps, or from the defaul
   REQUIRE(steps_of(o, 7, 100) == 14);
   o.epochs = 0.5;
   REQUIRE(steps_of(o, 7, 100) == 4);
+}
+
+TEST_CASE("batches that some ranks began are dealt out to others: no sample twice, none left out",
+          "[batches]") {
+  // Sample i is the number i, twice.
+  struct Numbers : Dataset {
+    [[nodiscard]] std::int64_t size() const override { return 100; }
+    [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override {
+      const Tensor t = from_vector(std::vector<std::int64_t>(indices.begin(), indices.end()));
+      return {t, t};
+    }
+  };
+  constexpr std::int64_t kGlobal = 12;
+  const Numbers numbers;
+  // So many steps of a world, from a state on; what each step of all ranks saw, sorted.
+  const auto deal = [&](int world, const std::optional<SamplerState>& from, int steps,
+                        int workers) {
+    std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(steps));
+    SamplerState end;
+    for (int rank = 0; rank < world; ++rank) {
+      const FakeGroup group(world, rank);
+      Batches batches(numbers, group, kGlobal / world, 7, workers);
+      CHECK(batches.per_epoch() == 100 / world / (kGlobal / world));
+      if (from) batches.load_state(*from);
+      for (auto& step : seen)
+        for (const std::int64_t i : batches.next().inputs.to_vector<std::int64_t>())
+          step.push_back(i);
+      end = batches.state();
+    }
+    for (auto& step : seen) std::ranges::sort(step);
+    return std::pair(seen, end);
+  };
+  const auto whole = deal(1, {}, 20, 0).first;  // 8 batches in an epoch
+  for (const int before : {1, 2, 3, 4})
+    for (const int after : {1, 2, 3, 4, 6})
+      for (const int steps : {0, 1, 5, 8, 11}) {
+        INFO(before << " ranks for " << steps << " steps, then " << after);
+        const auto [first, state] = deal(before, {}, steps, after % 2);
+        CHECK(state.epoch == (steps == 0 ? 0 : (steps - 1) / 8));
+        auto all = first;
+        const auto rest = deal(after, state, 20 - steps, before % 2).first;
+        all.insert(all.end(), rest.begin(), rest.end());
+        CHECK(all == whole);
+      }
 }
 
 TEST_CASE("the default text is this repository's sources, in an order of their own", "[text]") {

@@ -102,6 +102,24 @@ TEST_CASE("JSON lines are on disk after every write, and NaN stays valid JSON", 
   REQUIRE_THROWS_WITH(JsonLines(path), ContainsSubstring(path) && ContainsSubstring("--run-dir"));
 }
 
+TEST_CASE("metrics go on after a step: later lines and one that was cut off go", "[json]") {
+  const TemporaryDir dir;
+  const std::string path = (dir.path / "m.jsonl").string();
+  {
+    JsonLines lines(path);
+    for (int step = 1; step <= 4; ++step) lines.write({{"step", step}, {"loss", 0.5}});
+  }
+  std::ofstream(path, std::ios::app) << "{\"step\":5,\"lo";
+  JsonLines(path, 3).write({{"step", 4}, {"loss", 7}});
+  CHECK(read(path) ==
+        "{\"step\":1,\"loss\":0.5}\n{\"step\":2,\"loss\":0.5}\n{\"step\":3,\"loss\":0.5}\n"
+        "{\"step\":4,\"loss\":7}\n");
+  JsonLines(path, 0).write({{"step", 1}});
+  CHECK(read(path) == "{\"step\":1}\n");
+  JsonLines((dir.path / "new.jsonl").string(), 3).write({{"step", 4}});
+  CHECK(read(dir.path / "new.jsonl") == "{\"step\":4}\n");
+}
+
 TEST_CASE("a metrics line that does not fit on the disk is an error, not a silent loss", "[json]") {
   const TemporaryDir dir;
   JsonLines lines((dir.path / "lines").string());
@@ -127,6 +145,19 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
   REQUIRE_THROWS_WITH(create_run_dir(below_file),
                       ContainsSubstring(below_file) && ContainsSubstring("--run-dir"));
   REQUIRE_THROWS_AS(create_run_dir(wanted + "/metrics.jsonl"), UsageError);
+
+  // A refused run may leave a folder for checkpoints and its lock; one with a checkpoint is in use.
+  const std::string left = (dir.path / "left").string();
+  fs::create_directories(left + "/checkpoints");
+  std::ofstream(left + "/checkpoints/lock") << "pid 1";
+  CHECK(create_run_dir(left) == left);
+  CHECK(reopen_run_dir(left) == left);
+  fs::create_directory(left + "/checkpoints/step-000100");
+  CHECK_THROWS_WITH(create_run_dir(left),
+                    ContainsSubstring("not empty") && ContainsSubstring("--resume auto"));
+  CHECK(reopen_run_dir(left) == left);
+  CHECK_THROWS_WITH(reopen_run_dir(wanted), ContainsSubstring("holds no checkpoints"));
+  CHECK(reopen_run_dir((dir.path / "fresh").string()) == (dir.path / "fresh").string());
 
   const fs::path before = fs::current_path();
   fs::current_path(dir.path);

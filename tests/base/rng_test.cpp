@@ -109,6 +109,29 @@ TEST_CASE("a generator restored from its state goes on exactly as the saved one"
   CHECK(restored.state() == g.state());  // a refused state changes nothing
 }
 
+TEST_CASE("the process's random state comes back: the generator's and every device's counters") {
+  manual_seed(5);
+  (void)default_generator().random32();
+  (void)take_device_counters(0, 7);
+  (void)take_device_counters(3, 11);
+  const std::string state = get_rng_state();
+  const std::uint32_t drawn = default_generator().random32();
+  manual_seed(6);
+  set_rng_state(state);
+  CHECK(get_rng_state() == state);
+  CHECK(default_generator().random32() == drawn);
+  CHECK(take_device_counters(0, 1).first == 7);
+  CHECK(take_device_counters(3, 1).first == 11);
+  CHECK(take_device_counters(1, 1).first == 0);
+
+  const std::string now = get_rng_state(), generator = state.substr(0, state.find(';'));
+  for (const std::string& bad : {std::string(), generator, generator + ";", generator + "; 5 0",
+                                 generator + "; 5 x 1", state + "; 1", std::string("1 2; 5")})
+    CHECK_THROWS_AS(set_rng_state(bad), UsageError);
+  CHECK(get_rng_state() == now);  // a refused state changes nothing
+  manual_seed(Generator::kDefaultSeed);
+}
+
 TEST_CASE("draws stay in range and randint refuses an empty range") {
   Generator g(11);
   std::vector<float> x(100'003);

@@ -22,7 +22,8 @@ class Sleepy : public Dataset {
     Generator g(static_cast<std::uint64_t>(indices.front()) + 17);
     std::this_thread::sleep_for(std::chrono::microseconds(randint(0, 2000, g)));
     ++calls;
-    Batch batch{Tensor::empty({static_cast<std::int64_t>(indices.size())}, {DType::i64}), {}};
+    const Tensor numbers = Tensor::empty({std::ssize(indices)}, {DType::i64});
+    Batch batch{numbers, numbers};
     auto* out = batch.inputs.data<std::int64_t>();
     for (const std::int64_t i : indices) {
       check_index(i);
@@ -60,6 +61,26 @@ TEST_CASE("the loader's order is the sampler's, whatever the number and speed of
       REQUIRE(loader.batches() == 29);
       REQUIRE(drain(loader.epoch()) == expected);
     }
+}
+
+TEST_CASE("a range-for sees what next() gives, may stop early, and throws what a worker threw") {
+  const Sleepy dataset(30, 17);
+  SequentialSampler sampler(30);
+  for (int workers : {0, 2}) {
+    DataLoader loader(dataset, sampler, {4, workers, 2, false});
+    std::vector<std::int64_t> firsts;
+    const auto read_all = [&] {
+      for (const auto& [inputs, targets] : loader.epoch())
+        firsts.push_back(inputs.to_vector<std::int64_t>().front());
+    };
+    CHECK_THROWS_AS(read_all(), std::runtime_error);
+    CHECK(firsts == std::vector<std::int64_t>{0, 4, 8, 12});
+    for (const Batch& batch : loader.epoch())
+      if (batch.inputs.to_vector<std::int64_t>().back() == 7) break;
+  }
+  SequentialSampler none(0);
+  for (const Batch& batch : DataLoader(dataset, none, {4, 1, 2, false}).epoch())
+    FAIL("a batch of " << batch.inputs.size(0));
 }
 
 TEST_CASE("the ragged last batch comes or goes by drop_last, and an empty epoch ends at once") {
@@ -125,4 +146,29 @@ TEST_CASE("loader options out of range are refused") {
   CHECK_THROWS_AS(DataLoader(dataset, sampler, {0, 1, 1}), UsageError);
   CHECK_THROWS_AS(DataLoader(dataset, sampler, {1, -1, 1}), UsageError);
   CHECK_THROWS_AS(DataLoader(dataset, sampler, {1, 1, 0}), UsageError);
+}
+
+TEST_CASE("pin_memory: batches lie in page-locked memory of the host, not on a device") {
+  const Sleepy dataset(11);
+  SequentialSampler sampler(11);
+  const std::vector<std::int64_t> plain = drain(DataLoader(dataset, sampler, {4, 0}).epoch());
+  for (const int workers : {0, 2}) {
+    DataLoader loader(dataset, sampler, {.batch_size = 4, .workers = workers, .pin_memory = true});
+    DataLoader::Epoch epoch = loader.epoch();
+    if (device_count() == 0) {  // nobody to pin for
+      CHECK_THROWS_AS(epoch.next(), CudaError);
+      continue;
+    }
+    for (int batch = 0; batch < 3; ++batch) {
+      const std::optional<Batch> b = epoch.next();
+      REQUIRE(b);
+      CHECK(b->inputs.device().is_cpu());
+      CHECK(b->inputs.is_pinned());
+      CHECK(b->targets.is_pinned());
+      const Batch there = b->to(Device::cuda(0));
+      CHECK(there.inputs.device() == Device::cuda(0));
+      CHECK(there.inputs.to_vector<std::int64_t>() == b->inputs.to_vector<std::int64_t>());
+    }
+    CHECK(drain(loader.epoch()) == plain);
+  }
 }

@@ -81,6 +81,65 @@ TEST_CASE("set_epoch changes the order as seed + epoch, and start resumes in mid
   CHECK_THROWS_AS(sampler.set_epoch(2, -1), UsageError);
 }
 
+TEST_CASE(
+    "an epoch that R ranks began is dealt out to others: each sample once, in the same order") {
+  for (const int before : {1, 2, 3, 5})
+    for (const int after : {1, 2, 3, 4, 5})
+      for (const std::int64_t n : {31, 60, 64})
+        for (const std::int64_t taken : {0, 1, 4, 6})
+          for (const bool drop_last : {true, false}) {
+            INFO(before << " ranks, then " << after << ", " << n << " samples, " << taken);
+            DistributedSampler alone(n, {1, 0, true, 11});
+            alone.set_epoch(3);
+            const Indices order = alone.indices();
+            SamplerState state;
+            Indices seen(static_cast<std::size_t>(taken * before));
+            for (int rank = 0; rank < before; ++rank) {
+              DistributedSampler sampler(n, {before, rank, true, 11, drop_last});
+              sampler.set_epoch(3);
+              const Indices mine = sampler.indices();
+              for (std::int64_t i = 0; i < taken; ++i)
+                seen[static_cast<std::size_t>(rank + i * before)] =
+                    mine[static_cast<std::size_t>(i)];
+              state = sampler.state(taken);
+            }
+            CHECK(state.epoch == 3);
+            CHECK(state.used == taken * before);
+            std::vector<Indices> rest;
+            for (int rank = 0; rank < after; ++rank) {
+              DistributedSampler sampler(n, {after, rank, true, 11, drop_last});
+              sampler.load_state(state);
+              rest.push_back(sampler.indices());
+              REQUIRE(std::ssize(rest.back()) == sampler.size());
+              REQUIRE(rest.back().size() == rest.front().size());
+              CHECK(sampler.state(1).used == state.used + after);
+            }
+            for (std::size_t i = 0; i < rest[0].size(); ++i)
+              for (const Indices& of : rest) seen.push_back(of[i]);
+            const auto common = std::min(seen.size(), order.size());
+            CHECK(Indices(seen.begin(), seen.begin() + static_cast<std::ptrdiff_t>(common)) ==
+                  Indices(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(common)));
+            const std::int64_t surplus = std::ssize(seen) - n;  // padded, or cut
+            CHECK(surplus < (drop_last ? 1 : after));
+            CHECK(surplus > (drop_last ? -after : -1));
+          }
+}
+
+TEST_CASE("a sampler's state resumes it, also at and beyond the end of an epoch") {
+  DistributedSampler sampler(10, {3, 1, true, 0, false});
+  sampler.set_epoch(2);
+  const Indices whole = sampler.indices();
+  sampler.load_state(sampler.state(1));
+  CHECK(sampler.indices() == Indices(whole.begin() + 1, whole.end()));
+  sampler.load_state(sampler.state(2));  // counts on from where it began
+  CHECK(sampler.indices() == Indices(whole.begin() + 3, whole.end()));
+  sampler.load_state(sampler.state(1));  // 12 places of 10 samples, by padding
+  CHECK(sampler.indices().empty());
+  sampler.load_state({2, 1000});
+  CHECK(sampler.size() == 0);
+  CHECK_THROWS_WITH(sampler.load_state({2, -1}), ContainsSubstring("cannot go on at sample -1"));
+}
+
 TEST_CASE("arguments that PyTorch refuses are refused, and an unusable split has its own error") {
   CHECK_THROWS_WITH(DistributedSampler(8, {4, 4}),
                     ContainsSubstring("invalid rank 4") && ContainsSubstring("[0, 3]"));

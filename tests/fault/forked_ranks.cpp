@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <cstring>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
@@ -14,48 +13,16 @@ namespace ringsmith::test {
 
 namespace {
 constexpr int kMaxWorld = 16;
-constexpr std::size_t kRecord = 4096;  // bytes, what Bootstrap promises
 constexpr auto kPoll = std::chrono::milliseconds(1);
+constexpr std::chrono::seconds kMeeting{30};
 }  // namespace
 
 // One anonymous mapping that parent and children share.
 struct ForkedRanks::Shared {
   std::atomic<std::uint64_t> progress[kMaxWorld];
-  // The exchange of records: rank r has published its record number `published[r]`; two records
-  // take turns, because a rank can be one exchange ahead of another.
-  std::atomic<std::uint64_t> published[kMaxWorld];
-  std::uint32_t length[2][kMaxWorld];
-  char record[2][kMaxWorld][kRecord];
 };
 
 namespace {
-
-template <class Shared>
-class SharedBootstrap : public comm::Bootstrap {
- public:
-  SharedBootstrap(Shared* shared, int rank, int size) : shared_(shared), rank_(rank), size_(size) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return size_; }
-  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
-    require(record.size() <= kRecord, "bootstrap record is too long");
-    const std::uint64_t round = ++round_;
-    const std::size_t half = round % 2;
-    shared_->length[half][rank_] = static_cast<std::uint32_t>(record.size());
-    std::memcpy(shared_->record[half][rank_], record.data(), record.size());
-    shared_->published[rank_].store(round);
-    std::vector<std::string> all;
-    for (int r = 0; r < size_; ++r) {
-      while (shared_->published[r].load() < round) std::this_thread::sleep_for(kPoll);
-      all.emplace_back(shared_->record[half][r], shared_->length[half][r]);
-    }
-    return all;
-  }
-
- private:
-  Shared* shared_;
-  int rank_, size_;
-  std::uint64_t round_ = 0;
-};
 
 std::string contents(int file) {
   std::string text;
@@ -70,7 +37,8 @@ std::string contents(int file) {
 
 ForkedRanks::ForkedRanks(int world, const Body& body)
     : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+                                        MAP_SHARED | MAP_ANONYMOUS, -1, 0))),
+      meeting_(world) {
   require(shared_ != MAP_FAILED && world <= kMaxWorld, "ForkedRanks: no shared mapping");
   for (int r = 0; r < world; ++r) {
     error_files_.push_back(memfd_create("stderr", 0));
@@ -79,7 +47,7 @@ ForkedRanks::ForkedRanks(int world, const Body& body)
     if (pid == 0) {
       dup2(error_files_.back(), STDERR_FILENO);
       const int code = run_main("rank", [&] {
-        body(std::make_shared<SharedBootstrap<Shared>>(shared_, r, world), *this);
+        body(meeting_.join(r, kMeeting), *this);
         return 0;
       });
       _exit(code);

@@ -9,6 +9,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "runtime/comm/bootstrap/forked.hpp"
 #include "runtime/comm/process_group.hpp"
 
 namespace ringsmith::test {
@@ -40,6 +41,7 @@ class ForkedRanks {
  private:
   struct Shared;
   Shared* shared_;
+  comm::ForkedMeeting meeting_;
   std::vector<pid_t> pids_;
   std::vector<int> error_files_;
   std::chrono::steady_clock::time_point killed_ = std::chrono::steady_clock::now();

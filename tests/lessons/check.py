@@ -6,7 +6,7 @@
     check.py spelling                            codespell (77 where it is missing)
     check.py figures --build build/release       figures are what their programs draw
     check.py all --build build/release
-    --only NN                                    one lesson (terms always look at all)
+    --only NN                                    one lesson, or your-own-program (terms always look at all)
     --update                                     rewrite outputs, quotations, glossary, figures; then read the diff
 """
 import argparse
@@ -22,12 +22,12 @@ import quotes
 import shape
 import spelling
 import terms
-from lesson import Fault, Lesson, ROOT, lessons
+from lesson import Fault, Lesson, ROOT, documents, lessons
 
 
 def check_commands(args, report):
     # One at a time under --update; otherwise two, as many as the smallest machine has cores.
-    chosen = lessons(args.only)
+    chosen = documents(args.only)
     with concurrent.futures.ThreadPoolExecutor(1 if args.update else 2) as pool:
         results = pool.map(lambda each: commands.check(each, args.build, args.update), chosen)
         for each, (faults, ran, seconds) in zip(chosen, results):
@@ -36,17 +36,17 @@ def check_commands(args, report):
 
 
 def check_text(args, report):
-    chosen = lessons(args.only)
+    chosen = documents(args.only)
     quoted = linked = 0
     for each in chosen:
         faults, count = quotes.check(each, args.update)
         report(faults)
         quoted += count
-        report(shape.check(each))
+        report(shape.check(each) if each.is_lesson else shape.check_width(each))
     faults, found = terms.check(lessons())
     report(faults)
     report(terms.check_glossary(found, args.update))
-    pages = lessons(args.only) + [Lesson(p) for p in sorted((ROOT / "lessons").glob("*.md"))]
+    pages = [each for each in chosen if each.is_lesson] + [Lesson(p) for p in sorted((ROOT / "lessons").glob("*.md"))]
     for page in pages:
         faults, count = links.check(page)
         report(faults)
@@ -56,7 +56,7 @@ def check_text(args, report):
     for deck in all_decks:
         report(decks.check(deck))
         report(links.check(deck)[0])
-    print(f"text      {len(chosen)} lessons, {len(all_decks)} decks: {quoted} quotations, {linked} links, "
+    print(f"text      {sum(each.is_lesson for each in chosen)} lessons, {len(all_decks)} decks: {quoted} quotations, {linked} links, "
           f"{len(found)} terms")
 
 
@@ -72,7 +72,7 @@ def check_spelling(args, report):
 
 
 def check_figures(args, report):
-    faults, drawn = figures.check(args.build, lessons(args.only), args.update, args.measured)
+    faults, drawn = figures.check(args.build, [d for d in documents(args.only) if d.is_lesson], args.update, args.measured)
     report(faults)
     print(f"figures   {drawn} drawn again")
 
@@ -81,7 +81,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["commands", "text", "spelling", "figures", "all"])
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="folder with bin/")
-    parser.add_argument("--only", help="a lesson's number")
+    parser.add_argument("--only", help="a lesson's number, or a page's name")
     parser.add_argument("--update", action="store_true", help="rewrite what is generated")
     parser.add_argument("--measured", action="store_true", help="with --update: measure the measured figures anew")
     args = parser.parse_args()

@@ -3,7 +3,9 @@
 A block has one command or more, each after `$ ` (a line that ends in \\ goes on), each followed by
 what it prints, both streams. All blocks of a lesson run in order, in one new folder that shows the
 repository's top-level entries as links, with the built programs in PATH, without a terminal, and
-with a HOME of its own: no calibration and no settings of the machine's owner get in.
+with a HOME of its own: no calibration and no settings of the machine's owner get in. `cd` and `export`
+hold for the commands after them. The commands of a page that is no lesson run in the repository itself, for they make
+and install.
 """
 import contextlib
 import os
@@ -22,11 +24,15 @@ TIMEOUT = 180  # seconds a command, on a busy machine; a lesson's commands shoul
 
 
 @contextlib.contextmanager
-def scratch(build):
+def scratch(build, itself=False):
     with tempfile.TemporaryDirectory(prefix="lesson.") as name:
         folder = pathlib.Path(name) / "ringsmith"
-        folder.mkdir()
         (folder.parent / "home").mkdir()
+        if itself:
+            folder.symlink_to(ROOT)
+            yield folder
+            return
+        folder.mkdir()
         for entry in ROOT.iterdir():
             if entry.name not in ("build", "runs", "work", ".git"):
                 (folder / entry.name).symlink_to(entry)
@@ -37,8 +43,9 @@ def scratch(build):
 
 def environment(folder, build):
     kept = {k: v for k, v in os.environ.items()
-            if not re.match(r"RINGSMITH_|OMPI_|PMIX_|SLURM_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$", k)}
-    return kept | {"PATH": f"{build.resolve() / 'bin'}:{kept.get('PATH', '')}", "HOME": str(folder.parent / "home"),
+            if not re.match(r"RINGSMITH_|OMPI_|PMIX_|SLURM_|MAKE|CMAKE_|(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_\w+)$", k)}
+    return kept | {"BUILD": str(build.resolve().parent), "PRESET": build.resolve().name,
+                   "PATH": f"{build.resolve() / 'bin'}:{kept.get('PATH', '')}", "HOME": str(folder.parent / "home"),
                    "LC_ALL": "C.UTF-8", "COLUMNS": "100", "OPENBLAS_NUM_THREADS": "1", "TERM": "dumb",
                    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                    "OMPI_MCA_rmaps_base_oversubscribe": "1", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -61,9 +68,9 @@ def split(fence):
     return found
 
 
-def run(command, folder, env):
+def run(command, folder, env, before=()):
     """(exit code or None for too late, output lines)"""
-    process = subprocess.Popen(["bash", "-c", command], cwd=folder, env=env, stdin=subprocess.DEVNULL,
+    process = subprocess.Popen(["bash", "-c", "\n".join([*before, command])], cwd=folder, env=env, stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         out = process.communicate(timeout=TIMEOUT)[0]
@@ -72,6 +79,7 @@ def run(command, folder, env):
         os.killpg(process.pid, signal.SIGKILL)
         out, code = process.communicate()[0], None
     text = out.decode("utf-8", "replace").replace(str(folder), "/home/you/ringsmith")
+    text = text.replace(str(folder.parent / "home"), "/home/you")
     text = re.sub(rf"(?<![\w./-]){re.escape(socket.gethostname())}(?![\w/-])", "node0", text)
     lines = [line.rstrip() for line in text.split("\n")]
     while lines and not lines[-1]:
@@ -113,8 +121,8 @@ def measured_line(lesson, fence):
 
 def check(lesson, build, update=False):
     """Faults of the lesson's commands, and how many ran."""
-    faults, ran, changed, began = [], 0, [], time.monotonic()
-    with scratch(build) as folder:
+    faults, ran, changed, before, began = [], 0, [], [], time.monotonic()
+    with scratch(build, itself=not lesson.is_lesson) as folder:
         env = environment(folder, build)
         for fence in lesson.fences:
             if fence.language in ("sh", "bash", "shell"):
@@ -139,7 +147,9 @@ def check(lesson, build, update=False):
             body, everything = [], []
             code_wanted = next((int(m[5:]) for m in fence.marks if m.startswith("exit=")), 0)
             for n, (command, expected) in enumerate(commands):
-                code, actual = run(command, folder, env)
+                code, actual = run(command, folder, env, before)
+                if re.match(r"(cd|export) ", command):
+                    before.append(command)
                 ran += 1
                 everything += actual
                 wanted = code_wanted if n == len(commands) - 1 else 0

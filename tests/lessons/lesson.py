@@ -39,6 +39,10 @@ class Lesson:
         self.fences = list(self._fences())
 
     @property
+    def is_lesson(self):
+        return self.path.name == "README.md"
+
+    @property
     def name(self):
         try:
             return str(self.path.resolve().relative_to(ROOT))
@@ -119,3 +123,10 @@ def lessons(only=None, root=ROOT):
         if not found:
             raise Fault(f"no lesson '{only}': give a number with two digits, as in --only 06")
     return [Lesson(p) for p in found]
+
+
+def documents(only=None, root=ROOT):
+    """The lessons, and the pages beside them whose commands and quotations are checked likewise."""
+    pages = [Lesson(root / "lessons" / "your-own-program.md")]
+    named = [p for p in pages if only == p.slug]
+    return named or (lessons(only, root) if only else lessons(root=root) + pages)

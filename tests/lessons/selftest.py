@@ -41,6 +41,13 @@ two
 ```
 <!-- holds: row("one")[0] > 1 -->
 
+```console
+$ cd lessons/figures
+$ export WHICH=ring_3.svg
+$ ls $WHICH
+ring_3.svg
+```
+
 *Measured on a machine, 2026-01-01.*
 ```console measured
 $ echo 'size 4 took 1.5 us'
@@ -62,6 +69,8 @@ CASES = [
     ("output changed", "\ntwo\n", "\nthree\n", "prints something else"),
     ("line missing", "one 1.5\ntwo\n", "one 1.5\n", "prints something else"),
     ("exit code", "; echo two", "; echo two; exit 3", "exited with 3"),
+    ("another folder", "$ cd lessons/figures\n", "", "exited with 2"),
+    ("another environment", "$ export WHICH=ring_3.svg\n", "", "prints something else"),
     ("claim false", "[0] > 1", "[0] > 2", "does not hold"),
     ("claim without its line", 'row("one")', 'row("four")', "no line of the output"),
     ("whole number of a measured block", "size 4 took 9.9", "size 5 took 9.9", "prints something else"),

@@ -32,6 +32,11 @@ def check(lesson):
         faults.append(f"{lesson.name}: '## Questions' has three questions or more, as a list 1. 2. 3.")
     if not (lesson.path.parents[2] / "slides" / f"{lesson.slug}.md").exists():
         faults.append(f"{lesson.name}: there is no slides/{lesson.slug}.md")
+    return faults + check_width(lesson)
+
+
+def check_width(lesson):
+    faults = []
     for n, line in enumerate(lesson.lines):
         quoted = any(f.start < n < f.end for f in lesson.fences) or line.startswith(("|", "!", "<!--"))
         if len(line) > 120 and not quoted:

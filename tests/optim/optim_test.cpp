@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "kernels/mode.hpp"
 #include "runtime/base/error.hpp"
@@ -108,9 +109,9 @@ TEST_CASE("a parameter without gradient keeps its value and its step count") {
   params[0].set_grad(tensor({1, 1}));
   optimizer.step();
   CHECK(params[1].item<float>() == 5);
-  CHECK(optimizer.state_dict().at("steps").to_vector<std::int64_t>() ==
-        std::vector<std::int64_t>{1, 0});
-  CHECK(optimizer.state_dict().count("exp_avg.1") == 0);
+  CHECK(optimizer.state_dict().at("state.0.step").item<std::int64_t>() == 1);
+  CHECK(optimizer.state_dict().count("state.1.step") == 0);
+  CHECK(optimizer.state_dict().count("state.1.exp_avg") == 0);
   // Its first step is a first step, bias correction included: Adam's first move is lr.
   params[1].set_grad(tensor({3}));
   optimizer.step();
@@ -160,15 +161,80 @@ TEST_CASE("an optimizer restored from its state goes on with the same bits") {
   check([](const std::vector<Tensor>& p) {
     return std::make_unique<AdamW>(p, AdamOptions{.lr = 0.1, .weight_decay = 0.1, .amsgrad = true});
   });
+}
 
-  Adam adam({parameter({1, 2})}, {});
-  StateDict state = adam.state_dict();
-  state["exp_avg.0"] = tensor({1, 2, 3});
-  CHECK_THROWS_WITH(adam.load_state_dict(state), ContainsSubstring("'exp_avg.0' is [3]"));
-  state.erase("exp_avg.0");
-  state["momentum_buffer.0"] = tensor({1, 2});
-  CHECK_THROWS_WITH(adam.load_state_dict(state), ContainsSubstring("unknown to this optimizer"));
-  CHECK_THROWS_WITH(adam.load_state_dict({}), ContainsSubstring("'steps' is missing"));
+TEST_CASE("the state has PyTorch's entries") {
+  const auto keys = [](const Optimizer& optimizer) {
+    std::string out;
+    for (const auto& [key, value] : optimizer.state_dict()) out += key + " ";
+    return out;
+  };
+  // As in torch.optim.*.state_dict() after a step in which only parameter 1 had a gradient; without
+  // the flags of implementations (maximize, foreach, capturable, ...) that do not exist here.
+  const auto stepped = [&](auto optimizer, const std::vector<Tensor>& p) {
+    p[1].set_grad(tensor({7}));
+    optimizer->step();
+    return keys(*optimizer);
+  };
+  const std::vector<Tensor> p{parameter({1, 2}), parameter({3})};
+  const std::string adam =
+      "param_groups.0.amsgrad param_groups.0.betas param_groups.0.eps param_groups.0.lr "
+      "param_groups.0.params param_groups.0.weight_decay ";
+  const std::string sgd =
+      "param_groups.0.dampening param_groups.0.lr param_groups.0.momentum "
+      "param_groups.0.nesterov param_groups.0.params param_groups.0.weight_decay ";
+  CHECK(keys(Adam(p, {})) == adam);
+  CHECK(stepped(std::make_unique<AdamW>(p, AdamOptions{}), p) ==
+        adam + "state.1.exp_avg state.1.exp_avg_sq state.1.step ");
+  CHECK(stepped(std::make_unique<Adam>(p, AdamOptions{.amsgrad = true}), p) ==
+        adam + "state.1.exp_avg state.1.exp_avg_sq state.1.max_exp_avg_sq state.1.step ");
+  CHECK(stepped(std::make_unique<SGD>(p, SGDOptions{.momentum = 0.9}), p) ==
+        sgd + "state.1.momentum_buffer ");
+  CHECK(stepped(std::make_unique<SGD>(p, SGDOptions{}), p) == sgd);
+  const StateDict state = AdamW(p, {.lr = 0.25, .beta2 = 0.5}).state_dict();
+  CHECK(state.at("param_groups.0.betas").to_vector<double>() == std::vector<double>{0.9, 0.5});
+  CHECK(state.at("param_groups.0.lr").item<double>() == 0.25);
+  CHECK(state.at("param_groups.0.params").to_vector<std::int64_t>() ==
+        std::vector<std::int64_t>{0, 1});
+}
+
+TEST_CASE("loading takes over the hyperparameters, and refuses the first entry that does not fit") {
+  const std::vector<Tensor> p{parameter({1, 2})};
+  Adam adam(p, {.lr = 0.1});
+  p[0].set_grad(tensor({3, 4}));
+  adam.step();
+  const StateDict before = Adam(p, {.lr = 0.5, .beta1 = 0.75, .amsgrad = true}).state_dict();
+  const auto refused = [&](StateDict state, const std::string& key, const Tensor& value,
+                           const std::string& words) {
+    if (value.defined())
+      state[key] = value;
+    else
+      state.erase(key);
+    const StateDict mine = adam.state_dict();
+    CHECK_THROWS_WITH(adam.load_state_dict(state), ContainsSubstring(words));
+    for (const auto& [name, tensor] : adam.state_dict())  // a refusal changes nothing
+      CHECK(tensor.to(DType::f64).to_vector<double>() ==
+            mine.at(name).to(DType::f64).to_vector<double>());
+  };
+  const StateDict good = adam.state_dict();
+  refused(good, "state.0.exp_avg", tensor({1, 2, 3}),
+          "'state.0.exp_avg' is [3], its parameter is [2]");
+  refused(good, "state.0.momentum_buffer", tensor({1, 2}), "unknown to this optimizer");
+  refused(good, "state.1.exp_avg", tensor({1, 2}), "'state.1.exp_avg' is unknown");
+  refused(good, "state.0.step", {}, "without a step");
+  refused(good, "param_groups.0.params", {}, "'param_groups.0.params' is missing");
+  refused(good, "param_groups.0.params", arange(3), "of 3 parameters, these are 1");
+  refused(good, "param_groups.0.betas", scalar(0.5, DType::f64), "has 1 values");
+  refused(good, "param_groups.0.eps", scalar(-1, DType::f64), "eps must not be negative");
+  refused(good, "param_groups.0.lr", scalar(-1, DType::f64), "learning rate");
+  refused(SGD(p, {}).state_dict(), "param_groups.0.foreach", scalar(0), "of another kind");
+
+  adam.load_state_dict(before);
+  CHECK(adam.lr() == 0.5);
+  const StateDict after = adam.state_dict();
+  CHECK(after.at("param_groups.0.betas").to_vector<double>() == std::vector<double>{0.75, 0.999});
+  CHECK(after.at("param_groups.0.amsgrad").item<double>() == 1);
+  CHECK(after.count("state.0.exp_avg") == 0);
 }
 
 TEST_CASE("optimizer arguments that PyTorch refuses are refused") {

@@ -17,9 +17,9 @@ TEST_CASE("an all-reduce starts between gradients, not after the last one") {
   f.zero_grad();
   f.group->log.clear();
   f.step({2, 1, 0});
-  CHECK(f.group->log == Log{"broadcast", "all_reduce(6 f32)", "grad 2", "all_reduce(5 f32)",
-                            "grad 1", "grad 0", "wait", "wait", "all_reduce(4 f32)", "wait",
-                            "all_gather"});
+  CHECK(f.group->log == Log{"broadcast", "grad 2", "all_reduce(6 f32)", "grad 1",
+                            "all_reduce(5 f32)", "grad 0", "wait", "wait", "all_reduce(4 f32)",
+                            "wait", "all_gather"});
   CHECK(f.reducer->statistics().buckets.size() == 3);
   CHECK(f.reducer->statistics().buckets[0].launched <= f.reducer->statistics().compute_end);
 }
@@ -30,9 +30,9 @@ TEST_CASE("buckets start in their own order when gradients come in another") {
   f.zero_grad();
   f.group->log.clear();
   f.step({0, 1, 2});
-  CHECK(f.group->log == Log{"broadcast", "grad 0", "grad 1", "all_reduce(6 f32)",
-                            "all_reduce(5 f32)", "grad 2", "wait", "wait", "all_reduce(4 f32)",
-                            "wait", "all_gather"});
+  CHECK(f.group->log == Log{"broadcast", "grad 0", "grad 1", "grad 2", "all_reduce(6 f32)",
+                            "all_reduce(5 f32)", "wait", "wait", "all_reduce(4 f32)", "wait",
+                            "all_gather"});
 }
 
 TEST_CASE("the rebuild takes rank 0's order, not this rank's") {
@@ -49,6 +49,32 @@ TEST_CASE("the rebuild takes rank 0's order, not this rank's") {
   CHECK(buckets[0].slots[0].parameter == 1);
   CHECK(buckets[1].slots[0].parameter == 0);
   CHECK(buckets[2].slots[0].parameter == 2);
+}
+
+TEST_CASE("given the order of an earlier run, a reducer has its buckets from the first step on") {
+  Fixture before;
+  CHECK(before.reducer->ready_order().empty());
+  before.step({1, 2, 0});
+  const std::vector<int> order = before.reducer->ready_order();
+  CHECK(order == std::vector<int>{1, 2, 0});
+  before.zero_grad();
+  before.group->log.clear();
+  before.step({0, 1, 2});
+  CHECK(before.reducer->ready_order() == order);
+  Fixture after;
+  CHECK_THROWS_AS(after.reducer->rebuild_in({1, 1, 0}), UsageError);
+  CHECK_THROWS_AS(after.reducer->rebuild_in({1, 0}), UsageError);
+  after.reducer->rebuild_in(order);
+  after.step({0, 1, 2});
+  REQUIRE(before.group->log.front() == "broadcast");  // of the order, which the other was given
+  before.group->log.erase(before.group->log.begin());
+  CHECK(after.group->log == before.group->log);
+  CHECK(after.reducer->ready_order() == order);
+  after.step({0, 1, 2});
+  CHECK(after.reducer->ready_order() == order);
+  Fixture never(3, Fixture::find_unused());
+  never.step({1, 2, 0});
+  CHECK(never.reducer->ready_order().empty());
 }
 
 TEST_CASE("gradients are the arena: no second copy, and rebuilding allocates nothing") {

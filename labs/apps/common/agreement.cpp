@@ -50,7 +50,7 @@ int run_program(const char* name, const std::function<int()>& body) {
 }
 
 LossExchange::LossExchange(comm::ProcessGroup& group)
-    : group_(group), mine_(1), all_(static_cast<std::size_t>(group.size())) {}
+    : group_(group), mine_(2), all_(2 * static_cast<std::size_t>(group.size())) {}
 
 LossExchange::~LossExchange() {
   try {
@@ -59,8 +59,8 @@ LossExchange::~LossExchange() {
   }
 }
 
-void LossExchange::begin(double loss) {
-  mine_[0] = loss;
+void LossExchange::begin(double loss, bool stop) {
+  mine_ = {loss, stop ? 1.0 : 0.0};
   work_ = group_.all_gather_async(std::span<const double>(mine_), std::span<double>(all_));
 }
 
@@ -68,17 +68,20 @@ double LossExchange::finish(std::int64_t step) {
   const comm::WorkPtr work = std::move(work_);
   work->wait();
   double sum = 0;
-  for (std::size_t r = 0; r < all_.size(); ++r) {
-    if (!std::isfinite(all_[r])) {
+  stop_ = false;
+  for (std::size_t r = 0; 2 * r < all_.size(); ++r) {
+    const double loss = all_[2 * r];
+    if (!std::isfinite(loss)) {
       if (group_.rank() != 0) throw QuietStop(ExitCode::internal);
       throw Error(
           fmt::format("the loss is {} at step {} on rank {}; training has stopped, no model was "
                       "written: try a smaller --lr, or look for bad values in the data",
-                      std::isnan(all_[r]) ? "NaN" : "infinite", step, r));
+                      std::isnan(loss) ? "NaN" : "infinite", step, r));
     }
-    sum += all_[r];
+    sum += loss;
+    stop_ = stop_ || all_[2 * r + 1] != 0;
   }
-  return sum / static_cast<double>(all_.size());
+  return sum / group_.size();
 }
 
 std::vector<std::vector<double>> gather_rows(comm::ProcessGroup& group,

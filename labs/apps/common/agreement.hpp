@@ -42,14 +42,17 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  void begin(double loss);
+  // stop: this rank wants all to end after this step, for a reason of its own.
+  void begin(double loss, bool stop = false);
   // The mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error that
   // names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
+  [[nodiscard]] bool stop() const { return stop_; }  // of any rank, in the last exchange
 
  private:
   comm::ProcessGroup& group_;
-  std::vector<double> mine_, all_;
+  std::vector<double> mine_, all_;  // loss and stop, of each rank
+  bool stop_ = false;
   comm::WorkPtr work_;
 };
 

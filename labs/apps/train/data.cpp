@@ -30,17 +30,38 @@ DistributedSampler make_sampler(const Dataset& dataset, const comm::ProcessGroup
 Batches::Batches(const Dataset& dataset, const comm::ProcessGroup& group, std::int64_t batch_size,
                  std::uint64_t seed, int workers)
     : sampler_(make_sampler(dataset, group, batch_size, seed)),
-      loader_(dataset, sampler_, {batch_size, workers, 2, /*drop_last=*/true}) {}
+      loader_(dataset, sampler_, {batch_size, workers, 2, /*drop_last=*/true}),
+      batch_size_(batch_size),
+      per_epoch_(loader_.batches()) {}
+
+SamplerState Batches::state() const {
+  return epoch_ ? sampler_.state(epoch_->position() * batch_size_) : SamplerState{epoch_number_, 0};
+}
+
+void Batches::load_state(const SamplerState& state) {
+  sampler_.load_state(state);
+  epoch_number_ = state.epoch + 1;
+  left_ = loader_.batches();
+  epoch_.emplace(loader_.epoch());
+}
 
 Batch Batches::next() {
   while (true) {
     if (!epoch_) {
       sampler_.set_epoch(epoch_number_++);
+      left_ = loader_.batches();
       epoch_.emplace(loader_.epoch());
     }
-    if (std::optional<Batch> batch = epoch_->next()) return std::move(*batch);
+    if (std::optional<Batch> batch = epoch_->next()) {
+      --left_;
+      return std::move(*batch);
+    }
     epoch_.reset();
   }
+}
+
+std::int64_t Batches::next_group(std::int64_t most) const {
+  return std::min(most, left_ > 0 ? left_ : per_epoch_);
 }
 
 double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {

@@ -4,11 +4,14 @@
 #include <cstring>
 #include <filesystem>
 #include <fmt/chrono.h>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/checkpoint/atomic_file.hpp"
 
 namespace ringsmith::apps {
 
@@ -37,7 +40,34 @@ void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }
 
+bool holds_checkpoints(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path / kCheckpoints, error);
+}
+
+// A run that was refused before its first step may have left a folder for checkpoints.
+bool is_unused(const fs::path& path) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().filename() != kCheckpoints) return false;
+    for (const auto& inner : fs::directory_iterator(entry, error))
+      if (inner.path().filename() != "lock") return false;
+  }
+  return !error;
+}
+
 }  // namespace
+
+std::string reopen_run_dir(const std::string& wanted) {
+  std::error_code error;
+  if (!fs::is_directory(wanted, error) || is_unused(wanted)) return create_run_dir(wanted);
+  require(holds_checkpoints(wanted),
+          "run directory '" + wanted +
+              "' holds no checkpoints, but other files: --resume auto goes "
+              "on with a run that was started with --save-every; choose another --run-dir");
+  check_writable(wanted);
+  return wanted;
+}
 
 std::string create_run_dir(const std::string& wanted) {
   if (!wanted.empty()) {
@@ -45,9 +75,10 @@ std::string create_run_dir(const std::string& wanted) {
     if (!make(path)) {
       std::error_code error;
       if (!fs::is_directory(path, error)) refuse(path, "a file of that name exists");
-      if (!fs::is_empty(path, error) || error)
+      if (!is_unused(path))
         throw UsageError("run directory '" + wanted +
-                         "' is not empty; nothing is overwritten: choose another with --run-dir");
+                         "' is not empty; nothing is overwritten: choose another with --run-dir" +
+                         (holds_checkpoints(path) ? ", or go on in it with --resume auto" : ""));
     }
     check_writable(path);
     return path.string();
@@ -63,6 +94,20 @@ std::string create_run_dir(const std::string& wanted) {
 JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wx")) {
   require(file_ != nullptr, "cannot create '" + path + "': " + std::strerror(errno) +
                                 "; choose another run directory with --run-dir");
+}
+
+JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
+  std::ifstream before(path);
+  std::string kept;
+  for (std::string line; std::getline(before, line);) {
+    const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (object.is_object() && object.value("step", step + 1) <= step) kept += line + "\n";
+  }
+  AtomicFile file(path);
+  file.write(std::as_bytes(std::span(kept)));
+  file.commit();
+  file_.reset(std::fopen(path.c_str(), "a"));
+  require(file_ != nullptr, "cannot write '" + path + "': " + std::strerror(errno));
 }
 
 void JsonLines::write(const nlohmann::ordered_json& object) {

@@ -3,6 +3,7 @@
 // leaves every finished step behind, and `tail -f` follows a run that lives.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -10,15 +11,22 @@
 
 namespace ringsmith::apps {
 
+constexpr const char* kCheckpoints = "checkpoints";  // the folder of them, in the run's folder
+
 // Creates a new folder and returns its path. An empty `wanted` makes runs/<stamp>, with -2, -3, ...
 // behind the stamp if another run took it in the same second; else exactly `wanted`, which must not
-// exist or must be empty. UsageError with the reason and the remedy when that cannot be.
+// exist or must be empty, but for a folder for checkpoints that holds none. UsageError with the
+// reason and the remedy when that cannot be.
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
+// The same, or a folder of a run that kept checkpoints.
+[[nodiscard]] std::string reopen_run_dir(const std::string& wanted);
 
 class JsonLines {
  public:
   // Creates the file; UsageError naming it if it exists or cannot be written.
   explicit JsonLines(const std::string& path);
+  // Goes on with what an earlier run may have left: of its lines, those up to this step stay.
+  JsonLines(const std::string& path, std::int64_t step);
   // NaN and infinities become null, which JSON demands. Error naming the file if the line could not
   // be written, for instance on a full disk.
   void write(const nlohmann::ordered_json& object);

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <optional>
+#include <span>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -67,6 +69,9 @@ bool read_options(GptOptions& o, int argc, char** argv) {
       ->check(real(0, 0.99));
   app.add_flag("--tie-head", o.model.tied,
                "the table of tokens is the head's weight too: fewer parameters");
+  app.add_flag("--activation-checkpointing", o.model.activation_checkpointing,
+               "keep only the input of each block, and compute the block again in backward: less "
+               "memory, a third more computation, the same numbers");
   app.option_defaults()->group("Training");
   app.add_option("--weight-decay", o.weight_decay, "of AdamW")->check(real(0, 1e6));
   app.add_option("--clip", o.clip, "largest 2-norm of the gradient")->check(above_zero(1e30));
@@ -111,12 +116,16 @@ int train_gpt(int argc, char** argv) {
   run.open_folder();
 
   DistributedDataParallel ddp(*model, group, ddp_options(common));
+  register_comm_hook(common, ddp, group);
   // Every rank drops other activations; the parameters above are the same on all.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
   AdamW optimizer(model->parameters(),
                   {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
 
-  const std::int64_t tokens_per_step = batch_size * group->size() * o.model.context;
+  GradScaler scaler = scaler_of(common);
+
+  const std::int64_t tokens_per_batch = batch_size * group->size() * o.model.context;
+  const std::int64_t tokens_per_step = tokens_per_batch * common.accumulate;
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
   const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(steps));
@@ -131,22 +140,38 @@ int train_gpt(int argc, char** argv) {
       static_cast<double>(corpus.held_out_bytes) / scale, amount, parameter_count(*model),
       group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
 
-  run.start({steps, "tokens", static_cast<double>(tokens_per_step), device});
-  for (std::int64_t step = 0; step < steps; ++step) {
+  const std::int64_t done = run.resume(
+      {.model = *model,
+       .optimizer = optimizer,
+       .scaler = scaler,
+       .ddp = ddp,
+       .batches = *batches,
+       .batch_size = batch_size,
+       .steps = steps,
+       .data = [&] { return identity_of({std::as_bytes(std::span(corpus.train->text()))}); },
+       .fixed = {{"the program", "train_gpt"},
+                 {"--context", std::to_string(o.model.context)},
+                 {"--heads", std::to_string(o.model.heads)}},
+       .free = {{"--dropout", fmt::format("{}", o.model.dropout)},
+                {"--weight-decay", fmt::format("{}", o.weight_decay)},
+                {"--clip", fmt::format("{}", o.clip)},
+                {"--warmup", fmt::format("{}", o.warmup)},
+                {"--lr-floor", fmt::format("{}", o.floor)}}});
+  run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
+  for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
-    const Batch batch = batches->next().to(device);
-    run.fetched();
     optimizer.zero_grad();
-    const Tensor loss = next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-    run.forward_done(loss);
-    loss.backward();
-    run.backward_done();
+    accumulate_gradients(run, ddp, *batches, scaler, common, device, next_byte_loss);
+    scaler.unscale_(optimizer);
     clip_grad_norm_(optimizer.params(), o.clip);
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
+    check_drift_if_due(common, *group, *model, step + 1);
   }
 
+  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
   Outcome outcome;
   outcome.headline = fmt::format("validation loss {:.4f} nats/{} ({:.3f} bits) on held-out text",

@@ -3,9 +3,11 @@
 // Images and labels come from IDX files (MNIST and its likes), or are drawn when none are given.
 #include <fmt/format.h>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/data/images.hpp"
@@ -122,9 +124,13 @@ int train_mlp(int argc, char** argv) {
   const Device device = device_of_rank(common.device);
   model.to(device);
   DistributedDataParallel ddp(model, group, ddp_options(common));
+  register_comm_hook(common, ddp, group);
   SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
+  GradScaler scaler = scaler_of(common);
 
-  const std::int64_t steps = steps_of(common, batches->per_epoch(), kDefaultSteps);
+  const std::int64_t steps_per_epoch =
+      (batches->per_epoch() + common.accumulate - 1) / common.accumulate;
+  const std::int64_t steps = steps_of(common, steps_per_epoch, kDefaultSteps);
   const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
   run.say(
       fmt::format("train_mlp: {} ({} to train, {} to test), {} parameters, {} rank(s) x batch "
@@ -132,21 +138,36 @@ int train_mlp(int argc, char** argv) {
                   origin, train_set->size(), test_set->size(), parameter_count(model),
                   group->size(), batch_size, steps, run.folder()));
 
+  const GreyImages& images = train_set->images();
+  const std::int64_t done =
+      run.resume({.model = model,
+                  .optimizer = optimizer,
+                  .scaler = scaler,
+                  .ddp = ddp,
+                  .batches = *batches,
+                  .batch_size = batch_size,
+                  .steps = steps,
+                  .data =
+                      [&] {
+                        return identity_of({std::as_bytes(std::span(images.pixels)),
+                                            std::as_bytes(std::span(images.labels))});
+                      },
+                  .fixed = {{"the program", "train_mlp"}},
+                  .free = {{"--momentum", fmt::format("{}", o.momentum)}}});
   run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
-  for (std::int64_t step = 0; step < steps; ++step) {
+  for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
-    const Batch batch = batches->next().to(device);
-    run.fetched();
     optimizer.zero_grad();
-    const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
-    run.forward_done(loss);
-    loss.backward();
-    run.backward_done();
+    accumulate_gradients(run, ddp, *batches, scaler, common, device,
+                         [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
+    check_drift_if_due(common, *group, model, step + 1);
   }
 
+  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double score = accuracy(*group, model, *test_set);
   run.finish({fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
               {{"test_accuracy", score}},

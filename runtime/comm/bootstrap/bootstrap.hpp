@@ -1,5 +1,5 @@
 // The ways in which the ranks of a job find each other: Open MPI, a folder, a TCP store; and the
-// choice among them. Ranks as threads: threads.hpp.
+// choice among them. Ranks as threads: threads.hpp; as children of one process: forked.hpp.
 #pragma once
 
 #include <chrono>
@@ -17,6 +17,9 @@ class StoreServer;
 // timeout; UsageError if the environment does not say enough.
 [[nodiscard]] std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind,
                                                         std::chrono::milliseconds timeout);
+// From now on this process is a rank of that job, and `automatic` gives this bootstrap: for one
+// that was forked with its place (forked.hpp), of which the environment says nothing.
+void assign_bootstrap(std::shared_ptr<Bootstrap> bootstrap);
 
 // Open MPI as a telephone book: rank, size, and one exchange of records. No data goes through it.
 //

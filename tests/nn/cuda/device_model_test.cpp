@@ -99,7 +99,7 @@ TEST_CASE("an optimizer whose state was left behind says so") {
   CHECK_THROWS_WITH(optimizer.step(), ContainsSubstring("optimizer: operands are on cuda"));
   optimizer.load_state_dict(state);
   optimizer.step();
-  CHECK(optimizer.state_dict().at("exp_avg.0").device() == device());
+  CHECK(optimizer.state_dict().at("state.0.exp_avg").device() == device());
 }
 
 TEST_CASE("a model of a device is saved, loaded and generates as on the CPU") {

@@ -1,0 +1,398 @@
+#include "labs/apps/train/run_checkpoints.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/run_files.hpp"
+#include "runtime/base/process.hpp"
+#include "runtime/checkpoint/sha256.hpp"
+#include "runtime/parallel/agreement.hpp"
+#include "runtime/parallel/broadcast_coalesced.hpp"
+
+namespace ringsmith::apps {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kModel = "model";
+constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kScaler = "scaler";  // of a run with one
+constexpr const char* kFixed = "fixed ";   // before the names of options in Snapshot::values
+constexpr const char* kFree = "free ";
+
+// ---- texts between the ranks ----
+
+std::string from_rank_0(comm::ProcessGroup& group, const std::string& text) {
+  std::array<std::int64_t, 1> size{std::ssize(text)};
+  group.broadcast(std::span<std::int64_t>(size), 0);
+  std::string out = text;
+  out.resize(static_cast<std::size_t>(size[0]));
+  const std::span<std::uint8_t> bytes(reinterpret_cast<std::uint8_t*>(out.data()), out.size());
+  if (!out.empty()) group.broadcast(bytes, 0);
+  return out;
+}
+
+// [rank] on rank 0; empty elsewhere.
+std::vector<std::string> on_rank_0(comm::ProcessGroup& group, const std::string& text) {
+  const auto world = static_cast<std::size_t>(group.size());
+  const std::array<std::int64_t, 1> size{std::ssize(text)};
+  std::vector<std::int64_t> sizes(world);
+  group.all_gather(std::span<const std::int64_t>(size), std::span<std::int64_t>(sizes));
+  const auto most = static_cast<std::size_t>(*std::ranges::max_element(sizes));
+  std::vector<std::uint8_t> mine(text.begin(), text.end()), all;
+  mine.resize(most);
+  if (group.rank() == 0) all.resize(most * world);
+  group.gather(std::span<const std::uint8_t>(mine), std::span<std::uint8_t>(all), 0);
+  std::vector<std::string> out;
+  for (std::size_t r = 0; r < world && group.rank() == 0; ++r) {
+    const auto* begin = all.data() + r * most;
+    out.emplace_back(begin, begin + sizes[r]);
+  }
+  return out;
+}
+
+// Rank 0's, on every rank: a description, then the tensors.
+Snapshot from_rank_0(comm::ProcessGroup& group, Snapshot snapshot) {
+  nlohmann::json form = {{"step", snapshot.step}, {"values", snapshot.values}};
+  for (const auto& [file, tensors] : snapshot.tensors)
+    for (const auto& [name, t] : tensors)
+      form["tensors"][file][name] = {static_cast<int>(t.dtype()), t.sizes()};
+  form = nlohmann::json::parse(from_rank_0(group, form.dump()));
+  snapshot.step = form["step"];
+  snapshot.values = form["values"].get<Metadata>();
+  std::vector<Tensor> all;
+  for (const auto& [file, tensors] : form["tensors"].items())
+    for (const auto& [name, t] : tensors.items()) {
+      Tensor& tensor = snapshot.tensors[file][name];
+      if (group.rank() != 0)
+        tensor = Tensor::empty(t[1].get<Shape>(), {static_cast<DType>(t[0].get<int>())});
+      all.push_back(tensor);
+    }
+  broadcast_coalesced(group, all, 0);
+  return snapshot;
+}
+
+// ---- which files a rank sees ----
+
+// A line for each checkpoint that is there, with the digest of its manifest.
+std::string seen_in(const std::string& folder, bool one_checkpoint) {
+  std::string out;
+  const auto add = [&](const std::string& path) {
+    if (!has_manifest(path)) return;
+    const auto bytes = read_file(fs::path(path) / "manifest.json", "manifest");
+    out +=
+        fs::path(path).filename().string() + " " + sha256(std::as_bytes(std::span(bytes))) + "\n";
+  };
+  if (one_checkpoint)
+    add(folder);
+  else
+    for (const auto& [step, path] : list_snapshots(folder)) add(path);
+  return out;
+}
+
+std::string last_of(const std::string& seen) {
+  if (seen.empty()) return "no checkpoint";
+  const std::size_t last = seen.rfind('\n', seen.size() - 2);
+  const std::string line = seen.substr(last == std::string::npos ? 0 : last + 1);
+  return line.substr(0, line.find(' '));
+}
+
+// The checkpoint of --resume. If it is of no use, the error names the newest that may be, of those
+// that lie in a run's folder, in a folder of checkpoints, or beside this one.
+Snapshot read_given(const std::string& path) {
+  try {
+    return read_snapshot(path);
+  } catch (const UsageError& e) {
+    fs::path given(path);
+    if (!given.has_filename()) given = given.parent_path();  // runs/x/
+    for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
+      for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
+        if (const std::string& other = all.back().second; other != given && has_manifest(other))
+          throw UsageError(fmt::format("{}; go on with --resume {}", e.what(), other));
+    throw UsageError(fmt::format(
+        "{}; --resume takes a folder step-NUMBER that a run with --save-every has written",
+        e.what()));
+  }
+}
+
+// ---- numbers as text ----
+
+const std::string& value(const Metadata& values, const std::string& name) {
+  const auto at = values.find(name);
+  require(at != values.end(),
+          "the checkpoint's state.json has no '" + name + "': another version has written it");
+  return at->second;
+}
+
+template <class T>
+std::vector<T> numbers(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<T> out;
+  for (T x{}; in >> x;) out.push_back(x);
+  require(in.eof(), "the checkpoint's state.json has '" + text + "' where numbers should be");
+  return out;
+}
+
+double real(const Metadata& values, const std::string& name) {
+  return numbers<double>(value(values, name)).at(0);
+}
+
+}  // namespace
+
+std::string identity_of(const std::vector<std::span<const std::byte>>& data) {
+  Sha256 hash;
+  std::size_t bytes = 0;
+  for (const auto& part : data) {
+    hash.update(part);
+    bytes += part.size();
+  }
+  return fmt::format("{} bytes with SHA-256 {}...", bytes, hash.hex().substr(0, 16));
+}
+
+RunCheckpoints::RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& options, Say say)
+    : group_(group), options_(options), say_(std::move(say)) {}
+
+std::string RunCheckpoints::open_folder() {
+  const bool resuming = !options_.resume.empty();
+  require(!is_auto() || !options_.run_dir.empty(),
+          "--resume auto needs --run-dir: the folder of the run to go on with");
+  if (resuming && !is_auto()) {  // before a folder is made for nothing
+    found_ = read_given(options_.resume);
+    found_path_ = options_.resume;
+  }
+  std::string folder =
+      is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
+  if (options_.save_every > 0 || is_auto())
+    manager_ = std::make_unique<CheckpointManager>(fs::path(folder) / kCheckpoints, options_.keep);
+  if (is_auto()) {
+    found_ = newest();
+    if (found_) found_path_ = fs::path(manager_->folder()) / snapshot_name(found_->step);
+  }
+  return folder;
+}
+
+// If all that is there was cut short, training begins at its start. Any other fault of all of them
+// is for people to look at: a run from the start would write over them.
+std::optional<Snapshot> RunCheckpoints::newest() {
+  std::vector<std::string> skipped;
+  auto found = manager_->load_newest([&](const std::string& why) { skipped.push_back(why); });
+  for (const auto& [step, path] : list_snapshots(manager_->folder()))
+    if (!found && has_manifest(path))
+      throw UsageError(fmt::format(
+          "{}; no other can be used, and a run from the start would write over them: move '{}' "
+          "away, or choose another --run-dir",
+          skipped.front(), manager_->folder()));
+  for (const std::string& why : skipped) say_("skipped: " + why);
+  return found;
+}
+
+// Rank 0 reads for all. But where the folder is not shared, and rank 0 has come to another host,
+// the checkpoint to go on from may lie before another rank.
+void RunCheckpoints::check_same_files() {
+  const std::string folder =
+      is_auto() ? (fs::path(options_.run_dir) / kCheckpoints).string() : options_.resume;
+  std::string mine, theirs, host;
+  together(group_, [&] { mine = seen_in(folder, !is_auto()); });
+  theirs = from_rank_0(group_, mine);
+  host = from_rank_0(group_, host_name());
+  together(group_, [&] {
+    require(mine.empty() || mine == theirs,
+            fmt::format("'{}' is not one folder for all ranks: the newest checkpoint in it is {} "
+                        "on rank {} ({}), but {} on rank 0 ({}); put it where all ranks see it, or "
+                        "start rank 0 where the right one is",
+                        folder, last_of(mine), group_.rank(), host_name(), last_of(theirs), host));
+  });
+}
+
+// The first difference between what was saved and what goes on; on rank 0.
+void RunCheckpoints::check(const Trained& trained) const {
+  const auto fail = [&](const std::string& what, const std::string& before,
+                        const std::string& now) {
+    throw UsageError(
+        fmt::format("checkpoint '{}' is of another training: {} was {}, here it is {}; "
+                    "go on with what it was, or start a new run without --resume",
+                    found_path_, what, before, now));
+  };
+  for (const auto& [name, now] : fixed_) {
+    const auto before = found_->values.find(kFixed + name);
+    if (before == found_->values.end() || before->second != now)
+      fail(name, before == found_->values.end() ? "not there" : before->second, now);
+  }
+  const auto described = [](const StateDict& state, const std::string& name) {
+    const auto at = state.find(name);
+    if (at == state.end()) return std::string("not there");
+    return std::string(name_of(at->second.dtype())) + to_string(at->second.sizes());
+  };
+  const StateDict mine = trained.model.state_dict(), &saved = found_->tensors.at(kModel);
+  for (const StateDict* names : {&mine, &saved})
+    for (const auto& [name, tensor] : *names)
+      if (described(saved, name) != described(mine, name))
+        fail("parameter '" + name + "'", described(saved, name), described(mine, name));
+  require(
+      found_->step <= trained.steps,
+      fmt::format("checkpoint '{}' is of step {}, but the run is to have {}: give --steps {} or "
+                  "more",
+                  found_path_, found_->step, trained.steps, found_->step));
+}
+
+Reached RunCheckpoints::resume(const Trained& trained) {
+  trained_.emplace(trained);
+  const bool resuming = !options_.resume.empty();
+  if (!resuming && options_.save_every == 0) return {};
+  const TrainOptions& o = options_;
+  free_ = {{"--steps", std::to_string(trained.steps)},
+           {"ranks", std::to_string(group_.size())},
+           {"--global-batch", std::to_string(trained.batch_size * group_.size() * o.accumulate)},
+           {"--accumulate", std::to_string(o.accumulate)},
+           {"--lr", fmt::format("{}", o.lr)},
+           {"--device", trained.model.device().is_cpu() ? "cpu" : "cuda"},
+           {"--threads", std::to_string(o.threads)},
+           {"--kernels", o.kernels},
+           {"--products", o.products},
+           {"--float32", o.float32},
+           {"--algorithm", o.algorithm},
+           {"--bucket-cap-mb", fmt::format("{}", o.bucket_cap_mb)},
+           {"--comm-hook", o.comm_hook},
+           {"--amp", o.amp}};
+  free_.insert(free_.end(), trained.free.begin(), trained.free.end());
+  if (group_.rank() == 0) {
+    fixed_ = trained.fixed;
+    fixed_.emplace_back("--seed", std::to_string(o.seed));
+    fixed_.emplace_back("the training data", trained.data());
+  }
+  states_ = {{"sampler",
+              [this] {
+                const SamplerState sampler = trained_->batches.state();
+                return fmt::format("{} {}", sampler.epoch, sampler.used);
+              },
+              [this](const std::string& text) {
+                const auto n = numbers<std::int64_t>(text);
+                trained_->batches.load_state({n.at(0), n.at(1)});
+              }},
+             {"ready_order",
+              [this] { return fmt::format("{}", fmt::join(trained_->ddp.ready_order(), " ")); },
+              [this](const std::string& text) {
+                if (!text.empty()) trained_->ddp.rebuild_in(numbers<int>(text));
+              }}};
+  if (!resuming) return {};
+
+  check_same_files();
+  if (from_rank_0(group_, found_ ? "found" : "").empty()) {
+    say_(fmt::format("no checkpoint in '{}' to go on from: training begins at its start",
+                     o.run_dir));
+    return {};
+  }
+  together(group_, [&] {
+    if (group_.rank() == 0) check(trained);
+  });
+  const Snapshot snapshot = from_rank_0(group_, std::move(found_).value_or(Snapshot{}));
+  found_.reset();
+  Reached out;
+  together(group_, [&] {
+    load(snapshot);
+    out = {snapshot.step, real(snapshot.values, "first_loss"), real(snapshot.values, "last_loss")};
+  });
+  return out;
+}
+
+void RunCheckpoints::load(const Snapshot& snapshot) {
+  const Metadata& values = snapshot.values;
+  trained_->model.load_state_dict(snapshot.tensors.at(kModel));
+  // Unlike torch.load_state_dict(): what the command line says of the optimizer holds.
+  StateDict optimizer = snapshot.tensors.at(kOptimizer);
+  for (const auto& [name, value] : trained_->optimizer.state_dict())
+    if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
+  trained_->optimizer.load_state_dict(optimizer);
+  if (const auto scaler = snapshot.tensors.find(kScaler); scaler != snapshot.tensors.end())
+    trained_->scaler.load_state_dict(scaler->second);
+  for (const State& state : states_) state.load(value(values, state.name));
+  const auto rng = values.find("rng." + std::to_string(group_.rank()));
+  constexpr std::uint64_t kApart = 1'000'003;  // steps, so that a new rank repeats no older one
+  if (rng != values.end())
+    set_rng_state(rng->second);
+  else
+    manual_seed(options_.seed + 1 + static_cast<std::uint64_t>(group_.rank()) +
+                kApart * static_cast<std::uint64_t>(snapshot.step));
+
+  say_(fmt::format("resumed from '{}': {} of {} steps were done", found_path_, snapshot.step,
+                   trained_->steps));
+  std::string others;
+  for (const auto& [name, now] : free_) {
+    const auto before = values.find(kFree + name);
+    if (before == values.end() || before->second == now) continue;
+    others +=
+        fmt::format("{}{} {} (was {})", others.empty() ? "" : ", ", name, now, before->second);
+  }
+  if (!others.empty())
+    say_("not as before: " + others +
+         "; from here on the numbers may differ from those of a run "
+         "that never stopped");
+  if (options_.comm_hook == "powersgd")
+    say_(
+        fmt::format("powersgd begins anew, with {} steps of plain all-reduce: its factors and "
+                    "what it has not sent yet are in no checkpoint; from here on the numbers "
+                    "differ from those of a run that never stopped",
+                    options_.powersgd_start));
+}
+
+void RunCheckpoints::await_writer(std::int64_t step) {
+  // In pieces, so that no rank waits for rank 0 longer than its deadline, however slow the disk is.
+  const auto piece = std::chrono::milliseconds(static_cast<std::int64_t>(250 * options_.timeout));
+  enum : std::int32_t { writing, written, refused };
+  for (std::array<std::int32_t, 1> state{writing}; state[0] != written;) {
+    if (manager_)
+      state[0] = !manager_->wait_for(piece) ? writing : manager_->failed() ? refused : written;
+    group_.broadcast(std::span<std::int32_t>(state), 0);
+    if (state[0] == refused) stop(step);
+  }
+}
+
+void RunCheckpoints::step_done(const Reached& reached) {
+  if (options_.save_every == 0 ||
+      (reached.step % options_.save_every != 0 && reached.step != trained_->steps))
+    return;
+  await_writer(reached.step);
+  const std::vector<std::string> rng = on_rank_0(group_, get_rng_state());
+  if (group_.rank() != 0) return;
+  Snapshot snapshot{
+      reached.step,
+      {{kModel, trained_->model.state_dict()}, {kOptimizer, trained_->optimizer.state_dict()}},
+      {}};
+  snapshot.values = {{"first_loss", fmt::format("{}", reached.first_loss)},
+                     {"last_loss", fmt::format("{}", reached.last_loss)}};
+  if (StateDict scaler = trained_->scaler.state_dict(); !scaler.empty())
+    snapshot.tensors[kScaler] = std::move(scaler);
+  for (const State& state : states_) snapshot.values[state.name] = state.save();
+  for (std::size_t r = 0; r < rng.size(); ++r) snapshot.values["rng." + std::to_string(r)] = rng[r];
+  for (const auto& [name, value] : fixed_) snapshot.values[kFixed + name] = value;
+  for (const auto& [name, value] : free_) snapshot.values[kFree + name] = value;
+  manager_->save(std::move(snapshot));
+}
+
+void RunCheckpoints::stop(std::int64_t step) {
+  if (!manager_) throw QuietStop(ExitCode::internal);
+  std::string why;
+  try {
+    manager_->wait();
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  const std::string last = last_of(seen_in(manager_->folder(), false));
+  throw Error(
+      fmt::format("{}; training has stopped after step {}, there is {} in '{}': make room "
+                  "there, and go on with --resume auto",
+                  why, step, last, manager_->folder()));
+}
+
+void RunCheckpoints::finish(std::int64_t step) {
+  if (options_.save_every > 0) await_writer(step);
+}
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,119 @@
+// The checkpoints of a training program: what belongs to one beside model and optimizer, how all
+// ranks write one together, and how a run goes on from one.
+//
+// Rank 0 writes everything, in one folder with one manifest (runtime/checkpoint/snapshot.hpp). What
+// the ranks have of their own, the state of their random numbers, is gathered on it: 7 KB a rank.
+// So a checkpoint is whole or not by one rename, no rank waits for the disk of another, and neither
+// writing nor reading needs a file system that the ranks share: rank 0 sends them what it reads.
+//
+//   rank 0   model, optimizer --copy--> writer thread --> checkpoints/step-000200/
+//            sampler, losses, options ----^
+//   rank r   random numbers --gather------^
+//
+// Bit for bit. A resumed run has the losses and the model of one that never stopped if the options,
+// the number of ranks, the program, the libraries and the kind of processor or GPU are the same;
+// with --device cuda also the device of each rank. Then every number is computed from the same
+// numbers in the same order: the order of the buckets, which decides the order of the sums, is in
+// the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
+//
+// Other ranks. What is left of the epoch is dealt out to them (SamplerState): no sample comes
+// twice, and none is left out but what makes no full batch at the end. Rank r goes on with the
+// random numbers of the earlier rank r; a rank that had none begins with manual_seed(seed + 1 + r +
+// 1'000'003 * step). Sums are rounded in another order from there on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "labs/apps/train/data.hpp"
+#include "labs/apps/train/options.hpp"
+#include "runtime/amp/grad_scaler.hpp"
+#include "runtime/checkpoint/manager.hpp"
+#include "runtime/nn/module.hpp"
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/ddp.hpp"
+
+namespace ringsmith::apps {
+
+// "--heads" -> "4"
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// What goes on, and the options that say how; the shared ones are added by RunCheckpoints.
+struct Trained {
+  Module& model;
+  Optimizer& optimizer;
+  GradScaler& scaler;
+  DistributedDataParallel& ddp;
+  Batches& batches;
+  std::int64_t batch_size;            // of a rank
+  std::int64_t steps;                 // of the whole run
+  std::function<std::string()> data;  // the identity of the training data, in words
+  Settings fixed;                     // must be what they were
+  Settings free;                      // may be others: then a line says so
+};
+
+// "12345 bytes with SHA-256 0123456789abcdef..."
+[[nodiscard]] std::string identity_of(const std::vector<std::span<const std::byte>>& data);
+
+struct Reached {
+  std::int64_t step = 0;
+  double first_loss = 0, last_loss = 0;  // of all ranks
+};
+
+class RunCheckpoints {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& options, Say say);
+
+  // On rank 0: the run's folder, made or, for --resume auto, reopened; takes the lock of its
+  // checkpoints, and reads the one of --resume. UsageError.
+  [[nodiscard]] std::string open_folder();
+
+  // Collective. Where the run goes on: at step 0 if there is nothing to go on from. UsageError, of
+  // one rank, if the checkpoint is of another training or the ranks see different ones. What is
+  // given must live as long as this.
+  [[nodiscard]] Reached resume(const Trained& trained);
+
+  // Collective, at the end of a step: writes a checkpoint if it is time.
+  void step_done(const Reached& reached);
+  // On the rank that writes: an error of the writer waits to be told.
+  [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
+  // All ranks, when one has said failed(): throws that error, on the others QuietStop.
+  [[noreturn]] void stop(std::int64_t step);
+  // Collective: until the last one is on the disk.
+  void finish(std::int64_t step);
+
+ private:
+  [[nodiscard]] bool is_auto() const { return options_.resume == "auto"; }
+  [[nodiscard]] std::optional<Snapshot> newest();
+  void check_same_files();
+  void check(const Trained& trained) const;
+  void load(const Snapshot& snapshot);
+  void await_writer(std::int64_t step);
+
+  comm::ProcessGroup& group_;
+  const TrainOptions& options_;
+  Say say_;
+  std::optional<Trained> trained_;
+  Settings fixed_, free_;
+  // Of all ranks together, as text; beside it are model, optimizer, and each rank's random numbers.
+  struct State {
+    std::string name;
+    std::function<std::string()> save;
+    std::function<void(const std::string&)> load;
+  };
+  std::vector<State> states_;
+  // On rank 0.
+  std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
+  std::optional<Snapshot> found_;
+  std::string found_path_;
+};
+
+}  // namespace ringsmith::apps

@@ -1,0 +1,148 @@
+#include "runtime/checkpoint/manager.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/file.h>
+#include <unistd.h>
+#include <utility>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/tracer.hpp"
+#include "runtime/checkpoint/atomic_file.hpp"
+
+namespace ringsmith {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, int error) {
+  throw UsageError("cannot write '" + path + "': " + std::strerror(error) +
+                   "; choose a folder for checkpoints that may be written to");
+}
+
+// An flock is the kernel's: it ends with its process, also by kill -9. Its file says who holds it.
+Descriptor lock_folder(const std::string& folder) {
+  const std::string path = fs::path(folder) / "lock";
+  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock.valid()) refuse(path, errno);
+  std::array<char, 256> holder{};
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return lock;  // a file system without locks
+    const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);
+    throw UsageError("checkpoints '" + folder + "' are in use by another process" +
+                     (n > 0 ? " (" + std::string(holder.data()) + ")" : "") +
+                     ", and one rank of one job keeps them: wait for its end, or choose another "
+                     "folder");
+  }
+  const std::string me = process_place();
+  if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), me.data(), me.size(), 0) < 0)
+    cannot_write(path, errno);
+  return lock;
+}
+
+std::size_t checked(int keep) {
+  require(keep >= 1, "checkpoints: at least 1 must be kept, got " + std::to_string(keep));
+  return static_cast<std::size_t>(keep);
+}
+
+std::string made(std::string folder) {
+  std::error_code error;
+  if (fs::create_directory(folder, error)) sync_folder(fs::path(folder).parent_path(), folder);
+  if (error) refuse(folder, error.value());
+  return folder;
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(std::string folder, int keep)
+    : keep_(checked(keep)), folder_(made(std::move(folder))), lock_(lock_folder(folder_)) {}
+
+CheckpointManager::~CheckpointManager() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (writer_.joinable()) writer_.join();
+}
+
+std::optional<Snapshot> CheckpointManager::load_newest(
+    const std::function<void(const std::string&)>& skipped) {
+  wait();
+  auto all = list_snapshots(folder_);
+  for (; !all.empty(); all.pop_back()) try {
+      return read_snapshot(all.back().second);
+    } catch (const UsageError& e) {
+      skipped(e.what());
+      useless_.insert(all.back().second);
+    }
+  return std::nullopt;
+}
+
+void CheckpointManager::save(Snapshot snapshot) {
+  wait();
+  const trace::Span span("copy for a checkpoint", trace::Category::frame);
+  for (auto& [file, tensors] : snapshot.tensors)
+    for (auto& [name, tensor] : tensors)
+      tensor = tensor.device().is_cpu() ? tensor.clone() : tensor.cpu();
+  if (!writer_.joinable()) writer_ = std::thread([this] { work(); });
+  {
+    const std::lock_guard lock(mutex_);
+    job_ = std::move(snapshot);
+  }
+  changed_.notify_all();
+}
+
+void CheckpointManager::wait() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return !job_.has_value(); });
+  failed_.store(false, std::memory_order_release);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+bool CheckpointManager::wait_for(std::chrono::milliseconds most) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, most, [&] { return !job_.has_value(); });
+}
+
+void CheckpointManager::work() {
+  trace::name_thread("checkpoints");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || job_.has_value(); });
+    if (!job_) return;
+    lock.unlock();  // nobody touches the job before it is done
+    std::exception_ptr error;
+    try {
+      write(*job_);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    job_.reset();
+    error_ = error;
+    failed_.store(error != nullptr, std::memory_order_release);
+    changed_.notify_all();
+  }
+}
+
+// Nothing is removed before what replaces it is on the disk.
+void CheckpointManager::write(const Snapshot& snapshot) {
+  const trace::Span span("write a checkpoint", trace::Category::frame);
+  const std::string mine = fs::path(folder_) / snapshot_name(snapshot.step);
+  write_snapshot(mine, snapshot);
+  useless_.erase(mine);
+  std::size_t kept = 0;
+  for (auto all = list_snapshots(folder_); !all.empty(); all.pop_back()) {
+    const auto& [step, path] = all.back();
+    if (step > snapshot.step) continue;  // of a training that went further: not ours to remove
+    const bool useful = useless_.count(path) == 0 && has_manifest(path);
+    if (!useful || ++kept > keep_) remove_snapshot(path);
+  }
+}
+
+}  // namespace ringsmith

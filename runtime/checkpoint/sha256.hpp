@@ -1,0 +1,28 @@
+// SHA-256 (FIPS 180-4), of libcrypto: what `sha256sum` prints. Against damage, not against people:
+// who can change a file can change the manifest that names its digest.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ringsmith {
+
+class Sha256 {
+ public:
+  Sha256();
+  void update(std::span<const std::byte> bytes);
+  [[nodiscard]] std::string hex();  // 64 digits; ends the computation
+
+ private:
+  struct Context;
+  struct Free {
+    void operator()(Context* context) const;
+  };
+  std::unique_ptr<Context, Free> context_;
+};
+
+[[nodiscard]] std::string sha256(std::span<const std::byte> bytes);
+
+}  // namespace ringsmith

@@ -1,0 +1,58 @@
+# What `make install` copies: the headers under their own names, all floors as one archive, and the
+# programs that somebody who writes his own wants beside it.
+#
+#   PREFIX/bin/ringrun ...     include/ringsmith/runtime/...     lib/libringsmith.a
+#          lib/cmake/ringsmith/ringsmith-config.cmake            lib/pkgconfig/ringsmith.pc
+include(CMakePackageConfigHelpers)
+
+file(GLOB_RECURSE HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/*.hpp
+     ${PROJECT_SOURCE_DIR}/kernels/*.hpp)
+list(FILTER HEADERS EXCLUDE REGEX "^kernels/(cuda|vgpu)/")  # they want CUDA's own headers, real or emulated
+foreach(HEADER ${HEADERS})
+  cmake_path(GET HEADER PARENT_PATH FOLDER)
+  install(FILES ${HEADER} DESTINATION include/ringsmith/${FOLDER})
+endforeach()
+
+# One archive: whoever links it need not know the floors, nor their order.
+set(OBJECTS)
+foreach(ROOM base device kernels comm tensor train parallel launch)
+  list(APPEND OBJECTS $<TARGET_OBJECTS:ringsmith_${ROOM}>)
+endforeach()
+if(TARGET ringsmith_vgpu)
+  list(APPEND OBJECTS $<TARGET_OBJECTS:ringsmith_vgpu>)
+endif()
+add_library(ringsmith_archive STATIC ${OBJECTS})
+set_target_properties(ringsmith_archive PROPERTIES OUTPUT_NAME ringsmith LINKER_LANGUAGE CXX)
+install(TARGETS ringsmith_archive ARCHIVE DESTINATION lib)
+
+set(PROGRAMS ringrun flight_reader doctor train_gpt train_mlp train_bench all_reduce_perf schedule_player)
+install(TARGETS ${PROGRAMS} RUNTIME DESTINATION bin)
+add_custom_target(installed DEPENDS ringsmith_archive ${PROGRAMS})
+
+# What the archive wants, by path, with the Debian package that has it. Not searched for anew: another MPI than that
+# of the headers it was compiled with has another ABI, and so may another fmt.
+find_library(RINGSMITH_IBVERBS ibverbs REQUIRED)
+set(NEEDS "libssl-dev=$<TARGET_LINKER_FILE:OpenSSL::Crypto>" "libfmt-dev=$<TARGET_LINKER_FILE:fmt::fmt>"
+    "libibverbs-dev=${RINGSMITH_IBVERBS}")
+foreach(LIBRARY ${MPI_C_LIBRARIES})
+  list(APPEND NEEDS "libopenmpi-dev=${LIBRARY}")
+endforeach()
+if(RINGSMITH_CUDA STREQUAL "nvcc")
+  list(APPEND NEEDS "nvidia-cuda-toolkit=$<TARGET_LINKER_FILE:CUDA::cudart>"
+       "nvidia-cuda-toolkit=$<TARGET_LINKER_FILE:CUDA::cublasLt>")
+else()
+  list(APPEND NEEDS "libboost-context-dev=$<TARGET_LINKER_FILE:Boost::context>")
+endif()
+list(TRANSFORM NEEDS REPLACE ".*=" "" OUTPUT_VARIABLE LIBRARIES)
+string(JOIN " " LIBRARIES ${LIBRARIES})
+string(JOIN "\"\n               \"" NEEDS ${NEEDS})
+
+set(HERE ${CMAKE_CURRENT_LIST_DIR})
+set(MADE ${PROJECT_BINARY_DIR}/install)
+foreach(NAME ringsmith-config.cmake ringsmith.pc)
+  configure_file(${HERE}/${NAME}.in ${MADE}/${NAME}.in @ONLY)
+  file(GENERATE OUTPUT ${MADE}/${NAME} INPUT ${MADE}/${NAME}.in)
+endforeach()
+write_basic_package_version_file(${MADE}/ringsmith-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${MADE}/ringsmith-config.cmake ${MADE}/ringsmith-config-version.cmake DESTINATION lib/cmake/ringsmith)
+install(FILES ${MADE}/ringsmith.pc DESTINATION lib/pkgconfig)

@@ -1,0 +1,28 @@
+// Everything that a training program of your own needs, in one line: labs/template/main.cpp.
+//
+// Each header can be included by itself as well; what is not here (schedules, transports, the
+// checker, kernels) is installed beside it under the same names.
+#pragma once
+
+#if __cplusplus < 202002L
+#error "ringsmith is C++20: compile with -std=c++20"
+#endif
+
+#include "kernels/mode.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/base/error.hpp"
+#include "runtime/checkpoint/manager.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/data/images.hpp"
+#include "runtime/data/loader.hpp"
+#include "runtime/data/sampler.hpp"
+#include "runtime/device/device.hpp"
+#include "runtime/launch/spawn.hpp"
+#include "runtime/nn/gpt.hpp"
+#include "runtime/nn/layers.hpp"
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/data_parallel.hpp"
+#include "runtime/parallel/ddp.hpp"

@@ -1,0 +1,288 @@
+// Wrong uses of checkpoints, one a row, and checkpoints that cannot be written: all ranks end, and
+// one of them says why, and what to do, in one line.
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "runtime/checkpoint/manager.hpp"
+#include "runtime/checkpoint/sha256.hpp"
+#include "tests/apps/resume_runs.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct WrongUse {
+  std::string name;
+  Program program;
+  Options options;
+  std::vector<std::string> says;  // parts of the one line
+};
+
+// On so many ranks: one line in all, and every rank ends, with the exit code of wrong calls. The
+// uses are started side by side: a rank that was refused gives rank 0 two seconds for its words.
+void check_refused(int world, const std::vector<WrongUse>& uses) {
+  constexpr std::size_t kAtOnce = 16;
+  for (std::size_t first = 0; first < uses.size(); first += kAtOnce) {
+    const TemporaryFolder logs;
+    const auto some = std::span(uses).subspan(first, std::min(kAtOnce, uses.size() - first));
+    std::vector<std::unique_ptr<Ranks>> started;
+    for (const WrongUse& use : some)
+      started.push_back(std::make_unique<Ranks>(world, use.program, use.options, logs / use.name));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const WrongUse& use = some[i];
+      const ProgramResult r = result_of(*started[i], logs / use.name);
+      INFO(use.name << ", " << world << " ranks\n" << r.out << r.err);
+      CHECK_FALSE(r.timed_out);
+      CHECK(r.exit_code == 6);
+      CHECK(r.err.rfind(use.program.name + ": error: ", 0) == 0);
+      CHECK(std::ranges::count(r.err, '\n') == 1);
+      for (const std::string& part : use.says) CHECK_THAT(r.err, ContainsSubstring(part));
+    }
+  }
+}
+
+// A copy of a checkpoint, with a change.
+std::string changed(const std::string& from, const std::string& to,
+                    const std::function<void(Snapshot&)>& change) {
+  Snapshot snapshot = read_snapshot(from);
+  change(snapshot);
+  fs::create_directories(fs::path(to).parent_path());
+  write_snapshot(to, snapshot);
+  return to;
+}
+
+// As a later version would write it: all digests are right.
+void make_newer(const std::string& checkpoint) {
+  const std::string path = checkpoint + "/manifest.json";
+  std::string text = read_text(path);
+  text.replace(text.find("snapshot 1"), 10, "snapshot 2");
+  text.resize(text.rfind(" \"sha256\""));
+  write_text(path, text + " \"sha256\": \"" + sha256(std::as_bytes(std::span(text))) + "\"\n}\n");
+}
+
+}  // namespace
+
+TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy",
+          "[programs][resume]") {
+  const TemporaryFolder folder;
+  fs::permissions(folder.path, fs::perms(0755));  // nobody may look into it
+  const Program text = gpt(folder), digits = mlp();
+  Program other_text = text, nobody = digits;
+  other_text.options[1] = write_text(folder / "other", std::string(400, 'x'));
+  nobody.as_nobody = true;
+  run(1, text, saving(folder / "gpt"));
+  run(1, digits, saving(folder / "mlp"));
+  run(1, digits, {"--run-dir", folder / "plain"});
+  const std::string from = checkpoint(folder / "gpt", 14), new_run = folder / "new",
+                    of_mlp = checkpoint(folder / "mlp", 14);
+  const auto nothing = [](Snapshot&) {};
+
+  const std::string sgd = changed(from, folder / "sgd", [&](Snapshot& s) {
+    s.tensors.at("optimizer") = read_snapshot(of_mlp).tensors.at("optimizer");
+  });
+  const std::string cut = changed(from, checkpoint(folder / "cut", 14), nothing);
+  fs::resize_file(cut + "/optimizer.safetensors", 4096);
+  changed(from, checkpoint(folder / "cut", 7), nothing);
+  const std::string bent = changed(from, folder / "bent", nothing);
+  std::string bytes = read_text(bent + "/model.safetensors");
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(bent + "/model.safetensors", bytes);
+  const std::string unfinished = changed(from, folder / "un/step-000014", nothing);
+  fs::remove(unfinished + "/manifest.json");
+  const std::string newer = changed(from, checkpoint(folder / "newer", 14), nothing);
+  make_newer(newer);
+  const std::string closed = folder / "closed";
+  fs::create_directories(closed + "/checkpoints");
+  fs::permissions(closed, fs::perms(0777));
+  fs::permissions(closed + "/checkpoints", fs::perms(0555));
+  const std::string busy = folder / "busy";
+  fs::create_directories(busy);
+  const CheckpointManager holder(busy + "/checkpoints");
+
+  int runs = 0;
+  const auto resume = [&](const std::string& path, const Options& more = {}) {
+    return Options{"--run-dir", new_run + std::to_string(runs++), "--resume", path} + more;
+  };
+  const auto automatic = [](const std::string& run_dir) {
+    return Options{"--run-dir", run_dir, "--resume", "auto"};
+  };
+  const std::string another = "checkpoint '" + from + "' is of another training: ";
+  const std::string fresh = "; go on with what it was, or start a new run without --resume";
+  const std::string takes = "; --resume takes a folder step-NUMBER that a run with --save-every";
+  const std::vector<WrongUse> uses = {
+      {"another model: a shape",
+       text,
+       resume(from, {"--dim", "32"}),
+       {another + "parameter 'blocks.0.", " was f32[", ", here it is f32[32", fresh}},
+      {"another model: a layer more",
+       text,
+       resume(from, {"--layers", "2"}),
+       {"parameter 'blocks.1.", " was not there, here it is f32[", fresh}},
+      {"another model of the same shapes",
+       text,
+       resume(from, {"--heads", "4"}),
+       {another + "--heads was 2, here it is 4" + fresh}},
+      {"another program",
+       digits,
+       resume(from),
+       {another + "the program was train_gpt, here it is train_mlp" + fresh}},
+      {"another optimizer",
+       text,
+       resume(sgd),
+       {"optimizer state does not fit: 'param_groups.0.", "load it into an optimizer of the kind"}},
+      {"other data",
+       other_text,
+       resume(from),
+       {another + "the training data was ", " bytes with SHA-256 ",
+        "..., here it is 360 bytes with ", fresh}},
+      {"other data, drawn",
+       digits,
+       resume(of_mlp, {"--draw", "201"}),
+       {"the training data was ", fresh}},
+      {"another seed",
+       text,
+       resume(from, {"--seed", "1"}),
+       {another + "--seed was 0, here it is 1" + fresh}},
+      {"fewer steps than were done",
+       text,
+       resume(from, {"--steps", "13"}),
+       {"is of step 14, but the run is to have 13: give --steps 14 or more"}},
+      {"a file that is cut",
+       text,
+       resume(cut),
+       {"checkpoint '" + cut +
+            "' cannot be used: optimizer.safetensors has 4096 bytes, the manifest",
+        "; go on with --resume " + checkpoint(folder / "cut", 7)}},
+      {"a file with a wrong bit",
+       text,
+       resume(bent),
+       {"cannot be used: model.safetensors differs from its SHA-256 in the manifest", takes}},
+      {"writing was cut short",
+       text,
+       resume(unfinished),
+       {"manifest.json is missing: its writing was cut short", takes}},
+      {"a newer format",
+       text,
+       resume(newer),
+       {"manifest.json has not the form 'ringsmith snapshot 1': another version has written it",
+        takes}},
+      {"auto, and all are of a newer format",
+       text,
+       automatic(folder / "newer"),
+       {"another version has written it", "a run from the start would write over them: move '" +
+                                              (folder / "newer/checkpoints") + "' away"}},
+      {"no such folder",
+       text,
+       resume(folder / "nowhere"),
+       {"nowhere' cannot be used: manifest.json is missing: there is no such folder", takes}},
+      {"a file instead of a folder",
+       text,
+       resume(folder / "other"),
+       {"other' cannot be used: manifest.json", takes}},
+      {"the run's folder",
+       text,
+       resume(folder / "gpt"),
+       {"manifest.json is missing: the folder is no checkpoint; go on with --resume " +
+        checkpoint(folder / "gpt", kSteps)}},
+      {"the folder of the checkpoints",
+       text,
+       resume(folder / "gpt/checkpoints/"),
+       {"; go on with --resume " + (folder / "gpt/checkpoints/step-000024")}},
+      {"a folder that another run has used",
+       text,
+       {"--run-dir", folder / "gpt", "--resume", from},
+       {"'" + (folder / "gpt") + "' is not empty", "or go on in it with --resume auto"}},
+      {"auto without a folder", text, {"--resume", "auto"}, {"--resume auto needs --run-dir"}},
+      {"auto in a run without checkpoints",
+       digits,
+       automatic(folder / "plain"),
+       {"plain' holds no checkpoints", "--save-every; choose another --run-dir"}},
+      {"auto, and another process is there",
+       text,
+       automatic(busy),
+       {"busy/checkpoints' are in use by another process (pid " + std::to_string(getpid()),
+        "wait for its end, or choose another folder"}},
+      {"a folder that may not be written to",
+       nobody,
+       automatic(closed),
+       {"cannot write '" + closed +
+        "/checkpoints/lock': Permission denied; choose a folder for checkpoints"}},
+      {"a run's folder that may not be written to",
+       digits,
+       {"--run-dir", "/proc/run", "--save-every", "5"},
+       {"/proc/run", "choose a writable place with --run-dir"}},
+      {"--save-every -1",
+       text,
+       {"--save-every", "-1"},
+       {"--save-every: '-1' is not a whole number from 0"}},
+      {"--save-every often", text, {"--save-every", "often"}, {"--save-every: 'often'"}},
+      {"--keep 0",
+       text,
+       {"--save-every", "5", "--keep", "0"},
+       {"--keep: '0' is not a whole number from 1"}},
+  };
+  for (const int world : {1, 2, 3}) check_refused(world, uses);
+  // Nothing of all this has stood in the way of the right options.
+  run(1, text, {"--run-dir", new_run + "0", "--resume", from, "--save-every", "7"});
+  CHECK(read_text(new_run + "0/model.safetensors") == read_text(folder / "gpt/model.safetensors"));
+  CHECK(list_snapshots(folder / "newer/checkpoints").size() == 1);
+}
+
+TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
+          "[programs][resume]") {
+  constexpr int kOften = 300;  // steps, of a millisecond
+  const TemporaryFolder folder;
+  // The shell does `first`, then the program trains until it is stopped.
+  const auto train = [&](int world, const std::string& run, const std::string& first,
+                         const Options& prefix = {}) {
+    fs::create_directories(run + "/checkpoints");
+    std::string command = first + " exec " RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh " +
+                          std::to_string(world) + " " RINGSMITH_BINARY_DIR "/bin/train_mlp";
+    for (const std::string& o :
+         mlp().options + Options{"--steps", "10000000", "--no-trace", "--hidden", "64",
+                                 "--save-every", std::to_string(kOften), "--keep", "100",
+                                 "--run-dir", run})
+      command += " '" + o + "'";
+    return run_program(prefix + Options{"sh", "-c", command}, 60);
+  };
+  const auto check_stopped = [&](const ProgramResult& r, const std::string& run,
+                                 const std::string& reason) {
+    INFO(r.out << r.err);
+    REQUIRE_FALSE(r.timed_out);
+    CHECK(r.exit_code == 1);
+    const auto lines = error_lines("train_mlp", r.err);
+    REQUIRE(lines.size() == 1);
+    CHECK_THAT(lines[0], ContainsSubstring("cannot write '" + run + "/checkpoints/step-") &&
+                             ContainsSubstring(reason + "; training has stopped after step ") &&
+                             ContainsSubstring("--resume auto"));
+    const auto number_after = [&](const std::string& words) {
+      return std::stoi(lines[0].substr(lines[0].find(words) + words.size()));
+    };
+    // Told at the next step, not only when the next checkpoint is due.
+    CHECK(number_after("stopped after step ") < number_after("checkpoints/step-") + kOften);
+  };
+  for (const int world : {1, 3}) {
+    const std::string run = folder / ("gone" + std::to_string(world));
+    const std::string saved = "'" + run + "/checkpoints'";
+    const auto r = train(world, run,
+                         "(until [ -e " + saved +
+                             "/step-000300/manifest.json ]; do sleep 0.1; "
+                             "done; mv " +
+                             saved + " '" + run + "/moved') &");
+    check_stopped(r, run, "No such file or directory");
+  }
+  for (const int world : {1, 3}) {
+    const std::string run = folder / ("full" + std::to_string(world));
+    fs::create_directories(run + "/checkpoints");
+    const std::string mount = "mount -t tmpfs -o size=1m none '" + run + "/checkpoints' &&";
+    if (run_program({"unshare", "-rm", "sh", "-c", mount + " true"}, 10).exit_code != 0) {
+      WARN("skipped: this user may not mount a small file system");
+      return;
+    }
+    const auto r = train(world, run, mount, {"unshare", "-rm"});
+    check_stopped(r, run, "No space left on device");
+  }
+}
