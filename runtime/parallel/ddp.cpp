@@ -79,9 +79,9 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
     buffers_.push_back(tensor);
   }
   model.push_back(describe_options(options));
-  verify_same_model(*group_, model);
+  if (options.init_sync) verify_same_model(*group_, model);
   if (options.algorithm) group_->set_algorithm(*options.algorithm);
-  broadcast_coalesced(*group_, state, 0);
+  if (options.init_sync) broadcast_coalesced(*group_, state, 0);
   reducer_ = std::make_unique<Reducer>(
       names_, trained, group_,
       ReducerOptions{caps, options.find_unused_parameters, overlaps(options.overlap, *group_),
