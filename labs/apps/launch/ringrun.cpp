@@ -15,6 +15,8 @@
 namespace ringsmith::apps {
 namespace {
 
+constexpr double kQuorumSeconds = 60;
+
 constexpr const char* kFooter = R"(
 What follows the program's name belongs to it. One host:
   ringrun --standalone --nproc-per-node 4 -- build/release/bin/train_gpt --steps 100
@@ -30,6 +32,9 @@ lines printed say which rank it was, when, how, and what it printed last. A rank
 before the others is no failure. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job
 (twice: at once); SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
 
+With --per-step a lost rank is started again, alone, and the others go on. If it is lost 5 times in a
+row within 10 s of its start, it ends the job, as do other failures.
+
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
   LOCAL_RANK, LOCAL_WORLD_SIZE  among those of its node
@@ -39,6 +44,7 @@ Environment of every rank:
   RINGSMITH_SECRET              what they must know to use it
   RINGSMITH_STORE_FD            on node 0, an inherited socket by which they reach it past everybody
                                 else; a program that does not find it open there uses the address
+  RINGSMITH_PER_STEP            1 with --per-step: ringrun coordinates the ranks
   OMP_NUM_THREADS               1, unless it is set or the rank is alone on its node
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
@@ -101,7 +107,7 @@ std::vector<std::string> with_hyphens(int argc, char** argv) {
 bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   std::string ranks = "1", nodes = "1", master_port = "0", new_secret;
   bool standalone = false, no_prefix = false;
-  double join = 600, exit = 300, grace = 5;
+  double join = 600, exit = 300, grace = 5, quorum = kQuorumSeconds;
   CLI::App app(
       "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
       "them.",
@@ -133,6 +139,22 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       ->check(seconds());
   app.add_option("--exit-timeout", exit,
                  "seconds to wait for the other nodes to end after this one")
+      ->check(seconds());
+
+  app.option_defaults()->group("Lost ranks");
+  app.add_flag(
+      "--per-step", o.per_step,
+      "a rank that is killed, or ends because of its device or its peers (exit codes 2, 3, "
+      "4), is started again alone, and the others go on within their step: for programs "
+      "with an option of that name, on one node. ringrun coordinates them: if it ends, so "
+      "does the job");
+  app.add_option("--min-ranks", o.least_ranks,
+                 "with --per-step: fewer make no step [more than half]")
+      ->default_str("")
+      ->check(whole(1, 1024));
+  app.add_option("--quorum-timeout", quorum,
+                 "with --per-step: seconds that the ranks wait for one that is silent, and then go "
+                 "on without it, or for --min-ranks of them, and then fail; longer than a step")
       ->check(seconds());
 
   app.option_defaults()->group("Output");
@@ -174,6 +196,14 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       "shared file system");
   require(o.log_folder.empty() ? !o.tee : true, "--tee needs --log-dir");
   o.prefix = !no_prefix;
+  require(!o.per_step || o.nodes == 1, "--per-step is for one node; leave out --nnodes");
+  require(o.per_step || (o.least_ranks == 0 && quorum == kQuorumSeconds),
+          "--min-ranks and --quorum-timeout go with --per-step");
+  if (o.least_ranks == 0) o.least_ranks = o.ranks_here / 2 + 1;
+  require(
+      o.least_ranks <= o.ranks_here,
+      fmt::format("--min-ranks {} is more than --nproc-per-node {}", o.least_ranks, o.ranks_here));
+  o.quorum_timeout = milliseconds(quorum);
   o.join_timeout = milliseconds(join);
   o.exit_timeout = milliseconds(exit);
   o.grace = milliseconds(grace);
