@@ -8,6 +8,7 @@
 
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/data.hpp"
+#include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
@@ -69,11 +70,52 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   return parse_command_line(app, argc, argv);
 }
 
+std::string headline(double nats) {
+  return fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text", nats,
+                     nats / std::log(2.0));
+}
+
+AdamOptions adam_options(const GptOptions& o) {
+  return {.lr = o.common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay};
+}
+
+LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
+  const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(steps));
+  return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
+}
+
+int train_gpt_per_step(const GptOptions& o) {
+  const TrainOptions& common = o.common;
+  const Corpus corpus = load_corpus(common.data, o.model.context);
+  manual_seed(common.seed);
+  GPT model(o.model);
+  model.to(device_of_rank(common.device));
+  AdamW optimizer(model.parameters(), adam_options(o));
+  return train_per_step(
+      common,
+      {.program = "train_gpt",
+       .data = *corpus.train,
+       .model = model,
+       .optimizer = optimizer,
+       .default_steps = kDefaultSteps,
+       .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
+       .loss =
+           [](DistributedDataParallel& ddp, const Batch& batch) {
+             return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+           },
+       .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
+       .evaluate =
+           [&](comm::ProcessGroup& group) {
+             return headline(validate(group, model, *corpus.held_out, o.validation_windows));
+           }});
+}
+
 int train_gpt(int argc, char** argv) {
   GptOptions o;
   if (!read_options(o, argc, argv)) return 0;
   o.sample.context = o.model.context;
   const TrainOptions& common = o.common;
+  if (common.per_step) return train_gpt_per_step(o);
   const auto group = start(common);
   TrainingRun run(*group, common);
   Corpus corpus;
@@ -96,14 +138,12 @@ int train_gpt(int argc, char** argv) {
   DistributedDataParallel ddp(*model, group, ddp_options(common));
   // Every rank drops other activations; the parameters above are the same on all.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
-  AdamW optimizer(model->parameters(),
-                  {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
+  AdamW optimizer(model->parameters(), adam_options(o));
 
   const std::int64_t tokens_per_step = batch_size * group->size() * o.model.context;
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
-  const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(steps));
-  const LrSchedule schedule = cosine_lr(common.lr, warmup, steps, o.floor * common.lr);
+  const LrSchedule schedule = schedule_of(o, steps);
   run.say(fmt::format(
       "train_gpt: {} ({:.0f} KB to train, {:.0f} KB held out)\n{} parameters, {} rank(s) "
       "x batch {} x {} bytes, {} steps; files go to {}",
@@ -145,8 +185,7 @@ int train_gpt(int argc, char** argv) {
 
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
   Outcome outcome;
-  outcome.headline = fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text",
-                                 nats, nats / std::log(2.0));
+  outcome.headline = headline(nats);
   outcome.figures = {{"validation_nats_per_byte", nats}};
   if (o.sample.tokens > 0 && group->rank() == 0)
     outcome.headline += "\n---- a sample ----\n" +

@@ -8,6 +8,7 @@
 
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/data.hpp"
+#include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
@@ -75,6 +76,11 @@ Digits load(const MlpOptions& o) {
   return {draw_digits(o.draw, 1), draw_digits(o.draw / 10 + 1, 2), "drawn digits"};
 }
 
+void require_same_size(const Digits& digits) {
+  require(digits.train.height == digits.test.height && digits.train.width == digits.test.width,
+          "training and test images differ in size");
+}
+
 // The share of test images that are read correctly; the ranks share the work.
 double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
   const NoGradGuard no_grad;
@@ -97,6 +103,39 @@ double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
   }
   count_right();
   return sum_over_ranks(group, {right})[0] / static_cast<double>(test.size());
+}
+
+std::string headline(double score, const Dataset& test) {
+  return fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test.size());
+}
+
+int train_mlp_per_step(const MlpOptions& o) {
+  const TrainOptions& common = o.common;
+  Digits digits = load(o);
+  require_same_size(digits);
+  const std::int64_t pixels = digits.train.height * digits.train.width;
+  const ImageDataset train_set(std::move(digits.train), kClasses);
+  const ImageDataset test_set(std::move(digits.test), kClasses);
+  manual_seed(common.seed);
+  MLP model({pixels, o.hidden, o.hidden, kClasses});
+  model.to(device_of_rank(common.device));
+  SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
+  return train_per_step(
+      common,
+      {.program = "train_mlp",
+       .data = train_set,
+       .model = model,
+       .optimizer = optimizer,
+       .default_steps = kDefaultSteps,
+       .schedule = [&](std::int64_t steps) { return cosine_lr(common.lr, steps / 20, steps); },
+       .loss =
+           [](DistributedDataParallel& ddp, const Batch& batch) {
+             return cross_entropy(ddp.forward(batch.inputs), batch.targets);
+           },
+       .evaluate =
+           [&](comm::ProcessGroup& group) {
+             return headline(accuracy(group, model, test_set), test_set);
+           }});
 }
 
 int train_mlp(int argc, char** argv) {
@@ -123,6 +162,7 @@ int train_mlp(int argc, char** argv) {
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!parse_command_line(app, argc, argv)) return 0;
   const TrainOptions& common = o.common;
+  if (common.per_step) return train_mlp_per_step(o);
   const auto group = start(common);
   TrainingRun run(*group, common);
   std::int64_t batch_size = 0;
@@ -132,8 +172,7 @@ int train_mlp(int argc, char** argv) {
   together(*group, [&] {
     batch_size = batch_per_rank(common, group->size());
     Digits digits = load(o);
-    require(digits.train.height == digits.test.height && digits.train.width == digits.test.width,
-            "training and test images differ in size");
+    require_same_size(digits);
     origin = digits.origin;
     train_set.emplace(std::move(digits.train), kClasses);
     test_set.emplace(std::move(digits.test), kClasses);
@@ -188,7 +227,7 @@ int train_mlp(int argc, char** argv) {
   }
 
   const double score = accuracy(*group, model, *test_set);
-  run.finish({fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
+  run.finish({headline(score, *test_set),
               {{"test_accuracy", score}},
               model.state_dict(),
               {{"program", "train_mlp"}, {"seed", std::to_string(common.seed)}}});
