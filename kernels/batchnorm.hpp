@@ -5,8 +5,10 @@
 //   evaluation  mean, var = the running statistics
 //   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
 //
-// Statistics and the sums of the backward pass are added in double, ascending (n, pixel) in the
-// oracle, so that a large mean does not eat the variance.
+// Statistics are added in double, so that a large mean does not eat the variance; ascending (n,
+// pixel) in the oracle, which rounds where PyTorch's scalar build does: each squared deviation and
+// their sum to T; y as x alpha + (bias - mean alpha); the sums of backward over one image in eight
+// lanes of T, then in double over the images.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +24,10 @@ struct BatchNormShape {
 };
 
 // Vectors over channels have c elements.
-// mean and var (divisor n * pixels, which must be at least 1) of every channel.
+// The mean of every channel and the sum of its squared deviations from it; n * pixels at least 1.
 template <class T>
 using BatchStatsFn = void(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                          std::span<T> var);
+                          std::span<T> squares);
 RINGSMITH_KERNEL(batch_stats, BatchStatsFn)
 
 template <class T>
@@ -43,15 +45,17 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
                              std::span<T> dweight, std::span<T> dbias);
 RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
-// running = momentum factor batch + (1 - momentum) running, computed in double.
+// running = (1 - momentum) running + momentum batch, of the mean and of the variance; that of the
+// batch here with divisor count - 1. In T, but for the variance's sum, as PyTorch.
 template <class T>
-using UpdateRunningFn = void(std::span<T> running, std::span<const T> batch, double momentum,
-                             double factor);
+using UpdateRunningFn = void(std::span<T> running_mean, std::span<T> running_var,
+                             std::span<const T> mean, std::span<const T> squares, double count,
+                             double momentum);
 RINGSMITH_KERNEL(update_running, UpdateRunningFn)
 
-// v = 1 / sqrt(v + eps), computed in double.
+// v = 1 / sqrt(v / count + eps): the division in T, the rest in double.
 template <class T>
-using InverseStdFn = void(std::span<T> v, double eps);
+using InverseStdFn = void(std::span<T> v, double count, double eps);
 RINGSMITH_KERNEL(inverse_std, InverseStdFn)
 
 namespace cpu::fast {

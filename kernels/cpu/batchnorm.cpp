@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "kernels/cpu/cascade.hpp"
 #include "kernels/mode.hpp"
 
 namespace ringsmith::kernels::cpu {
@@ -20,16 +21,18 @@ void for_each_of_channel(const BatchNormShape& s, std::int64_t c, const F& f) { 
 
 template <class T>
 void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var) {
-  if (mode() == Mode::fast) return fast::batch_stats(s, x, mean, var);
-  const auto count = static_cast<double>(s.per_channel());
+                 std::span<T> squares) {
+  if (mode() == Mode::fast) return fast::batch_stats(s, x, mean, squares);
   for (std::int64_t c = 0; c < s.c; ++c) {
-    double sum = 0, squares = 0;
+    double sum = 0, sum_of_squares = 0;
     for_each_of_channel(s, c, [&](std::size_t i) { sum += x[i]; });
-    const double m = sum / count;
-    for_each_of_channel(s, c, [&](std::size_t i) { squares += (x[i] - m) * (x[i] - m); });
-    mean[static_cast<std::size_t>(c)] = static_cast<T>(m);
-    var[static_cast<std::size_t>(c)] = static_cast<T>(squares / count);
+    const T m = static_cast<T>(sum / static_cast<double>(s.per_channel()));
+    for_each_of_channel(s, c, [&](std::size_t i) {
+      const T square = (x[i] - m) * (x[i] - m);
+      sum_of_squares += square;
+    });
+    mean[static_cast<std::size_t>(c)] = m;
+    squares[static_cast<std::size_t>(c)] = static_cast<T>(sum_of_squares);
   }
 }
 
@@ -38,10 +41,11 @@ void batch_norm(const BatchNormShape& s, std::span<const T> x, std::span<const T
                 std::span<const T> inv_std, std::span<const T> weight, std::span<const T> bias,
                 std::span<T> y) {
   if (mode() == Mode::fast) return fast::batch_norm(s, x, mean, inv_std, weight, bias, y);
-  for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c)
-    for_each_of_channel(s, static_cast<std::int64_t>(c), [&](std::size_t i) {
-      y[i] = (x[i] - mean[c]) * inv_std[c] * weight[c] + bias[c];
-    });
+  for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
+    const T alpha = inv_std[c] * weight[c], beta = bias[c] - mean[c] * alpha;
+    for_each_of_channel(s, static_cast<std::int64_t>(c),
+                        [&](std::size_t i) { y[i] = x[i] * alpha + beta; });
+  }
 }
 
 template <class T>
@@ -52,35 +56,45 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
   if (mode() == Mode::fast)
     return fast::batch_norm_grad(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight,
                                  dbias);
-  const auto count = static_cast<double>(s.per_channel());
   for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
     const auto channel = static_cast<std::int64_t>(c);
-    const double m = mean[c], r = inv_std[c];
-    double sum = 0, dot = 0;  // of dy, and of dy with the normalised x
+    const T m = mean[c], r = inv_std[c];
+    double sum = 0, dot = 0;  // of dy, and of dy with x - m
+    for (std::int64_t n = 0; n < s.n; ++n) {
+      const auto image = static_cast<std::size_t>((n * s.c + channel) * s.pixels);
+      const auto at = [image](std::int64_t p) { return image + static_cast<std::size_t>(p); };
+      sum += lane_sum<T>(s.pixels, [&](std::int64_t p) { return dy[at(p)]; });
+      dot += lane_sum<T>(s.pixels, [&](std::int64_t p) { return (x[at(p)] - m) * dy[at(p)]; });
+    }
+    const T along = static_cast<T>(dot) * r * r / static_cast<T>(s.per_channel());
+    const T average = static_cast<T>(sum / static_cast<double>(s.per_channel()));
     for_each_of_channel(s, channel, [&](std::size_t i) {
-      sum += dy[i];
-      dot += dy[i] * ((x[i] - m) * r);
+      // The gradient of the normalised x, less its mean and its part along x.
+      const T g = batch_statistics ? dy[i] - average - (x[i] - m) * along : dy[i];
+      dx[i] = g * r * weight[c];
     });
-    for_each_of_channel(s, channel, [&](std::size_t i) {
-      double g = dy[i];  // gradient of the normalised x, less its mean and its part along x
-      if (batch_statistics) g -= sum / count + (x[i] - m) * r * (dot / count);
-      dx[i] = static_cast<T>(g * r * weight[c]);
-    });
-    dweight[c] = static_cast<T>(dot);
+    dweight[c] = static_cast<T>(dot * r);
     dbias[c] = static_cast<T>(sum);
   }
 }
 
 template <class T>
-void update_running(std::span<T> running, std::span<const T> batch, double momentum,
-                    double factor) {
-  for (std::size_t c = 0; c < running.size(); ++c)
-    running[c] = static_cast<T>(momentum * factor * batch[c] + (1 - momentum) * running[c]);
+void update_running(std::span<T> running_mean, std::span<T> running_var, std::span<const T> mean,
+                    std::span<const T> squares, double count, double momentum) {
+  const T step = static_cast<T>(momentum), rest = 1 - step;
+  for (std::size_t c = 0; c < mean.size(); ++c) {
+    const double var = squares[c] / static_cast<T>(count - 1);
+    running_mean[c] = step * mean[c] + rest * running_mean[c];
+    running_var[c] = static_cast<T>(step * var + rest * running_var[c]);
+  }
 }
 
 template <class T>
-void inverse_std(std::span<T> v, double eps) {
-  for (T& x : v) x = static_cast<T>(1 / std::sqrt(static_cast<double>(x) + eps));
+void inverse_std(std::span<T> v, double count, double eps) {
+  for (T& x : v) {
+    const double var = x / static_cast<T>(count);
+    x = static_cast<T>(1 / std::sqrt(var + eps));
+  }
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(batch_stats)

@@ -1,7 +1,7 @@
 // Batch normalisation over (n, c, pixels): folds for what a channel sums up, and one pass for what
 // an element becomes.
 //
-//   batch_stats      the mean by a fold, then the variance about it by another, both in double: a
+//   batch_stats      the mean by a fold, then the squares about it by another, both in double: a
 //                    large mean does not eat the variance
 //   batch_norm       element-wise, the channel's four numbers from cache
 //   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
@@ -40,20 +40,19 @@ struct ChannelOf {
 };
 
 template <class T>
-struct Variance : Sums<double> {
+struct Squares : Sums<double> {
   static constexpr bool kPacks = false;
   ChannelOf channel;
   const T* x;
   const double* mean;
-  double count;
-  T* var;
+  T* out;
   __device__ double term(std::int64_t at, std::int64_t) const {
     const double d = x[at] - mean[channel(at)];
     return d * d;
   }
   template <class At>
   __device__ void finish(const At& at, double squares) const {
-    var[at[0]] = static_cast<T>(squares / count);
+    out[at[0]] = static_cast<T>(squares);
   }
 };
 
@@ -81,12 +80,12 @@ struct GradientSum : Sums<double> {
 
 template <class T>
 void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var) {
+                 std::span<T> squares) {
   const auto count = static_cast<double>(s.per_channel());
   const Scratch<double> exact(s.c);
   fold_channels(Mean<T>{{}, x.data(), count, exact.data(), mean.data()}, s.n, s.c, s.pixels);
-  fold_channels(Variance<T>{{}, {s.pixels, s.c}, x.data(), exact.data(), count, var.data()}, s.n,
-                s.c, s.pixels);
+  fold_channels(Squares<T>{{}, {s.pixels, s.c}, x.data(), exact.data(), squares.data()}, s.n, s.c,
+                s.pixels);
 }
 
 template <class T>
@@ -130,20 +129,25 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy_, std::span<
 }
 
 template <class T>
-void update_running(std::span<T> running_, std::span<const T> batch_, double momentum,
-                    double factor) {
-  T* const running = running_.data();
-  const T* const batch = batch_.data();
-  for_each(std::ssize(running_), [=] __device__(std::int64_t c) {
-    running[c] = static_cast<T>(momentum * factor * batch[c] + (1 - momentum) * running[c]);
+void update_running(std::span<T> running_mean_, std::span<T> running_var_, std::span<const T> mean_,
+                    std::span<const T> squares_, double count, double momentum) {
+  T *const running_mean = running_mean_.data(), *const running_var = running_var_.data();
+  const T *const mean = mean_.data(), *const squares = squares_.data();
+  const T step = static_cast<T>(momentum), rest = 1 - step, divisor = static_cast<T>(count - 1);
+  for_each(std::ssize(mean_), [=] __device__(std::int64_t c) {
+    const double var = squares[c] / divisor;
+    running_mean[c] = step * mean[c] + rest * running_mean[c];
+    running_var[c] = static_cast<T>(step * var + rest * running_var[c]);
   });
 }
 
 template <class T>
-void inverse_std(std::span<T> v_, double eps) {
+void inverse_std(std::span<T> v_, double count, double eps) {
   T* const v = v_.data();
+  const T divisor = static_cast<T>(count);
   for_each(std::ssize(v_), [=] __device__(std::int64_t c) {
-    v[c] = static_cast<T>(1 / sqrt(static_cast<double>(v[c]) + eps));
+    const double var = v[c] / divisor;
+    v[c] = static_cast<T>(1 / sqrt(var + eps));
   });
 }
 

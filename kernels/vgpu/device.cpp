@@ -60,7 +60,8 @@ struct Machine {
 Machine& machine() {
   static Machine* made = [] {
     auto* m = new Machine;
-    const auto n = static_cast<std::size_t>(Settings::get().devices);
+    const std::size_t n = Settings::get().devices.size();
+    if (n == 0) fatal("CUDA_VISIBLE_DEVICES leaves no device to be used");
     const std::span<std::byte> first = reserve(n);
     m->base = first.data();
     m->span = first.size();
@@ -80,7 +81,7 @@ thread_local int current_index = 0;
 
 }  // namespace
 
-int Device::count() { return Settings::get().devices; }
+int Device::count() { return static_cast<int>(Settings::get().devices.size()); }
 Device& Device::get(int index) { return *machine().devices[static_cast<std::size_t>(index)]; }
 Device& Device::current() { return get(current_index); }
 void Device::set_current(int index) { current_index = index; }
@@ -97,6 +98,8 @@ Device::Device(int index, std::byte* base, std::size_t span)
       memory_(index, base, span, Settings::get().memory_bytes, key_),
       keys_(key_ >= 0 ? 1U << key_ : 0) {}
 
+int Device::number() const { return Settings::get().devices[static_cast<std::size_t>(index_)]; }
+
 // Two processes of one machine must agree, two machines must not: from the kernel's boot id.
 cudaUUID_t Device::uuid() const {
   std::string boot;
@@ -105,7 +108,7 @@ cudaUUID_t Device::uuid() const {
   std::uint64_t words[2] = {0xcbf29ce484222325U, 0x9e3779b97f4a7c15U};
   for (std::uint64_t& w : words) {
     for (const char c : boot) w = (w ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    w = (w ^ static_cast<std::uint64_t>(index_)) * 0x100000001b3U;
+    w = (w ^ static_cast<std::uint64_t>(number())) * 0x100000001b3U;
   }
   std::memcpy(id.bytes, words, sizeof id.bytes);
   return id;
@@ -164,7 +167,8 @@ bool exists(int device) { return device >= 0 && device < Device::count(); }
 
 cudaError_t no_device(int device) {
   return fail(cudaErrorInvalidDevice, "there is no device " + std::to_string(device) + ", only " +
-                                          std::to_string(Device::count()) + " (VGPU_DEVICES)");
+                                          std::to_string(Device::count()) +
+                                          " (VGPU_DEVICES, CUDA_VISIBLE_DEVICES)");
 }
 
 }  // namespace
@@ -172,7 +176,8 @@ cudaError_t no_device(int device) {
 cudaError_t cudaGetDeviceCount(int* count) {
   const Quiet quiet;
   *count = Device::count();
-  return cudaSuccess;
+  return *count > 0 ? cudaSuccess
+                    : fail(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES leaves no device to be seen");
 }
 
 cudaError_t cudaGetDevice(int* device) {
@@ -206,7 +211,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->multiProcessorCount = kMultiprocessors;
   properties->maxThreadsPerMultiProcessor = 2 * kMostThreads;
   properties->major = 8;
-  properties->pciBusID = device;
+  properties->pciBusID = Device::get(device).number();
   properties->l2CacheSize = 1 << 20;
   properties->unifiedAddressing = 1;
   properties->canMapHostMemory = 1;

@@ -29,8 +29,9 @@ class Device {
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
-  [[nodiscard]] int index() const { return index_; }
-  [[nodiscard]] int key() const { return key_; }  // rights.hpp
+  [[nodiscard]] int index() const { return index_; }  // in this process
+  [[nodiscard]] int number() const;                   // in the machine
+  [[nodiscard]] int key() const { return key_; }      // rights.hpp
   Arena& memory() { return memory_; }
   [[nodiscard]] const Arena& memory() const { return memory_; }
   [[nodiscard]] cudaUUID_t uuid() const;

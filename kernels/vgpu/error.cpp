@@ -41,6 +41,7 @@ constexpr Text kTexts[] = {
     VGPU_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
     VGPU_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
     VGPU_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    VGPU_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     VGPU_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
     VGPU_ERROR(cudaErrorDeviceUninitialized, "invalid device context"),
     VGPU_ERROR(cudaErrorMapBufferObjectFailed, "mapping of buffer object failed"),

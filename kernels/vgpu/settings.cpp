@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
+#include <sstream>
 #include <string_view>
 #include <thread>
 #include <unistd.h>
@@ -24,6 +27,29 @@ std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t lea
     std::exit(6);
   }
   return value;
+}
+
+// As the driver does: without the variable all; else those that it lists, up to the first that is
+// no number of a device.
+std::vector<int> read_devices() {
+  const auto all = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
+  const char* text = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::vector<int> out;
+  if (text == nullptr) {
+    out.resize(static_cast<std::size_t>(all));
+    std::iota(out.begin(), out.end(), 0);
+    return out;
+  }
+  std::istringstream list(text);
+  for (std::string entry; std::getline(list, entry, ',');) {
+    int device = -1;
+    const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), device);
+    if (error != std::errc() || end != entry.data() + entry.size() || device < 0 || device >= all)
+      break;
+    if (std::find(out.begin(), out.end(), device) != out.end()) return {};  // twice: none
+    out.push_back(device);
+  }
+  return out;
 }
 
 Guard read_guard() {
@@ -51,7 +77,7 @@ std::size_t read_guard_page() {
 
 Settings read() {
   Settings s{};
-  s.devices = static_cast<int>(number("VGPU_DEVICES", 8, 1, 64));
+  s.devices = read_devices();
   s.seed = number("VGPU_SEED", 1, 0, UINT64_MAX);
   s.delay_us = number("VGPU_DELAY_US", 60, 0, 10'000'000);
   s.memory_bytes = number("VGPU_MEMORY_MB", 1024, 2, 1 << 20) << 20;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace vgpu {
 
@@ -15,7 +16,9 @@ enum class Guard {
 };
 
 struct Settings {
-  int devices;                // VGPU_DEVICES: virtual GPUs of this machine, 1 to 64; 8
+  // CUDA_VISIBLE_DEVICES: numbers of the machine's virtual GPUs that this process sees, in the
+  // order of its own numbers; of all VGPU_DEVICES, 1 to 64; 8.
+  std::vector<int> devices;
   std::uint64_t seed;         // VGPU_SEED: order of threads and blocks, delays; 1
   std::uint64_t delay_us;     // VGPU_DELAY_US: longest delay before a stream's operation; 60
   std::size_t memory_bytes;   // VGPU_MEMORY_MB: memory of each device; 1024

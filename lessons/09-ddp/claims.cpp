@@ -1,5 +1,5 @@
 // claims: what tutorials say of DistributedDataParallel, tried on the runtime. One section for each
-// argument: buckets, accumulation, unused, batches, buffers.
+// argument: buckets, accumulation, unused, batches, buffers, hooks, uneven.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -9,7 +9,9 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/nn/layers.hpp"
+#include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "runtime/parallel/sync_batch_norm.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 using namespace ringsmith;
@@ -149,30 +151,84 @@ void buffers() {
   std::printf("running mean of one process with all rows: %s\n",
               numbers(alone.running_mean).c_str());
   on_ranks(2, [](const Group& group) {
-    BatchNorm2d model(1);
-    DistributedDataParallel ddp(model, group);
-    const float low = group->rank() == 0 ? 0 : 2;
-    const Tensor rows = from_vector<float>({low, low + 2}, {2, 1, 1, 1});
     std::string text;
-    for (const char* step : {"step 1  ", "   step 2  "}) {
-      sum(ddp.forward(rows)).backward();
-      text += step + numbers(model.running_mean);
+    for (const bool together : {false, true}) {
+      BatchNorm2d model(1);
+      if (together) convert_sync_batchnorm(model, group);
+      DistributedDataParallel ddp(model, group);
+      const float low = group->rank() == 0 ? 0 : 2;
+      const Tensor rows = from_vector<float>({low, low + 2}, {2, 1, 1, 1});
+      for (const char* step : {"step 1  ", "   step 2  "}) {
+        sum(ddp.forward(rows)).backward();
+        if (!together) text += step + numbers(model.running_mean);
+      }
+      ddp.synchronise_buffers();
+      text += (together ? "   SyncBatchNorm  " : "   synchronised  ") + numbers(model.running_mean);
     }
-    ddp.synchronise_buffers();
-    return text + "   synchronised  " + numbers(model.running_mean);
+    return text;
+  });
+}
+
+// Gradients of 2 and 4: sums and averages of a communication hook; clipping at 2.5.
+void hooks() {
+  on_ranks(2, [](const Group& group) {
+    const auto gradient = [&](const CommHook& hook, bool clip) {
+      const Tensor w = full({1}, 1.0).requires_grad_();
+      DistributedDataParallel ddp({{"w", w}}, {}, group);
+      if (hook.call) ddp.register_comm_hook(hook);
+      if (clip)
+        register_post_accumulate_grad_hook(w, [](const Tensor& leaf) {
+          leaf.grad().fill_(std::min(leaf.grad().item<float>(), 2.5F));
+        });
+      ddp.forward([&] { return sum(mul(w, 2.0 + 2 * group->rank())); }).backward();
+      return numbers(w.grad());
+    };
+    const CommHook sums{"sums", [&](const GradBucket& bucket) {
+                          return all_reduce(group, bucket.buffer, comm::ReduceOp::sum);
+                        }};
+    return "no hook " + gradient({}, false) + "   sum " + gradient(sums, false) +
+           "   allreduce_hook " + gradient(allreduce_hook(group), false) + "   fp16 " +
+           gradient(fp16_compress_hook(group), false) + "   clipped by each rank " +
+           gradient({}, true);
+  });
+}
+
+// Two batches on rank 0, three on rank 1; each moves w by its gradient, 6.
+void uneven() {
+  on_ranks(2, [](const Group& group) {
+    std::string text;
+    for (const bool all : {true, false}) {
+      const Tensor w = full({1}, 0.0).requires_grad_();
+      DistributedDataParallel ddp({{"w", w}}, {}, group);
+      SGD optimizer({w}, {.lr = 1});
+      int steps = 0;
+      ddp.join(
+          [&] {
+            for (; steps < 2 + group->rank(); ++steps) {
+              optimizer.zero_grad();
+              ddp.forward([&] { return sum(mul(w, 6.0)); }).backward();
+              optimizer.step();
+            }
+          },
+          {.divide_by_initial_world_size = all});
+      text += all ? std::to_string(steps) + " steps, w " : "   divided by the ranks left: w ";
+      text += numbers(w);
+    }
+    return text;
   });
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::pair<const char*, void (*)()> sections[] = {{"buckets", buckets},
-                                                         {"accumulation", accumulation},
-                                                         {"unused", unused},
-                                                         {"batches", batches},
-                                                         {"buffers", buffers}};
+  const std::pair<const char*, void (*)()> sections[] = {
+      {"buckets", buckets}, {"accumulation", accumulation}, {"unused", unused},
+      {"batches", batches}, {"buffers", buffers},           {"hooks", hooks},
+      {"uneven", uneven}};
   for (const auto& [name, run] : sections)
     if (argc == 2 && std::strcmp(argv[1], name) == 0) return run(), 0;
-  std::fprintf(stderr, "claims buckets | accumulation | unused | batches | buffers\n");
+  std::fprintf(stderr,
+               "claims buckets | accumulation | unused | batches | buffers | hooks | "
+               "uneven\n");
   return 2;
 }

@@ -103,6 +103,8 @@ class Run {
     for (const Stream& stream : streams_) Stream::current(stream.device()).wait(stream);
   }
 
+  Run& outermost() { return outer_ == nullptr ? *this : outer_->outermost(); }
+
   void run_callbacks() {
     for (std::size_t i = 0; i < callbacks.size(); ++i) {
       const std::function<void()> callback = std::move(callbacks[i]);
@@ -180,7 +182,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
 void queue_backward_callback(std::function<void()> callback) {
   if (current == nullptr)
     throw UsageError("queue_backward_callback may be called during backward() only");
-  current->callbacks.push_back(std::move(callback));
+  current->outermost().callbacks.push_back(std::move(callback));
 }
 
 }  // namespace ringsmith

@@ -13,6 +13,7 @@ namespace ringsmith {
 
 namespace {
 thread_local bool grad_mode = true;
+thread_local std::shared_ptr<SavedTensorKeeper> current_keeper;
 thread_local std::vector<std::shared_ptr<Node>>* dying = nullptr;
 std::atomic<std::uint64_t> next_sequence{1};
 }  // namespace
@@ -20,6 +21,8 @@ std::atomic<std::uint64_t> next_sequence{1};
 bool grad_enabled() { return grad_mode; }
 NoGradGuard::NoGradGuard() : previous_(grad_mode) { grad_mode = false; }
 NoGradGuard::~NoGradGuard() { grad_mode = previous_; }
+EnableGradGuard::EnableGradGuard() : previous_(grad_mode) { grad_mode = true; }
+EnableGradGuard::~EnableGradGuard() { grad_mode = previous_; }
 
 // A graph may be a chain of a hundred thousand nodes, each held by the next: destroying them by
 // recursion would overflow the stack. The outermost destructor collects what the others release.
@@ -80,23 +83,36 @@ std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots) {
   return leaves;
 }
 
-SavedTensor::SavedTensor(const Tensor& t)
-    : tensor_(t.defined() ? t.detach() : Tensor()), version_(t.defined() ? t.version() : 0) {}
+KeeperScope::KeeperScope(std::shared_ptr<SavedTensorKeeper> keeper)
+    : previous_(std::exchange(current_keeper, std::move(keeper))) {}
+KeeperScope::~KeeperScope() { current_keeper = std::move(previous_); }
+
+SavedTensor::SavedTensor(const Tensor& t) {
+  if (!t.defined()) return;
+  version_ = t.version();
+  keeper_ = current_keeper;
+  if (keeper_ == nullptr)
+    tensor_ = t.detach();
+  else
+    number_ = keeper_->keep(t.detach());
+}
 
 const Tensor& SavedTensor::get(const std::string& function) const {
   if (released_)
     throw Error(function +
                 ": its saved tensors were freed by an earlier backward: call backward once, or "
                 "with retain_graph");
-  if (tensor_.defined() && tensor_.version() != version_)
-    throw Error(function + ": a tensor of shape " + to_string(tensor_.sizes()) +
+  const Tensor& t = keeper_ == nullptr ? tensor_ : keeper_->fetch(number_);
+  if (t.defined() && t.version() != version_)
+    throw Error(function + ": a tensor of shape " + to_string(t.sizes()) +
                 " that backward needs was modified in place after forward (it was at version " +
-                std::to_string(version_) + ", now at " + std::to_string(tensor_.version()) + ")");
-  return tensor_;
+                std::to_string(version_) + ", now at " + std::to_string(t.version()) + ")");
+  return t;
 }
 
 void SavedTensor::release() {
   tensor_ = Tensor();
+  if (keeper_ != nullptr && !released_) keeper_->release(number_);
   released_ = true;
 }
 

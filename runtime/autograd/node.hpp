@@ -59,17 +59,34 @@ class NoGradGuard {  // no graph is recorded while it lives
   bool previous_;
 };
 
+class EnableGradGuard {  // one is, also inside a NoGradGuard: for what backward computes again
+ public:
+  EnableGradGuard();
+  ~EnableGradGuard();
+  EnableGradGuard(const EnableGradGuard&) = delete;
+  EnableGradGuard& operator=(const EnableGradGuard&) = delete;
+
+ private:
+  bool previous_;
+};
+
 // ---- hooks on leaves ----
 using HookHandle = std::uint64_t;
+enum class HookTurn : std::uint8_t {
+  in_order,  // of registration
+  last       // after all of those, also the ones registered later: the gradient leaves from here
+};
 // Called after .grad of this leaf holds everything this backward adds to it, once for each backward
-// that reaches the leaf (even if what arrived was "no gradient"). On the thread of backward(), in
-// the order of registration. The order between leaves is the engine's (engine.hpp).
+// that reaches the leaf (even if what arrived was "no gradient"). On the thread of backward(). The
+// order between leaves is the engine's (engine.hpp).
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
-                                              std::function<void(const Tensor& leaf)> hook);
+                                              std::function<void(const Tensor& leaf)> hook,
+                                              HookTurn turn = HookTurn::in_order);
 void remove_hook(const Tensor& leaf, HookHandle handle);
 
-// Runs after the whole graph of the current backward() is done, before backward() returns. May be
-// called from hooks only; the callback may throw, and backward() then throws that.
+// Runs after the whole graph of the current backward() is done, before backward() returns; of the
+// outermost, where one runs inside of another. May be called from hooks only; the callback may
+// throw, and backward() then throws that.
 void queue_backward_callback(std::function<void()> callback);
 
 // The leaves (with requires_grad) that backward from these roots would reach, in no order.
@@ -96,6 +113,26 @@ void connect(const std::shared_ptr<Node>& node, const std::vector<Tensor>& input
 // it runs with gradient recording off. It owns `grad`: if grad.is_sole_owner(), it may reuse the
 // memory for its result. Nothing is saved or recorded when no input needs a gradient.
 
+// Where saved tensors go while a KeeperScope lives on this thread: checkpoint.hpp drops them, and
+// computes them again when the first is fetched.
+class SavedTensorKeeper {
+ public:
+  virtual ~SavedTensorKeeper() = default;
+  virtual std::size_t keep(const Tensor& t) = 0;  // returns its number
+  [[nodiscard]] virtual const Tensor& fetch(std::size_t number) = 0;
+  virtual void release(std::size_t number) = 0;
+};
+class KeeperScope {
+ public:
+  explicit KeeperScope(std::shared_ptr<SavedTensorKeeper> keeper);
+  ~KeeperScope();
+  KeeperScope(const KeeperScope&) = delete;
+  KeeperScope& operator=(const KeeperScope&) = delete;
+
+ private:
+  std::shared_ptr<SavedTensorKeeper> previous_;
+};
+
 // A tensor kept for backward: without history (so that a result may be saved by its own node), with
 // the version it had. Reading it after a write in place is an Error, and so is
 // reading it after it was released.
@@ -110,6 +147,8 @@ class SavedTensor {
   Tensor tensor_;
   std::uint32_t version_ = 0;
   bool released_ = false;
+  std::shared_ptr<SavedTensorKeeper> keeper_;  // which has it, under this number
+  std::size_t number_ = 0;
 };
 
 // What a backward closure sees of its node.

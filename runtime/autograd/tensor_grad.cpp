@@ -102,11 +102,15 @@ void Tensor::move_to(Device device) const {
 void Tensor::backward(const Tensor& gradient) const { ringsmith::backward({*this}, {gradient}); }
 
 HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
-                                              std::function<void(const Tensor& leaf)> hook) {
+                                              std::function<void(const Tensor& leaf)> hook,
+                                              HookTurn turn) {
   static std::atomic<HookHandle> next{1};
   autograd::GradMeta& meta = autograd::leaf_meta(leaf, "register_post_accumulate_grad_hook");
   const HookHandle handle = next++;
-  meta.hooks.push_back({handle, std::move(hook)});
+  const auto place = turn == HookTurn::last
+                         ? meta.hooks.end()
+                         : std::ranges::find(meta.hooks, HookTurn::last, &autograd::LeafHook::turn);
+  meta.hooks.insert(place, {handle, turn, std::move(hook)});
   return handle;
 }
 

@@ -58,6 +58,7 @@ namespace ringsmith::autograd {
 
 struct LeafHook {
   HookHandle handle;
+  HookTurn turn;
   std::function<void(const Tensor&)> call;
 };
 

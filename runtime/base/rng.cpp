@@ -74,26 +74,34 @@ class DeviceCounters {
   CounterRange take(int device, std::uint64_t count) {
     constexpr std::uint64_t kGolden = 0x9E3779B97F4A7C15;  // spreads the seeds of the devices
     const std::scoped_lock lock(mutex_);
-    std::uint64_t& next = next_[device];
-    const CounterRange range{seed_ + static_cast<std::uint64_t>(device) * kGolden, next};
-    next += count;
+    const CounterRange start{seed_ + static_cast<std::uint64_t>(device) * kGolden, 0};
+    CounterRange& next = next_.try_emplace(device, start).first->second;
+    const CounterRange range = next;
+    next.first += count;
     return range;
   }
+  void set(int device, const CounterRange& place) {
+    const std::scoped_lock lock(mutex_);
+    next_.insert_or_assign(device, place);
+  }
+  // "SEED DEVICE SEED NEXT DEVICE SEED NEXT...": a device's own seed, where set() has given it one.
   [[nodiscard]] std::string state() {
     const std::scoped_lock lock(mutex_);
     std::string out = std::to_string(seed_);
     for (const auto& [device, next] : next_)
-      out += " " + std::to_string(device) + " " + std::to_string(next);
+      out += " " + std::to_string(device) + " " + std::to_string(next.seed) + " " +
+             std::to_string(next.first);
     return out;
   }
   // False, and nothing has changed, if the text is not from state().
   bool set_state(const std::string& state) {
     std::istringstream in(state);
-    std::uint64_t seed = 0, count = 0;
-    std::map<int, std::uint64_t> next;
+    std::uint64_t seed = 0;
+    CounterRange place{};
+    std::map<int, CounterRange> next;
     if (!(in >> seed)) return false;
-    for (int device = 0; in >> device; next[device] = count)
-      if (!(in >> count)) return false;
+    for (int device = 0; in >> device; next[device] = place)
+      if (!(in >> place.seed >> place.first)) return false;
     if (!in.eof()) return false;
     const std::scoped_lock lock(mutex_);
     seed_ = seed;
@@ -104,13 +112,17 @@ class DeviceCounters {
  private:
   std::mutex mutex_;
   std::uint64_t seed_ = Generator::kDefaultSeed;
-  std::map<int, std::uint64_t> next_;
+  std::map<int, CounterRange> next_;
 };
 
 }  // namespace
 
 CounterRange take_device_counters(int device, std::uint64_t count) {
   return DeviceCounters::instance().take(device, count);
+}
+
+void set_device_counters(int device, const CounterRange& place) {
+  DeviceCounters::instance().set(device, place);
 }
 
 void manual_seed(std::uint64_t seed) {

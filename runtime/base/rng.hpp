@@ -53,6 +53,8 @@ struct CounterRange {
   std::uint64_t first;  // counters [first, first + count) are the caller's alone
 };
 [[nodiscard]] CounterRange take_device_counters(int device, std::uint64_t count);
+// The device goes on from where it was when it gave this range (one of no counters tells where).
+void set_device_counters(int device, const CounterRange& place);
 
 void fill_uniform(std::span<float> out, double low, double high, Generator& g);
 void fill_normal(std::span<float> out, double mean, double stddev, Generator& g);

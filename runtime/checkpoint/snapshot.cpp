@@ -132,7 +132,12 @@ class Folder {
 void write_files(const Folder& folder, const Snapshot& snapshot) {
   Json files = Json::object();
   const auto note = [&](const std::string& name) {
-    const FileFacts facts = folder.examine(name);
+    FileFacts facts;
+    try {
+      facts = folder.examine(name);
+    } catch (const UsageError&) {  // the folder was moved away after the rename
+      cannot_write(folder.file(name), ENOENT);
+    }
     files[name] = {{"bytes", facts.bytes}, {"sha256", facts.digest}};
   };
   for (const auto& [name, tensors] : snapshot.tensors) {

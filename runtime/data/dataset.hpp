@@ -18,6 +18,7 @@ struct Batch {
   Tensor inputs;
   Tensor targets;
   [[nodiscard]] Batch to(Device device) const { return {inputs.to(device), targets.to(device)}; }
+  [[nodiscard]] Batch pin_memory() const { return {inputs.pin_memory(), targets.pin_memory()}; }
 };
 
 class Dataset {

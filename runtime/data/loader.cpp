@@ -45,6 +45,7 @@ struct Result {
 
 struct DataLoader::Epoch::State {
   const Dataset& dataset;
+  const bool pin_memory;
   std::vector<std::vector<std::int64_t>> tasks;
 
   std::mutex mutex;                      // guards what stands below
@@ -58,6 +59,7 @@ struct DataLoader::Epoch::State {
 
   State(const Dataset& d, const std::vector<std::int64_t>& indices, const DataLoaderOptions& o)
       : dataset(d),
+        pin_memory(o.pin_memory),
         slots(static_cast<std::size_t>(o.workers) * static_cast<std::size_t>(o.prefetch)) {
     const auto batch = static_cast<std::size_t>(o.batch_size);
     for (std::size_t i = 0; i < indices.size(); i += batch) {
@@ -86,6 +88,11 @@ struct DataLoader::Epoch::State {
     for (std::thread& worker : workers) worker.join();
   }
 
+  [[nodiscard]] Batch fetch(std::size_t task) const {
+    const Batch batch = dataset.get(tasks[task]);
+    return pin_memory ? batch.pin_memory() : batch;
+  }
+
   void work() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -96,7 +103,7 @@ struct DataLoader::Epoch::State {
       lock.unlock();
       Result result;
       try {
-        result.batch = dataset.get(tasks[task]);
+        result.batch = fetch(task);
       } catch (...) {
         result.error = std::current_exception();
       }
@@ -108,7 +115,7 @@ struct DataLoader::Epoch::State {
 
   std::optional<Batch> next() {
     if (taken == tasks.size()) return std::nullopt;
-    if (workers.empty()) return dataset.get(tasks[taken++]);
+    if (workers.empty()) return fetch(taken++);
     Result result;
     {
       std::unique_lock lock(mutex);

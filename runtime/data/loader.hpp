@@ -25,6 +25,8 @@ struct DataLoaderOptions {
   int workers = 1;         // threads; 0 fetches in the caller's thread
   int prefetch = 2;        // batches ready or in work, for each worker
   bool drop_last = false;  // leave out a last batch that is not full
+  // Whoever fetches a batch also copies it into pinned memory, so that to(cuda) does not.
+  bool pin_memory = false;
 };
 
 class DataLoader {

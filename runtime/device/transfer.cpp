@@ -26,6 +26,11 @@ void in_pieces(std::size_t size, const F& f) {
 void to_device(std::byte* to, Device device, const std::byte* from, std::size_t size) {
   const DeviceGuard guard(device);
   const Stream stream = Stream::current(device);
+  if (PinnedBlock* block = PinnedBlock::around(from, Bytes(size))) {
+    cuda_check(cudaMemcpyAsync(to, from, size, cudaMemcpyHostToDevice, stream.get()));
+    block->release_after(stream);
+    return;
+  }
   in_pieces(size, [&](std::size_t at, std::size_t bytes) {
     PinnedBlock staging{Bytes(bytes)};
     std::memcpy(staging.data(), from + at, bytes);
@@ -99,13 +104,17 @@ bool enable_peer_access(Device device, Device peer) {
 
 namespace {
 
-// The blocks that are kept, by size class.
+// The blocks that are in use, by address, and those that are kept, by size class.
 struct PinnedCache {
   struct Free {
     std::byte* data;
-    Event busy;
+    std::vector<Event> busy;
+    [[nodiscard]] bool is_idle() const {
+      return std::ranges::all_of(busy, [](const Event& e) { return e.has_happened(); });
+    }
   };
   std::mutex mutex;
+  std::map<const std::byte*, PinnedBlock*> living;
   std::array<std::deque<Free>, SizeClass::kCount> free;
   std::array<std::size_t, SizeClass::kCount> sizes{};
   AllocatorStats stats;
@@ -130,14 +139,16 @@ PinnedBlock::PinnedBlock(Bytes size) {
   cache.stats.current += Bytes(c.size);
   cache.stats.peak = std::max(cache.stats.peak, cache.stats.current);
   std::deque<PinnedCache::Free>& blocks = cache.free[class_];
-  if (!blocks.empty() && blocks.front().busy.has_happened()) {  // the oldest is done first
+  if (!blocks.empty() && blocks.front().is_idle()) {  // the oldest is done first
     data_ = blocks.front().data;
     blocks.pop_front();
+    cache.living[data_] = this;
     return;
   }
   void* data = nullptr;
   cuda_check(cudaHostAlloc(&data, c.size, cudaHostAllocPortable));
   data_ = static_cast<std::byte*>(data);
+  cache.living[data_] = this;
   ++cache.stats.system_allocations;
   cache.stats.reserved += Bytes(c.size);
   cache.sizes[class_] = c.size;
@@ -146,8 +157,18 @@ PinnedBlock::PinnedBlock(Bytes size) {
 PinnedBlock::~PinnedBlock() {
   PinnedCache& cache = pinned();
   const std::scoped_lock lock(cache.mutex);
+  cache.living.erase(data_);
   cache.stats.current = cache.stats.current - Bytes(cache.sizes[class_]);
   cache.free[class_].push_back({data_, std::move(busy_)});
+}
+
+PinnedBlock* PinnedBlock::around(const std::byte* data, Bytes size) {
+  PinnedCache& cache = pinned();
+  const std::scoped_lock lock(cache.mutex);
+  const auto after = cache.living.upper_bound(data);
+  if (after == cache.living.begin()) return nullptr;
+  const auto& [begin, block] = *std::prev(after);
+  return data + size.value <= begin + cache.sizes[block->class_] ? block : nullptr;
 }
 
 namespace pinned_allocator {
@@ -162,7 +183,7 @@ void release_cached() {
   const std::scoped_lock lock(cache.mutex);
   for (std::size_t c = 0; c < SizeClass::kCount; ++c)
     for (std::deque<PinnedCache::Free>& blocks = cache.free[c];
-         !blocks.empty() && blocks.front().busy.has_happened(); blocks.pop_front()) {
+         !blocks.empty() && blocks.front().is_idle(); blocks.pop_front()) {
       cuda_check(cudaFreeHost(blocks.front().data));
       cache.stats.reserved = cache.stats.reserved - Bytes(cache.sizes[c]);
     }

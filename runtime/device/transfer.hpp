@@ -2,12 +2,15 @@
 //
 //   cpu -> cuda    host copies into pinned memory, the device's current stream takes it from there;
 //                  the source may be overwritten at once
+//   pinned -> cuda the stream takes it from where it lies: the source must stay what it is until
+//                  the stream is done
 //   cuda -> cpu    the same the other way, and the host waits for it
 //   cuda -> cuda   on the source's current stream: after everything queued on the target's, which
 //                  then goes on after the copy. The host does not wait
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "runtime/base/allocator.hpp"
 #include "runtime/base/units.hpp"
@@ -35,12 +38,14 @@ class PinnedBlock {
 
   [[nodiscard]] std::byte* data() const { return data_; }
   // The block stays in use until `stream` has done all that it holds now.
-  void release_after(const Stream& stream) { busy_ = Event::record(stream); }
+  void release_after(const Stream& stream) { busy_.push_back(Event::record(stream)); }
+  // The living block that holds all these bytes; null if there is none.
+  [[nodiscard]] static PinnedBlock* around(const std::byte* data, Bytes size);
 
  private:
   std::byte* data_;
   std::size_t class_;  // of its size
-  Event busy_;
+  std::vector<Event> busy_;
 };
 
 namespace pinned_allocator {

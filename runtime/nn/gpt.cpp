@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string>
 
-#include "runtime/autograd/node.hpp"
+#include "runtime/autograd/checkpoint.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith {
@@ -68,7 +68,13 @@ Tensor GPT::forward(const Tensor& tokens) {
   require(t <= options_.context, "GPT: " + std::to_string(t) + " tokens exceed the context of " +
                                      std::to_string(options_.context));
   Tensor x = drop_(tok(tokens) + slice(pos.weight, 0, 0, t));
-  for (const auto& block : blocks) x = (*block)(x);
+  for (const auto& block : blocks) {
+    const auto run = std::ref<Module>(*block);
+    if (!options_.activation_checkpointing)
+      x = run(x);
+    else
+      x = options_.dropout > 0 ? checkpoint(run, x) : checkpoint<Draws::no>(run, x);
+  }
   return (*head)(norm(x));
 }
 

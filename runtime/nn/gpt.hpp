@@ -27,6 +27,9 @@ struct GPTOptions {
   int heads = 4;
   double dropout = 0;  // of the embedding's sum and of each branch's result
   bool tied = false;   // the head uses the token table as its weight
+  // In training each block keeps its input only, and is computed again in backward
+  // (runtime/autograd/checkpoint.hpp): the same numbers, less memory, a third more computation.
+  bool activation_checkpointing = false;
   // Weights N(0, 0.02), those that end a branch divided by sqrt(2 layers), biases 0; instead of the
   // layers' own initial values.
   bool gpt2_init = false;

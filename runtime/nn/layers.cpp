@@ -67,6 +67,11 @@ Dropout::Dropout(double p) : p_(p) {
   require(p >= 0 && p < 1, "Dropout: p must be in [0, 1), got " + std::to_string(p));
 }
 
+// Not -1 for the product: n may be 0.
+Tensor Flatten::forward(const Tensor& x) {
+  return reshape(x, {x.size(0), numel_of({x.sizes().begin() + 1, x.sizes().end()})});
+}
+
 Tensor Sequential::forward(const Tensor& x) {
   Tensor y = x;
   for (const auto& module : modules_) y = module->forward(y);
@@ -82,7 +87,7 @@ MLP::MLP(const std::vector<std::int64_t>& widths) {
 }
 
 Tensor MLP::forward(const Tensor& x) {
-  return Sequential::forward(x.dim() > 2 ? reshape(x, {x.size(0), -1}) : x);
+  return Sequential::forward(x.dim() > 2 ? Flatten().forward(x) : x);
 }
 
 Conv2d::Conv2d(std::int64_t in, std::int64_t out, Pair kernel, Conv2dOptions options)
@@ -114,7 +119,7 @@ Tensor BatchNorm2d::forward(const Tensor& x) {
   if (training())  // through f64, exact to 2^53: integers have no arithmetic here
     num_batches_tracked.copy_(
         raw::scalar(raw::Scalar::add, num_batches_tracked.to(DType::f64), 1, "BatchNorm2d"));
-  return batch_norm(x, weight, bias, running_mean, running_var, training(), momentum_, eps_);
+  return function_(x, weight, bias, running_mean, running_var, training(), momentum_, eps_);
 }
 
 MaxPool2d::MaxPool2d(Pair kernel, Pair stride, Pair padding)

@@ -69,7 +69,7 @@ class Dropout : public Module {
 // (n, ...) -> (n, product of the rest)
 class Flatten : public Module {
  public:
-  Tensor forward(const Tensor& x) override { return reshape(x, {x.size(0), -1}); }
+  Tensor forward(const Tensor& x) override;
 };
 
 // Children named "0", "1", ... , called in turn.
@@ -127,15 +127,22 @@ class Conv2d : public Module {
 };
 
 // Normalises each channel over the batch in training, by running averages in evaluation. The
-// averages are buffers: under DDP they are rank 0's, not those of the global batch.
+// averages are buffers: under DDP they are rank 0's, not those of the global batch; for these
+// convert_sync_batchnorm() (runtime/parallel/sync_batch_norm.hpp) gives the layer another function.
 class BatchNorm2d : public Module {
  public:
   explicit BatchNorm2d(std::int64_t channels, double momentum = 0.1, double eps = 1e-5);
   Tensor forward(const Tensor& x) override;
+  // batch_norm, or what takes its place.
+  using Function = std::function<Tensor(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                        const Tensor& running_mean, const Tensor& running_var,
+                                        bool training, double momentum, double eps)>;
+  void set_function(Function function) { function_ = std::move(function); }
   Tensor weight, bias, running_mean, running_var, num_batches_tracked;
 
  private:
   double momentum_, eps_;
+  Function function_ = batch_norm;
 };
 
 class MaxPool2d : public Module {

@@ -12,14 +12,43 @@ namespace {
 
 constexpr std::size_t kBits = 64;
 constexpr std::size_t kListed = 8;  // parameters named in a message; the rest is counted
+constexpr std::uint64_t kFault = std::uint64_t{1} << 63;  // beside the step
 
-// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
+// The different texts among those of the ranks, and who has each, by lowest rank.
+using Variants = std::vector<std::pair<std::string, std::vector<int>>>;
+Variants variants_of(const std::vector<std::string>& texts) {
+  Variants variants;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    auto found = std::ranges::find(variants, texts[rank], &Variants::value_type::first);
+    if (found == variants.end()) found = variants.insert(found, {texts[rank], {}});
+    found->second.push_back(static_cast<int>(rank));
+  }
+  return variants;
+}
+
+// Collective: every rank's text.
+std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::string& mine) {
+  const auto world = static_cast<std::size_t>(group.size());
+  const std::array<std::int64_t, 1> size{static_cast<std::int64_t>(mine.size())};
+  std::vector<std::int64_t> sizes(world);
+  group.all_gather(std::span<const std::int64_t>(size), std::span<std::int64_t>(sizes));
+  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(sizes));
+  std::vector<std::uint8_t> padded(mine.begin(), mine.end()), all(longest * world);
+  padded.resize(longest);
+  group.all_gather(std::span<const std::uint8_t>(padded), std::span<std::uint8_t>(all));
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < world; ++r)
+    texts.emplace_back(reinterpret_cast<const char*>(all.data()) + r * longest,
+                       static_cast<std::size_t>(sizes[r]));
+  return texts;
+}
+
+}  // namespace
+
 std::string describe_ranks(const std::vector<int>& ranks, int world) {
   if (world > 1 && static_cast<int>(ranks.size()) == world) return "every rank";
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
-
-}  // namespace
 
 UsageMap::UsageMap(std::size_t parameters, std::shared_ptr<comm::ProcessGroup> group)
     : parameters_(parameters),
@@ -45,20 +74,30 @@ bool UsageMap::marked(int parameter) const {
 
 void UsageMap::clear() { std::ranges::fill(mine_, 0); }
 
-void UsageMap::exchange(std::uint64_t step) {
-  mine_[0] = step;
+void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
+  mine_[0] = step | (fault.empty() ? 0 : kFault);
   // As bytes of no arithmetic: u64 is no dtype of a collective, i64 of the same width is.
   const auto as_i64 = [](std::span<std::uint64_t> s) {
     return comm::Buffer(reinterpret_cast<std::byte*>(s.data()), Elements(s.size()), DType::i64);
   };
   group_->all_gather(as_i64(mine_), as_i64(all_));
-  for (int rank = 0; rank < group_->size(); ++rank)
-    if (record(rank)[0] != step)
+  bool faults = false;
+  for (int rank = 0; rank < group_->size(); ++rank) {
+    const std::uint64_t theirs = record(rank)[0] & ~kFault;
+    if (theirs != step)
       throw CommError(fmt::format("ranks are at different steps: rank {} is at its forward {}, "
                                   "rank {} at its forward {}; every rank must run forward and "
                                   "backward equally often (evaluate under NoGradGuard)",
-                                  group_->rank(), step, rank, record(rank)[0]),
+                                  group_->rank(), step, rank, theirs),
                       {.rank = group_->rank(), .peer = rank, .op = {}});
+    faults = faults || theirs != record(rank)[0];
+  }
+  if (!faults) return;
+  std::string all;
+  for (const auto& [text, ranks] : variants_of(gather_texts(*group_, fault)))
+    if (!text.empty())
+      all += (all.empty() ? "on " : "; on ") + describe_ranks(ranks, group_->size()) + ": " + text;
+  throw UsageError(all);
 }
 
 bool UsageMap::used_on(int rank, int parameter) const {
@@ -121,15 +160,10 @@ std::string explain(const std::vector<std::vector<std::string>>& texts) {
   std::size_t longest = 0;
   for (const auto& lines : texts) longest = std::max(longest, lines.size());
   for (std::size_t entry = 0; entry < longest; ++entry) {
-    std::vector<std::pair<std::string, std::vector<int>>> variants;  // in order of lowest rank
-    for (int rank = 0; rank < world; ++rank) {
-      const auto& lines = texts[static_cast<std::size_t>(rank)];
-      const std::string line = entry < lines.size() ? lines[entry] : "missing";
-      auto found = std::ranges::find_if(variants,
-                                        [&](const auto& variant) { return variant.first == line; });
-      if (found == variants.end()) found = variants.insert(found, {line, {}});
-      found->second.push_back(rank);
-    }
+    std::vector<std::string> entries;
+    for (const auto& lines : texts)
+      entries.push_back(entry < lines.size() ? lines[entry] : "missing");
+    const Variants variants = variants_of(entries);
     if (variants.size() == 1) continue;
     std::string text = "entry " + std::to_string(entry) + " is ";
     for (std::size_t v = 0; v < variants.size(); ++v)
@@ -167,25 +201,23 @@ void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>
                                             static_cast<std::int64_t>(fnv1a(mine))};
   std::vector<std::int64_t> summaries(2 * world);
   group.all_gather(std::span<const std::int64_t>(summary), std::span<std::int64_t>(summaries));
-  std::size_t longest = 0;
   bool equal = true;
-  for (std::size_t r = 0; r < world; ++r) {
-    longest = std::max(longest, static_cast<std::size_t>(summaries[2 * r]));
+  for (std::size_t r = 0; r < world; ++r)
     equal = equal && summaries[2 * r] == summaries[0] && summaries[2 * r + 1] == summaries[1];
-  }
   if (equal) return;
 
-  std::vector<std::uint8_t> padded(mine.begin(), mine.end());
-  padded.resize(longest);
-  std::vector<std::uint8_t> all(longest * world);
-  group.all_gather(std::span<const std::uint8_t>(padded), std::span<std::uint8_t>(all));
   std::vector<std::vector<std::string>> texts;
-  for (std::size_t r = 0; r < world; ++r) {
-    const auto* begin = all.data() + r * longest;
-    texts.push_back(split_lines({begin, begin + summaries[2 * r]}));
-  }
+  for (const std::string& text : gather_texts(group, mine)) texts.push_back(split_lines(text));
   throw UsageError("ranks do not hold the same model: " + explain(texts) +
                    "; build it alike on every rank");
+}
+
+std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group) {
+  return [group = std::move(group)](bool here) {
+    std::array<std::int32_t, 1> any{here ? 1 : 0};
+    group->all_reduce(std::span<std::int32_t>(any), comm::ReduceOp::max);
+    return any[0] != 0;
+  };
 }
 
 }  // namespace ringsmith

@@ -18,10 +18,12 @@
 //   rank 1      1  1  0  0
 //
 // The record also carries how many forwards the rank has made, because one that skipped a backward
-// would otherwise average its gradients of one step with the others' of another, unnoticed.
+// would otherwise average its gradients of one step with the others' of another, unnoticed. And
+// whether something went wrong in the rank's backward: then the ranks exchange what it was.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,7 +43,9 @@ class UsageMap {
   void clear();
 
   // Collective: makes every rank's bits known here. CommError if the ranks are at different steps.
-  void exchange(std::uint64_t step);
+  // UsageError on every rank, with the same message, if any rank has a fault (not empty): what it
+  // is and on which ranks.
+  void exchange(std::uint64_t step, const std::string& fault = {});
 
   // Of the last exchange.
   [[nodiscard]] bool used_on(int rank, int parameter) const;
@@ -60,6 +64,9 @@ class UsageMap {
   std::span<std::uint64_t> mine_, all_;
 };
 
+// "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
+[[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);
+
 // "parameter 'fc.weight' f32[4, 5]"; kind is the leading word.
 [[nodiscard]] std::string describe_tensor(const std::string& kind, const std::string& name,
                                           const Tensor& tensor);
@@ -68,5 +75,8 @@ class UsageMap {
 // "ranks do not hold the same model: entry 2 is parameter 'fc.weight' f32[4, 5] on ranks 0, 1 but
 // parameter 'fc.weight' f32[4, 6] on rank 2".
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines);
+
+// A collective for GradScalerOptions::any_rank: whether any rank of the group says true.
+[[nodiscard]] std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group);
 
 }  // namespace ringsmith

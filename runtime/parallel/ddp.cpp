@@ -1,7 +1,8 @@
 #include "runtime/parallel/ddp.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include "kernels/mode.hpp"
@@ -20,10 +21,11 @@ Bytes mebibytes(double mib, const char* what) {
 
 std::string describe_options(const DdpOptions& o) {
   return fmt::format(
-      "options bucket_cap_mb={} first_bucket_mb={} find_unused_parameters={} broadcast_buffers={} "
-      "op={} algorithm={}",
-      o.bucket_cap_mb, o.first_bucket_mb, o.find_unused_parameters, o.broadcast_buffers,
-      static_cast<int>(o.op), o.algorithm ? static_cast<int>(*o.algorithm) : -1);
+      "options bucket_cap_mb={} first_bucket_mb={} find_unused_parameters={} static_graph={} "
+      "broadcast_buffers={} op={} algorithm={}",
+      o.bucket_cap_mb, o.first_bucket_mb, o.find_unused_parameters, o.static_graph,
+      o.broadcast_buffers, static_cast<int>(o.op),
+      o.algorithm ? static_cast<int>(*o.algorithm) : -1);
 }
 
 // The machine's cores, not those this rank is bound to: bound ranks leave others free.
@@ -63,29 +65,43 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
     : group_(std::move(group)), options_(options) {
   const BucketCaps caps{mebibytes(options.first_bucket_mb, "first_bucket_mb"),
                         mebibytes(options.bucket_cap_mb, "bucket_cap_mb")};
-  std::vector<std::string> model;
-  std::vector<Tensor> state, trained;
+  std::vector<std::string> model, unknown = options.ignored;
+  std::vector<Tensor> trained;
+  const auto ignored = [&](const std::string& name) {
+    if (std::ranges::find(options.ignored, name) == options.ignored.end()) return false;
+    std::erase(unknown, name);
+    model.push_back("ignored '" + name + "'");
+    return true;
+  };
   for (const auto& [name, tensor] : parameters) {
+    if (ignored(name)) continue;
     model.push_back(
         describe_tensor(tensor.requires_grad() ? "parameter" : "frozen parameter", name, tensor));
-    state.push_back(tensor);
+    state_.push_back(tensor);
     if (!tensor.requires_grad()) continue;
     names_.push_back(name);
     trained.push_back(tensor);
   }
   for (const auto& [name, tensor] : buffers) {
+    if (ignored(name)) continue;
     model.push_back(describe_tensor("buffer", name, tensor));
-    state.push_back(tensor);
+    state_.push_back(tensor);
     buffers_.push_back(tensor);
   }
+  for (const std::string& name : unknown) model.push_back("unknown, but ignored '" + name + "'");
   model.push_back(describe_options(options));
   if (options.init_sync) verify_same_model(*group_, model);
+  require(unknown.empty(), fmt::format("DdpOptions::ignored: the model has no parameter and no "
+                                       "buffer of the name '{}'; give names as named_parameters() "
+                                       "and named_buffers() do",
+                                       fmt::join(unknown, "', '")));
   if (options.algorithm) group_->set_algorithm(*options.algorithm);
-  if (options.init_sync) broadcast_coalesced(*group_, state, 0);
+  if (options.init_sync) broadcast_coalesced(*group_, state_, 0);
   reducer_ = std::make_unique<Reducer>(
       names_, trained, group_,
-      ReducerOptions{caps, options.find_unused_parameters, overlaps(options.overlap, *group_),
-                     options.overlap == Overlap::alternate, options.op});
+      ReducerOptions{caps, options.find_unused_parameters, options.static_graph,
+                     overlaps(options.overlap, *group_), options.overlap == Overlap::alternate,
+                     options.op});
 }
 
 Tensor DistributedDataParallel::forward(const Tensor& x) {
@@ -94,12 +110,37 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
   return forward([&] { return module_->forward(x); });
 }
 
-void DistributedDataParallel::synchronise_buffers() { broadcast_coalesced(*group_, buffers_, 0); }
+void DistributedDataParallel::synchronise_buffers() {
+  broadcast_coalesced(*group_, buffers_, join_ ? join_->authority() : 0);
+}
 
 void DistributedDataParallel::begin_forward() {
   if (!grad_enabled()) return;
+  if (join_) {
+    require(!reducer_->awaits_backward(),
+            "join(): a forward() before the backward() of the one before it; inside of join() they "
+            "take turns");
+    join_->announce(reducer_->synchronising());
+    reducer_->set_divisor(join_->divisor());
+  }
   reducer_->begin_forward();
   if (reducer_->synchronising() && options_.broadcast_buffers) synchronise_buffers();
+}
+
+// What begin_forward() and backward() exchange, for as long as other ranks have inputs.
+void DistributedDataParallel::shadow_others() {
+  require(
+      !reducer_->awaits_backward(),
+      "join(): it ends with a forward() whose backward() did not run; run it, or evaluate under "
+      "NoGradGuard");
+  while (join_->shadow()) {
+    if (!join_->reduces()) continue;
+    reducer_->set_divisor(join_->divisor());
+    reducer_->shadow_forward();
+    if (options_.broadcast_buffers) synchronise_buffers();
+    reducer_->shadow_backward();
+  }
+  broadcast_coalesced(*group_, state_, join_->authority());
 }
 
 void DistributedDataParallel::end_forward(const std::vector<Tensor>& outputs) {

@@ -19,8 +19,8 @@
 // A model on a GPU wants a group on that GPU (GroupOptions::device): move the model there first.
 // With a group of the host it works too, by way of host memory.
 //
-// What it does not do: a parameter that joins the model later is not averaged; a rank that runs
-// fewer steps than the others is an error, not a shorter epoch.
+// Inputs of unequal number: join(). What it does not do: a parameter that is added to the model
+// later is not averaged.
 #pragma once
 
 #include <concepts>
@@ -34,6 +34,8 @@
 #include <vector>
 
 #include "runtime/nn/module.hpp"
+#include "runtime/parallel/ddp_logging.hpp"
+#include "runtime/parallel/join.hpp"
 #include "runtime/parallel/reducer.hpp"
 
 namespace ringsmith {
@@ -52,6 +54,7 @@ struct DdpOptions {
   double bucket_cap_mb = 25;            // MiB of gradients at which a bucket is closed
   double first_bucket_mb = 1;           // the first one: small, so that communication starts early
   bool find_unused_parameters = false;  // see ReducerOptions
+  bool static_graph = false;            // see ReducerOptions
   // At the start of each synchronising forward with grad mode on, rank 0's buffers (running
   // statistics) replace the others'. Forwards under no_sync or NoGradGuard never communicate, so
   // that a rank may evaluate alone.
@@ -62,6 +65,9 @@ struct DdpOptions {
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, when the loss is a sum over samples
   std::optional<comm::Algorithm> algorithm = {};  // of the group's all-reduces from here on
+  // Names of parameters and buffers that are each rank's own: neither broadcast nor reduced. The
+  // same on every rank; their sizes may differ. UsageError for a name that the model does not have.
+  std::vector<std::string> ignored = {};
 };
 
 // The tensors in what a forward returned.
@@ -119,6 +125,25 @@ class DistributedDataParallel {
   };
   [[nodiscard]] NoSync no_sync() { return NoSync(*reducer_); }
 
+  // Runs body, a loop of training steps, on ranks that may run unequally many: join.hpp.
+  // Collective. Inside, each synchronising forward is followed by its backward before the next one,
+  // and before the end (UsageError).
+  template <std::invocable Body>
+  void join(Body&& body, const JoinOptions& options = {}) {
+    const JoinScope scope(*this, options);
+    std::forward<Body>(body)();
+    shadow_others();
+  }
+
+  // What the ranks exchange instead of an all-reduce of each bucket: comm_hooks.hpp. Once, before
+  // the first forward (UsageError). The second form calls hook(state, bucket).
+  void register_comm_hook(CommHook hook) { reducer_->register_comm_hook(std::move(hook)); }
+  template <class State, class Hook>
+  void register_comm_hook(State state, Hook hook, std::string name = "of the program") {
+    register_comm_hook({std::move(name), [state = std::move(state), hook = std::move(hook)](
+                                             const GradBucket& b) { return hook(state, b); }});
+  }
+
   // Collective: rank 0's buffers replace the others'.
   void synchronise_buffers();
 
@@ -130,8 +155,27 @@ class DistributedDataParallel {
   [[nodiscard]] comm::ProcessGroup& group() const { return *group_; }
   [[nodiscard]] const Reducer& reducer() const { return *reducer_; }
   [[nodiscard]] const ReducerStatistics& statistics() const { return reducer_->statistics(); }
+  [[nodiscard]] LoggingData logging_data() const;
 
  private:
+  class JoinScope {
+   public:
+    JoinScope(DistributedDataParallel& ddp, const JoinOptions& options) : ddp_(ddp) {
+      require(!ddp_.join_, "join() inside of join(): leave out the inner one");
+      ddp_.join_.emplace(ddp_.group_, options);
+      ddp_.joined_ = true;
+    }
+    ~JoinScope() {
+      ddp_.join_.reset();
+      ddp_.reducer_->set_divisor(ddp_.group_->size());
+    }
+    JoinScope(const JoinScope&) = delete;
+    JoinScope& operator=(const JoinScope&) = delete;
+
+   private:
+    DistributedDataParallel& ddp_;
+  };
+  void shadow_others();
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
@@ -140,7 +184,10 @@ class DistributedDataParallel {
   DdpOptions options_;
   std::vector<std::string> names_;  // of the parameters that require gradients
   std::vector<Tensor> buffers_;
+  std::vector<Tensor> state_;  // all that is broadcast: parameters and buffers
   std::unique_ptr<Reducer> reducer_;
+  std::optional<Join> join_;  // inside of join()
+  bool joined_ = false;       // join() has been called
 };
 
 }  // namespace ringsmith

@@ -38,6 +38,7 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
       group_(std::move(group)),
       options_(options),
       items_(items_of(parameters_)),
+      divisor_(group_->size()),
       device_(device_of(parameters_)),
       memory_(group_, device_, arena_size(items_)),
       usage_(parameters_.size(), group_),
@@ -48,10 +49,14 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
   unreachable_.resize(parameters_.size());
   kept_.resize(parameters_.size());
   views_.resize(parameters_.size());
+  if (options_.static_graph) {
+    graph_.emplace(parameters_.size());
+    options_.find_unused_parameters = false;
+  }
   install(initial_plan(items_, options_.caps, options_.find_unused_parameters));
   for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
     hooks_.push_back(register_post_accumulate_grad_hook(
-        parameters_[at(p)], [this, p](const Tensor&) { on_gradient(p); }));
+        parameters_[at(p)], [this, p](const Tensor&) { on_gradient(p); }, HookTurn::last));
 }
 
 Reducer::~Reducer() {
@@ -67,6 +72,15 @@ Reducer::~Reducer() {
   }
 }
 
+void Reducer::register_comm_hook(CommHook hook) {
+  require(!hook_.call, "a communication hook is registered already, '" + hook_.name +
+                           "': DistributedDataParallel takes one; call both from one function");
+  require(forwards_ == 0,
+          "communication hook '" + hook.name + "': register it before the first forward()");
+  require(static_cast<bool>(hook.call), "communication hook '" + hook.name + "' is no function");
+  hook_ = std::move(hook);
+}
+
 // ---- forward ----
 
 void Reducer::begin_forward() {
@@ -74,7 +88,7 @@ void Reducer::begin_forward() {
     throw Error("the last backward() through DistributedDataParallel did not end: " +
                 std::to_string(next_) + " of " + std::to_string(plan_.buckets.size()) +
                 " buckets were launched. After an error in backward(), construct it again");
-  if (synchronising_ && step_ > 0 && !rebuilt_ && !options_.find_unused_parameters) rebuild();
+  if (synchronising_) rebuild_if_due();
 }
 
 void Reducer::end_forward(const std::vector<Tensor>& outputs) {
@@ -104,16 +118,28 @@ void Reducer::on_gradient(int parameter) {
                      "' got a gradient that DistributedDataParallel would leave unaveraged: call "
                      "its forward() before each backward(), once, or use no_sync()");
   }
-  if (phase_ == Phase::armed) start_reducing();
-  if (ready_[at(parameter)])
-    throw UsageError("parameter '" + name_of_parameter(parameter) +
-                     "' got a gradient, but the outputs of forward() do not depend on it: return "
-                     "what the loss is computed from");
+  if (phase_ == Phase::armed) {
+    start_reducing();
+    queue_backward_callback([this] {
+      if (graph_) fault_ = graph_->end(names_, step_ + 1);
+      finish_backward();
+    });
+  }
+  if (graph_ && !graph_->arrive(parameter)) return;
+  if (ready_[at(parameter)]) {
+    if (fault_.empty())
+      fault_ = "parameter '" + name_of_parameter(parameter) +
+               (unreachable_[at(parameter)]
+                    ? "' got a gradient, but the outputs of forward() do not depend on it: return "
+                      "what the loss is computed from"
+                    : "' got two gradients in one backward, as when a backward() inside of it "
+                      "reaches the parameter again: set static_graph");
+    return;
+  }
   adopt_gradient(parameter);
   if (device_.is_cuda())
     if (const Stream s = Stream::current(device_); std::ranges::find(streams_, s) == streams_.end())
       streams_.push_back(s);
-  if (step_ == 0 && !rebuilt_) ready_order_.push_back(parameter);
   mark_ready(parameter);
 }
 
@@ -123,13 +149,14 @@ void Reducer::start_reducing() {
   clock_.restart();
   statistics_ = {.step = step_ + 1, .buckets = std::vector<BucketTimes>(plan_.buckets.size())};
   ready_.assign(ready_.size(), false);
+  if (graph_) graph_->begin();
+  last_ready_order_.clear();
   works_.clear();
   next_ = 0;
   pending_.clear();
   for (const BucketLayout& bucket : plan_.buckets) pending_.push_back(bucket.slots.size());
-  queue_backward_callback([this] { finish_backward(); });
   for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
-    if (unreachable_[at(p)]) {
+    if (unreachable_[at(p)] || (graph_ && graph_->unused(p))) {
       provide_missing(p);
       mark_ready(p);
     }
@@ -137,6 +164,7 @@ void Reducer::start_reducing() {
 
 void Reducer::mark_ready(int parameter) {
   ready_[at(parameter)] = true;
+  last_ready_order_.push_back(parameter);
   --pending_[at(plan_.place[at(parameter)].bucket)];
   launch_ready_buckets();
 }
@@ -148,12 +176,38 @@ void Reducer::launch_ready_buckets() {
     const bool hides = overlaps_now() && next_ + 1 < plan_.buckets.size();
     for (const Stream& s : streams_) Stream::current(device_).wait(s);
     clock_.mark(statistics_.buckets[next_].launched);
-    if (hides && group_->size() > 1) {
-      const BucketLayout& b = plan_.buckets[next_];
-      works_.push_back(memory_.all_reduce_async(b.start, b.count, b.dtype, options_.op));
-    }
+    if (hides && exchanges()) works_.push_back(reduce_async(next_));
     ++next_;
   }
+}
+
+comm::WorkPtr Reducer::reduce_async(std::size_t bucket) {
+  if (hook_.call) return run_hook(hook_, grad_bucket(bucket), fault_);
+  const BucketLayout& b = plan_.buckets[bucket];
+  return memory_.all_reduce_async(b.start, b.count, b.dtype, prepare(bucket));
+}
+
+// The average over fewer ranks than the group has: another factor of each contribution, and a sum.
+comm::ReduceOp Reducer::prepare(std::size_t bucket) const {
+  if (options_.op != comm::ReduceOp::avg || divisor_ == group_->size()) return options_.op;
+  raw::scalar_into(raw::Scalar::mul, buffer_of(bucket), 1.0 / divisor_, "average");
+  return comm::ReduceOp::sum;
+}
+
+Tensor Reducer::buffer_of(std::size_t bucket) const {
+  const BucketLayout& b = plan_.buckets[bucket];
+  return Tensor::from_storage(memory_.storage(), {static_cast<std::int64_t>(b.count.value)}, {1},
+                              static_cast<std::int64_t>(b.start.value / size_of(b.dtype)), b.dtype);
+}
+
+GradBucket Reducer::grad_bucket(std::size_t bucket) const {
+  GradBucket out{
+      static_cast<int>(bucket), bucket + 1 == plan_.buckets.size(), buffer_of(bucket), {}, {}};
+  for (const BucketSlot& slot : plan_.buckets[bucket].slots) {
+    out.gradients.push_back(views_[at(slot.parameter)]);
+    out.parameters.push_back(parameters_[at(slot.parameter)]);
+  }
+  return out;
 }
 
 // Runs when the graph is done. First everything that peers may be waiting for, then the waits, then
@@ -165,21 +219,24 @@ void Reducer::finish_backward() {
       provide_missing(p);
       mark_ready(p);
     }
+  // A hook's future may go on with collectives of its own: first all hooks are called, everywhere.
+  while (hook_.call && works_.size() < plan_.buckets.size())
+    works_.push_back(reduce_async(works_.size()));
   trace::Span waiting("wait for gradients", trace::Category::wait);
   for (std::size_t b = 0; b < works_.size(); ++b) {
     works_[b]->wait();
     clock_.mark(statistics_.buckets[b].collected);
   }
   for (std::size_t b = works_.size(); b < plan_.buckets.size(); ++b) {
-    if (group_->size() > 1) {  // alone, average and sum are what lies there already
+    if (exchanges()) {
       clock_.mark(statistics_.buckets[b].launched);
       const BucketLayout& bucket = plan_.buckets[b];
-      memory_.all_reduce(bucket.start, bucket.count, bucket.dtype, options_.op);
+      memory_.all_reduce(bucket.start, bucket.count, bucket.dtype, prepare(b));
     }
     clock_.mark(statistics_.buckets[b].collected);
   }
   ++step_;
-  usage_.exchange(forwards_);
+  usage_.exchange(forwards_, fault_);
   waiting.end();
   clock_.mark(statistics_.finished);
   phase_ = Phase::idle;
@@ -189,7 +246,7 @@ void Reducer::finish_backward() {
 
 void Reducer::settle_unused() {
   if (usage_.used_everywhere()) return;
-  if (!options_.find_unused_parameters) {
+  if (!allows_unused()) {
     const std::string unused = usage_.describe_unused(names_);
     usage_.clear();
     throw UsageError("backward pass " + std::to_string(step_) + ": " + unused +
@@ -215,7 +272,7 @@ void Reducer::provide_missing(int parameter) {
     return;
   }
   adopt_gradient(parameter);
-  if (options_.find_unused_parameters && !usage_.marked(parameter))
+  if (allows_unused() && !usage_.marked(parameter))
     kept_[at(parameter)] = views_[at(parameter)].clone();
 }
 
@@ -234,28 +291,46 @@ bool Reducer::all_launched_are_in() const {
                              [](const comm::WorkPtr& work) { return work->is_completed(); });
 }
 
-// ---- buckets ----
+// ---- without inputs ----
 
-std::vector<int> Reducer::ready_order() const {
-  if (ready_order_.empty() || options_.find_unused_parameters) return {};
-  std::vector<int> order = ready_order_;
-  std::vector<bool> seen(parameters_.size());
-  for (const int p : order) seen[at(p)] = true;
-  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
-    if (!seen[at(p)]) order.push_back(p);
-  return order;
+void Reducer::shadow_forward() { rebuild_if_due(); }
+
+void Reducer::shadow_backward() {
+  const auto drop_gradients = [this] {
+    for (const Tensor& p : parameters_) p.set_grad({});
+  };
+  drop_gradients();
+  ++forwards_;
+  start_reducing();
+  if (!allows_unused())  // a gradient of the others may still be missing; this rank's never is
+    for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) usage_.mark(p);
+  finish_backward();
+  drop_gradients();
 }
 
-void Reducer::rebuild() {
-  const std::vector<int> mine = ready_order();
-  std::vector<std::int32_t> order(mine.begin(), mine.end());
+// ---- buckets ----
+
+// In the order of the first backward; in a static graph of the second, as the first leaves all
+// gradients to its end.
+bool Reducer::rebuild_is_due() const {
+  return !rebuilt_ && !options_.find_unused_parameters && step_ >= (graph_ ? 2U : 1U);
+}
+
+std::vector<int> Reducer::ready_order() const {
+  if (rebuilt_) return rebuilt_order_;
+  return rebuild_is_due() ? last_ready_order_ : std::vector<int>();
+}
+
+void Reducer::rebuild_if_due() {
+  if (!rebuild_is_due()) return;
+  std::vector<std::int32_t> order(last_ready_order_.begin(), last_ready_order_.end());
   group_->broadcast(std::span<std::int32_t>(order), 0);
   rebuild_in({order.begin(), order.end()});
 }
 
 void Reducer::rebuild_in(std::vector<int> order) {
   install(rebuilt_plan(items_, options_.caps, order));
-  ready_order_ = std::move(order);
+  rebuilt_order_ = std::move(order);
   rebuilt_ = true;
 }
 

@@ -19,6 +19,8 @@
 // - The first backward shows the order in which gradients come. The next forward rebuilds the
 //   buckets in that order, rank 0's on every rank.
 //
+// - A communication hook (comm_hooks.hpp) may take the place of the all-reduce.
+//
 // On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that its
 // gradients come from, the caller's stream waits for the all-reduce, and backward() returns while
 // both are still running (BucketMemory in bucket.hpp; a group of the host makes it wait).
@@ -31,6 +33,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +41,8 @@
 #include "runtime/autograd/node.hpp"
 #include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/bucket.hpp"
+#include "runtime/parallel/comm_hooks.hpp"
+#include "runtime/parallel/static_graph.hpp"
 
 namespace ringsmith {
 
@@ -85,6 +90,9 @@ struct ReducerOptions {
   // Parameters without a gradient are legal: the average counts zeros for the ranks that lack one,
   // and .grad stays as it is when all lack it. Buckets are then never rebuilt.
   bool find_unused_parameters = false;
+  // Parameters without a gradient are legal, the same in every backward (static_graph.hpp).
+  // find_unused_parameters is then not needed, and ignored; buckets are rebuilt.
+  bool static_graph = false;
   bool overlap = true;                      // see Overlap in ddp.hpp
   bool alternate = false;                   // overlap in every second backward only
   comm::ReduceOp op = comm::ReduceOp::avg;  // avg or sum
@@ -104,20 +112,41 @@ class Reducer {
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
+  // Replaces the all-reduce of the buckets. UsageError after the first forward, or the second time.
+  void register_comm_hook(CommHook hook);
+  [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
+
+  // ---- a rank that has run out of inputs (join.hpp) ----
+  // The collectives of a forward and its backward, with zeros, in place of the gradients of this
+  // rank, which are dropped. The others' forward must be a synchronising one.
+  void shadow_forward();
+  void shadow_backward();
+  // avg divides by this number instead of the group's size, from the next backward on.
+  void set_divisor(int ranks) { divisor_ = ranks; }
+
   // Around a forward with grad mode on. begin_forward rebuilds the buckets when that is due, which
   // is a collective; end_forward makes the next backward reduce. Outputs are needed only with
   // find_unused_parameters.
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
+  [[nodiscard]] const ReducerOptions& options() const { return options_; }
+  [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
+  [[nodiscard]] const std::vector<BucketItem>& items() const { return items_; }  // by parameter
   [[nodiscard]] const BucketPlan& plan() const { return plan_; }
+  // Of the last synchronised backward: the parameters as their gradients came, and whether this
+  // rank had one for a parameter.
+  [[nodiscard]] const std::vector<int>& last_ready_order() const { return last_ready_order_; }
+  [[nodiscard]] bool used(int parameter) const { return usage_.used_on(group_->rank(), parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
   // The order that the buckets are rebuilt in, if this is rank 0: every parameter once; or none,
-  // before the first backward and where they are never rebuilt. A run that goes on from a
+  // before that is known and where they are never rebuilt. A run that goes on from a
   // checkpoint and is given it has the buckets, and so the bits, that it would have had.
   // UsageError unless it names every parameter once.
   [[nodiscard]] std::vector<int> ready_order() const;
   void rebuild_in(std::vector<int> order);  // the same on every rank, before the first forward
+  // After a synchronising forward, until its backward begins.
+  [[nodiscard]] bool awaits_backward() const { return phase_ == Phase::armed; }
   [[nodiscard]] Bytes communication_memory() const { return memory_.size(); }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;
@@ -137,11 +166,21 @@ class Reducer {
   }
   void mark_ready(int parameter);
   void launch_ready_buckets();
+  [[nodiscard]] comm::WorkPtr reduce_async(std::size_t bucket);
+  [[nodiscard]] comm::ReduceOp prepare(std::size_t bucket) const;
+  [[nodiscard]] Tensor buffer_of(std::size_t bucket) const;
+  [[nodiscard]] GradBucket grad_bucket(std::size_t bucket) const;
+  // Alone, average and sum are what lies there already; a hook may do anything.
+  [[nodiscard]] bool exchanges() const { return group_->size() > 1 || hook_.call; }
   void finish_backward();
+  [[nodiscard]] bool allows_unused() const {
+    return options_.find_unused_parameters || options_.static_graph;
+  }
   void settle_unused();
   void provide_missing(int parameter);
   void adopt_gradient(int parameter);
-  void rebuild();
+  [[nodiscard]] bool rebuild_is_due() const;
+  void rebuild_if_due();
   void install(BucketPlan plan);
   [[nodiscard]] const std::string& name_of_parameter(int p) const {
     return names_[static_cast<std::size_t>(p)];
@@ -153,6 +192,8 @@ class Reducer {
   ReducerOptions options_;
   std::vector<BucketItem> items_;
   std::vector<HookHandle> hooks_;
+  CommHook hook_;
+  int divisor_;  // of avg
 
   Device device_;  // of the parameters
   BucketMemory memory_;
@@ -164,16 +205,19 @@ class Reducer {
   bool synchronising_ = true;
   bool local_forward_ = false;  // the last forward was made under no_sync
   Phase phase_ = Phase::idle;
-  std::uint64_t step_ = 0;            // synchronised backward passes so far
-  std::uint64_t forwards_ = 0;        // synchronising ones so far
-  UsageMap usage_;                    // gradients since the last synchronisation
-  std::vector<bool> unreachable_;     // from the outputs; with find_unused_parameters
-  std::vector<bool> ready_;           // in this backward
-  std::vector<int> ready_order_;      // of the first backward
-  std::vector<std::size_t> pending_;  // by bucket: gradients still to come
-  std::vector<comm::WorkPtr> works_;  // by bucket, those launched
-  std::size_t next_ = 0;              // first bucket not yet launched
-  std::vector<Tensor> kept_;          // by parameter: .grad before, if it may be unused by all
+  std::uint64_t step_ = 0;             // synchronised backward passes so far
+  std::uint64_t forwards_ = 0;         // synchronising ones so far
+  UsageMap usage_;                     // gradients since the last synchronisation
+  std::optional<StaticGraph> graph_;   // with static_graph
+  std::vector<bool> unreachable_;      // from the outputs; with find_unused_parameters
+  std::vector<bool> ready_;            // in this backward
+  std::vector<int> last_ready_order_;  // of the last backward
+  std::vector<int> rebuilt_order_;     // of the buckets, if rebuilt
+  std::vector<std::size_t> pending_;   // by bucket: gradients still to come
+  std::vector<comm::WorkPtr> works_;   // by bucket, those launched
+  std::size_t next_ = 0;               // first bucket not yet launched
+  std::string fault_;                  // of this backward: thrown on every rank, at its end
+  std::vector<Tensor> kept_;           // by parameter: .grad before, if it may be unused by all
   ReducerStatistics statistics_;
   mutable ReducerClock clock_;  // writes into statistics_
 };

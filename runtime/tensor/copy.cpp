@@ -62,6 +62,22 @@ Tensor Tensor::to(Device wanted) const {
   return wanted == device() ? *this : copy_of(*this, {dtype(), wanted});
 }
 
+bool Tensor::is_pinned() const {
+  return device().is_cpu() && PinnedBlock::around(storage()->data(), storage()->size()) != nullptr;
+}
+
+Tensor Tensor::pin_memory() const {
+  require(device().is_cpu(), "pin_memory: the tensor is on " + device().str() +
+                                 ": only memory of the host can be pinned");
+  if (is_pinned()) return *this;
+  const Bytes size = size_in_bytes(*this);
+  const auto block = std::make_shared<PinnedBlock>(size);
+  const Tensor out = from_storage(Storage::adopt(block->data(), size, block), sizes(),
+                                  contiguous_strides(sizes()), 0, dtype());
+  out.copy_(*this);
+  return out;
+}
+
 void Tensor::copy_(const Tensor& source) const {
   Tensor from = source.sizes() == sizes() ? source : source.expand(sizes());
   if (numel() == 0) return;

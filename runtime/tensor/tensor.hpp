@@ -133,6 +133,10 @@ class Tensor {
   // complete when it returns. Itself if it is there already.
   [[nodiscard]] Tensor to(Device device) const;
   [[nodiscard]] Tensor cpu() const { return to(Device::cpu()); }
+  // A copy in pinned memory of the host; itself if it lies there. CPU only, else UsageError. A
+  // device then takes it from there by itself: do not write to it before the stream is done.
+  [[nodiscard]] Tensor pin_memory() const;
+  [[nodiscard]] bool is_pinned() const;
   [[nodiscard]] Tensor cuda(int index = 0) const { return to(Device::cuda(index)); }
   void copy_(const Tensor& source) const;  // broadcasts and converts; from any device
   void fill_(double value) const;

@@ -77,3 +77,56 @@ TEST_CASE("train_gpt on 1, 2 and 4 devices is the CPU's training to 1e-4, and re
     CHECK(first.model == second.model);
   }
 }
+
+#ifdef RINGSMITH_VGPU  // a machine of 8 GPUs, whatever the machine is
+TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GPUs",
+          "[.][on_devices]") {
+  const TemporaryFolder folder;
+  std::string words;
+  for (int i = 0; i < 400; ++i) words += "ring " + std::to_string(i * i) + " of steps\n";
+  const std::string text = write_text(folder / "text", words);
+  const auto model_of = [&](const std::string& name, const std::string& prefix) {
+    std::string command = prefix + " exec " RINGSMITH_BINARY_DIR "/bin/train_gpt";
+    for (const std::string& word :
+         tiny_gpt(text) + std::vector<std::string>{"--run-dir", folder / name})
+      command += " " + word;
+    const ProgramResult r = run_program({RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh", "3", "sh",
+                                         "-c", command + " --device cuda"},
+                                        60);
+    INFO(command << "\n" << r.out << r.err);
+    REQUIRE(r.exit_code == 0);
+    return read_text(folder / name + "/model.safetensors");
+  };
+  const std::string all = model_of("all", "");
+  CHECK(model_of("one", "CUDA_VISIBLE_DEVICES=$((5 - OMPI_COMM_WORLD_LOCAL_RANK))") == all);
+  // Ranks on one GPU, by another number in each: their cuda:0, 1 and 2 are the machine's 6.
+  CHECK(model_of("shared",
+                 "[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && export CUDA_VISIBLE_DEVICES=6,4;"
+                 "[ $OMPI_COMM_WORLD_LOCAL_RANK = 1 ] && export CUDA_VISIBLE_DEVICES=3,6;"
+                 "[ $OMPI_COMM_WORLD_LOCAL_RANK = 2 ] && export CUDA_VISIBLE_DEVICES=1,0,6;") ==
+        all);
+
+  // The runtime knows a GPU by what it is, not by its number in a process.
+  const auto engine_of = [](const std::string& prefix) {
+    return run_program({RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh", "2", "sh", "-c",
+                        prefix + " exec " RINGSMITH_BINARY_DIR
+                                 "/bin/all_reduce_perf -b 4K -e 4K -n 1 --device cuda"},
+                       60)
+        .out;
+  };
+  CHECK_THAT(engine_of("CUDA_VISIBLE_DEVICES=$((5 - OMPI_COMM_WORLD_LOCAL_RANK))"),
+             ContainsSubstring("every rank has its own device"));
+  CHECK_THAT(engine_of("CUDA_VISIBLE_DEVICES=5"),
+             ContainsSubstring("ranks 0 and 1 share a device"));
+
+  for (const char* list : {"", "-1", "9,0", "zero", "2,2", "GPU-0"}) {
+    const ProgramResult r = run_program({"env", std::string("CUDA_VISIBLE_DEVICES=") + list,
+                                         RINGSMITH_BINARY_DIR "/bin/train_gpt", "--device", "cuda"},
+                                        60);
+    INFO(list << "\n" << r.out << r.err);
+    CHECK(r.exit_code == 6);
+    CHECK_THAT(r.err,
+               ContainsSubstring("there is no device cuda:0: no CUDA device was found, use cpu"));
+  }
+}
+#endif

@@ -29,10 +29,31 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
     const auto r = run_app(0, program, {"--help"});
     REQUIRE(r.exit_code == 0);
     REQUIRE(r.err.empty());
-    for (const char* word :
-         {"--data", "--steps", "--epochs", "--batch", "--global-batch", "--lr", "--seed",
-          "--threads", "--kernels", "--bucket-cap-mb", "MiB", "--algorithm", "--timeout", "seconds",
-          "--run-dir", "--no-trace", "--json", "Environment", "Exit codes"})
+    for (const char* word : {"--data",
+                             "--steps",
+                             "--epochs",
+                             "--batch",
+                             "--global-batch",
+                             "--lr",
+                             "--seed",
+                             "--threads",
+                             "--kernels",
+                             "--bucket-cap-mb",
+                             "MiB",
+                             "--algorithm",
+                             "--timeout",
+                             "seconds",
+                             "--run-dir",
+                             "--no-trace",
+                             "--json",
+                             "--accumulate",
+                             "--comm-hook",
+                             "--powersgd-rank",
+                             "--powersgd-start",
+                             "--check-drift",
+                             "--ddp-logging",
+                             "Environment",
+                             "Exit codes"})
       CHECK_THAT(r.out, ContainsSubstring(word));
     std::istringstream in(r.out);
     for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
@@ -94,6 +115,21 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
                   {"--images", "--labels"});
   require_refusal("train_mlp", run_app(2, "train_mlp", {"--global-batch", "7"}),
                   {"--global-batch 7", "multiple of 2"});
+  require_refusal("train_mlp",
+                  run_app(2, "train_mlp", {"--global-batch", "8", "--accumulate", "3"}),
+                  {"--global-batch 8", "2 ranks with --accumulate 3", "multiple of 6"});
+  for (const char* wrong : {"0", "-1", "1.5", "many", "1048577"})
+    require_refusal(
+        "train_gpt", run_app(0, "train_gpt", {"--accumulate", wrong}),
+        {"--accumulate: '" + std::string(wrong) + "' is not a whole number from 1 to "});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--comm-hook", "fp8"}),
+                  {"--comm-hook", "fp8", "fp16", "powersgd"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--powersgd-start", "1"}),
+                  {"--powersgd-start: '1' is not a whole number from 2 to "});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--powersgd-rank", "0"}),
+                  {"--powersgd-rank: '0' is not a whole number from 1 to "});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--check-drift", "-1"}),
+                  {"--check-drift: '-1' is not a whole number from 0 to "});
 }
 
 TEST_CASE("missing, empty, short and unreadable texts are refused by name", "[programs]") {

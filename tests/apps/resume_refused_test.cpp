@@ -233,7 +233,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
 
 TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
           "[programs][resume]") {
-  constexpr int kOften = 150;  // steps, of a millisecond
+  constexpr int kOften = 300;  // steps, of a millisecond
   const TemporaryFolder folder;
   // The shell does `first`, then the program trains until it is stopped.
   const auto train = [&](int world, const std::string& run, const std::string& first,
@@ -269,7 +269,7 @@ TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
     const std::string saved = "'" + run + "/checkpoints'";
     const auto r = train(world, run,
                          "(until [ -e " + saved +
-                             "/step-000150/manifest.json ]; do sleep 0.1; "
+                             "/step-000300/manifest.json ]; do sleep 0.1; "
                              "done; mv " +
                              saved + " '" + run + "/moved') &");
     check_stopped(r, run, "No such file or directory");

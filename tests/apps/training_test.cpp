@@ -187,3 +187,108 @@ TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line"
   CHECK_THAT(bench(1, "gpt"), ContainsSubstring("params 826368 (3.15 MiB)") &&
                                   ContainsSubstring("| loss 4.3137 ->"));
 }
+
+namespace {
+
+std::vector<double> losses(const std::string& folder) {
+  std::vector<double> out;
+  for (const auto& m : parse_lines(read_text(folder + "/metrics.jsonl")))
+    out.push_back(m.at("loss"));
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("accumulated batches train as one batch of their size, with one reduction a step",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const auto run = [&](const std::string& name, const std::vector<std::string>& options) {
+    const auto r = run_app(2, "train_gpt", tiny_gpt(text) + to_folder(folder / name) + options);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return losses(folder / name);
+  };
+  const auto one = run("one", {"--batch", "6"}), three = run("three", {"--accumulate", "3"});
+  REQUIRE(three.size() == 4);
+  for (std::size_t i = 0; i < three.size(); ++i)
+    CHECK(std::abs(three[i] - one[i]) <= 1e-4 * one[i]);
+  // The same split, asked for in another way.
+  CHECK(run("global", {"--accumulate", "3", "--global-batch", "12"}) == three);
+  const auto trace = nlohmann::json::parse(read_text(folder / "three/trace.json"));
+  int reductions = 0, forwards = 0;
+  for (const auto& e : trace.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("pid") == 1) {
+      reductions += e.at("name") == "all_reduce" ? 1 : 0;
+      forwards += e.at("name") == "forward" ? 1 : 0;
+    }
+  CHECK(forwards == 12);
+  CHECK(reductions == 4);
+}
+
+TEST_CASE("the last step of an epoch accumulates what is left, and divides by that", "[programs]") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& accumulate, const std::string& epochs) {
+    const std::string name = folder / (accumulate + "x" + epochs);
+    const auto r = run_app(2, "train_mlp",
+                           {"--draw", "200", "--hidden", "8", "--batch", "6", "--progress", "off",
+                            "--accumulate", accumulate, "--epochs", epochs, "--run-dir", name});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return name;
+  };
+  // 200 digits are 100 for each rank, 16 full batches: 5 + 5 + 5 + 1 in each of two epochs.
+  CHECK(losses(run("5", "2")).size() == 8);
+  // 16 batches in one step, whether 16 or 20 are asked for.
+  const std::string all = read_text(run("16", "1") + "/model.safetensors");
+  CHECK(all.size() > 1000);
+  CHECK(read_text(run("20", "1") + "/model.safetensors") == all);
+}
+
+TEST_CASE("activation checkpointing changes no bit of a training with dropout", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const auto run = [&](const std::string& name, const std::vector<std::string>& options) {
+    const auto r = run_app(
+        2, "train_gpt",
+        tiny_gpt(text) + to_folder(folder / name) +
+            std::vector<std::string>{"--dropout", "0.2", "--layers", "3", "--accumulate", "2"} +
+            options);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return read_text(folder / (name + "/model.safetensors"));
+  };
+  const std::string plain = run("plain", {});
+  CHECK(plain.size() > 1000);
+  CHECK(run("checkpointed", {"--activation-checkpointing"}) == plain);
+}
+
+TEST_CASE("communication hooks train as without one, and the run tells of them", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const auto run = [&](const std::string& hook) {
+    const auto r =
+        run_app(2, "train_gpt",
+                tiny_gpt(text) + to_folder(folder / hook) +
+                    std::vector<std::string>{"--comm-hook", hook, "--powersgd-start", "2",
+                                             "--check-drift", "1", "--ddp-logging"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    const std::string name = hook == "none"                     ? ""
+                             : hook == "powersgd"               ? "power_sgd"
+                             : hook == "fp16" || hook == "bf16" ? hook + "_compress"
+                                                                : hook;
+    CHECK_THAT(r.out, ContainsSubstring("comm_hook: " + name + "\n") &&
+                          ContainsSubstring("has_rebuilt_buckets: 1\n") &&
+                          ContainsSubstring("iteration: 4\n"));
+    return losses(folder / hook);
+  };
+  const auto none = run("none");
+  CHECK(run("allreduce") == none);  // a division by 2 is exact
+  for (const char* hook : {"fp16", "bf16", "powersgd"}) {
+    const auto got = run(hook);
+    REQUIRE(got.size() == none.size());
+    CHECK(got != none);
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(got[i] - none[i]) < 0.05 * none[i]);
+  }
+}

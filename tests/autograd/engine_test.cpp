@@ -103,6 +103,26 @@ TEST_CASE("leaf hooks fire once, after all contributions, in the order of the ed
   REQUIRE(order == "b8 w12 x16 t5 ");
 }
 
+TEST_CASE("a hook whose turn is last runs after hooks that are registered later", "[engine]") {
+  const Tensor x = leaf({1});
+  std::string order;
+  const auto note = [&](const char* name, HookTurn turn) {
+    return register_post_accumulate_grad_hook(
+        x, [&order, name](const Tensor&) { order += name; }, turn);
+  };
+  note("a ", HookTurn::in_order);
+  const HookHandle last = note("last ", HookTurn::last);
+  note("b ", HookTurn::in_order);
+  note("very last ", HookTurn::last);
+  note("c ", HookTurn::in_order);
+  times(x, x).backward();
+  REQUIRE(order == "a b c last very last ");
+  order.clear();
+  remove_hook(x, last);
+  times(x, x).backward();
+  REQUIRE(order == "a b c very last ");
+}
+
 TEST_CASE("callbacks run after the whole graph and before backward returns", "[engine]") {
   const Tensor x = leaf({1}), w = leaf({2});
   std::string order;

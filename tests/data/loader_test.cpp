@@ -22,7 +22,8 @@ class Sleepy : public Dataset {
     Generator g(static_cast<std::uint64_t>(indices.front()) + 17);
     std::this_thread::sleep_for(std::chrono::microseconds(randint(0, 2000, g)));
     ++calls;
-    Batch batch{Tensor::empty({static_cast<std::int64_t>(indices.size())}, {DType::i64}), {}};
+    const Tensor numbers = Tensor::empty({std::ssize(indices)}, {DType::i64});
+    Batch batch{numbers, numbers};
     auto* out = batch.inputs.data<std::int64_t>();
     for (const std::int64_t i : indices) {
       check_index(i);
@@ -145,4 +146,29 @@ TEST_CASE("loader options out of range are refused") {
   CHECK_THROWS_AS(DataLoader(dataset, sampler, {0, 1, 1}), UsageError);
   CHECK_THROWS_AS(DataLoader(dataset, sampler, {1, -1, 1}), UsageError);
   CHECK_THROWS_AS(DataLoader(dataset, sampler, {1, 1, 0}), UsageError);
+}
+
+TEST_CASE("pin_memory: batches lie in page-locked memory of the host, not on a device") {
+  const Sleepy dataset(11);
+  SequentialSampler sampler(11);
+  const std::vector<std::int64_t> plain = drain(DataLoader(dataset, sampler, {4, 0}).epoch());
+  for (const int workers : {0, 2}) {
+    DataLoader loader(dataset, sampler, {.batch_size = 4, .workers = workers, .pin_memory = true});
+    DataLoader::Epoch epoch = loader.epoch();
+    if (device_count() == 0) {  // nobody to pin for
+      CHECK_THROWS_AS(epoch.next(), CudaError);
+      continue;
+    }
+    for (int batch = 0; batch < 3; ++batch) {
+      const std::optional<Batch> b = epoch.next();
+      REQUIRE(b);
+      CHECK(b->inputs.device().is_cpu());
+      CHECK(b->inputs.is_pinned());
+      CHECK(b->targets.is_pinned());
+      const Batch there = b->to(Device::cuda(0));
+      CHECK(there.inputs.device() == Device::cuda(0));
+      CHECK(there.inputs.to_vector<std::int64_t>() == b->inputs.to_vector<std::int64_t>());
+    }
+    CHECK(drain(loader.epoch()) == plain);
+  }
 }

@@ -5,7 +5,11 @@
 #include <thread>
 #include <unistd.h>
 
+#include "runtime/autograd/checkpoint.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/parallel/drift.hpp"
+#include "runtime/parallel/power_sgd.hpp"
+#include "runtime/parallel/sync_batch_norm.hpp"
 #include "tests/fault/wrong_program.hpp"
 #include "tests/support/free_port.hpp"
 #include "tests/support/toy_models.hpp"
@@ -233,6 +237,59 @@ inline Act train(const Training& t) {
       const Tensor loss = ddp.forward(forward);
       if (step != t.skipped) loss.backward();
     }
+  }};
+}
+
+// A wrapped model of w (40, 10) and b (40), and what a program may do with it.
+struct Wrapped {
+  std::shared_ptr<comm::ProcessGroup> group;
+  Tensor w = trained(integers({40, 10}, 1)), b = trained(integers({40}, 2));
+  DistributedDataParallel ddp;
+
+  Wrapped(const Rank& me, const DdpOptions& options)
+      : group(me.group), ddp({{"w", w}, {"b", b}}, {}, group, options) {}
+  [[nodiscard]] Tensor forward(bool uses_b = true) {
+    return ddp.forward([&] { return uses_b ? add(sum(w), sum(b)) : sum(w); });
+  }
+  void step(bool uses_b = true) { forward(uses_b).backward(); }
+  void hook(const std::function<Future(const GradBucket&)>& call) {
+    ddp.register_comm_hook({"mine", call});
+  }
+};
+inline Act with_ddp(const std::function<void(Wrapped&)>& body, const DdpOptions& options = {}) {
+  return {[=](Rank& me) {
+    Wrapped model(me, options);
+    body(model);
+  }};
+}
+inline Act with_hook(const std::function<Future(const GradBucket&)>& call) {
+  return with_ddp([=](Wrapped& m) {
+    m.hook(call);
+    m.step();
+  });
+}
+// So many steps in a join().
+inline Act joined(int steps, const JoinOptions& options = {}) {
+  return with_ddp([=](Wrapped& m) {
+    m.ddp.join(
+        [&] {
+          for (int i = 0; i < steps; ++i) m.step();
+        },
+        options);
+  });
+}
+inline Act power_sgd(int rank, int start = 2) {
+  return with_ddp([=](Wrapped& m) {
+    m.ddp.register_comm_hook(power_sgd_hook(std::make_shared<PowerSgdState>(
+        m.group,
+        PowerSgdOptions{.matrix_approximation_rank = rank, .start_powersgd_iter = start})));
+    for (int i = 0; i < 4; ++i) m.step();
+  });
+}
+inline Act sync_batch_norm_of(std::int64_t rows) {
+  return {[=](Rank& me) {
+    const auto of = [](double value) { return full({3}, value); };
+    (void)ringsmith::sync_batch_norm(me.group, ones({rows, 3}), of(1), of(0), of(0), of(1), true);
   }};
 }
 

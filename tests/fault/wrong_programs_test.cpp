@@ -330,6 +330,153 @@ std::vector<WrongProgram> wrong_trainings() {
   };
 }
 
+// Hooks, join, a static graph and the rest: either all ranks are told the same, or one throws alone
+// and the others are told that it did.
+std::vector<WrongProgram> wrong_features() {
+  const auto all = [](std::string name, const Act& common, const Act& odd, std::string error,
+                      std::vector<std::string> says, int culprit = -1) {
+    return WrongProgram{.name = std::move(name),
+                        .everybody = common,
+                        .but = {{2, odd}},
+                        .error = std::move(error),
+                        .says = std::move(says),
+                        .culprit = culprit};
+  };
+  const auto alone = [](std::string name, const Act& common, const Act& odd, std::string says) {
+    return WrongProgram{.name = std::move(name),
+                        .everybody = common,
+                        .but = {{2, odd}},
+                        .error = "PeerLost",
+                        .says = {"rank 2 (pid ", "has left the group, thrown out by an exception"},
+                        .culprit = 2,
+                        .instead = {{2, std::move(says)}}};
+  };
+  const Act right = with_hook([](const GradBucket& b) { return Future(b.buffer); });
+  const Act trains = with_ddp([](Wrapped& m) {
+    for (int i = 0; i < 4; ++i) m.step();
+  });
+  const Act joins = joined(4);
+  const auto is_static = [](bool always) {
+    return with_ddp(
+        [=](Wrapped& m) {
+          for (int i = 0; i < 3; ++i) m.step(always || i < 2);
+        },
+        {.static_graph = true});
+  };
+  const auto ignoring = [](const std::string& name) {
+    return with_ddp([](Wrapped&) {}, {.ignored = {name}});
+  };
+  return {
+      all("a hook's result of another shape", right,
+          with_hook([](const GradBucket& b) { return Future(b.buffer.slice(0, 0, 439)); }),
+          "UsageError",
+          {"on rank 2: communication hook 'mine' returned f32[439] on cpu for bucket 0, which is "
+           "f32[440] on cpu: return a tensor like GradBucket::buffer"}),
+      all("a hook's result of another dtype", right,
+          with_hook([](const GradBucket& b) { return Future(b.buffer.to(DType::f16)); }),
+          "UsageError", {"on rank 2: communication hook 'mine' returned f16[440]"}),
+      all("a hook's result is nothing, on every rank",
+          with_hook([](const GradBucket&) { return Future(Tensor()); }),
+          with_hook([](const GradBucket&) { return Future(Tensor()); }), "UsageError",
+          {"on every rank: communication hook 'mine' returned nothing for bucket 0"}),
+      alone("a hook that throws", trains,
+            with_hook([](const GradBucket&) -> Future { throw Error("out of luck"); }),
+            "out of luck"),
+      alone("two hooks", trains, with_ddp([](Wrapped& m) {
+              m.hook(noop_hook().call);
+              m.hook(noop_hook().call);
+            }),
+            "UsageError: a communication hook is registered already, 'mine'"),
+      all("a hook after the first forward", with_ddp([](Wrapped& m) {
+            m.step();
+            m.hook(noop_hook().call);
+          }),
+          with_ddp([](Wrapped& m) {
+            m.step();
+            m.hook(noop_hook().call);
+          }),
+          "UsageError", {"communication hook 'mine': register it before the first forward()"}),
+      all("a hook on one rank alone", trains, with_ddp([](Wrapped& m) {
+            m.ddp.register_comm_hook(fp16_compress_hook(m.group));
+            m.step();
+          }),
+          "MismatchError",
+          {"all_reduce(avg, f32, 440) #", "but rank 2 called all_reduce(avg, f16, 440) #"}, 2),
+      all("PowerSGD of another rank on one rank", power_sgd(1), power_sgd(2), "MismatchError",
+          {"all_reduce(sum, f32, 40) #", "but rank 2 called all_reduce(sum, f32, 80) #"}, 2),
+      all("PowerSGD of rank 0", power_sgd(0), power_sgd(0), "UsageError",
+          {"PowerSGD: matrix_approximation_rank must be at least 1, got 0"}),
+      all("PowerSGD from the first step on", power_sgd(1, 0), power_sgd(1, 0), "UsageError",
+          {"PowerSGD: start_powersgd_iter must be at least 2 with error feedback or warm start, "
+           "got 0"}),
+      all("a static graph that changes on one rank", is_static(true), is_static(false),
+          "UsageError",
+          {"on rank 2: static_graph: parameter 'b' got 0 gradients in backward 3, 1 in the first"}),
+      all("static_graph on one rank", is_static(true), trains, "UsageError",
+          {"ranks do not hold the same model: ", "static_graph=true", "static_graph=false",
+           "on rank 2"}),
+      all("join() on some ranks", joins, trains, "MismatchError",
+          {"all_gather(i64, 1) #", "but rank 2 called all_reduce(avg, f32, 440) #"}, 2),
+      all("join() with no_sync() on one rank", joins, with_ddp([](Wrapped& m) {
+            m.ddp.join([&] {
+              const auto local = m.ddp.no_sync();
+              m.step();
+            });
+          }),
+          "UsageError",
+          {"join(): in forward 1 ranks 0, 1 would reduce and rank 2 not: use no_sync() in the same "
+           "steps on all ranks"}),
+      all("join() that is to throw when a rank runs out",
+          joined(4, {.throw_on_early_termination = true}),
+          joined(2, {.throw_on_early_termination = true}), "exception",
+          {"join(): rank 2 ran out of inputs before forward 3 (throw_on_early_termination)"}),
+      alone("join() that ends without its backward", joins,
+            with_ddp([](Wrapped& m) { m.ddp.join([&] { (void)m.forward(); }); }),
+            "UsageError: join(): it ends with a forward() whose backward() did not run"),
+      alone("join() with two forwards before a backward", joins, with_ddp([](Wrapped& m) {
+              m.ddp.join([&] {
+                (void)m.forward();
+                m.step();
+              });
+            }),
+            "UsageError: join(): a forward() before the backward() of the one before it"),
+      alone("join() whose body throws", joins, with_ddp([](Wrapped& m) {
+              m.ddp.join([&] {
+                m.step();
+                throw Error("out of luck");
+              });
+            }),
+            "out of luck"),
+      all("an ignored parameter that does not exist", ignoring("c"), ignoring("c"), "UsageError",
+          {"DdpOptions::ignored: the model has no parameter and no buffer of the name 'c'; give "
+           "names as "}),
+      all("a parameter that one rank ignores", ignoring("b"), ignoring("w"), "UsageError",
+          {"ranks do not hold the same model: entry 0 is parameter 'w' f32[40, 10] on ranks 0, 1, "
+           "but ignored 'w' on rank 2"}),
+      all("SyncBatchNorm of one value per channel", sync_batch_norm_of(0), sync_batch_norm_of(1),
+          "UsageError", {"more than one value per channel on all ranks together; give larger "}),
+      alone(
+          "a checkpointed function that changes", trains, with_ddp([](Wrapped& m) {
+            int calls = 0;
+            const auto changes = [&](const Tensor& t) {
+              return ++calls == 1 ? tanh(t) : tanh(tanh(t));
+            };
+            m.ddp.forward([&] { return add(sum(checkpoint(changes, m.w)), sum(m.b)); }).backward();
+          }),
+          "checkpoint: forward saved 1 tensors, the same function run again in backward 2"),
+      all("replicas that have drifted apart", with_ddp([](Wrapped& m) {
+            check_drift(*m.group, {{"w", m.w}, {"b", m.b}});
+          }),
+          with_ddp([](Wrapped& m) {
+            m.b.detach().fill_(7);
+            check_drift(*m.group, {{"w", m.w}, {"b", m.b}});
+          }),
+          "exception",
+          {"the replicas have drifted apart: 'b' is one on ranks 0, 1 and another on rank 2; "
+           "let "}),
+  };
+}
+
 }  // namespace
 
 TEST_CASE("wrong programs: calls that differ", "[fault][culprits]") {
@@ -352,3 +499,6 @@ TEST_CASE("wrong programs: groups of some ranks", "[fault][culprits]") {
 }
 TEST_CASE("wrong programs: starts", "[fault][culprits]") { check_wrong_programs(wrong_starts()); }
 TEST_CASE("wrong programs: DDP", "[fault][culprits]") { check_wrong_programs(wrong_trainings()); }
+TEST_CASE("wrong programs: DDP's hooks, join() and the rest", "[fault][culprits]") {
+  check_wrong_programs(wrong_features());
+}

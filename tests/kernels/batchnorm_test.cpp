@@ -1,6 +1,7 @@
 // Batch normalisation: fast against the oracle, and the oracle against the definition.
 #include "kernels/batchnorm.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -23,7 +24,7 @@ std::vector<T> random_values(std::size_t n, unsigned seed, double shift = 0) {
 
 template <class T>
 struct Result {
-  std::vector<T> mean, var, y, dx, dweight, dbias;
+  std::vector<T> mean, squares, y, dx, dweight, dbias;
 };
 
 template <class T>
@@ -35,9 +36,9 @@ Result<T> run(const BatchNormShape& s, double shift, bool batch_statistics, Mode
   const auto weight = random_values<T>(c, 3), bias = random_values<T>(c, 4);
   const std::vector<T> blank(c);
   Result<T> r{blank, blank, std::vector<T>(n), std::vector<T>(n), blank, blank};
-  cpu::batch_stats<T>(s, x, r.mean, r.var);
-  std::vector<T> inv_std(c);
-  for (std::size_t i = 0; i < c; ++i) inv_std[i] = 1 / std::sqrt(r.var[i] + T(1e-5));
+  cpu::batch_stats<T>(s, x, r.mean, r.squares);
+  std::vector<T> inv_std = r.squares;
+  cpu::inverse_std<T>(inv_std, static_cast<double>(s.per_channel()), 1e-5);
   cpu::batch_norm<T>(s, x, r.mean, inv_std, weight, bias, r.y);
   cpu::batch_norm_grad<T>(s, dy, x, r.mean, inv_std, weight, batch_statistics, r.dx, r.dweight,
                           r.dbias);
@@ -65,11 +66,14 @@ TEST_CASE("fast batch normalisation stays within rounding of the oracle") {
       const auto fast = run<float>(s, 0, training, Mode::fast);
       const auto slow = run<float>(s, 0, training, Mode::oracle);
       CHECK(distance(fast.mean, slow.mean) <= 1e-7);
-      CHECK(distance(fast.var, slow.var) <= 1e-6);
+      CHECK(distance(fast.squares, slow.squares) <= 1e-6 * static_cast<double>(s.per_channel()));
       CHECK(distance(fast.y, slow.y) <= 4e-6);
       CHECK(distance(fast.dx, slow.dx) <= 2e-5);
-      CHECK(distance(fast.dweight, slow.dweight) <= 1e-4);
-      CHECK(distance(fast.dbias, slow.dbias) <= 1e-5);
+      // The fast sums are added in double, the oracle's in eight lanes of float over an image.
+      const double lane = static_cast<double>(s.pixels) / 8;
+      const double rounding = std::max(1e-5, lane * std::sqrt(lane) * 1e-7);
+      CHECK(distance(fast.dweight, slow.dweight) <= std::max(1e-4, rounding));
+      CHECK(distance(fast.dbias, slow.dbias) <= rounding);
       CHECK(distance(run<double>(s, 0, training, Mode::fast).dx,
                      run<double>(s, 0, training, Mode::oracle).dx) <= 1e-12);
     }
@@ -78,9 +82,9 @@ TEST_CASE("fast batch normalisation stays within rounding of the oracle") {
 TEST_CASE("a mean a thousand times the deviation does not eat the variance") {
   for (const Mode mode : {Mode::fast, Mode::oracle}) {
     const auto r = run<float>({8, 2, 500}, 1000, true, mode);
-    for (const float v : r.var) CHECK(std::abs(v - 1) < 0.1);
+    for (const float v : r.squares) CHECK(std::abs(v / 4000 - 1) < 0.1);
     const auto exact = run<double>({8, 2, 500}, 1000, true, Mode::oracle);
-    CHECK(std::abs(r.var[0] - exact.var[0]) < 1e-4);
+    CHECK(std::abs(r.squares[0] - exact.squares[0]) / 4000 < 1e-4);
   }
 }
 

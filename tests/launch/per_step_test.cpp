@@ -281,13 +281,23 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
       Row{{"--per-step", "--min-ranks", "3"}, {}, "--min-ranks 3 is more than --nproc-per-node 2"},
       Row{{"--min-ranks", "1"}, {}, "go with --per-step"},
       Row{{"--quorum-timeout", "5"}, {}, "go with --per-step"},
+      Row{{"--per-step", "--max-restarts", "1"}, {}, "leave out --max-restarts"},
+      Row{{"--per-step", "--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"},
+          {},
+          "--per-step is for one node"},
       Row{{}, {"--per-step"}, "start them with 'ringrun --per-step ...'"},
       Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "does not go with --save-every"},
       Row{{"--per-step"}, {"--per-step", "--global-batch", "8"}, "give --batch"},
+      Row{{"--per-step"}, {"--per-step", "--accumulate", "2"}, "give a larger --batch"},
+      Row{{"--per-step"}, {"--per-step", "--amp", "f16"}, "bf16 needs none"},
+      Row{{"--per-step"}, {"--per-step", "--comm-hook", "fp16"}, "does not go with --comm-hook"},
+      Row{{"--per-step"}, {"--per-step", "--check-drift", "1"}, "does not go with --check-drift"},
+      Row{{"--per-step"}, {"--per-step", "--json"}, "does not go with --ddp-logging and --json"},
+      Row{{"--per-step"}, {"--per-step", "--workers", "1"}, "does not go with --workers"},
       Row{{"--per-step"}, {"--per-step", "--algorithm", "fastest"}, "name the algorithm"},
       Row{{"--per-step"}, {"--per-step", "--bootstrap", "self"}, "meet through ringrun"});
   const TemporaryFolder folder;
-  std::vector<std::string> command{kRingrun, "--standalone", "--nproc-per-node", "2"};
+  std::vector<std::string> command{kRingrun, "--nproc-per-node", "2"};
   command = command + row.launcher;
   command = command + std::vector<std::string>{"--", RINGSMITH_BINARY_DIR "/bin/train_mlp"};
   command = command + tiny_mlp();

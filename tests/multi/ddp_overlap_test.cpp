@@ -26,7 +26,7 @@ TEST_CASE("the first bucket is reduced before the last gradient is computed", "[
   register_post_accumulate_grad_hook(w2, [&](const Tensor&) {
     const Reducer& reducer = ddp.reducer();
     REQUIRE(reducer.plan().buckets.size() == 3);
-    REQUIRE(reducer.launched() == 2);
+    REQUIRE(reducer.launched() == 1);  // hooks of the program come before DDP takes the gradient
     REQUIRE_FALSE(w1.grad().defined());
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (!reducer.all_launched_are_in() && std::chrono::steady_clock::now() < deadline)

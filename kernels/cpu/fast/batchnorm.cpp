@@ -68,16 +68,15 @@ void map(const BatchNormShape& s, T* out, const F& f) {
 
 template <class T>
 void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> var) {
+                 std::span<T> squares) {
   const auto count = static_cast<double>(s.per_channel());
   const T* v = x.data();
   parallel_for(s.c, grain_of(s.per_channel()), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t c = first; c < last; ++c) {
       const double m = channel_sum(s, c, [&](std::size_t i) -> double { return v[i]; }) / count;
-      const double squares =
-          channel_sum(s, c, [&](std::size_t i) { return (v[i] - m) * (v[i] - m); });
       mean[static_cast<std::size_t>(c)] = static_cast<T>(m);
-      var[static_cast<std::size_t>(c)] = static_cast<T>(squares / count);
+      squares[static_cast<std::size_t>(c)] =
+          static_cast<T>(channel_sum(s, c, [&](std::size_t i) { return (v[i] - m) * (v[i] - m); }));
     }
   });
 }

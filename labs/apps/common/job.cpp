@@ -58,6 +58,7 @@ comm::GroupOptions group_options(const JobOptions& o) {
 Device device_of_rank(const std::string& name, int ranks_per_process, int thread) {
   const Device named = parse_device(name);
   if (name != "cuda") return named;
+  require_device(named);
   return Device::cuda((comm::local_rank_hint() * ranks_per_process + thread) % device_count());
 }
 

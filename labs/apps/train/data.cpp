@@ -40,6 +40,7 @@ SamplerState Batches::state() const {
 void Batches::load_state(const SamplerState& state) {
   sampler_.load_state(state);
   epoch_number_ = state.epoch + 1;
+  left_ = loader_.batches();
   epoch_.emplace(loader_.epoch());
 }
 
@@ -47,11 +48,19 @@ Batch Batches::next() {
   while (true) {
     if (!epoch_) {
       sampler_.set_epoch(epoch_number_++);
+      left_ = loader_.batches();
       epoch_.emplace(loader_.epoch());
     }
-    if (std::optional<Batch> batch = epoch_->next()) return std::move(*batch);
+    if (std::optional<Batch> batch = epoch_->next()) {
+      --left_;
+      return std::move(*batch);
+    }
     epoch_.reset();
   }
+}
+
+std::int64_t Batches::next_group(std::int64_t most) const {
+  return std::min(most, left_ > 0 ? left_ : per_epoch_);
 }
 
 Corpus load_corpus(const std::string& path, std::int64_t context) {

@@ -22,6 +22,8 @@ class Batches {
 
   [[nodiscard]] Batch next();
   [[nodiscard]] std::int64_t per_epoch() const { return per_epoch_; }
+  // Batches until the end of the epoch, but at most `most`; 1 or more.
+  [[nodiscard]] std::int64_t next_group(std::int64_t most) const;
   // For checkpoints: where all ranks are, from which any number of ranks goes on.
   [[nodiscard]] SamplerState state() const;
   void load_state(const SamplerState& state);
@@ -32,6 +34,7 @@ class Batches {
   std::int64_t batch_size_;
   std::int64_t per_epoch_;  // of a whole one
   std::int64_t epoch_number_ = 0;
+  std::int64_t left_ = 0;  // in this epoch
   std::optional<DataLoader::Epoch> epoch_;
 };
 

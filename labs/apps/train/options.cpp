@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 
 #include "kernels/mode.hpp"
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/schedule/calibration.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/parallel/drift.hpp"
+#include "runtime/parallel/power_sgd.hpp"
 
 namespace ringsmith::apps {
 
@@ -65,6 +68,15 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
                  "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
       ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
                              "double_tree", "hierarchical", "fastest"}));
+  app.add_option("--comm-hook", o.comm_hook,
+                 "how gradients travel: none, or a communication hook: allreduce, fp16 or bf16 "
+                 "(half the bytes), powersgd (matrices as two thin factors)")
+      ->check(CLI::IsMember({"none", "allreduce", "fp16", "bf16", "powersgd"}));
+  app.add_option("--powersgd-rank", o.powersgd_rank, "columns of each of powersgd's factors")
+      ->check(whole(1, 1 << 16));
+  app.add_option("--powersgd-start", o.powersgd_start,
+                 "steps of plain all-reduce before powersgd compresses")
+      ->check(whole(2));
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer before it fails")
       ->check(seconds());
   app.add_flag(
@@ -86,13 +98,24 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->default_str("")
       ->check(above_zero(1e9))
       ->excludes(steps);
-  app.add_option("--batch", o.batch, "samples in a step, of each rank")->check(whole(1));
+  app.add_option("--batch", o.batch,
+                 "samples in a batch, of each rank; a step has one, or --accumulate of them")
+      ->check(whole(1));
+  app.add_option("--accumulate", o.accumulate,
+                 "batches in a step, of each rank: their gradients are averaged, and reduced once; "
+                 "the last step of an epoch has what is left")
+      ->check(whole(1, 1 << 20));
   app.add_option("--global-batch", o.global_batch,
                  "samples in a step, of all ranks together, instead of --batch; the same for any "
-                 "number of ranks gives the same training (0: --batch times ranks)")
+                 "number of ranks gives the same training (0: --batch times ranks, times "
+                 "--accumulate)")
       ->check(whole(0));
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
       ->check(above_zero(1e30));
+  app.add_option("--amp", o.amp,
+                 "mixed precision: forward and backward compute in bf16 or f16 where that is safe; "
+                 "parameters, losses and the optimizer stay f32; f16 scales the loss")
+      ->check(CLI::IsMember({"off", "bf16", "f16"}));
   app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
@@ -122,6 +145,12 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--progress", o.progress,
                  "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines", "off"}));
+  app.add_option("--check-drift", o.check_drift,
+                 "compare the ranks' parameters, bit for bit, every so many steps; 0: never")
+      ->check(whole(0));
+  app.add_flag("--ddp-logging", o.ddp_logging,
+               "print what DistributedDataParallel knows of itself: buckets, order of the "
+               "gradients, times");
   app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
   // What it was once: hidden, and refused by the name of the program that does it.
   app.add_flag_callback(
@@ -155,12 +184,38 @@ DdpOptions ddp_options(const MachineOptions& o) {
   return out;
 }
 
+void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
+                        const std::shared_ptr<comm::ProcessGroup>& group) {
+  if (o.comm_hook == "allreduce") ddp.register_comm_hook(allreduce_hook(group));
+  if (o.comm_hook == "fp16") ddp.register_comm_hook(fp16_compress_hook(group));
+  if (o.comm_hook == "bf16") ddp.register_comm_hook(bf16_compress_hook(group));
+  if (o.comm_hook == "powersgd")
+    ddp.register_comm_hook(power_sgd_hook(std::make_shared<PowerSgdState>(
+        group, PowerSgdOptions{.matrix_approximation_rank = o.powersgd_rank,
+                               .start_powersgd_iter = o.powersgd_start})));
+}
+
+void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const Module& model,
+                        std::int64_t step) {
+  if (o.check_drift == 0 || step % o.check_drift != 0) return;
+  together(group, [&] { check_drift(group, model.named_parameters()); });
+}
+
+Autocast autocast_of(const TrainOptions& o) {
+  return o.amp == "off" ? Autocast(DType::bf16, false) : Autocast(parse_dtype(o.amp));
+}
+
+GradScaler scaler_of(const TrainOptions& o) { return GradScaler({.enabled = o.amp == "f16"}); }
+
 std::int64_t batch_per_rank(const TrainOptions& o, int world) {
   if (o.global_batch == 0) return o.batch;
-  require(o.global_batch % world == 0,
-          fmt::format("--global-batch {} cannot be shared by {} ranks; give a multiple of {}",
-                      o.global_batch, world, world));
-  return o.global_batch / world;
+  const std::int64_t shares = world * o.accumulate;
+  require(o.global_batch % shares == 0,
+          fmt::format("--global-batch {} cannot be shared by {} ranks{}; give a multiple of {}",
+                      o.global_batch, world,
+                      o.accumulate == 1 ? "" : fmt::format(" with --accumulate {}", o.accumulate),
+                      shares));
+  return o.global_batch / shares;
 }
 
 std::int64_t steps_of(const TrainOptions& o, std::int64_t batches_per_epoch,

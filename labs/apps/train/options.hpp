@@ -6,6 +6,8 @@
 #include <string>
 
 #include "labs/apps/common/job.hpp"
+#include "runtime/amp/grad_scaler.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
@@ -21,15 +23,20 @@ struct MachineOptions : JobOptions {
   bool stage_through_host = false;
   std::string overlap = "auto";
   std::string algorithm = "automatic";
+  std::string comm_hook = "none";
+  int powersgd_rank = 1;
+  std::int64_t powersgd_start = 10;
 };
 
 struct TrainOptions : MachineOptions {
   std::string data;               // a file; empty: the program's own data
   std::int64_t steps = 0;         // optimizer steps; 0: by epochs, or the program's default
   double epochs = 0;              // passes over the training data; 0: by steps
-  std::int64_t batch = 0;         // samples of each rank and step
-  std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world
+  std::int64_t batch = 0;         // samples of each rank's batch
+  std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world * accumulate
+  std::int64_t accumulate = 1;    // batches of each rank in a step
   double lr = 0;
+  std::string amp = "off";
   std::uint64_t seed = 0;
   std::string run_dir;          // empty: runs/<stamp>; flight_dir, if empty, is there too
   std::int64_t save_every = 0;  // steps between checkpoints; 0: none
@@ -38,6 +45,8 @@ struct TrainOptions : MachineOptions {
   bool per_step = false;        // a lost rank ends the step, not the job
   bool no_trace = false;
   bool json = false;
+  std::int64_t check_drift = 0;  // every so many steps; 0: never
+  bool ddp_logging = false;
   std::string progress = "auto";
 };
 
@@ -55,9 +64,20 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);
+// Registers what --comm-hook names.
+void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
+                        const std::shared_ptr<comm::ProcessGroup>& group);
 
-// Samples of one rank and step: from --global-batch if given (UsageError unless the world divides
-// it), else --batch.
+// Collective, after the step: what --check-drift asks for. Every rank stops, and one says why.
+void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const Module& model,
+                        std::int64_t step);
+
+// Of --amp: the guard for forward and loss, and the scaler, which is enabled for f16.
+[[nodiscard]] Autocast autocast_of(const TrainOptions& o);
+[[nodiscard]] GradScaler scaler_of(const TrainOptions& o);
+
+// Samples of one rank's batch: from --global-batch if given (UsageError unless ranks and batches of
+// a step divide it), else --batch.
 [[nodiscard]] std::int64_t batch_per_rank(const TrainOptions& o, int world);
 
 // Steps of the run, from --steps or --epochs; default_steps without either.

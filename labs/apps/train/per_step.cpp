@@ -37,6 +37,14 @@ void check_options(const TrainOptions& o) {
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
   refuse(o.save_every != 0 || !o.resume.empty(), "--save-every and --resume",
          "the ranks that go on keep the training's state");
+  refuse(o.accumulate != 1, "--accumulate", "give a larger --batch");
+  refuse(o.amp == "f16", "--amp f16",
+         "a rank that joins is not sent the scale of the losses; bf16 needs none");
+  refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
+  refuse(o.check_drift != 0, "--check-drift",
+         "ranks compare their parameters at the end; leave it out");
+  refuse(o.ddp_logging || o.json, "--ddp-logging and --json",
+         "--run-dir has a file of each rank's steps");
   refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
   refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
          "the ranks meet through ringrun");
@@ -160,6 +168,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
           manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
                       1'000'003 * static_cast<std::uint64_t>(turn.step));
           mine = sampler.indices(turn.rank, turn.ranks);
+          const Autocast autocast = autocast_of(o);
           return task.loss(ddp, task.data.get(mine).to(device));
         },
         [&](const Turn& turn) {
@@ -211,7 +220,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   if (!first) return 0;
   const std::string folder = o.run_dir.empty() ? create_run_dir("") : o.run_dir;
   save_safetensors(folder + "/model.safetensors", task.model.state_dict(),
-                   {{"program", task.program}, {"seed", std::to_string(o.seed)}});
+                   task.metadata);
   fmt::print("{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
              ranks, digest, folder + "/model.safetensors");
   return 0;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "labs/apps/train/options.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/nn/module.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -13,6 +14,7 @@ namespace ringsmith::apps {
 
 struct PerStepTask {
   std::string program;
+  Metadata metadata;  // of model.safetensors
   const Dataset& data;
   Module& model;  // the same values on all ranks
   Optimizer& optimizer;

@@ -80,6 +80,8 @@ void TrainingRun::start(const RunPlan& plan) {
 
 void TrainingRun::begin_step() {
   ++step_;
+  batches_ = 0;
+  step_loss_ = 0;
   clock_.begin();
   part_ns_ = trace::now_ns();
 }
@@ -92,41 +94,48 @@ void TrainingRun::end_part(const char* name, Category category) {
 
 void TrainingRun::fetched() {
   end_part("batch", Category::data);
+  ++batches_;
+  ++all_batches_;
   part_ns_ = trace::now_ns();
 }
 
-void TrainingRun::forward_done(const Tensor& loss) {
+void TrainingRun::forward_done(const Tensor& loss, bool last) {
   end_part("forward", Category::compute);
-  losses_.begin(loss.item<float>(), checkpoints_.failed());
+  step_loss_ += loss.item<float>();
+  if (last) losses_.begin(step_loss_, checkpoints_.failed());
   part_ns_ = trace::now_ns();
 }
 
-void TrainingRun::backward_done() {
+void TrainingRun::backward_done(bool last) {
   end_part("backward", Category::compute);
-  last_loss_ = losses_.finish(step_);
-  if (losses_.stop()) checkpoints_.stop(step_ - 1);
-  if (step_ == 1) first_loss_ = last_loss_;
+  if (last) {
+    last_loss_ = losses_.finish(step_);
+    if (losses_.stop()) checkpoints_.stop(step_ - 1);
+    if (step_ == 1) first_loss_ = last_loss_;
+  }
   part_ns_ = trace::now_ns();
 }
 
-void TrainingRun::step_done(double lr) {
+void TrainingRun::step_done(double lr, double scale) {
   end_part("optimizer", Category::optim);
   const StepTime time = clock_.end(step_);
   recent_[static_cast<std::size_t>(step_ % kRecent)] = time;
   const std::int64_t now = trace::now_ns();
-  if (group_.rank() == 0) record_step(time, lr, now);
+  if (group_.rank() == 0) record_step(time, lr, scale, now);
   checkpoints_.step_done({step_, first_loss_, last_loss_});
   end_ns_ = now;
 }
 
-void TrainingRun::record_step(const StepTime& time, double lr, std::int64_t now) {
+void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
   const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) / kNsPerMs; };
-  const double rate = plan_.units_per_step * kNsPerSecond / static_cast<double>(now - end_ns_);
+  const double units = plan_.units_per_batch * static_cast<double>(batches_);
+  const double rate = units * kNsPerSecond / static_cast<double>(now - end_ns_);
   nlohmann::ordered_json line = {{"step", step_},
                                  {"loss", last_loss_},
                                  {"lr", lr},
                                  {std::string(plan_.unit) + "_per_s", rate},
                                  {"step_ms", ms(time.step)}};
+  if (options_.amp == "f16") line["scale"] = scale;
   if (clock_.tracing()) {
     line["data_ms"] = ms(time.data);
     line["forward_ms"] = ms(time.forward);
@@ -143,7 +152,7 @@ void TrainingRun::record_step(const StepTime& time, double lr, std::int64_t now)
   const auto steps = static_cast<double>(step_ - resumed_at_);  // of this process
   const auto n = std::min(steps, static_cast<double>(kRecent));
   const double step_seconds = static_cast<double>(sum.step) / n / kNsPerSecond;
-  progress_.update({step_, plan_.steps, last_loss_, plan_.units_per_step / step_seconds, plan_.unit,
+  progress_.update({step_, plan_.steps, last_loss_, units / step_seconds, plan_.unit,
                     ms(sum.comm) / n, ms(sum.exposed) / n,
                     static_cast<double>(plan_.steps - step_) *
                         static_cast<double>(now - begin_ns_) / kNsPerSecond / steps});
@@ -279,7 +288,7 @@ void TrainingRun::finish(const Outcome& outcome) {
 
   const double seconds = static_cast<double>(end_ns_ - begin_ns_) / kNsPerSecond;
   const double rate =
-      report.steps > 0 ? plan_.units_per_step * static_cast<double>(report.steps) / seconds : 0;
+      report.steps > 0 ? plan_.units_per_batch * static_cast<double>(all_batches_) / seconds : 0;
   std::string text = fmt::format(
       "\n{} steps{} in {}: loss {:.4f} -> {:.4f}, {} {}/s on {} rank{}\n{}\n\n", report.steps,
       resumed_at_ > 0 ? fmt::format(" after the first {}", resumed_at_) : "",

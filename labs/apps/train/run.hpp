@@ -5,6 +5,9 @@
 //        |---data----|----forward----|---------backward--------|----optim----|
 //                               loss ^ ............... checked ^   the ranks' losses travel
 //
+// A step of several micro-steps (accumulate.hpp) has the first three parts once for each, and its
+// loss is their sum.
+//
 // A GPU works behind the host: while spans are recorded, each part waits for it at its end, so that
 // the time is seen where it was spent. Without them (--no-trace) only the loss is waited for.
 #pragma once
@@ -30,7 +33,7 @@ namespace ringsmith::apps {
 struct RunPlan {
   std::int64_t steps = 0;
   const char* unit = "samples";  // of throughput
-  double units_per_step = 0;     // of all ranks
+  double units_per_batch = 0;    // of all ranks' batches together
   Device device;                 // of the model
 };
 
@@ -61,16 +64,19 @@ class TrainingRun {
   void start(const RunPlan& plan);  // the clock of the first step
   void begin_step();
   void fetched();
-  void forward_done(const Tensor& loss);  // starts the exchange of the losses
-  void backward_done();                   // ends it; throws as LossExchange::finish
-  void step_done(double lr);              // writes a checkpoint if it is time
+  // last: of the step's micro-steps. Then the exchange of the losses starts, and ends, or throws as
+  // LossExchange::finish.
+  void forward_done(const Tensor& loss, bool last = true);
+  void backward_done(bool last = true);
+  // scale: of GradScaler, after its update. Writes a checkpoint if it is time.
+  void step_done(double lr, double scale = 1);
 
   // Collective. Writes model.safetensors and trace.json, prints headline, tables and files.
   void finish(const Outcome& outcome);
 
  private:
   void end_part(const char* name, trace::Category category);
-  void record_step(const StepTime& time, double lr, std::int64_t now);
+  void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
   const TrainOptions& options_;
@@ -82,8 +88,10 @@ class TrainingRun {
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
   RunPlan plan_;
   std::int64_t step_ = 0;
-  std::int64_t resumed_at_ = 0;            // steps of earlier processes
-  double first_loss_ = 0, last_loss_ = 0;  // means over the ranks
+  std::int64_t resumed_at_ = 0;                 // steps of earlier processes
+  std::int64_t batches_ = 0, all_batches_ = 0;  // of this step, of all
+  double step_loss_ = 0;                        // of this rank
+  double first_loss_ = 0, last_loss_ = 0;       // means over the ranks
   // Nanoseconds: when training began, the last step ended, the current part began.
   std::int64_t begin_ns_ = 0, end_ns_ = 0, part_ns_ = 0;
   static constexpr std::int64_t kRecent = 20;  // steps whose mean the progress line shows

@@ -14,7 +14,7 @@
 // the number of ranks, the program, the libraries and the kind of processor or GPU are the same;
 // with --device cuda also the device of each rank. Then every number is computed from the same
 // numbers in the same order: the order of the buckets, which decides the order of the sums, is in
-// the checkpoint too.
+// the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
 //
 // Other ranks. What is left of the epoch is dealt out to them (SamplerState): no sample comes
 // twice, and none is left out but what makes no full batch at the end. Rank r goes on with the
@@ -34,6 +34,7 @@
 
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
+#include "runtime/amp/grad_scaler.hpp"
 #include "runtime/checkpoint/manager.hpp"
 #include "runtime/nn/module.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -48,6 +49,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 struct Trained {
   Module& model;
   Optimizer& optimizer;
+  GradScaler& scaler;
   DistributedDataParallel& ddp;
   Batches& batches;
   std::int64_t batch_size;            // of a rank

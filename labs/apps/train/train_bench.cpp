@@ -103,7 +103,10 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   Subject s = o.model == "gpt" ? make_gpt(o, device, random) : make_mlp(o, device, random);
   const bool many = group->size() > 1;
   std::optional<DistributedDataParallel> ddp;
-  if (many) ddp.emplace(*s.model, group, ddp_options(o.machine));
+  if (many) {
+    ddp.emplace(*s.model, group, ddp_options(o.machine));
+    register_comm_hook(o.machine, *ddp, group);
+  }
   const auto forward_pass = [&](const Batch& batch) {
     return s.loss(ddp ? ddp->forward(batch.inputs) : s.model->forward(batch.inputs), batch.targets);
   };

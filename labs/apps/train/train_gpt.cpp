@@ -7,6 +7,7 @@
 #include <span>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
@@ -54,6 +55,9 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   app.add_option("--context", o.model.context, "bytes that the model sees")->check(whole(1));
   app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
       ->check(real(0, 0.99));
+  app.add_flag("--activation-checkpointing", o.model.activation_checkpointing,
+               "keep only the input of each block, and compute the block again in backward: less "
+               "memory, a third more computation, the same numbers");
   app.option_defaults()->group("Training");
   app.add_option("--weight-decay", o.weight_decay, "of AdamW")->check(real(0, 1e6));
   app.add_option("--clip", o.clip, "largest 2-norm of the gradient")->check(above_zero(1e30));
@@ -84,8 +88,28 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
+// Of the group's first rank, "" of the others.
+std::string sample_of(const GptOptions& o, const comm::ProcessGroup& group, GPT& model) {
+  if (o.sample.tokens == 0 || group.rank() != 0) return {};
+  return "\n---- a sample ----\n" + sample_text(model, o.prompt, o.sample, o.common.seed) +
+         "\n------------------";
+}
+
+void require_prompt(const GptOptions& o) {
+  require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
+}
+
+Metadata metadata_of(const GptOptions& o) {
+  return {{"program", "train_gpt"},
+          {"layers", std::to_string(o.model.layers)},
+          {"heads", std::to_string(o.model.heads)},
+          {"seed", std::to_string(o.common.seed)}};
+}
+
 int train_gpt_per_step(const GptOptions& o) {
   const TrainOptions& common = o.common;
+  require(o.workers == 0, "--per-step does not go with --workers: leave it out");
+  require_prompt(o);
   const Corpus corpus = load_corpus(common.data, o.model.context);
   manual_seed(common.seed);
   GPT model(o.model);
@@ -94,6 +118,7 @@ int train_gpt_per_step(const GptOptions& o) {
   return train_per_step(
       common,
       {.program = "train_gpt",
+       .metadata = metadata_of(o),
        .data = *corpus.train,
        .model = model,
        .optimizer = optimizer,
@@ -106,7 +131,8 @@ int train_gpt_per_step(const GptOptions& o) {
        .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
        .evaluate =
            [&](comm::ProcessGroup& group) {
-             return headline(validate(group, model, *corpus.held_out, o.validation_windows));
+             return headline(validate(group, model, *corpus.held_out, o.validation_windows)) +
+                    sample_of(o, group, model);
            }});
 }
 
@@ -127,7 +153,7 @@ int train_gpt(int argc, char** argv) {
     batch_size = batch_per_rank(common, group->size());
     corpus = load_corpus(common.data, o.model.context);
     batches.emplace(*corpus.train, *group, batch_size, common.seed, o.workers);
-    require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
+    require_prompt(o);
     manual_seed(common.seed);
     model.emplace(o.model);
     device = device_of_rank(common.device);
@@ -136,11 +162,15 @@ int train_gpt(int argc, char** argv) {
   run.open_folder();
 
   DistributedDataParallel ddp(*model, group, ddp_options(common));
+  register_comm_hook(common, ddp, group);
   // Every rank drops other activations; the parameters above are the same on all.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
   AdamW optimizer(model->parameters(), adam_options(o));
 
-  const std::int64_t tokens_per_step = batch_size * group->size() * o.model.context;
+  GradScaler scaler = scaler_of(common);
+
+  const std::int64_t tokens_per_batch = batch_size * group->size() * o.model.context;
+  const std::int64_t tokens_per_step = tokens_per_batch * common.accumulate;
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
   const LrSchedule schedule = schedule_of(o, steps);
@@ -154,6 +184,7 @@ int train_gpt(int argc, char** argv) {
   const std::int64_t done = run.resume(
       {.model = *model,
        .optimizer = optimizer,
+       .scaler = scaler,
        .ddp = ddp,
        .batches = *batches,
        .batch_size = batch_size,
@@ -167,35 +198,27 @@ int train_gpt(int argc, char** argv) {
                 {"--clip", fmt::format("{}", o.clip)},
                 {"--warmup", fmt::format("{}", o.warmup)},
                 {"--lr-floor", fmt::format("{}", o.floor)}}});
-  run.start({steps, "tokens", static_cast<double>(tokens_per_step), device});
+  run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
-    const Batch batch = batches->next().to(device);
-    run.fetched();
     optimizer.zero_grad();
-    const Tensor loss = next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-    run.forward_done(loss);
-    loss.backward();
-    run.backward_done();
+    accumulate_gradients(run, ddp, *batches, scaler, common, device, next_byte_loss);
+    scaler.unscale_(optimizer);
     clip_grad_norm_(optimizer.params(), o.clip);
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
+    check_drift_if_due(common, *group, *model, step + 1);
   }
 
+  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
   Outcome outcome;
-  outcome.headline = headline(nats);
+  outcome.headline = headline(nats) + sample_of(o, *group, *model);
   outcome.figures = {{"validation_nats_per_byte", nats}};
-  if (o.sample.tokens > 0 && group->rank() == 0)
-    outcome.headline += "\n---- a sample ----\n" +
-                        sample_text(*model, o.prompt, o.sample, common.seed) +
-                        "\n------------------";
   outcome.model = model->state_dict();
-  outcome.metadata = {{"program", "train_gpt"},
-                      {"layers", std::to_string(o.model.layers)},
-                      {"heads", std::to_string(o.model.heads)},
-                      {"seed", std::to_string(common.seed)}};
+  outcome.metadata = metadata_of(o);
   run.finish(outcome);
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
@@ -109,8 +110,13 @@ std::string headline(double score, const Dataset& test) {
   return fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test.size());
 }
 
+Metadata metadata_of(const TrainOptions& o) {
+  return {{"program", "train_mlp"}, {"seed", std::to_string(o.seed)}};
+}
+
 int train_mlp_per_step(const MlpOptions& o) {
   const TrainOptions& common = o.common;
+  require(o.workers == 0, "--per-step does not go with --workers: leave it out");
   Digits digits = load(o);
   require_same_size(digits);
   const std::int64_t pixels = digits.train.height * digits.train.width;
@@ -123,6 +129,7 @@ int train_mlp_per_step(const MlpOptions& o) {
   return train_per_step(
       common,
       {.program = "train_mlp",
+       .metadata = metadata_of(common),
        .data = train_set,
        .model = model,
        .optimizer = optimizer,
@@ -186,9 +193,13 @@ int train_mlp(int argc, char** argv) {
   const Device device = device_of_rank(common.device);
   model.to(device);
   DistributedDataParallel ddp(model, group, ddp_options(common));
+  register_comm_hook(common, ddp, group);
   SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
+  GradScaler scaler = scaler_of(common);
 
-  const std::int64_t steps = steps_of(common, batches->per_epoch(), kDefaultSteps);
+  const std::int64_t steps_per_epoch =
+      (batches->per_epoch() + common.accumulate - 1) / common.accumulate;
+  const std::int64_t steps = steps_of(common, steps_per_epoch, kDefaultSteps);
   const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
   run.say(
       fmt::format("train_mlp: {} ({} to train, {} to test), {} parameters, {} rank(s) x batch "
@@ -200,6 +211,7 @@ int train_mlp(int argc, char** argv) {
   const std::int64_t done =
       run.resume({.model = model,
                   .optimizer = optimizer,
+                  .scaler = scaler,
                   .ddp = ddp,
                   .batches = *batches,
                   .batch_size = batch_size,
@@ -214,23 +226,22 @@ int train_mlp(int argc, char** argv) {
   run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
-    const Batch batch = batches->next().to(device);
-    run.fetched();
     optimizer.zero_grad();
-    const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
-    run.forward_done(loss);
-    loss.backward();
-    run.backward_done();
+    accumulate_gradients(run, ddp, *batches, scaler, common, device,
+                         [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
+    check_drift_if_due(common, *group, model, step + 1);
   }
 
+  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double score = accuracy(*group, model, *test_set);
   run.finish({headline(score, *test_set),
               {{"test_accuracy", score}},
               model.state_dict(),
-              {{"program", "train_mlp"}, {"seed", std::to_string(common.seed)}}});
+              metadata_of(common)});
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/device/memory.hpp"
+#include "runtime/device/transfer.hpp"
 #include "runtime/tensor/raw.hpp"
 #include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"
@@ -146,4 +147,50 @@ TEST_CASE("memory of tensors goes back when the last handle goes") {
     CHECK(device_allocator::stats(first()).current == before + Bytes(4000));
   }
   CHECK(device_allocator::stats(first()).current == before);
+}
+
+TEST_CASE("a pinned tensor goes to a device from where it lies") {
+  const Tensor plain = counting({700, 3});
+  CHECK_FALSE(plain.is_pinned());
+  const Tensor pinned = plain.transpose(0, 1).pin_memory();
+  CHECK(pinned.is_pinned());
+  CHECK(pinned.sizes() == Shape{3, 700});
+  CHECK(pinned.pin_memory().is_same(pinned));
+  CHECK(pinned.slice(1, 5, 9).is_pinned());
+  CHECK(values(pinned) == values(plain.transpose(0, 1)));
+
+  const auto blocks = [] { return pinned_allocator::stats().allocations; };
+  const std::uint64_t before = blocks();
+  const Tensor there = pinned.to(first());
+  CHECK(blocks() == before);  // nothing was staged
+  CHECK(values(there) == values(pinned));
+  const std::uint64_t staged = blocks();
+  CHECK(values(plain.to(first())) == values(plain));
+  CHECK(blocks() >= staged + 2);  // to the device, and back
+  CHECK(values(pinned.select(0, 1).to(last())) == values(pinned.select(0, 1)));
+
+  CHECK(Tensor::empty({0, 2}).pin_memory().to(first()).sizes() == Shape{0, 2});
+  CHECK_THROWS_WITH(there.pin_memory(), ContainsSubstring("only memory of the host can be pinned"));
+}
+
+TEST_CASE("pinned memory is not used again before all streams that read it are done") {
+  const Stream one = Stream::create(first()), two = Stream::create(last());
+  Tensor a, b;
+  const std::byte* place = nullptr;
+  {
+    Gate gate(one);
+    {
+      const Tensor pinned = counting({25'000}).pin_memory();
+      place = data_of(pinned);
+      const StreamGuard on_one(one), on_two(two);
+      a = pinned.to(first());
+      b = pinned.to(last());
+    }
+    const Tensor other = full({25'000}, -1).pin_memory();
+    CHECK(data_of(other) != place);
+  }
+  one.synchronize();
+  two.synchronize();
+  CHECK(values(a) == values(counting({25'000})));
+  CHECK(values(b) == values(counting({25'000})));
 }

@@ -1,0 +1,173 @@
+#include "runtime/parallel/power_sgd.hpp"
+
+#include <algorithm>
+#include <fmt/core.h>
+#include <limits>
+
+#include "runtime/autograd/functions.hpp"
+#include "runtime/tensor/raw.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+// Gram-Schmidt on the columns of m, in place. A column of zeros stays one.
+void orthogonalise(const Tensor& m, double epsilon) {
+  constexpr double kNotZero = std::numeric_limits<float>::min();
+  const std::int64_t columns = m.size(1);
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const Tensor column = m.slice(1, i, i + 1);
+    const Tensor norm = sqrt(sum(mul(column, column), {0}, true));
+    column.copy_(div(column, add(norm, std::max(epsilon, kNotZero))));
+    if (i + 1 == columns) break;
+    const Tensor rest = m.slice(1, i + 1, columns);
+    rest.copy_(sub(rest, mul(sum(mul(column, rest), {0}, true), column)));
+  }
+}
+
+// numpy.random.RandomState.randint(10^9), with which PyTorch chooses the seed of each Q.
+std::uint64_t next_seed(Generator& g) {
+  constexpr std::uint32_t kBelow = 1'000'000'000, kMask = (1U << 30) - 1;
+  std::uint32_t seed = kBelow;
+  while (seed >= kBelow) seed = g.random32() & kMask;
+  return seed;
+}
+
+// The next part of a flat tensor, as a tensor of these sizes.
+Tensor take(const Tensor& flat, std::int64_t& place, const Shape& sizes) {
+  const std::int64_t begin = place;
+  place += numel_of(sizes);
+  return flat.slice(0, begin, place).view(sizes);
+}
+
+}  // namespace
+
+// What a bucket's exchange needs until its end.
+struct PowerSgdState::Pass {
+  struct Factors {
+    Tensor matrix;  // (n, m), a view of the bucket
+    std::int64_t rank;
+    Tensor p, q;  // (n, rank), (m, rank), views of ps and qs
+  };
+  std::vector<Factors> factors;
+  std::vector<Tensor> whole;  // gradients that are not compressed
+  Tensor ps, qs, rest;        // what travels: all P, all Q, all of `whole`
+  Tensor local;               // the bucket as it was, for the error
+};
+
+PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
+                             const PowerSgdOptions& options)
+    : group_(std::move(group)),
+      options_(options),
+      plain_(allreduce_hook(group_)),
+      ps_(group_),
+      qs_(group_),
+      rest_(group_),
+      seeds_(options.random_seed) {
+  const auto check = [](bool good, const char* rule, double got) {
+    require(good, fmt::format("PowerSGD: {}, got {}", rule, got));
+  };
+  check(options.matrix_approximation_rank >= 1, "matrix_approximation_rank must be at least 1",
+        options.matrix_approximation_rank);
+  check(options.min_compression_rate > 0, "min_compression_rate must be above 0",
+        options.min_compression_rate);
+  check(options.orthogonalization_epsilon >= 0, "orthogonalization_epsilon must not be negative",
+        options.orthogonalization_epsilon);
+  check(options.start_powersgd_iter >= 0, "start_powersgd_iter must not be negative",
+        static_cast<double>(options.start_powersgd_iter));
+  const bool remembers = options.use_error_feedback || options.warm_start;
+  check(options.start_powersgd_iter >= 2 || !remembers,
+        "start_powersgd_iter must be at least 2 with error feedback or warm start",
+        static_cast<double>(options.start_powersgd_iter));
+}
+
+Future PowerSgdState::exchange(const GradBucket& bucket) {
+  if (iteration_ < options_.start_powersgd_iter) {
+    if (bucket.is_last) ++iteration_;
+    return plain_.call(bucket);
+  }
+  const std::shared_ptr<Pass> pass = prepare(bucket);
+  for (const Pass::Factors& f : pass->factors) {
+    orthogonalise(f.q, options_.orthogonalization_epsilon);
+    f.p.copy_(matmul(f.matrix, f.q));
+  }
+  const Future whole = all_reduce(group_, pass->rest, comm::ReduceOp::sum);
+  const Future ps = all_reduce(group_, pass->ps, comm::ReduceOp::sum);
+  return whole.then([ps](const Tensor&) { return ps; })
+      .then([this, pass](const Tensor&) {
+        for (const Pass::Factors& f : pass->factors) {
+          orthogonalise(f.p, options_.orthogonalization_epsilon);
+          f.q.copy_(matmul(f.matrix.transpose(0, 1), f.p));
+        }
+        return all_reduce(group_, pass->qs, comm::ReduceOp::sum);
+      })
+      .then([this, pass, bucket](const Tensor&) { return finish(bucket, *pass); });
+}
+
+std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bucket) {
+  auto pass = std::make_shared<Pass>();
+  if (options_.use_error_feedback) {
+    if (const Tensor& error = errors_[bucket.index]; error.defined())
+      raw::add_into(bucket.buffer, error);
+    pass->local = bucket.buffer.clone();
+  }
+  std::int64_t ps = 0, qs = 0, rest = 0;  // elements
+  for (const Tensor& gradient : bucket.gradients) {
+    const std::int64_t n = gradient.dim() == 0 ? 1 : gradient.size(0);
+    const std::int64_t m = n == 0 ? 0 : gradient.numel() / n;
+    const std::int64_t rank =
+        std::min({n, m, static_cast<std::int64_t>(options_.matrix_approximation_rank)});
+    const auto compressed = static_cast<double>((n + m) * rank);
+    if (compressed * options_.min_compression_rate < static_cast<double>(n * m)) {
+      pass->factors.push_back({gradient.view({n, m}), rank, {}, {}});
+      ps += n * rank;
+      qs += m * rank;
+    } else {
+      pass->whole.push_back(gradient);
+      rest += n * m;
+    }
+  }
+  before_ += bucket.buffer.numel();
+  after_ += ps + qs + rest;
+
+  const TensorOptions options = bucket.buffer.options();
+  pass->ps = ps_.get(bucket.index, ps, options);
+  pass->qs = qs_.get(bucket.index, qs, options);
+  pass->rest = rest_.get(bucket.index, rest, options);
+  std::int64_t p = 0, q = 0, r = 0;
+  for (Pass::Factors& f : pass->factors) {
+    f.p = take(pass->ps, p, {f.matrix.size(0), f.rank});
+    f.q = take(pass->qs, q, {f.matrix.size(1), f.rank});
+  }
+  for (const Tensor& t : pass->whole) take(pass->rest, r, t.sizes()).copy_(t);
+
+  bool& warm = warm_[bucket.index];
+  if (!warm) draw(*pass);
+  warm = options_.warm_start;
+  return pass;
+}
+
+// On the host, so that a seed gives the same numbers everywhere.
+void PowerSgdState::draw(const Pass& pass) {
+  Generator g(next_seed(seeds_));
+  for (const Pass::Factors& f : pass.factors) f.q.copy_(randn(f.q.sizes(), g));
+}
+
+Tensor PowerSgdState::finish(const GradBucket& bucket, const Pass& pass) {
+  const int world = group_->size();
+  raw::scalar_into(raw::Scalar::div, pass.rest, world, "power_sgd_hook");
+  raw::scalar_into(raw::Scalar::div, pass.qs, world, "power_sgd_hook");
+  std::int64_t r = 0;
+  for (const Tensor& t : pass.whole) t.copy_(take(pass.rest, r, t.sizes()));
+  for (const Pass::Factors& f : pass.factors) f.matrix.copy_(matmul(f.p, f.q.transpose(0, 1)));
+  if (options_.use_error_feedback) errors_[bucket.index] = sub(pass.local, bucket.buffer);
+  if (bucket.is_last) ++iteration_;
+  return bucket.buffer;
+}
+
+CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state) {
+  return {"power_sgd",
+          [state = std::move(state)](const GradBucket& bucket) { return state->exchange(bucket); }};
+}
+
+}  // namespace ringsmith

@@ -1,0 +1,71 @@
+// PowerSGD: gradients of matrices travel as two thin factors.
+//
+//   M (n x m)  ~  P (n x r)  Q^T (r x m)         n m numbers become (n + m) r
+//
+//   each rank   M += error of the last step      error feedback: nothing is lost, only delayed
+//               P = M Q                          Q: last step's (warm start), or drawn
+//   all ranks   P = sum of P;  P = orthogonalised P
+//   each rank   Q = M^T P
+//   all ranks   Q = mean of Q
+//   each rank   error = M - P Q^T;  M = P Q^T    the same on every rank
+//
+// One step of the power method a training step: Q turns towards the largest singular vectors of the
+// mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for
+// distributed optimization", NeurIPS 2019. Rules, defaults and random numbers are those of
+// PyTorch's powerSGD_hook; its sums have other orders, so that results agree to rounding.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/base/rng.hpp"
+#include "runtime/parallel/comm_hooks.hpp"
+
+namespace ringsmith {
+
+struct PowerSgdOptions {
+  int matrix_approximation_rank = 1;  // r
+  // Backward passes that all-reduce as allreduce_hook does. At least 2 with error feedback or warm
+  // start (UsageError): DDP rebuilds its buckets after the first.
+  std::int64_t start_powersgd_iter = 1000;
+  // A parameter is compressed if that makes it smaller by more than this factor. Its first
+  // dimension is n, the product of the others m; vectors never are.
+  double min_compression_rate = 2;
+  bool use_error_feedback = true;
+  bool warm_start = true;
+  double orthogonalization_epsilon = 0;  // added to the norm of each column of P and Q
+  std::uint64_t random_seed = 0;         // of the first Q; the same on every rank
+};
+
+class PowerSgdState {
+ public:
+  PowerSgdState(std::shared_ptr<comm::ProcessGroup> group, const PowerSgdOptions& options);
+
+  [[nodiscard]] Future exchange(const GradBucket& bucket);
+
+  // Elements of all gradients so far, and of what travelled instead, since compression began.
+  [[nodiscard]] std::int64_t before() const { return before_; }
+  [[nodiscard]] std::int64_t after() const { return after_; }
+
+ private:
+  struct Pass;
+  [[nodiscard]] std::shared_ptr<Pass> prepare(const GradBucket& bucket);
+  void draw(const Pass& pass);
+  [[nodiscard]] Tensor finish(const GradBucket& bucket, const Pass& pass);
+
+  std::shared_ptr<comm::ProcessGroup> group_;
+  PowerSgdOptions options_;
+  CommHook plain_;
+  TravelTensors ps_, qs_, rest_;  // by bucket
+  std::map<int, Tensor> errors_;  // by bucket
+  std::map<int, bool> warm_;      // by bucket: qs_ holds the Q of the last step
+  Generator seeds_;
+  std::int64_t iteration_ = 0;
+  std::int64_t before_ = 0, after_ = 0;
+};
+
+[[nodiscard]] CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);
+
+}  // namespace ringsmith
