@@ -9,6 +9,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
+#include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
@@ -89,11 +90,80 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   return parse_command_line(app, argc, argv);
 }
 
+// Text as the options have it; what they leave open about the model is filled in from it.
+Corpus load(GptOptions& o) {
+  Corpus corpus = load_corpus({o.common.data, o.tokens, o.vocabulary}, o.model.context);
+  o.model.vocabulary = corpus.alphabet;
+  if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // nobody could read it
+  require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
+  return corpus;
+}
+
+std::string headline(double nats, const Corpus& corpus) {
+  return fmt::format("validation loss {:.4f} nats/{} ({:.3f} bits) on held-out text", nats,
+                     corpus.unit, nats / std::log(2.0));
+}
+
+AdamOptions adam_options(const GptOptions& o) {
+  return {.lr = o.common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay};
+}
+
+LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
+  const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(steps));
+  return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
+}
+
+// Of the group's first rank, "" of the others.
+std::string sample_of(const GptOptions& o, const Corpus& corpus, const comm::ProcessGroup& group,
+                      GPT& model) {
+  if (o.sample.tokens == 0 || group.rank() != 0) return {};
+  return "\n---- a sample ----\n" +
+         sample_text(model, corpus.vocabulary, o.prompt, o.sample, o.common.seed) +
+         "\n------------------";
+}
+
+Metadata metadata_of(const GptOptions& o) {
+  return {{"program", "train_gpt"},
+          {"layers", std::to_string(o.model.layers)},
+          {"heads", std::to_string(o.model.heads)},
+          {"seed", std::to_string(o.common.seed)}};
+}
+
+int train_gpt_per_step(GptOptions& o) {
+  const TrainOptions& common = o.common;
+  require(o.workers == 0, "--per-step does not go with --workers: leave it out");
+  const Corpus corpus = load(o);
+  manual_seed(common.seed);
+  GPT model(o.model);
+  model.to(device_of_rank(common.device));
+  AdamW optimizer(model.parameters(), adam_options(o));
+  return train_per_step(common,
+                        {.program = "train_gpt",
+                         .metadata = metadata_of(o),
+                         .data = *corpus.train,
+                         .model = model,
+                         .optimizer = optimizer,
+                         .default_steps = kDefaultSteps,
+                         .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
+                         .loss =
+                             [](DistributedDataParallel& ddp, const Batch& batch) {
+                               return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+                             },
+                         .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
+                         .evaluate =
+                             [&](comm::ProcessGroup& group) {
+                               const double nats =
+                                   validate(group, model, *corpus.held_out, o.validation_windows);
+                               return headline(nats, corpus) + sample_of(o, corpus, group, model);
+                             }});
+}
+
 int train_gpt(int argc, char** argv) {
   GptOptions o;
   if (!read_options(o, argc, argv)) return 0;
   o.sample.context = o.model.context;
   const TrainOptions& common = o.common;
+  if (common.per_step) return train_gpt_per_step(o);
   const auto group = start(common);
   TrainingRun run(*group, common);
   Corpus corpus;
@@ -103,11 +173,8 @@ int train_gpt(int argc, char** argv) {
   Device device;
   together(*group, [&] {
     batch_size = batch_per_rank(common, group->size());
-    corpus = load_corpus({common.data, o.tokens, o.vocabulary}, o.model.context);
-    o.model.vocabulary = corpus.alphabet;
-    if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // nobody could read it
+    corpus = load(o);
     batches.emplace(*corpus.train, *group, batch_size, common.seed, o.workers);
-    require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
     manual_seed(common.seed);
     model.emplace(o.model);
     device = device_of_rank(common.device);
@@ -119,8 +186,7 @@ int train_gpt(int argc, char** argv) {
   register_comm_hook(common, ddp, group);
   // Every rank drops other activations; the parameters above are the same on all.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
-  AdamW optimizer(model->parameters(),
-                  {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
+  AdamW optimizer(model->parameters(), adam_options(o));
 
   GradScaler scaler = scaler_of(common);
 
@@ -128,8 +194,7 @@ int train_gpt(int argc, char** argv) {
   const std::int64_t tokens_per_step = tokens_per_batch * common.accumulate;
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
-  const auto warmup = static_cast<std::int64_t>(o.warmup * static_cast<double>(steps));
-  const LrSchedule schedule = cosine_lr(common.lr, warmup, steps, o.floor * common.lr);
+  const LrSchedule schedule = schedule_of(o, steps);
   const bool bytes = corpus.alphabet == 256;
   const double scale = bytes ? 1e3 : 1;
   const char* amount = bytes ? "KB" : "tokens";
@@ -174,18 +239,10 @@ int train_gpt(int argc, char** argv) {
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
   Outcome outcome;
-  outcome.headline = fmt::format("validation loss {:.4f} nats/{} ({:.3f} bits) on held-out text",
-                                 nats, corpus.unit, nats / std::log(2.0));
+  outcome.headline = headline(nats, corpus) + sample_of(o, corpus, *group, *model);
   outcome.figures = {{std::string("validation_nats_per_") + corpus.unit, nats}};
-  if (o.sample.tokens > 0 && group->rank() == 0)
-    outcome.headline += "\n---- a sample ----\n" +
-                        sample_text(*model, corpus.vocabulary, o.prompt, o.sample, common.seed) +
-                        "\n------------------";
   outcome.model = model->state_dict();
-  outcome.metadata = {{"program", "train_gpt"},
-                      {"layers", std::to_string(o.model.layers)},
-                      {"heads", std::to_string(o.model.heads)},
-                      {"seed", std::to_string(common.seed)}};
+  outcome.metadata = metadata_of(o);
   run.finish(outcome);
   return 0;
 }
