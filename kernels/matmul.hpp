@@ -45,6 +45,16 @@ struct Batch {
   std::int64_t a = 0, b = 0, c = 0;
 };
 
+// (m, k) and (k, n), or w (n, k); last comes the result, (m, n).
+template <class T>
+void look(Operands& o, const Matrix<T>& m) {
+  if (++o.matrices == 1) o.inner = static_cast<double>(m.cols);
+  if (o.matrices == 3) o.pairs = o.inner * static_cast<double>(m.rows * m.cols);
+  o.add<T>(m.rows * m.cols);
+}
+inline void look(Operands& o, const Batch& batch) { o.times = static_cast<double>(batch.count); }
+inline void look(Operands& o, const Store& store) { o.added = store == Store::add; }
+
 namespace cpu {
 
 using kernels::Matrix, kernels::row_major, kernels::Store;

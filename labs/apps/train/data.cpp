@@ -85,31 +85,6 @@ Tensor next_byte_loss(const Tensor& logits, const Tensor& targets) {
   return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
 }
 
-double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                std::int64_t most_windows) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  const trace::Span span("validation", trace::Category::frame);
-  constexpr std::int64_t kBatch = 16;
-  const std::int64_t windows = std::min(held_out.size(), most_windows);
-  double nats = 0;
-  std::vector<std::int64_t> indices;
-  const auto add = [&] {
-    if (indices.empty()) return;
-    const Batch batch = held_out.get(indices).to(device);
-    const Tensor loss = next_byte_loss(model.forward(batch.inputs), batch.targets);
-    nats += static_cast<double>(loss.item<float>()) * static_cast<double>(indices.size());
-    indices.clear();
-  };
-  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
-    indices.push_back(w * held_out.size() / windows);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
-  }
-  add();
-  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
-}
-
 std::string sample_text(Module& model, const std::string& prompt, const GenerateOptions& options,
                         std::uint64_t seed) {
   std::vector<std::int64_t> bytes;

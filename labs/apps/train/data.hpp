@@ -53,11 +53,6 @@ struct Corpus {
 // Mean nats per byte: logits (b, t, vocabulary), targets (b, t) -> one mean.
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
 
-// Collective: mean loss over at most that many held-out windows, evenly spread; ranks share the
-// work.
-[[nodiscard]] double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                              std::int64_t most_windows);
-
 // What the model writes after the prompt, for terminals: bytes that are not printable ASCII become
 // '?', so that half a character cannot upset them.
 [[nodiscard]] std::string sample_text(Module& model, const std::string& prompt,

@@ -40,6 +40,9 @@ struct TrainOptions : MachineOptions {
   int keep = 3;                 // checkpoints
   std::string resume;           // a checkpoint's folder, "auto", or empty
   bool no_trace = false;
+  std::int64_t eval_every = 0;  // steps between evaluations on held-out data; 0: only at the end
+  bool profile = false;
+  bool report = false;
   bool json = false;
   std::int64_t check_drift = 0;  // every so many steps; 0: never
   bool ddp_logging = false;

@@ -17,6 +17,7 @@ namespace ringsmith::apps {
 namespace {
 
 constexpr std::int64_t kDefaultSteps = 800;
+constexpr std::int64_t kEvaluationBatch = 16;  // windows
 
 struct GptOptions {
   TrainOptions common;
@@ -45,7 +46,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
   app.add_option("--validation-windows", o.validation_windows,
-                 "most windows of held-out text that are evaluated at the end")
+                 "most windows of held-out text in an evaluation")
       ->check(whole(1));
   app.option_defaults()->group("Model");
   app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
@@ -117,6 +118,10 @@ int train_gpt(int argc, char** argv) {
       static_cast<double>(corpus.held_out_bytes) / 1e3, parameter_count(*model), group->size(),
       batch_size, o.model.context, steps, run.folder()));
 
+  run.evaluate_with([&] {
+    return evaluate(*group, *model, *corpus.held_out,
+                    {.batch = kEvaluationBatch, .most = o.validation_windows});
+  });
   const std::int64_t done = run.resume(
       {.model = *model,
        .optimizer = optimizer,
@@ -146,7 +151,7 @@ int train_gpt(int argc, char** argv) {
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
+  const double nats = run.evaluate().loss;
   Outcome outcome;
   outcome.headline = fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text",
                                  nats, nats / std::log(2.0));

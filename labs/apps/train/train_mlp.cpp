@@ -20,6 +20,7 @@ namespace {
 
 constexpr int kClasses = 10;
 constexpr std::int64_t kDefaultSteps = 600;
+constexpr std::int64_t kEvaluationBatch = 256;
 
 struct MlpOptions {
   TrainOptions common;
@@ -74,30 +75,6 @@ Digits load(const MlpOptions& o) {
   }
   // Fixed seeds: another --seed trains differently on the same digits.
   return {draw_digits(o.draw, 1), draw_digits(o.draw / 10 + 1, 2), "drawn digits"};
-}
-
-// The share of test images that are read correctly; the ranks share the work.
-double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  constexpr std::int64_t kBatch = 256;
-  double right = 0;
-  std::vector<std::int64_t> indices;
-  const auto count_right = [&] {
-    if (indices.empty()) return;
-    const Batch batch = test.get(indices).to(device);
-    const auto best = max(model.forward(batch.inputs), 1).second.to_vector<std::int64_t>();
-    const auto target = batch.targets.to_vector<std::int64_t>();
-    for (std::size_t i = 0; i < best.size(); ++i) right += best[i] == target[i] ? 1 : 0;
-    indices.clear();
-  };
-  for (std::int64_t i = group.rank(); i < test.size(); i += group.size()) {
-    indices.push_back(i);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) count_right();
-  }
-  count_right();
-  return sum_over_ranks(group, {right})[0] / static_cast<double>(test.size());
 }
 
 int train_mlp(int argc, char** argv) {
@@ -161,6 +138,8 @@ int train_mlp(int argc, char** argv) {
                   origin, train_set->size(), test_set->size(), parameter_count(model),
                   group->size(), batch_size, steps, run.folder()));
 
+  run.evaluate_with(
+      [&] { return evaluate(*group, model, *test_set, {.batch = kEvaluationBatch}); });
   const GreyImages& images = train_set->images();
   const std::int64_t done =
       run.resume({.model = model,
@@ -189,7 +168,7 @@ int train_mlp(int argc, char** argv) {
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double score = accuracy(*group, model, *test_set);
+  const double score = run.evaluate().accuracy;
   run.finish({fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
               {{"test_accuracy", score}},
               model.state_dict(),

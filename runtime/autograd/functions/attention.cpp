@@ -4,6 +4,7 @@
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -45,6 +46,7 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
 }  // namespace
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+  const profile::Operation operation("attention");
   require(q.defined() && k.defined() && v.defined() && q.dim() == 4 && q.sizes() == k.sizes() &&
               q.sizes() == v.sizes() && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
           "attention: q, k and v must be (batch, heads, tokens, dim) of one shape and dtype, got " +
@@ -76,6 +78,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal)
 }
 
 Tensor attention_qkv(const Tensor& qkv, int heads, bool causal) {
+  const profile::Operation operation("attention_qkv");
   require(qkv.defined() && qkv.dim() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0,
           "attention_qkv: expected (batch, tokens, 3 * channels), channels divisible by " +
               std::to_string(heads) + " heads, got " + detail::shape_of(qkv));

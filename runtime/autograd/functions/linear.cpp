@@ -10,6 +10,7 @@
 #include "kernels/matmul.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -102,6 +103,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
+  const profile::Operation operation("matmul");
   require(a.defined() && b.defined() && a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-2),
           "matmul: " + detail::shape_of(a) + " and " + detail::shape_of(b) +
               " do not fit (..., m, k) x (..., k, n)");
@@ -128,6 +130,7 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  const profile::Operation operation("linear");
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
               x.size(-1) == weight.size(1),
           "linear: x " + detail::shape_of(x) + " and weight " + detail::shape_of(weight) +
@@ -178,6 +181,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {
+  const profile::Operation operation("embedding");
   require(weight.defined() && weight.dim() == 2 && index.defined() && index.dtype() == DType::i64,
           "embedding: expected weight (rows, dim) and index of i64, got weight " +
               detail::shape_of(weight) + " and index " + detail::shape_of(index) +

@@ -4,12 +4,14 @@
 #include "kernels/layernorm.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
 using detail::input, detail::output;
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  const profile::Operation operation("layer_norm");
   require(x.defined() && x.dim() >= 1 && x.size(-1) > 0,
           "layer_norm: x needs a last dimension to normalise, got " + detail::shape_of(x));
   for (const Tensor& t : {weight, bias})
@@ -89,6 +91,7 @@ BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,
                   double momentum, double eps) {
+  const profile::Operation operation("batch_norm");
   const BatchNormShape s = checked(x, weight, bias, running_mean, running_var, training);
   const Tensor image = x.contiguous(), scale = weight.contiguous(), shift = bias.contiguous();
   Tensor y = Tensor::empty(x.sizes(), x.options());

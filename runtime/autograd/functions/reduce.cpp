@@ -5,6 +5,7 @@
 #include "kernels/reduction.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -48,6 +49,7 @@ int wrap(const Tensor& x, int dim, const char* what) {
 }  // namespace
 
 Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const profile::Operation operation("sum");
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "sum");
   return record("SumBackward", {x}, raw::sum(x, reduced, keepdim, "sum"), {},
                 [sizes = x.sizes(), reduced](const Saved&, const Tensor& g) {
@@ -56,6 +58,7 @@ Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const profile::Operation operation("mean");
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "mean");
   const auto n = static_cast<double>(count_of(x.sizes(), reduced));
   return record(
@@ -68,6 +71,7 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 
 // In two passes, the mean first: no cancellation.
 Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
+  const profile::Operation operation("var");
   const std::vector<bool> reduced = raw::reduced_dims(x, {dim}, "var");
   const auto n = static_cast<double>(count_of(x.sizes(), reduced));
   const double divisor = unbiased ? n - 1 : n;
@@ -86,6 +90,7 @@ Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
 }
 
 Tensor max(const Tensor& x) {
+  const profile::Operation operation("max");
   require(x.numel() > 0, "max: a tensor of shape " + to_string(x.sizes()) + " has no maximum");
   const Tensor flat = x.contiguous().view({-1});
   Tensor y = Tensor::empty({}, x.options());
@@ -106,6 +111,7 @@ Tensor max(const Tensor& x) {
 }
 
 std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
+  const profile::Operation operation("max");
   const int d = wrap(x, dim, "max");
   require(x.size(d) > 0, "max: dimension " + std::to_string(dim) + " of shape " +
                              to_string(x.sizes()) + " is empty");
