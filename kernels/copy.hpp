@@ -11,16 +11,17 @@
 
 namespace ringsmith::kernels {
 
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
+
 // One element: the 16-bit types go through float; anything to bool asks for "not zero".
 template <class D, class S>
 constexpr D convert(S s) {
-  constexpr bool half_source = std::is_same_v<S, f16> || std::is_same_v<S, bf16>;
-  constexpr bool half_target = std::is_same_v<D, f16> || std::is_same_v<D, bf16>;
   if constexpr (std::is_same_v<D, S>)
     return s;
-  else if constexpr (half_source)
+  else if constexpr (kIsHalf<S>)
     return convert<D>(static_cast<float>(s));
-  else if constexpr (half_target)
+  else if constexpr (kIsHalf<D>)
     return D(static_cast<float>(s));
   else if constexpr (std::is_same_v<D, bool>)
     return s != S{};

@@ -7,11 +7,15 @@
 // tensor needs no copy. In the oracle every element of a product is one sum over k in ascending
 // order, each product and each addition rounded; the fast one is a chain of fused multiply-adds in
 // the same order (cpu/fast/gemm.cpp), or whatever OpenBLAS does (kernels::set_products).
+//
+// For f16 and bf16 operands the sums are those of floats, products being exact in them, and each
+// element of the result is rounded to 16 bits once, at the end.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "kernels/copy.hpp"
 #include "kernels/on_device.hpp"
 
 namespace ringsmith::kernels {
@@ -93,9 +97,31 @@ template <class T>
 using LinearFn = void(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> y);
 RINGSMITH_KERNEL(linear, LinearFn)
 
+// For T f16 and bf16; the kernels above are for float and double.
+template <class T>
+requires kIsHalf<T>
+void matmul(Device device, Matrix<T> a, Matrix<T> b, Matrix<T> c, Store store = Store::replace) {
+  RINGSMITH_PROFILED(matmul, Matrix<const T>(a), Matrix<const T>(b), c, store)
+  if (device.is_cpu()) return cpu::matmul<T>(a, b, c, store);
+  const DeviceGuard current(device);
+  cuda::matmul<T>(a, b, c, store);
+}
+template <class T>
+requires kIsHalf<T>
+void linear(Device device, Matrix<T> x, Matrix<T> w, std::span<const T> bias, Matrix<T> y) {
+  RINGSMITH_PROFILED(linear, Matrix<const T>(x), Matrix<const T>(w), bias, y)
+  if (device.is_cpu()) return cpu::linear<T>(x, w, bias, y);
+  const DeviceGuard current(device);
+  cuda::linear<T>(x, w, bias, y);
+}
+
 namespace cpu::fast {
 void matmul(Matrix<const float> a, Matrix<const float> b, Matrix<float> c, Store store);
 LinearFn<float> linear;
+// T is f16 or bf16. y = x w^T + bias, or y += without one; cpu/fast/matmul_half.cpp.
+template <class T>
+void matmul_half(Matrix<const T> a, Matrix<const T> b, std::span<const T> bias, Matrix<T> c,
+                 Store store);
 void column_sum(Matrix<const float> x, std::span<float> sums, Store store);
 }  // namespace cpu::fast
 

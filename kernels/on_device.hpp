@@ -30,15 +30,15 @@
 #include "runtime/base/error.hpp"
 #include "runtime/device/device.hpp"
 
-#define RINGSMITH_PROFILED(kernel)     \
-  profile::KernelScope profiled;       \
-  if (profile::enabled()) [[unlikely]] \
-    profiled.begin(#kernel, device, work_of(#kernel, args...));
+#define RINGSMITH_PROFILED(kernel, ...) \
+  profile::KernelScope profiled;        \
+  if (profile::enabled()) [[unlikely]]  \
+    profiled.begin(#kernel, device, work_of(#kernel, __VA_ARGS__));
 
 #define RINGSMITH_ON_DEVICE(kernel)              \
   template <class... Args>                       \
   void kernel(Device device, Args&&... args) {   \
-    RINGSMITH_PROFILED(kernel)                   \
+    RINGSMITH_PROFILED(kernel, args...)          \
     if (device.is_cpu()) {                       \
       cpu::kernel(std::forward<Args>(args)...);  \
     } else {                                     \
@@ -53,7 +53,7 @@
   void kernel(Device device, Args&&... args) {                                             \
     constexpr bool kFloat = requires { cpu::kernel<float>(std::forward<Args>(args)...); }; \
     using T = std::conditional_t<kFloat, float, double>;                                   \
-    RINGSMITH_PROFILED(kernel)                                                             \
+    RINGSMITH_PROFILED(kernel, args...)                                                    \
     if (device.is_cpu()) {                                                                 \
       cpu::kernel<T>(std::forward<Args>(args)...);                                         \
     } else {                                                                               \

@@ -78,6 +78,11 @@ template <class T>
 using ScaleFn = void(std::span<T> x, std::span<const float> factor);
 RINGSMITH_KERNEL(scale, ScaleFn)
 
+// For GradScaler: found[0] becomes 1 if an element is infinite or NaN (else it stays), g *= factor.
+template <class T>
+using UnscaleFn = void(std::span<T> g, float factor, std::span<std::int32_t> found);
+RINGSMITH_KERNEL(unscale, UnscaleFn)
+
 namespace cpu::fast {
 SgdFn<float> sgd;
 AdamFn<float> adam;

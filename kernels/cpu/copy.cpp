@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/half_vector.hpp"
 #include "kernels/cpu/loops.hpp"
 #include "runtime/base/dtype.hpp"
 
@@ -19,6 +20,10 @@ void copy(View<D> out, View<const S> in) {
     if (so == 1 && si == 1) {
       if constexpr (std::is_same_v<D, S>)
         std::memmove(to, from, static_cast<std::size_t>(n) * sizeof(D));
+      else if constexpr (std::is_same_v<D, float> && kIsHalf<S>)
+        widen(from, to, n);
+      else if constexpr (kIsHalf<D> && std::is_same_v<S, float>)
+        narrow(from, to, n);
       else
         for (std::int64_t i = 0; i < n; ++i) to[i] = convert<D>(from[i]);
     } else {

@@ -10,15 +10,33 @@
 
 namespace ringsmith::kernels::cpu {
 
+namespace {
+
+// The type of a sum of T.
+template <class T>
+using SumOf = std::conditional_t<kIsHalf<T>, float, T>;
+
+template <class T>
+SumOf<T> dot(Matrix<const T> a, Matrix<const T> b, std::int64_t i, std::int64_t j) {
+  using S = SumOf<T>;
+  S sum{};
+  for (std::int64_t k = 0; k < a.cols; ++k)
+    sum = sum + static_cast<S>(a(i, k)) * static_cast<S>(b(k, j));
+  return sum;
+}
+
+}  // namespace
+
 template <class T>
 void matmul(Matrix<const T> a, Matrix<const T> b, Matrix<T> c, Store store) {
   if constexpr (std::is_same_v<T, float>)
     if (mode() == Mode::fast) return fast::matmul(a, b, c, store);
+  if constexpr (kIsHalf<T>)
+    if (mode() == Mode::fast) return fast::matmul_half<T>(a, b, {}, c, store);
   for (std::int64_t i = 0; i < c.rows; ++i)
     for (std::int64_t j = 0; j < c.cols; ++j) {
-      T sum{};
-      for (std::int64_t k = 0; k < a.cols; ++k) sum = sum + a(i, k) * b(k, j);
-      c(i, j) = store == Store::add ? c(i, j) + sum : sum;
+      const auto sum = dot(a, b, i, j);
+      c(i, j) = T(store == Store::add ? static_cast<SumOf<T>>(c(i, j)) + sum : sum);
     }
 }
 
@@ -26,10 +44,14 @@ template <class T>
 void linear(Matrix<const T> x, Matrix<const T> w, std::span<const T> bias, Matrix<T> y) {
   if constexpr (std::is_same_v<T, float>)
     if (mode() == Mode::fast) return fast::linear(x, w, bias, y);
-  matmul<T>(x, w.t(), y, Store::replace);
-  if (bias.empty()) return;
+  if constexpr (kIsHalf<T>)
+    if (mode() == Mode::fast) return fast::matmul_half<T>(x, w.t(), bias, y, Store::replace);
   for (std::int64_t i = 0; i < y.rows; ++i)
-    for (std::int64_t j = 0; j < y.cols; ++j) y(i, j) += bias[static_cast<std::size_t>(j)];
+    for (std::int64_t j = 0; j < y.cols; ++j) {
+      auto sum = dot(x, w.t(), i, j);
+      if (!bias.empty()) sum += static_cast<SumOf<T>>(bias[static_cast<std::size_t>(j)]);
+      y(i, j) = T(sum);
+    }
 }
 
 template <class T>
@@ -57,5 +79,9 @@ RINGSMITH_FLOAT_AND_DOUBLE(matmul)
 RINGSMITH_FLOAT_AND_DOUBLE(matmul_batch)
 RINGSMITH_FLOAT_AND_DOUBLE(linear)
 RINGSMITH_FLOAT_AND_DOUBLE(column_sum)
+template decltype(matmul<f16>) matmul<f16>;
+template decltype(matmul<bf16>) matmul<bf16>;
+template decltype(linear<f16>) linear<f16>;
+template decltype(linear<bf16>) linear<bf16>;
 
 }  // namespace ringsmith::kernels::cpu

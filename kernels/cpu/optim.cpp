@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <type_traits>
 
 #include "kernels/mode.hpp"
@@ -90,6 +91,18 @@ void scale(std::span<T> x, std::span<const float> factor) {
   for (T& value : x) value = value * by;
 }
 
+template <class T>
+void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
+  const T by = static_cast<T>(factor);
+  std::int32_t bad = 0;  // a sum of bits, not a branch: the loop stays one of vectors
+  for (T& value : g) {
+    bad |= static_cast<std::int32_t>(!(std::abs(value) <= std::numeric_limits<T>::max()));
+    value = value * by;
+  }
+  if (bad != 0) found[0] = 1;
+}
+
+RINGSMITH_FLOAT_AND_DOUBLE(unscale)
 RINGSMITH_FLOAT_AND_DOUBLE(sgd)
 RINGSMITH_FLOAT_AND_DOUBLE(adam)
 RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)

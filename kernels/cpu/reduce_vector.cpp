@@ -11,12 +11,7 @@
 #include <cstring>
 #include <type_traits>
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
-#endif
-
+#include "kernels/cpu/half_vector.hpp"
 #include "kernels/cpu/reduce_ops.hpp"
 #include "kernels/reduce.hpp"
 
@@ -24,35 +19,12 @@ namespace ringsmith::kernels::cpu {
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr std::size_t kVectorBytes = 64;
-#elif defined(__AVX__)
-constexpr std::size_t kVectorBytes = 32;
-#else
-constexpr std::size_t kVectorBytes = 16;
-#endif
 constexpr std::size_t kUnroll = 4;
 
 template <class T>
 struct VectorOf {
   typedef T type __attribute__((vector_size(kVectorBytes)));
 };
-using Floats = VectorOf<float>::type;
-using Words = VectorOf<std::uint32_t>::type;
-typedef std::uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
-
-template <class V>
-V load_bytes(const std::byte* p) {
-  V v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
-}
-
-// A mask of the lanes that hold NaN, the only value that differs from itself; integers have none.
-template <class V>
-auto nan_in(const V& v) {
-  return v != v;  // NOLINT(misc-redundant-expression)
-}
 
 template <class Op, class V>
 V combine_vectors(const V& a, const V& b) {
@@ -82,84 +54,27 @@ struct Lanes {
   static V combine(const V& a, const V& b) { return combine_vectors<Op>(a, b); }
 };
 
-// bf16 is the upper half of a float. Rounding to nearest even: add half of the last kept bit, and
-// one more if that bit is set; NaN must not be carried over into infinity.
-template <class Op>
-struct Lanes<bf16, Op> {
+// The 16-bit types, rounded after every operation.
+template <class T, class Op>
+struct HalfLanes {
   using V = Floats;
   static constexpr std::size_t kBytes = kVectorBytes / 2;
-  static V load(const std::byte* p) {
-    return std::bit_cast<V>(__builtin_convertvector(load_bytes<Halves>(p), Words) << 16);
-  }
-  static Words rounded_bits(const V& v) {
-    const Words u = std::bit_cast<Words>(v);
-    const Words nan = (u >> 16) | 0x40U, finite = (u + 0x7fffU + ((u >> 16) & 1U)) >> 16;
-    return nan_in(v) ? nan : finite;
-  }
+  static V load(const std::byte* p) { return HalfVector<T>::widen(load_bytes<Halves>(p)); }
   static void store(std::byte* p, const V& v) {  // v is rounded already
-    const Halves h = __builtin_convertvector(std::bit_cast<Words>(v) >> 16, Halves);
+    const Halves h = HalfVector<T>::narrow_exact(v);
     std::memcpy(p, &h, sizeof h);
   }
-  static V round(const V& v) { return std::bit_cast<V>(rounded_bits(v) << 16); }
-  static V scaled(const V& v, double scale) { return round(v * static_cast<float>(scale)); }
-  static V combine(const V& a, const V& b) { return round(combine_vectors<Op>(a, b)); }
+  static V scaled(const V& v, double scale) {
+    return HalfVector<T>::round(v * static_cast<float>(scale));
+  }
+  static V combine(const V& a, const V& b) {
+    return HalfVector<T>::round(combine_vectors<Op>(a, b));
+  }
 };
-
-// f16 needs the conversions of the hardware (F16C, AVX-512 or arm64); without them, one at a time.
 template <class Op>
-struct Lanes<f16, Op> {
-  using V = Floats;
-  static constexpr std::size_t kBytes = kVectorBytes / 2;
-  static V load(const std::byte* p) { return widen(load_bytes<Halves>(p)); }
-  static void store(std::byte* p, const V& v) {
-    const Halves h = narrow(v);
-    std::memcpy(p, &h, sizeof h);
-  }
-  static V scaled(const V& v, double scale) { return round(v * static_cast<float>(scale)); }
-  static V combine(const V& a, const V& b) { return round(combine_vectors<Op>(a, b)); }
-
- private:
-  static V round(const V& v) { return widen(narrow(v)); }
-#if defined(__AVX512F__)
-  static V widen(const Halves& h) {
-    return std::bit_cast<V>(_mm512_cvtph_ps(std::bit_cast<__m256i>(h)));
-  }
-  static Halves narrow(const V& v) {
-    return std::bit_cast<Halves>(
-        _mm512_cvtps_ph(std::bit_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
-  }
-#elif defined(__F16C__)
-  static V widen(const Halves& h) {
-    return std::bit_cast<V>(_mm256_cvtph_ps(std::bit_cast<__m128i>(h)));
-  }
-  static Halves narrow(const V& v) {
-    return std::bit_cast<Halves>(
-        _mm256_cvtps_ph(std::bit_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
-  }
-#elif defined(__aarch64__)
-  static V widen(const Halves& h) {
-    return std::bit_cast<V>(vcvt_f32_f16(std::bit_cast<float16x4_t>(h)));
-  }
-  static Halves narrow(const V& v) {
-    return std::bit_cast<Halves>(vcvt_f16_f32(std::bit_cast<float32x4_t>(v)));
-  }
-#else
-  static V widen(const Halves& h) {
-    V v;
-    for (std::size_t i = 0; i < kVectorBytes / sizeof(float); ++i) {
-      f16 x;
-      x.bits = h[i];
-      v[i] = static_cast<float>(x);
-    }
-    return v;
-  }
-  static Halves narrow(const V& v) {
-    Halves h;
-    for (std::size_t i = 0; i < kVectorBytes / sizeof(float); ++i) h[i] = f16(v[i]).bits;
-    return h;
-  }
-#endif
-};
+struct Lanes<bf16, Op> : HalfLanes<bf16, Op> {};
+template <class Op>
+struct Lanes<f16, Op> : HalfLanes<f16, Op> {};
 
 template <class T, class Op>
 T reduce_one(std::span<const ReduceSource> sources, std::size_t at, double scale) {

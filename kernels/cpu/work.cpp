@@ -59,6 +59,7 @@ constexpr Rule kRules[] = {
     {"adam", 14, kNone, true},
     {"sum_of_squares", 2},
     {"scale", 1, kNone, true},
+    {"unscale", 2, kNone, true},  // whether it is finite, and the product
 };
 
 constexpr std::ptrdiff_t kProducts = 8;  // so many of the rules count pairs

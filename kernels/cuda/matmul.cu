@@ -39,7 +39,10 @@ void multiply(const Product<float>& p) {
   const int number = chosen.load(std::memory_order_relaxed);
   kVersions[static_cast<std::size_t>(number == 0 ? kBest : number) - 1].run(p);
 }
-void multiply(const Product<double>& p) { matmul_blocked(p); }
+template <class T>
+void multiply(const Product<T>& p) {
+  matmul_blocked(p);
+}
 
 }  // namespace
 
@@ -94,5 +97,9 @@ RINGSMITH_FLOAT_AND_DOUBLE(matmul)
 RINGSMITH_FLOAT_AND_DOUBLE(matmul_batch)
 RINGSMITH_FLOAT_AND_DOUBLE(linear)
 RINGSMITH_FLOAT_AND_DOUBLE(column_sum)
+template decltype(matmul<f16>) matmul<f16>;
+template decltype(matmul<bf16>) matmul<bf16>;
+template decltype(linear<f16>) linear<f16>;
+template decltype(linear<bf16>) linear<bf16>;
 
 }  // namespace ringsmith::kernels::cuda

@@ -10,7 +10,7 @@
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, or what
 // set_matmul_version() says; `kernel_bench matmul --device cuda --version 3` measures one. Doubles
-// are there for gradient checks: version 3 on every device.
+// are there for gradient checks, f16 and bf16 for mixed precision: version 3 on every device.
 #pragma once
 
 #include <span>
@@ -34,6 +34,8 @@ void matmul_naive(const Product<float>& product);
 void matmul_tiled(const Product<float>& product);
 void matmul_blocked(const Product<float>& product);
 void matmul_blocked(const Product<double>& product);
+void matmul_blocked(const Product<f16>& product);
+void matmul_blocked(const Product<bf16>& product);
 void matmul_vectorised(const Product<float>& product);
 
 // Devices only. Operands are rounded to TF32 or bfloat16, sums kept in float. UsageError on a

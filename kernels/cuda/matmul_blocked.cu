@@ -2,10 +2,13 @@
 //
 //   float   64 x 64 of C by 64 threads, 8 x 8 each: 16 shared loads for 64 multiply-adds
 //   double  32 x 32 of C by 64 threads, 4 x 4 each
+//   f16, bf16: as float; operands are widened on their way into shared memory, sums are floats
 //
 // Any strides: the threads that load a slab run along whichever dimension is contiguous. It is also
 // what the emulator multiplies with: one fiber's 8 x 8 sums become vector registers of the CPU, and
 // there are few barriers.
+#include <type_traits>
+
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/cuda/tile_product.cuh"
 
@@ -13,21 +16,25 @@ namespace ringsmith::kernels::cuda {
 
 namespace {
 
-template <class Number>
+template <class Element>
 struct MatrixProblem {
-  using T = Number;
-  Product<T> p;
+  using T = std::conditional_t<kIsHalf<Element>, float, Element>;
+  Product<Element> p;
   std::int64_t m, n;
   bool a_along_k, b_along_n;
 
-  __device__ const T* row(std::int64_t i) const { return &p.a(i, 0); }
-  __device__ const T* column(std::int64_t j) const { return &p.b(0, j); }
-  __device__ T a(const T* row, std::int64_t k) const { return row[k * p.a.col_stride]; }
-  __device__ T b(std::int64_t k, const T* column) const { return column[k * p.b.row_stride]; }
+  __device__ const Element* row(std::int64_t i) const { return &p.a(i, 0); }
+  __device__ const Element* column(std::int64_t j) const { return &p.b(0, j); }
+  __device__ T a(const Element* row, std::int64_t k) const {
+    return static_cast<T>(row[k * p.a.col_stride]);
+  }
+  __device__ T b(std::int64_t k, const Element* column) const {
+    return static_cast<T>(column[k * p.b.row_stride]);
+  }
   __device__ void store(std::int64_t i, std::int64_t j, T sum) const {
-    if (p.bias != nullptr) sum += p.bias[j];
-    T& c = p.c(i, j);
-    c = p.store == Store::add ? c + sum : sum;
+    if (p.bias != nullptr) sum += static_cast<T>(p.bias[j]);
+    Element& c = p.c(i, j);
+    c = Element(p.store == Store::add ? static_cast<T>(c) + sum : sum);
   }
 };
 
@@ -55,5 +62,7 @@ void run(const Product<T>& p) {
 
 void matmul_blocked(const Product<float>& p) { run<TileShape<64, 64, 16, 8, 8>>(p); }
 void matmul_blocked(const Product<double>& p) { run<TileShape<32, 32, 16, 4, 4>>(p); }
+void matmul_blocked(const Product<f16>& p) { run<TileShape<64, 64, 16, 8, 8>>(p); }
+void matmul_blocked(const Product<bf16>& p) { run<TileShape<64, 64, 16, 8, 8>>(p); }
 
 }  // namespace ringsmith::kernels::cuda

@@ -193,6 +193,18 @@ void scale(std::span<T> x, std::span<const float> factor) {
   run(std::span<const T>(x), ScaleBy<T>{factor.data()}, x.data());
 }
 
+template <class T>
+void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
+  T* const values = g.data();
+  std::int32_t* const flag = found.data();
+  for_each(std::ssize(g), [=] __device__(std::int64_t i) {
+    const T value = values[i];
+    if (!(value - value == 0)) atomicMax(flag, 1);  // NaN for infinity and for NaN
+    values[i] = value * static_cast<T>(factor);
+  });
+}
+
+RINGSMITH_FLOAT_AND_DOUBLE(unscale)
 RINGSMITH_FLOAT_AND_DOUBLE(sgd)
 RINGSMITH_FLOAT_AND_DOUBLE(adam)
 RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/base/rng.hpp"
 
 namespace ringsmith {
@@ -95,6 +96,7 @@ class Recomputation : public SavedTensorKeeper {
       std::optional<RandomScope> random;
       if (random_) random.emplace(*random_);
       const EnableGradGuard grad;
+      const Autocast autocast(autocast_);
       const KeeperScope scope(collector);
       again_(inputs);
     }
@@ -111,8 +113,9 @@ class Recomputation : public SavedTensorKeeper {
   std::vector<SavedTensor> inputs_;  // an enclosing checkpoint keeps them in its own way
   std::vector<bool> needs_grad_;
   std::optional<RandomState> random_;
-  std::vector<Shape> shapes_;    // of what forward saved
-  std::vector<Tensor> tensors_;  // the same, computed again
+  AutocastState autocast_ = autocast_state();  // of forward; backward runs outside of its guard
+  std::vector<Shape> shapes_;                  // of what forward saved
+  std::vector<Tensor> tensors_;                // the same, computed again
 };
 
 }  // namespace

@@ -1,5 +1,10 @@
 // The differentiable operations, under PyTorch's names. Shapes in comments; all throw UsageError
-// naming the operation and the shapes when these do not fit. Broadcasting as in PyTorch.
+// naming the operation and the shapes when these do not fit. Broadcasting as in PyTorch. add, sub,
+// mul and div of two dtypes out of f32, f16 and bf16 give f32 (a tensor of no dimensions takes the
+// other's dtype).
+//
+// Floating dtypes. f16 and bf16 results are rounded once, from f32 (runtime/tensor/raw.hpp). In
+// which dtype a function computes under an Autocast guard: runtime/autograd/autocast.hpp.
 //
 // Grouped as the files that define them: functions/elementwise.cpp, reduce.cpp, shape.cpp,
 // linear.cpp (products and embedding), softmax.cpp (with losses), norm.cpp, conv.cpp (with
@@ -66,6 +71,7 @@ Tensor unsqueeze(const Tensor& x, int dim);
 Tensor contiguous(const Tensor& x);
 Tensor clone(const Tensor& x);
 Tensor to(const Tensor& x, Device device);  // itself if it is there already
+Tensor to(const Tensor& x, DType dtype);    // itself if it has this dtype
 Tensor cat(const std::vector<Tensor>& tensors, int dim);
 
 // ---- products ----

@@ -1,4 +1,4 @@
-// The launcher's watch over its ranks, from their start to the report.
+// The launcher's watch over its ranks, from their start to the report, in each round.
 //
 //                 a rank fails,
 //               a node's verdict
@@ -29,6 +29,7 @@
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/launch/nodes.hpp"
 #include "runtime/launch/output.hpp"
+#include "runtime/launch/rendezvous.hpp"
 
 namespace ringsmith::launch {
 
@@ -41,6 +42,8 @@ constexpr milliseconds kSettle{200};
 constexpr milliseconds kDeath{5'000};        // for SIGKILL to do its work
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
+constexpr milliseconds kToForm{30'000};      // a round, of nodes that were there a moment ago
+constexpr milliseconds kLook{200};           // for nodes that have come
 
 // From now on these signals wait until they are read from the descriptor.
 Descriptor block(std::initializer_list<int> signals) {
@@ -53,14 +56,29 @@ Descriptor block(std::initializer_list<int> signals) {
   return descriptor;
 }
 
+void unblock(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 void say(const std::string& text) { fmt::print(stderr, "ringrun: {}\n", text); }
+
+struct RoundEnd {
+  int exit_code = 0;
+  Rendezvous::End how = Rendezvous::End::none;
+};
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, Guardian& guardian, Nodes& nodes)
+  Supervisor(const LaunchOptions& options, const Round& round, Guardian& guardian, Nodes& nodes,
+             Rendezvous& rendezvous)
       : options_(options),
+        round_(round),
         guardian_(guardian),
         nodes_(nodes),
+        rendezvous_(rendezvous),
         signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
         hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
         closed_(eventfd(0, EFD_CLOEXEC)),
@@ -70,8 +88,13 @@ class Supervisor {
     ::signal(SIGPIPE, SIG_IGN);
   }
 
-  // Starts the ranks here and waits for the end of the job. The exit code: launch.hpp.
-  [[nodiscard]] int run(const std::string& program) {
+  // Between two rounds a signal ends ringrun at once, and the kernel its ranks.
+  ~Supervisor() { unblock({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP}); }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Starts the ranks here and waits for the end of the round. The exit code: launch.hpp.
+  [[nodiscard]] RoundEnd run(const std::string& program) {
     look_after_guardian();
     start(program);
     // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
@@ -88,7 +111,10 @@ class Supervisor {
       std::array<pollfd, 3> entries{{{signals_.get(), POLLIN, 0},
                                      {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
                                      {closed_.get(), POLLIN, 0}}};
-      poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : -1);
+      const bool looks = rendezvous_.has_room() && phase_ == Phase::running && !said_done_;
+      const int forever = looks ? static_cast<int>(kLook.count()) : -1;
+      poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : forever);
+      if (looks) look_for_newcomers();
       if (entries[0].revents != 0) handle_signals();
       if (entries[1].revents != 0) on_verdict();
       if (entries[2].revents != 0 && phase_ == Phase::running) {
@@ -126,6 +152,10 @@ class Supervisor {
       for (int i = 0; i < options_.ranks_here; ++i) {
         Rank rank;
         rank.place = nodes_.place_of(i);
+        rank.place.round = round_.number;
+        rank.place.restarts = round_.restarts;
+        rank.place.max_restarts = options_.max_restarts;
+        rank.place.job = options_.job;
         Process process = start_process(program, options_.command,
                                         rank_environment(inherited, rank.place, nodes_.store()),
                                         guardian_, {nodes_.door(), hurry_.get()});
@@ -160,6 +190,11 @@ class Supervisor {
         begin_ending(signal);
       }
     }
+  }
+
+  void look_for_newcomers() {
+    if (const std::string who = rendezvous_.newcomer(); !who.empty())
+      nodes_.say_over(who, Verdict::Kind::joined);
   }
 
   void look_after_guardian() {
@@ -285,16 +320,17 @@ class Supervisor {
     }
   }
 
-  [[nodiscard]] int report() {
+  [[nodiscard]] RoundEnd report() {
+    using How = Rendezvous::End;
     std::vector<Failure> failures;
     for (auto& [index, failure] : failures_) {
       failure.tail = output_.tail(failure.rank);
       failure.log = output_.log_of(failure.rank);
       failures.push_back(failure);
     }
-    const bool well =
-        phase_ == Phase::running && verdict_seen_ && nodes_.verdict().kind == Verdict::Kind::ok;
-    if (well) return output_.lost() ? static_cast<int>(ExitCode::internal) : 0;
+    const Verdict::Kind verdict = nodes_.verdict().kind;
+    if (phase_ == Phase::running && verdict_seen_ && verdict == Verdict::Kind::ok)
+      return {output_.lost() ? static_cast<int>(ExitCode::internal) : 0, How::well};
     const auto first = root_cause(nodes_.share_failures(failures, options_.grace + kOtherNodes));
     if (first && signal_ == 0) {
       std::string others;
@@ -304,21 +340,25 @@ class Supervisor {
                                 rank.ended_by_us ? "ended by ringrun" : rank.end.describe());
       say(describe(*first, options_.nodes) +
           (others.empty() ? "" : "\n  the others here: " + others));
-      return first->end.exit_code();
+      return {first->end.exit_code(), How::failed};
     }
     if (signal_ != 0) {
       if (signal_ != SIGPIPE) say("got " + signal_name(signal_) + ", and ended all ranks");
-      return 128 + signal_;
+      return {128 + signal_, How::stopped};
     }
     say("all ranks ended: " + nodes_.verdict().text);
-    return static_cast<int>(nodes_.verdict().kind == Verdict::Kind::lost ? ExitCode::communication
-                                                                         : ExitCode::internal);
+    if (verdict == Verdict::Kind::joined) return {0, How::joined};
+    return {static_cast<int>(verdict == Verdict::Kind::lost ? ExitCode::communication
+                                                            : ExitCode::internal),
+            How::failed};
   }
 
   const LaunchOptions& options_;
   const std::string here_ = "node " + std::to_string(options_.node);
+  const Round& round_;
   Guardian& guardian_;
   Nodes& nodes_;
+  Rendezvous& rendezvous_;
   Descriptor signals_;  // signalfd
   Descriptor hurry_;    // signalfd, only looked at: a signal that ends us is waiting
   Descriptor closed_;   // eventfd: nobody reads our output
@@ -333,10 +373,14 @@ class Supervisor {
   int signal_ = 0;  // that ringrun was sent
 };
 
-// The node's own folder, new or empty: nothing of an earlier job is written over.
-std::string make_log_folder(const LaunchOptions& o) {
+// More than one round may come.
+bool may_repeat(const LaunchOptions& o) { return o.max_restarts > 0 || !o.nodes_numbered; }
+
+// The node's own folder, new or empty: nothing of an earlier job, or round, is written over.
+std::string make_log_folder(const LaunchOptions& o, const Round& round) {
   if (o.log_folder.empty()) return {};
   fs::path folder = o.log_folder;
+  if (may_repeat(o)) folder /= "round-" + std::to_string(round.number);
   if (o.nodes > 1) folder /= "node-" + std::to_string(o.node);
   std::error_code error;
   fs::create_directories(folder, error);
@@ -366,7 +410,41 @@ void allow_files(LaunchOptions& o) {
           "--nproc-per-node " + std::to_string(ranks) + " needs " + std::to_string(needed) +
               " open files, but this process may have " + std::to_string(allowed) +
               ": 'ulimit -n " + std::to_string(needed) + "' allows them, or start fewer ranks");
-  o.most_strangers = std::clamp(allowed - needed, kFewStrangers, kManyStrangers);
+  const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous, and that of the round
+  o.most_strangers =
+      std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
+}
+
+// Where node 0 is for all. Who names nothing but what to listen on is dialled there.
+std::string master_address(const LaunchOptions& o) {
+  if (!o.master_address.empty()) return o.master_address;
+  return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
+}
+
+RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::string& program,
+                   Guardian& guardian, Rendezvous& rendezvous) {
+  LaunchOptions options = job;
+  options.node = round.node;
+  options.nodes = round.nodes;
+  options.log_folder = make_log_folder(options, round);
+  if (rendezvous.meets()) {
+    options.master_port = round.port;
+    options.join_timeout = std::min(job.join_timeout, kToForm);
+  }
+  std::optional<Nodes> nodes;
+  try {
+    nodes.emplace(options, rendezvous.secret_of(round),
+                  [&](std::uint16_t port) { rendezvous.open(round, port); });
+  } catch (const CommError& e) {
+    if (!rendezvous.meets()) throw;
+    say(e.what());
+    return {static_cast<int>(e.exit_code()), Rendezvous::End::failed};
+  }
+  if (round.number > 0)
+    say(fmt::format("round {}: {} ranks on {} {}, restart {} of {}", round.number,
+                    nodes->place_of(0).world, round.nodes, round.nodes == 1 ? "node" : "nodes",
+                    round.restarts, job.max_restarts));
+  return Supervisor(options, round, guardian, *nodes, rendezvous).run(program);
 }
 
 }  // namespace
@@ -376,11 +454,32 @@ int launch(const LaunchOptions& asked) {
   // That of a launcher which started us is not for our ranks.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_files(options);
+  options.master_address = master_address(options);
   const std::string program = find_program(options.command.at(0));
-  options.log_folder = make_log_folder(options);
+  // Now, not after the others have come; how the nodes are numbered may not be known yet.
+  if (!may_repeat(options)) (void)make_log_folder(options, {});
+  std::optional<Orphans> orphans;
+  if (may_repeat(options)) orphans.emplace();
   Guardian guardian;  // forks, so it comes before all threads
-  Nodes nodes(options);
-  return Supervisor(options, guardian, nodes).run(program);
+  Rendezvous rendezvous(options, job_secret(options));
+  RoundEnd end;
+  try {
+    for (auto round = rendezvous.next(end.how); round; round = rendezvous.next(end.how)) {
+      end = run_round(options, *round, program, guardian, rendezvous);
+      if (!orphans) continue;
+      for (const pid_t pid : orphans->end(guardian.pid(), Deadline::in(kDeath)))
+        say(fmt::format("pid {}, which a rank left behind, does not die of SIGKILL", pid));
+    }
+  } catch (const std::exception& e) {
+    rendezvous.close(static_cast<int>(ExitCode::internal), e.what());
+    throw;
+  }
+  if (end.how == Rendezvous::End::none) return rendezvous.exit_code();
+  const char* const why = end.how == Rendezvous::End::well      ? "all ranks ended well"
+                          : end.how == Rendezvous::End::stopped ? "a signal ended ringrun on node 0"
+                                                                : "no restarts are left";
+  rendezvous.close(end.exit_code, why);
+  return end.exit_code;
 }
 
 }  // namespace ringsmith::launch

@@ -1,4 +1,5 @@
-// ringrun: starts the ranks of a job, on this node, and stays until all of them have ended.
+// ringrun: starts the ranks of a job, on this node, and stays until all of them have ended. When
+// one fails or a node is lost, it may start all of them again, in a new round.
 #pragma once
 
 #include <chrono>
@@ -14,12 +15,19 @@ struct LaunchOptions {
   int nodes = 1;       // launchers of the job, this one included
   int node = 0;        // which of them this is; node 0 holds the store
 
+  int max_restarts = 0;        // rounds after a failure or the loss of a node
+  bool nodes_numbered = true;  // else they are when they meet, and `nodes` is the most of them
+  int least_nodes = 1;         // with which a round may begin, then
+  std::string job = "none";    // its name: a node of another job is refused
+  std::chrono::milliseconds last_call{5'000};  // for more nodes to come, once there are enough
+
   std::string master_address;        // of node 0, as all nodes know it; "": what it listens on
   std::uint16_t master_port = 0;     // 0: a free one, on node 0
   std::string bind;                  // interface or address to listen on; "": the master's
   std::size_t most_strangers = 512;  // connections to the store that have proved nothing yet
   std::string port_file;             // node 0 writes its port there, the others read it; "": none
-  std::string secret_file;           // "": the environment, or on one node a random one
+  std::string secret_file;           // "": the environment, or the user's; on one node a random one
+  bool no_secret = false;            // whoever reaches the store may join
 
   std::string log_folder;  // a file for each stream of each rank; "": none
   bool tee = false;        // with log_folder: show it too
@@ -32,10 +40,11 @@ struct LaunchOptions {
   std::vector<std::string> command;  // program and arguments
 };
 
-// The whole of it: store, other nodes, ranks, report. The exit code: 0 if all ranks of all nodes
-// ended well; else that of the rank that failed first (128 + signal), 128 + signal if a signal to
-// ringrun ended the job, 3 if another node's launcher is lost. UsageError and CommError for what
-// goes wrong before the ranks start.
+// The whole of it: rendezvous, store, other nodes, ranks, report, and again. The exit code: 0 if
+// all ranks of all nodes ended well; else, of the last round, that of the rank that failed first
+// (128 + signal), 128 + signal if a signal to ringrun ended it, 3 if another node's launcher is
+// lost.
+// UsageError and CommError for what goes wrong before the ranks start.
 [[nodiscard]] int launch(const LaunchOptions& options);
 
 }  // namespace ringsmith::launch

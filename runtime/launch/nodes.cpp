@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fmt/core.h>
 #include <fstream>
 #include <numeric>
 #include <sys/eventfd.h>
@@ -24,7 +25,6 @@ constexpr const char* kDone = "job/done";
 constexpr milliseconds kNow{0};
 constexpr milliseconds kLongWait{3'600'000};  // then asks again
 constexpr milliseconds kTimeToRead{5'000};    // for the others to hear the verdict
-constexpr milliseconds kTimeToReach{60'000};  // node 0 once more, after all have joined
 constexpr milliseconds kPoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
@@ -38,22 +38,6 @@ Verdict decode(const std::string& text) {
   const std::size_t blank = text.find(' ');
   if (text.empty() || blank == std::string::npos) throw CommError("the job's verdict is corrupt");
   return {static_cast<Verdict::Kind>(text[0]), std::atoi(text.c_str() + 1), text.substr(blank + 1)};
-}
-
-comm::Secret secret_for(const LaunchOptions& o) {
-  if (!o.secret_file.empty()) return comm::Secret::from_file(o.secret_file);
-  if (auto secret = comm::Secret::from_environment(); secret) return std::move(*secret);
-  require(o.nodes == 1, std::string("the launchers of several nodes share a secret: give "
-                                    "--secret-file FILE, the same on all nodes (ringrun "
-                                    "--make-secret FILE makes one), or set ") +
-                            comm::kSecretVariable);
-  return comm::Secret::random();
-}
-
-// Where node 0 is for all. Who names nothing but what to listen on is dialled there.
-std::string master_address(const LaunchOptions& o) {
-  if (!o.master_address.empty()) return o.master_address;
-  return o.bind.empty() ? comm::tcp::loopback_address() : comm::tcp::dial_for(o.bind);
 }
 
 // Appears whole, by rename.
@@ -79,24 +63,53 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
 
 }  // namespace
 
-Nodes::Nodes(const LaunchOptions& options)
+comm::Secret job_secret(const LaunchOptions& o) {
+  if (!o.secret_file.empty()) return comm::Secret::from_file(o.secret_file);
+  if (o.no_secret) return comm::Secret::known_to_all();
+  if (auto secret = comm::Secret::from_environment(); secret) return std::move(*secret);
+  if (o.nodes == 1) return comm::Secret::random();
+  try {
+    bool made = false;
+    comm::Secret secret = comm::Secret::of_user(made);
+    if (made)
+      fmt::print(stderr,
+                 "ringrun: made a secret for your jobs, ~/{}: nodes with another home folder need "
+                 "a copy of that file\n",
+                 comm::kSecretOfUser);
+    return secret;
+  } catch (const Error& e) {
+    throw UsageError(std::string("the launchers of several nodes share a secret: give "
+                                 "--secret-file FILE, the same on all nodes (ringrun --make-secret "
+                                 "FILE makes one), or set ") +
+                     comm::kSecretVariable + "; " + e.what());
+  }
+}
+
+Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
+             const std::function<void(std::uint16_t)>& announce)
     : options_(options),
-      secret_(secret_for(options)),
+      secret_(std::move(secret)),
       verdict_ready_(eventfd(0, EFD_CLOEXEC)),
       stop_watching_(eventfd(0, EFD_CLOEXEC)) {
   if (!verdict_ready_.valid() || !stop_watching_.valid())
     throw Error("eventfd: " + reason_of(errno));
   const Deadline deadline = Deadline::in(options.join_timeout);
-  store_place_ = {master_address(options), options.master_port, secret_.bytes(), ""};
-  if (options.node == 0)
+  store_place_ = {options.master_address, options.master_port, secret_.bytes(), ""};
+  if (options.node == 0) {
     open_store();
-  else if (!options.port_file.empty())
+    if (announce) announce(port());
+  } else if (!options.port_file.empty()) {
     store_place_.port = read_port_file(options.port_file, deadline);
+  }
 
   const comm::tcp::Address address{store_place_.address, store_place_.port};
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
                                                   comm::StoreClientOptions{{}, door_.get(), -1});
+    // Before all have come: from then on node 0's end is seen at once.
+    watching_ = std::make_unique<comm::StoreClient>(
+        address, secret_, deadline,
+        comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});
   } catch (const TimeoutError& e) {
     throw TimeoutError(std::string(e.what()) +
                        "; node 0, whose ringrun holds it, never came, or "
@@ -113,18 +126,20 @@ Nodes::Nodes(const LaunchOptions& options)
       ranks_on_.push_back(std::atoi(record.c_str()));
   } catch (const CommError&) {
     client_.reset();
+    watching_.reset();
     if (server_) server_->drain(0, kTimeToRead);
     throw;
   }
   // From now on this launcher's death ends the job.
-  client_->leave_will({kVerdict}, encode({Verdict::Kind::lost, options.node,
-                                          "the ringrun of node " + std::to_string(options.node) +
-                                              " (" + process_place() + ") has ended"}));
+  client_->leave_will({kVerdict, failure_key(options.node)},
+                      encode({Verdict::Kind::lost, options.node,
+                              "the ringrun of node " + std::to_string(options.node) + " (" +
+                                  process_place() + ") has ended"}));
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  watcher_ = std::thread([this, address] {
-    watch(address);
+  watcher_ = std::thread([this] {
+    watch();
     eventfd_write(verdict_ready_.get(), 1);
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -136,6 +151,7 @@ Nodes::~Nodes() {
     eventfd_write(stop_watching_.get(), 1);  // node 0 may not answer any more, or never have
     watcher_.join();
   }
+  watching_.reset();
   client_.reset();
   if (server_) server_->drain(0, kTimeToRead);
   if (options_.node == 0 && !options_.port_file.empty()) unlink(options_.port_file.c_str());
@@ -158,14 +174,11 @@ void Nodes::open_store() {
   if (!options_.port_file.empty()) write_port_file(options_.port_file, store_place_.port);
 }
 
-// On a connection of its own: it waits for hours.
-void Nodes::watch(const comm::tcp::Address& address) {
+void Nodes::watch() {
   try {
-    comm::StoreClient store(address, secret_, Deadline::in(kTimeToReach),
-                            comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});
     for (;;) {
-      if (!store.wait({kVerdict}, kLongWait).empty()) continue;
-      verdict_ = decode(store.get(kVerdict, kNow));
+      if (!watching_->wait({kVerdict}, kLongWait).empty()) continue;
+      verdict_ = decode(watching_->get(kVerdict, kNow));
       return;
     }
   } catch (const std::exception& e) {
@@ -206,9 +219,9 @@ std::string Nodes::still_running() const {
   return out;
 }
 
-void Nodes::say_over(const std::string& why) {
+void Nodes::say_over(const std::string& why, Verdict::Kind kind) {
   try {
-    client_->compare_and_swap(kVerdict, "", encode({Verdict::Kind::over, options_.node, why}));
+    client_->compare_and_swap(kVerdict, "", encode({kind, options_.node, why}));
   } catch (const CommError&) {  // the store's end ends the job as well
   }
 }
@@ -235,8 +248,9 @@ std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, mil
     const auto missing = client_->wait(others, timeout);
     for (const std::string& key : others) {
       if (std::ranges::find(missing, key) != missing.end()) continue;
-      if (const std::string text = client_->get(key, kNow); !text.empty())
-        all.push_back(Failure::decode(text));
+      const std::string text = client_->get(key, kNow);
+      if (text.empty() || text[0] == static_cast<char>(Verdict::Kind::lost)) continue;
+      all.push_back(Failure::decode(text));
     }
   } catch (const CommError&) {  // then what failed here is what is known
   }

@@ -4,9 +4,11 @@
 //     job/verdict     "ok", or why the job ends; the first to write it decides. To write here is a
 //                     launcher's will, so that its death is seen by the others
 //     job/done        a counter: nodes whose ranks have all ended well
-//     job/failure/N   what failed on node N ("" for nothing), once its ranks have ended
+//     job/failure/N   what failed on node N ("" for nothing), once its ranks have ended; the
+//                     launcher's will, if the job had its verdict before
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
 
@@ -20,17 +22,21 @@
 namespace ringsmith::launch {
 
 struct Verdict {
-  enum class Kind : char { ok = 'o', over = 'e', lost = 'l' };
+  enum class Kind : char { ok = 'o', over = 'e', lost = 'l', joined = 'j' };
   Kind kind = Kind::ok;
   int node = -1;     // who decided so, or whose launcher is lost
   std::string text;  // why
 };
 
+// The secret that the launchers of a job share. UsageError if there is none.
+[[nodiscard]] comm::Secret job_secret(const LaunchOptions& options);
+
 class Nodes {
  public:
-  // Starts the store (node 0), waits for all nodes. UsageError, TimeoutError, MismatchError with
-  // the node at fault.
-  explicit Nodes(const LaunchOptions& options);
+  // Starts the store (node 0), which may have to be announced, and waits for all nodes. UsageError,
+  // TimeoutError, MismatchError with the node at fault.
+  Nodes(const LaunchOptions& options, comm::Secret secret,
+        const std::function<void(std::uint16_t)>& announce = {});
   ~Nodes();
 
   [[nodiscard]] RankPlace place_of(int local_rank) const;
@@ -49,7 +55,7 @@ class Nodes {
   // The nodes that have not said so.
   [[nodiscard]] std::string still_running() const;
   // Something failed here, or a signal came: the verdict, if there is none yet.
-  void say_over(const std::string& why);
+  void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
   // A rank has ended well: if the ranks have not met yet, they will not, because of it.
   void say_rank_ended(int rank, const std::string& how);
   // After the ranks here have ended: tells what failed here, hears what failed elsewhere.
@@ -58,7 +64,7 @@ class Nodes {
 
  private:
   void open_store();
-  void watch(const comm::tcp::Address& address);
+  void watch();
 
   const LaunchOptions& options_;
   comm::Secret secret_;
@@ -66,9 +72,10 @@ class Nodes {
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
   Descriptor door_;                            // its outside
   std::shared_ptr<comm::StoreClient> client_;
-  std::vector<int> ranks_on_;                 // by node
-  Descriptor verdict_ready_, stop_watching_;  // eventfds
-  Verdict verdict_;                           // written by the watcher before verdict_ready_
+  std::unique_ptr<comm::StoreClient> watching_;  // the watcher's, which waits for hours
+  std::vector<int> ranks_on_;                    // by node
+  Descriptor verdict_ready_, stop_watching_;     // eventfds
+  Verdict verdict_;                              // written by the watcher before verdict_ready_
   std::thread watcher_;
 };
 

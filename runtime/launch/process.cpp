@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <poll.h>
 #include <sstream>
@@ -71,6 +73,22 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   out.reserve(texts.size() + 1);
   for (const std::string& text : texts) out.push_back(const_cast<char*>(text.c_str()));
   out.push_back(nullptr);
+  return out;
+}
+
+std::set<pid_t> children_of(pid_t parent) {
+  std::set<pid_t> out;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const pid_t pid = std::atoi(entry.path().filename().c_str());
+    std::string status;
+    if (pid <= 0 || !std::getline(std::ifstream(entry.path() / "stat"), status)) continue;
+    char state = 0;
+    pid_t its_parent = 0;
+    std::istringstream after_name(
+        status.substr(std::min(status.rfind(')'), status.size() - 1) + 1));
+    if (after_name >> state >> its_parent && its_parent == parent) out.insert(pid);
+  }
   return out;
 }
 
@@ -183,6 +201,22 @@ bool Guardian::has_ended(Deadline deadline) {
   return ended_;
 }
 
+Orphans::Orphans() : spared_(children_of(getpid())) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
+
+std::set<pid_t> Orphans::end(pid_t guardian, Deadline deadline) const {
+  for (;;) {
+    std::set<pid_t> left = children_of(getpid());
+    left.erase(guardian);
+    for (const pid_t pid : spared_) left.erase(pid);
+    if (left.empty() || deadline.passed()) return left;
+    for (const pid_t pid : left) {
+      kill(pid, SIGKILL);  // its own children are ours then, and found the next time
+      waitpid(pid, nullptr, WNOHANG);
+    }
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+}
+
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     require(runnable(name), "cannot run '" + name + "': it is not an executable file");
@@ -242,6 +276,10 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
       {"LOCAL_WORLD_SIZE", std::to_string(place.local_world)},
       {"GROUP_RANK", std::to_string(place.node)},
       {"GROUP_WORLD_SIZE", std::to_string(place.nodes)},
+      {"RINGSMITH_ROUND", std::to_string(place.round)},
+      {"TORCHELASTIC_RESTART_COUNT", std::to_string(place.restarts)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(place.max_restarts)},
+      {"TORCHELASTIC_RUN_ID", place.job},
       {"MASTER_ADDR", store.address},
       {"MASTER_PORT", std::to_string(store.port)},
       {"RINGSMITH_STORE", "launcher"},

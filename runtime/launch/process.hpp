@@ -48,6 +48,19 @@ class Guardian {
   bool ended_ = false, told_ = false;
 };
 
+// What ranks leave behind outside their groups (setsid, daemons), which must not live on into the
+// next round. From its making on, the kernel gives orphans below this process to it.
+class Orphans {
+ public:
+  Orphans();
+  // Kills all but the guardian, and children that this process had before. Those that are still
+  // there at the deadline.
+  [[nodiscard]] std::set<pid_t> end(pid_t guardian, Deadline deadline) const;
+
+ private:
+  std::set<pid_t> spared_;
+};
+
 // A rank that runs.
 struct Process {
   pid_t pid = -1;       // also the number of its process group
@@ -76,6 +89,9 @@ struct RankPlace {
   int rank = 0, world = 1;              // of all ranks
   int local_rank = 0, local_world = 1;  // of those on this node
   int node = 0, nodes = 1;
+  int round = 0;                       // how often the job's ranks were started before
+  int restarts = 0, max_restarts = 0;  // of these, after a failure
+  std::string job = "none";
 };
 
 // How its ranks find the job's store.
@@ -90,6 +106,7 @@ struct StorePlace {
 // reads them elsewhere reads them here: `inherited` (NAME=value each), without what other launchers
 // left in it, and with
 //   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
+//   TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID RINGSMITH_ROUND
 //   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door
 //   OMP_NUM_THREADS=1 if it was not set and several ranks share the node
 [[nodiscard]] std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,

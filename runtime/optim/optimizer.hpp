@@ -39,6 +39,10 @@ class Optimizer {
   void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
+  // Of the tensors that it may keep for a parameter: "exp_avg", ...
+  [[nodiscard]] const std::vector<std::string>& state_names() const { return names_; }
+  [[nodiscard]] bool counts_steps() const { return counts_; }  // and "step"
+
   // PyTorch's two parts, flat as torch.distributed.checkpoint writes them; there is one group:
   //
   //   state.3.step            i64 []     updates of parameter 3, where the optimizer counts them

@@ -212,4 +212,12 @@ void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>
                    "; build it alike on every rank");
 }
 
+std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group) {
+  return [group = std::move(group)](bool here) {
+    std::array<std::int32_t, 1> any{here ? 1 : 0};
+    group->all_reduce(std::span<std::int32_t>(any), comm::ReduceOp::max);
+    return any[0] != 0;
+  };
+}
+
 }  // namespace ringsmith

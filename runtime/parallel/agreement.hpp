@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -74,5 +75,8 @@ class UsageMap {
 // "ranks do not hold the same model: entry 2 is parameter 'fc.weight' f32[4, 5] on ranks 0, 1 but
 // parameter 'fc.weight' f32[4, 6] on rank 2".
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines);
+
+// A collective for GradScalerOptions::any_rank: whether any rank of the group says true.
+[[nodiscard]] std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group);
 
 }  // namespace ringsmith

@@ -131,6 +131,7 @@ class Reducer {
   void end_forward(const std::vector<Tensor>& outputs);
 
   [[nodiscard]] const ReducerOptions& options() const { return options_; }
+  [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<BucketItem>& items() const { return items_; }  // by parameter
   [[nodiscard]] const BucketPlan& plan() const { return plan_; }
   // Of the last synchronised backward: the parameters as their gradients came, and whether this

@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/device/stream.hpp"
 
@@ -86,6 +87,7 @@ void parallel_apply(const std::vector<Device>& devices,
                     const std::function<void(std::size_t replica)>& body, std::mutex* turn) {
   std::vector<std::exception_ptr> errors(devices.size());
   const bool recording = grad_enabled();
+  const AutocastState autocast = autocast_state();
   std::vector<std::jthread> threads;  // joined whatever happens, also when none more can be started
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const Stream stream = devices[i].is_cuda() ? Stream::current(devices[i]) : Stream();
@@ -95,6 +97,7 @@ void parallel_apply(const std::vector<Device>& devices,
         const StreamGuard in(stream);
         std::optional<NoGradGuard> no_grad;
         if (!recording) no_grad.emplace();
+        const Autocast as_in_the_caller(autocast);
         std::unique_lock<std::mutex> held;
         if (turn != nullptr) held = std::unique_lock(*turn);
         body(i);

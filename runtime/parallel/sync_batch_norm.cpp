@@ -115,6 +115,10 @@ Tensor sync_batch_norm(const std::shared_ptr<comm::ProcessGroup>& group, const T
                        const Tensor& running_var, bool training, double momentum, double eps) {
   if (!training || group->size() == 1)
     return batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps);
+  if (is_half(x.dtype()))  // as batch_norm: computed in f32
+    return to(sync_batch_norm(group, to(x, DType::f32), weight, bias, running_mean, running_var,
+                              training, momentum, eps),
+              x.dtype());
   const BatchNormShape s = shape_of(x, weight, bias, running_mean, running_var);
   const Tensor image = x.contiguous(), scale = weight.contiguous(), shift = bias.contiguous();
   const Tensor own_mean = zeros({s.c}, x.options()), own_squares = zeros({s.c}, x.options());

@@ -47,6 +47,7 @@ void refuse_devices(const char* what, Device a, Device b) {
 }
 
 Tensor unary(Unary op, Tensor x, const char* what) {
+  if (is_half(x.dtype())) return unary(op, wide(x), what).to(x.dtype());
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::unary(out.device(), op, out.view_of<T>(), x.view_of<const T>());
@@ -58,6 +59,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
   if (a.dtype() != b.dtype())
     throw UsageError(std::string(what) + ": dtypes " + std::string(name_of(a.dtype())) + " and " +
                      std::string(name_of(b.dtype())) + " differ: convert with to()");
+  if (is_half(a.dtype())) return binary(op, wide(a), wide(b), what).to(a.dtype());
   (void)common_device(what, a, b);
   const bool same = a.sizes() == b.sizes();
   const Shape shape = same ? a.sizes() : broadcast_shape(what, a.sizes(), b.sizes());
@@ -72,6 +74,7 @@ Tensor binary(Binary op, Tensor a, const Tensor& b, const char* what) {
 }
 
 Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
+  if (is_half(x.dtype())) return scalar(op, wide(x), s, what).to(x.dtype());
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
     kernels::scalar(out.device(), op, out.view_of<T>(), x.view_of<const T>(), static_cast<T>(s));
@@ -80,6 +83,7 @@ Tensor scalar(Scalar op, Tensor x, double s, const char* what) {
 }
 
 Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what) {
+  if (is_half(x.dtype())) return masked_fill(wide(x), mask, value, what).to(x.dtype());
   const Tensor wide = wide_mask(mask, x, what);
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
@@ -90,6 +94,7 @@ Tensor masked_fill(Tensor x, const Tensor& mask, double value, const char* what)
 }
 
 Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what) {
+  if (is_half(x.dtype())) return masked_scale(wide(x), mask, scale, what).to(x.dtype());
   const Tensor wide = wide_mask(mask, x, what);
   Tensor out = room_for(x, x.sizes());
   visit_arithmetic(x.dtype(), what, [&]<class T>(TypeTag<T>) {
@@ -101,8 +106,8 @@ Tensor masked_scale(Tensor x, const Tensor& mask, double scale, const char* what
 
 void add_into(const Tensor& to, const Tensor& from) {
   (void)common_device("add_into", to, from);
-  if (to.dtype() == DType::f16 || to.dtype() == DType::bf16) {  // one rounding, of the sum
-    const Tensor sum = binary(Binary::add, to.to(DType::f32), from.to(DType::f32), "add_into");
+  if (is_half(to.dtype())) {  // one rounding, of the sum
+    const Tensor sum = binary(Binary::add, wide(to), from.to(DType::f32), "add_into");
     to.copy_(sum);
     return;
   }
@@ -139,6 +144,7 @@ std::vector<bool> reduced_dims(const Tensor& x, const std::vector<int>& dims, co
 }
 
 Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, const char* what) {
+  if (is_half(x.dtype())) return sum(wide(x), reduced, keepdim, what).to(x.dtype());
   Shape kept, full = x.sizes();
   for (std::size_t d = 0; d < full.size(); ++d) {
     if (reduced[d]) full[d] = 1;

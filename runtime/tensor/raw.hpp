@@ -1,6 +1,9 @@
 // Kernels on tensors, without a graph: allocate the result, broadcast the operands, call the
-// kernel. What the differentiable functions (runtime/autograd/functions) are made of. f32 and f64
-// unless said otherwise, else UsageError naming the function.
+// kernel. What the differentiable functions (runtime/autograd/functions) are made of. Floating
+// dtypes unless said otherwise, else UsageError naming the function.
+//
+// f16 and bf16 are for storage: operands are widened, the kernel computes in f32, and the result
+// is rounded once. PyTorch's CPU kernels do the same.
 //
 // Operands passed by value may be moved in: their memory is then reused for the result, if nobody
 // else holds it.
@@ -11,6 +14,10 @@
 
 #include "kernels/elementwise.hpp"
 #include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+constexpr bool is_half(DType dtype) { return dtype == DType::f16 || dtype == DType::bf16; }
+}  // namespace ringsmith
 
 namespace ringsmith::raw {
 
@@ -25,6 +32,12 @@ void visit_arithmetic(DType dtype, const char* what, F&& f) {
   if (dtype == DType::f64) return f(TypeTag<double>{});
   throw UsageError(std::string(what) + " works on f32 and f64, not on " +
                    std::string(name_of(dtype)) + ": convert with to()");
+}
+
+// What kernels compute with: an f16 or bf16 tensor as f32, any other as it is. The result of one is
+// rounded back by to().
+[[nodiscard]] inline Tensor wide(const Tensor& t) {
+  return t.defined() && is_half(t.dtype()) ? t.to(DType::f32) : t;
 }
 
 [[noreturn]] void refuse_devices(const char* what, Device a, Device b);

@@ -50,6 +50,8 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   check_resumes(2, mlp(), {"--accumulate", "5"}, {7, 14});
   check_resumes(2, gpt(folder),
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
+  check_resumes(2, gpt(folder), {"--amp", "f16", "--accumulate", "2", "--activation-checkpointing"},
+                {14});
 }
 
 TEST_CASE("the same on devices", "[.][on_devices]") {

@@ -139,7 +139,8 @@ TEST_CASE("shapes that do not fit are named in one line, with the remedy where t
   says("stride 0x1", [&] { conv2d(x, w, {}, {0, 1}); });
   says("kernel is larger than the padded image", [&] { conv2d(ones({1, 4, 2, 5}), w, {}); });
   says("one dtype", [&] { conv2d(x, w.to(DType::f64), {}); });
-  says("dtype i64, expected f32 or f64", [&] { conv2d(x.to(DType::i64), w.to(DType::i64), {}); });
+  says("dtype i64, expected f32, f64, f16 or bf16",
+       [&] { conv2d(x.to(DType::i64), w.to(DType::i64), {}); });
   says("max_pool2d: x must be", [&] { max_pool2d(v, {2, 2}, {2, 2}); });
   says("padding 2x0 must be between 0 and half the window", [&] {
     max_pool2d(x, {3, 3}, {1, 1}, {2, 0});

@@ -20,7 +20,7 @@ std::map<std::string, std::string> variables(const std::vector<std::string>& inh
   return out;
 }
 
-const RankPlace kPlace{5, 8, 1, 4, 1, 2};
+const RankPlace kPlace{5, 8, 1, 4, 1, 2, 6, 2, 3, "job1"};
 
 }  // namespace
 
@@ -36,6 +36,10 @@ TEST_CASE("a rank is told its place and where the store is", "[environment]") {
                                                     {"GROUP_WORLD_SIZE", "2"},
                                                     {"MASTER_ADDR", "10.0.0.1"},
                                                     {"MASTER_PORT", "29500"},
+                                                    {"RINGSMITH_ROUND", "6"},
+                                                    {"TORCHELASTIC_RESTART_COUNT", "2"},
+                                                    {"TORCHELASTIC_MAX_RESTARTS", "3"},
+                                                    {"TORCHELASTIC_RUN_ID", "job1"},
                                                     {"RINGSMITH_STORE", "launcher"},
                                                     {"RINGSMITH_SECRET", "hush"},
                                                     {"OMP_NUM_THREADS", "1"}};

@@ -1,6 +1,7 @@
 // Lines of several ranks: whole, prefixed, filed, remembered.
 #include "runtime/launch/output.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <fcntl.h>
 #include <poll.h>
@@ -95,7 +96,9 @@ TEST_CASE("a screen on a full disk ends the job, and says why", "[ringrun]") {
 TEST_CASE("what a full disk does not take is no success", "[ringrun]") {
   const auto r = run_program({"sh", "-c", "exec " + kRingrun + " --help > /dev/full"}, 60);
   CHECK(r.exit_code == 1);
-  CHECK(r.err == "ringrun: error: cannot write to standard output: No space left on device\n");
+  // Or, if the text is longer than a buffer, that a part of it is lost.
+  CHECK(r.err.rfind("ringrun: error: cannot write to standard output: ", 0) == 0);
+  CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
 }
 
 TEST_CASE("a log that does not fit on its disk: the job goes on, and its exit code tells",

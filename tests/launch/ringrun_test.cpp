@@ -66,6 +66,12 @@ const std::vector<Case> kCases = {
      0,
      {"[0] --nnodes=x_y\n"},
      {}},
+    {"an option after the program is its own, underscores and all",
+     {"--max_restarts", "0", "--nproc-per-node", "1", "echo", "--batch_size", "3"},
+     "",
+     0,
+     {"[0] --batch_size 3"},
+     {}},
     {"--nnodes as a fixed range",
      {"--nnodes", "1:1"},
      "echo $GROUP_WORLD_SIZE",
@@ -256,9 +262,11 @@ TEST_CASE("the secret is on no command line", "[ringrun]") {
 TEST_CASE("help names every variable and exit code, and fits a page", "[ringrun]") {
   const auto r = ringrun({"--help"});
   CHECK(r.exit_code == 0);
-  for (const char* word : {"RANK, WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR",
-                           "RINGSMITH_STORE", "RINGSMITH_STORE_FD", "RINGSMITH_SECRET",
-                           "OMP_NUM_THREADS", "seconds", "Exit codes", "--standalone"})
+  for (const char* word :
+       {"RANK, WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "MASTER_ADDR", "RINGSMITH_STORE",
+        "RINGSMITH_STORE_FD", "RINGSMITH_ROUND", "TORCHELASTIC_RESTART_COUNT", "--max-restarts",
+        "--rdzv-endpoint", "RINGSMITH_SECRET", "OMP_NUM_THREADS", "seconds", "Exit codes",
+        "--standalone"})
     CHECK_THAT(r.out, ContainsSubstring(word));
   for (const std::string& line : lines_of(r.out)) CHECK(line.size() <= 100);
 }

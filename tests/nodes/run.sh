@@ -10,13 +10,16 @@
 #   heal        a cable that is cut for 3 s, within the deadline: nothing but a delay
 #   partition   a cable that stays cut: every rank names whom it waits for, at its deadline
 #   kill        all processes of a node are killed: the others name a rank of it, at once
+#   elastic     a training on 2 + 2 ranks that loses node 1 and gets it back, twice: every sample of every epoch
+#               is in the model once, by what the ranks wrote down and by the model itself
+#   elastic-cut the same, but the node is lost as if its power had failed: silence
 #   sweep       all of tests_multi on 2, 3, 4 and 8 ranks over four nodes (minutes)
 #   long-heal   a cut of 20 s, within the deadline of 30 s (a minute)
 #
 # Exit status 77 with a line that says why: not run.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-what=${1:?comm, bytes, loss, train, heal, partition, kill, sweep or long-heal}
+what=${1:?comm, bytes, loss, train, heal, partition, kill, elastic, elastic-cut, sweep or long-heal}
 bin=$(realpath "${2:-$here/../../build/release}")/bin
 work=$(mktemp -d)
 export NETNS_CLUSTER="ringsmith-$what-$$" NETNS_CLUSTER_DIR="$work/cluster" PATH="$PATH:/usr/sbin:/sbin"
@@ -44,6 +47,40 @@ on_both() {
       --master-port 29511 --secret-file "$work/secret" --nproc-per-node "$per" -- "$@" > "$work/node$node.log" 2>&1 &
     pids+=($!)
   done
+}
+# A node of an elastic job, as the tutorials write its line: node N, whose output is LOG.
+elastic_node() {
+  "$cluster" exec "node$1" env HOME="$work" timeout 280 "$bin/ringrun" --nnodes=1:2 --nproc_per_node=2 --max_restarts=3 \
+    --rdzv_id=job123 --rdzv_backend=c10d --rdzv_endpoint=10.88.0.1:29400 --rdzv_conf=last_call_timeout=1 \
+    "$bin/elastic_train" "$work/run" "$epochs" > "$work/$2.log" 2>&1 &
+  pids+=($!)
+}
+# until_ranks N: a new round with so many, rank 0 of which has begun and done four steps more.
+until_ranks() {
+  local seen=${round:--1} begun
+  for ((i = 0; i < 1200; ++i)); do
+    sleep 0.1
+    round=$(cd "$work/run" && ls begun.* 2> /dev/null | sed 's/.*\.//' | sort -n | tail -n 1)
+    [ "${round:--1}" -gt "$seen" ] && [ -e "$work/run/taken.$round.$(($1 - 1))" ] && [ ! -e "$work/run/taken.$round.$1" ] || continue
+    begun=$(cat "$work/run/begun.$round")
+    awk -v step=$((begun + 4)) '$1 >= step { found = 1 } END { exit !found }' "$work/run/taken.$round.0" && return
+  done
+  die "no round with $1 ranks"
+}
+# What the model is made of: the steps of each round up to the checkpoint that the next one began with.
+count_samples() {
+  for round in $(seq 0 "$1"); do
+    begun=$(cat "$work/run/begun.$((round + 1))" 2> /dev/null || echo $((epochs * 20)))
+    awk -v end="$begun" -v round="$round" '{ for (i = 3; i <= NF; ++i) print ($1 < end ? "kept" : "lost"), round, $1, $2, $i }' \
+      "$work/run/taken.$round".*
+  done > "$work/samples"
+  awk '$1 == "kept" { print $4, $5 }' "$work/samples" | sort | uniq -c | awk -v epochs="$epochs" '
+    $1 != 1 { print "sample " $3 " of epoch " $2 " is in the model " $1 " times"; bad = 1 }
+    { ++n[$2] }
+    END { for (e = 0; e < epochs; ++e) if (n[e] != 240) { print "epoch " e " has " n[e] " of 240 samples"; bad = 1 }; exit bad }' ||
+    die "not every sample once in each epoch"
+  # Three steps between checkpoints; while rank 0 writes one the others have begun the next.
+  awk '$1 == "lost" && !seen[$2 " " $3]++ { if (++n[$2] > 4) exit 1 }' "$work/samples" || die "more repeated than since the last checkpoint"
 }
 # Waits until the ranks measure, then a moment more.
 in_the_middle() {
@@ -114,5 +151,26 @@ case $what in
     grep -Eq 'rank 2 \(pid [0-9]+ on node1\) is gone: ' "$work/node0.log" || die "nobody named rank 2"
     [ "$took" -lt 5000 ] || die "that took $took ms"
     echo "node 1 killed: named, all ended after $took ms" ;;
+  elastic | elastic-cut)
+    up
+    mkdir "$work/run"
+    epochs=12 pids=()
+    elastic_node 0 node0
+    elastic_node 1 node1
+    until_ranks 4
+    for again in 1 2; do
+      lost=${pids[-1]}
+      if [ "$what" = elastic ]; then "$cluster" kill node1; else "$cluster" crash node1; fi
+      { wait "$lost"; } 2> /dev/null && die "the ringrun that was killed ended well"
+      until_ranks 2
+      [ "$what" = elastic ] || "$cluster" heal node1
+      elastic_node 1 "node1-again-$again"
+      until_ranks 4
+    done
+    for pid in "${pids[0]}" "${pids[-1]}"; do wait "$pid" || die "a ringrun failed"; done
+    grep -q "w = -$((epochs * 240 * 239 / 2))\$" "$work/node0.log" || die "the model has not seen each sample once per epoch"
+    count_samples "$round"
+    grep -h 'ringrun: round' "$work/node0.log"
+    awk '{ ++n[$1] } END { print n["kept"] " samples of '$epochs' epochs, each once; " n["lost"] + 0 " were seen again after a loss" }' "$work/samples" ;;
   *) echo "run.sh: unknown case '$what'" >&2; exit 6 ;;
 esac

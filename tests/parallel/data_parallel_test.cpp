@@ -1,4 +1,7 @@
 // DataParallel is one device with more hands: its results are the serial ones.
+#include <array>
+
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/base/rng.hpp"
 #include "runtime/parallel/replicas.hpp"
 #include "tests/parallel/data_parallel_fixture.hpp"
@@ -33,6 +36,21 @@ TEST_CASE("rows are dealt as torch.chunk deals them", "[data_parallel]") {
   CHECK(chunk_starts(1, 4) == Starts{0, 1});
   CHECK(chunk_starts(7, 1) == Starts{0, 7});
   CHECK(chunk_starts(0, 4) == Starts{0, 0});
+}
+
+TEST_CASE("replicas compute under the caller's autocast", "[data_parallel]") {
+  const std::vector<Device> devices{device(), device()};
+  std::array<AutocastState, 2> seen;
+  const auto look = [&] {
+    parallel_apply(devices, [&](std::size_t i) { seen[i] = autocast_state(); });
+  };
+  {
+    const Autocast autocast(DType::f16);
+    look();
+    for (const AutocastState& s : seen) CHECK((s.enabled && s.dtype == DType::f16));
+  }
+  look();
+  for (const AutocastState& s : seen) CHECK_FALSE(s.enabled);
 }
 
 TEST_CASE("whole numbers: outputs, gradients and parameters are those of one device bit for bit",

@@ -8,7 +8,7 @@
 //   ops/CASE.json  one call: attributes, inputs, output, its vector-Jacobian products, torch's
 //   error optim/RUN.json 20 steps of one optimizer randperm.json, sampler.json, buckets.json,
 //   ddp.json strict/*.json  whole training runs of DistributedDataParallel, every sum in plain
-//   scalar order
+//   scalar order amp/*.json  mixed precision, described and made by torch_amp.py
 //
 // A tensor is {"shape", "dtype": "f32"|"i64", "data": [row-major]}, or "npy": a file instead of
 // data.

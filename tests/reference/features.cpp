@@ -11,6 +11,7 @@
 #include "runtime/parallel/post_local_sgd.hpp"
 #include "runtime/parallel/power_sgd.hpp"
 #include "runtime/parallel/sync_batch_norm.hpp"
+#include "runtime/parallel/zero.hpp"
 #include "tests/reference/compare.hpp"
 #include "tests/reference/data.hpp"
 #include "tests/reference/strict.hpp"
@@ -161,7 +162,13 @@ class Replay {
     if (run.contains("hook"))
       if (CommHook hook = make_hook(run.at("hook"), group); hook.call)
         ddp_->register_comm_hook(std::move(hook));
-    optimizer_ = make_optimizer(run.at("optimizer"), model_->parameters());
+    const auto make = [&](const std::vector<Tensor>& p) {
+      return make_optimizer(run.at("optimizer"), p);
+    };
+    if (run.contains("zero"))
+      zero_.emplace(*ddp_, make, ZeroGradients::all_reduced);
+    else
+      optimizer_ = make(model_->parameters());
     if (run.contains("local_sgd"))
       averager_.emplace(group, run.at("local_sgd").at("period"),
                         run.at("local_sgd").at("warmup_steps"));
@@ -186,14 +193,14 @@ class Replay {
       const auto mine = step.at("micro").at(rank_).get<std::vector<std::vector<std::int64_t>>>();
       if (mine.empty()) return;
       const std::string at = fmt::format("step {}", number++);
-      optimizer_->zero_grad();
+      zero_ ? zero_->zero_grad() : optimizer_->zero_grad();
       for (std::size_t k = 0; k < mine.size(); ++k) {
         const auto micro_step = [&] { return backward(mine[k], mine.size()); };
         const float loss = k + 1 == mine.size() ? micro_step() : without_sync(micro_step);
         note(fmt::format("{}.{}, loss", at, k),
              complaint(scalar(loss), scalar(step.at("loss").at(rank_).at(k).get<float>())));
       }
-      optimizer_->step();
+      zero_ ? zero_->step() : optimizer_->step();
       if (averager_) averager_->average_parameters(model_->parameters());
       const json& params = step.at("params");
       compare("after " + at, averager_ ? params.at(rank_) : params, model_->named_parameters());
@@ -262,6 +269,7 @@ class Replay {
   std::unique_ptr<FeatureModel> model_;
   std::optional<DistributedDataParallel> ddp_;
   std::unique_ptr<Optimizer> optimizer_;
+  std::optional<ZeroRedundancyOptimizer> zero_;  // or this
   std::optional<PeriodicModelAverager> averager_;
   std::string complaint_;
 };

@@ -71,6 +71,13 @@ def make_optimizer(run, parameters):
     return torch.optim.AdamW(parameters, lr=o["lr"], weight_decay=o["weight_decay"], foreach=False)
 
 
+def make_zero(run, parameters):
+    import torch
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+    o = dict(run["optimizer"], foreach=False)
+    return ZeroRedundancyOptimizer(parameters, optimizer_class={"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[o.pop("name")], **o)
+
+
 def make_data(run):
     import torch
     torch.manual_seed(1000)
@@ -113,7 +120,7 @@ def worker(rank, world, port, run, queue):
     init = flat(model.parameters())
     ddp = DDP(model, bucket_cap_mb=run["caps"][1] / 2**20, static_graph=run.get("static_graph", False))
     register_hook(run, ddp)
-    opt = make_optimizer(run, ddp.parameters())
+    opt = (make_zero if run.get("zero") else make_optimizer)(run, ddp.parameters())
     loss_of = torch.nn.functional.mse_loss if run["model"] == "mlp" else torch.nn.functional.cross_entropy
     kwargs = {"extra": rank in run["extra_on"]} if "extra_on" in run else {}
     if "local_sgd" in run:
@@ -218,6 +225,8 @@ def runs():
     for rank, feedback, warm in ((1, True, True), (2, True, True), (1, False, True), (1, True, False)):
         out[f"hook_power_sgd_{rank}{'_feedback' if feedback else ''}{'_warm' if warm else ''}"] = {
             **wide, "worlds": [1, 2, 3], "hook": {"name": "power_sgd", "rank": rank, "start": 2, "error_feedback": feedback, "warm_start": warm}}
+    for name, optimizer in (("sgd", SGD), ("adamw", ADAMW)):
+        out[f"zero_{name}"] = {**mlp, "optimizer": optimizer, "zero": True}
     out["accumulate_sgd"] = {**mlp, "groups": [3, 3, 1]}
     out["accumulate_adamw"] = {**mlp, "groups": [3, 3, 1], "optimizer": ADAMW}
     # All-reduced in steps 0 and 1, averaged in 2 and 5.

@@ -79,6 +79,19 @@ void add_matmul(std::vector<Case>& cases) {
                        matmul<float>(row_major(a.data(), n, n), row_major(b.data(), n, n),
                                      row_major(c->data(), n, n));
                      }});
+    struct Halves {
+      std::vector<bf16> a, b, c;
+    };
+    const auto half = [](const std::vector<float>& v) {
+      return std::vector<bf16>(v.begin(), v.end());
+    };
+    const auto d = std::make_shared<Halves>(Halves{half(a), half(b), half(*c)});
+    cases.push_back({"matmul", "c = a b, bf16", fmt::format("{0}x{0}x{0}", n),
+                     2.0 * static_cast<double>(n * n * n), true, [=] {
+                       matmul<bf16>(row_major<const bf16>(d->a.data(), n, n),
+                                    row_major<const bf16>(d->b.data(), n, n),
+                                    row_major(d->c.data(), n, n));
+                     }});
   }
 }
 

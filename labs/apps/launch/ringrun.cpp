@@ -1,8 +1,12 @@
 // ringrun: starts N ranks of a program on this host, or on each of several, and stays until all
 // of them have ended. The options are torchrun's where it has them.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <fmt/format.h>
+#include <sstream>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "labs/apps/common/command_line.hpp"
@@ -18,23 +22,41 @@ namespace {
 constexpr const char* kFooter = R"(
 What follows the program's name belongs to it. One host:
   ringrun --standalone --nproc-per-node 4 -- build/release/bin/train_gpt --steps 100
-Two hosts, the same secret file on both (node 1 with --node-rank 1):
-  ringrun --make-secret job.secret
+Two hosts (node 1 with --node-rank 1):
   ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr 10.0.0.1 --master-port 29500
-          --secret-file job.secret -- build/release/bin/all_reduce_perf
-The secret keeps strangers out of the job; what its ranks send between hosts is neither encrypted
-nor authenticated: the network must be one that you trust.
+          -- build/release/bin/all_reduce_perf
+Two to four hosts, which come and go; the same line on each. The first holds the rendezvous:
+  ringrun --nnodes 2:4 --nproc-per-node 4 --max-restarts 3 --rdzv-backend c10d
+          --rdzv-endpoint 10.0.0.1:29400 -- build/release/bin/train_gpt ... --resume auto
+
+Nodes prove to each other that they know the job's secret: --secret-file, or RINGSMITH_SECRET, or
+~/.ringsmith-secret, which the first job on several nodes makes. Hosts that do not share the home
+folder need a copy of it. With --no-secret anybody who reaches the port can take a node's place and
+end the job. A secret keeps strangers out of the job; what its ranks send between hosts is neither
+encrypted nor authenticated: the network must be one that you trust.
 
 The first rank that fails ends all others, on all nodes: SIGTERM, after --grace SIGKILL. The last
 lines printed say which rank it was, when, how, and what it printed last. A rank that ends well
 before the others is no failure. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job
 (twice: at once); SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
 
+A round is one start of all ranks. With --max-restarts a failure or the loss of a node ends the
+round, and the next one begins with the nodes that are there, once there are MIN: at once if nobody
+is lost, else after --last-call. A node that comes while there are fewer than MAX ends the round,
+too, which counts as no restart; one more than MAX waits. Ranks are numbered anew, and go on from
+what they have saved. A signal to a ringrun then takes its node out of the job. Node 0 holds the
+rendezvous: with it the job ends.
+
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
   LOCAL_RANK, LOCAL_WORLD_SIZE  among those of its node
   GROUP_RANK, GROUP_WORLD_SIZE  its node among the nodes
-  MASTER_ADDR, MASTER_PORT      where ringrun's store listens
+  RINGSMITH_ROUND               how many rounds were before
+  TORCHELASTIC_RESTART_COUNT    how many of them ended by a failure, of at most
+  TORCHELASTIC_MAX_RESTARTS     --max-restarts
+  TORCHELASTIC_RUN_ID           --rdzv-id
+  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; with several rounds on a new port in
+                                each
   RINGSMITH_STORE               'launcher': there is a store there; the ranks need none of their own
   RINGSMITH_SECRET              what they must know to use it
   RINGSMITH_STORE_FD            on node 0, an inherited socket by which they reach it past everybody
@@ -43,6 +65,7 @@ Environment of every rank:
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
                                 the job's secret, without --secret-file; on one node it makes one
+  HOME                          where the user's secret is, without these
   PATH                          where the program is looked for
 
 Exit codes: 0 all ranks ended well; that of the rank that failed first (128 + signal if a signal
@@ -67,41 +90,136 @@ int ranks_per_node(const std::string& text) {
   return whole_number("--nproc-per-node", text, 1, 1024);
 }
 
-// "2", or torchrun's "2:2"; a range would need ranks that come and go.
-int number_of_nodes(const std::string& text) {
+// "4", or torchrun's "2:4": the least and the most.
+std::pair<int, int> number_of_nodes(const std::string& text) {
   const std::size_t colon = text.find(':');
-  const int nodes = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
-  require(colon == std::string::npos ||
-              whole_number("--nnodes", text.substr(colon + 1), 1, 1024) == nodes,
-          "--nnodes '" + text + "': the number of nodes must be fixed; give one number");
-  return nodes;
+  const int least = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
+  if (colon == std::string::npos) return {least, least};
+  const int most = whole_number("--nnodes", text.substr(colon + 1), 1, 1024);
+  require(least <= most, "--nnodes '" + text + "': give MIN:MAX, where MIN is not more than MAX");
+  return {least, most};
+}
+
+// Where the nodes meet: what --rdzv-backend, --rdzv-endpoint and --rdzv-id say, as torchrun has it.
+struct Meeting {
+  std::string backend, endpoint;
+};
+
+constexpr const char* kStaticPort = "29500";  // torchrun's, and for c10d
+constexpr const char* kC10dPort = "29400";
+
+// "host:29400", "host", "[::1]:29400"
+void read_endpoint(launch::LaunchOptions& o, const std::string& text, const char* default_port) {
+  const std::size_t bracket = text.rfind(']');
+  const std::size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
+  std::string host = text.substr(0, colon);
+  if (bracket != std::string::npos && host.front() == '[') host = host.substr(1, bracket - 1);
+  require(!host.empty(), "--rdzv-endpoint '" + text + "': give HOST:PORT");
+  o.master_address = host;
+  o.master_port = comm::tcp::parse_port(
+      "the port in --rdzv-endpoint '" + text + "'",
+      colon == std::string::npos ? default_port : text.substr(colon + 1), o.nodes == 1);
+}
+
+// torchrun's key=value,key=value.
+void read_conf(const std::string& text, double& join, double& last_call) {
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ',');) {
+    const std::size_t equals = std::min(word.find('='), word.size());
+    const std::string key = word.substr(0, equals);
+    require(key == "join_timeout" || key == "timeout" || key == "last_call_timeout",
+            "--rdzv-conf '" + word +
+                "': give join_timeout=SECONDS or last_call_timeout=SECONDS, with a comma between");
+    const std::string value = equals == word.size() ? "" : word.substr(equals + 1);
+    (key == "last_call_timeout" ? last_call : join) =
+        whole_number("--rdzv-conf " + key, value, 1, static_cast<int>(kMostSeconds));
+  }
 }
 
 std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1e3));
 }
 
+// What torchrun has and ringrun cannot mean, with what to do instead.
+struct NotHere {
+  const char* option;
+  const char* instead;
+};
+constexpr std::array<NotHere, 10> kNotHere{{
+    {"-m", "write the program: ringrun ... -- python3 -m MODULE"},
+    {"--module", "write the program: ringrun ... -- python3 -m MODULE"},
+    {"--run-path", "write the program: ringrun ... -- python3 FILE"},
+    {"--start-method", "leave it out: a rank is always a new program"},
+    {"--monitor-interval", "leave it out: the end of a rank is noticed at once"},
+    {"--role", "leave it out: all ranks have one role"},
+    {"--redirects", "--log-dir FOLDER has files for both streams of each rank"},
+    {"-r", "--log-dir FOLDER has files for both streams of each rank"},
+    {"-t", "--tee, without a number, shows both streams of each rank"},
+    {"--local-addr", "--bind INTERFACE says where node 0 listens"},
+}};
+
 // torchrun's users write --nproc_per_node. Only options are touched, not what follows the program.
-std::vector<std::string> with_hyphens(int argc, char** argv) {
-  std::vector<std::string> out;
-  bool options = true;
+std::vector<std::string> with_hyphens(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> out{"ringrun"};
+  bool options = true, value = false;
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
-    if (word == "--" || (i > 1 && word[0] != '-' && argv[i - 1][0] != '-')) options = false;
-    if (options && word.rfind("--", 0) == 0)
-      std::replace(word.begin(),
-                   word.begin() + static_cast<long>(std::min(word.find('='), word.size())), '_',
-                   '-');
+    options = options && word != "--" && (value || word.rfind('-', 0) == 0);
+    if (options && !value) {
+      const std::size_t end = std::min(word.find('='), word.size());
+      if (word.rfind("--", 0) == 0)
+        std::replace(word.begin(), word.begin() + static_cast<long>(end), '_', '-');
+      const std::string name = word.substr(0, end);
+      for (const NotHere& other : kNotHere)
+        require(name != other.option, "torchrun's " + name + " is not here: " + other.instead);
+      const CLI::Option* const option = app.get_option_no_throw(name);
+      value = option != nullptr && option->get_items_expected_max() > 0 && end == word.size();
+    } else {
+      value = false;
+    }
     out.push_back(std::move(word));
   }
   return out;
 }
 
+// What the options say on nodes and on where they meet, put together.
+void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool address_given,
+                    const std::string& port, bool port_given) {
+  require(meeting.backend == "static" || meeting.backend == "c10d",
+          "--rdzv-backend '" + meeting.backend + "': ringrun has static and c10d");
+  o.nodes_numbered = meeting.backend == "static";
+  require(o.least_nodes == o.nodes || !o.nodes_numbered,
+          "--nnodes " + std::to_string(o.least_nodes) + ":" + std::to_string(o.nodes) +
+              ": nodes that come and go are numbered when they meet: add --rdzv-backend c10d "
+              "--rdzv-endpoint HOST:PORT, the same on all nodes");
+  require(o.nodes == 1 || (o.nodes_numbered && o.max_restarts == 0) || o.port_file.empty(),
+          "--port-file is for a job that meets once: give --master-port, or with c10d "
+          "--rdzv-endpoint HOST:PORT");
+  if (!meeting.endpoint.empty()) {
+    read_endpoint(o, meeting.endpoint, o.nodes_numbered ? kStaticPort : kC10dPort);
+    return;
+  }
+  require(o.nodes_numbered || o.nodes == 1 || address_given,
+          "--rdzv-backend c10d: say where the nodes meet: --rdzv-endpoint HOST:PORT, the same on "
+          "all nodes; the ringrun on that host holds the rendezvous");
+  const bool known = port_given || o.nodes == 1 || !o.port_file.empty();
+  o.master_port = comm::tcp::parse_port("--master-port",
+                                        known              ? port
+                                        : o.nodes_numbered ? kStaticPort
+                                                           : kC10dPort,
+                                        true);
+  require(
+      o.nodes == 1 || o.master_port != 0 || !o.port_file.empty(),
+      "several nodes need to know where node 0 listens: give --master-port, or --port-file on a "
+      "shared file system");
+}
+
 // False if there is nothing to launch any more.
 bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
-  std::string ranks = "1", nodes = "1", master_port = "0", new_secret;
-  bool standalone = false, no_prefix = false;
-  double join = 600, exit = 300, grace = 5;
+  std::string ranks = "1", nodes = "1", master_port = "0", new_secret, conf;
+  Meeting meeting{"static", ""};
+  bool standalone = false, no_prefix = false, no_python = false;
+  double join = 600, last_call = 5, exit = 300, grace = 5;
   CLI::App app(
       "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
       "them.",
@@ -111,15 +229,30 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.option_defaults()->always_capture_default()->take_last();
   app.option_defaults()->group("Ranks");
   app.add_option("--nproc-per-node", ranks, "ranks on this node; auto or cpu: one for each core");
-  app.add_option("--nnodes", nodes, "nodes of the job, each with a ringrun of its own");
-  app.add_option("--node-rank", o.node, "which of them this is, from 0")->check(whole(0, 1023));
+  app.add_option("--nnodes", nodes,
+                 "nodes of the job, each with a ringrun of its own; MIN:MAX: as many as come");
+  app.add_option("--node-rank", o.node, "which of them this is, from 0; not asked with c10d")
+      ->check(whole(0, 1023));
   app.add_flag("--standalone", standalone, "one node, a free port on the loopback interface");
+
+  app.add_option("--max-restarts", o.max_restarts,
+                 "how often all ranks are started again after a failure or the loss of a node")
+      ->check(whole(0, 1'000'000));
 
   app.option_defaults()->group("Meeting");
   auto* address = app.add_option("--master-addr", o.master_address, "node 0's address or name")
                       ->default_str("the loopback's");
   auto* port = app.add_option("--master-port", master_port,
                               "TCP port of the job's store on node 0; 0: a free one");
+  app.add_option("--rdzv-backend", meeting.backend,
+                 "static: node 0 is where --master-addr is; c10d: nodes are numbered as they meet");
+  auto* endpoint =
+      app.add_option("--rdzv-endpoint", meeting.endpoint,
+                     "HOST[:PORT] where they meet [--master-addr and --master-port]; port 29400 "
+                     "with c10d, else 29500")
+          ->default_str("");
+  app.add_option("--rdzv-id", o.job, "the job's name: nodes of another job are refused");
+  app.add_option("--rdzv-conf", conf, "torchrun's join_timeout=S,last_call_timeout=S");
   app.add_option("--port-file", o.port_file,
                  "with port 0 and several nodes: node 0 writes the port into this file, which the "
                  "others read");
@@ -128,9 +261,13 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       ->default_str("");
   app.add_option("--secret-file", o.secret_file,
                  "file with the job's secret, 16 characters or more, that only you can read");
+  app.add_flag("--no-secret", o.no_secret, "whoever reaches the port may join, and run the job");
   app.add_option("--make-secret", new_secret, "only make such a file, then stop");
   app.add_option("--join-timeout", join, "seconds to wait for the other nodes to come")
       ->check(seconds());
+  app.add_option("--last-call", last_call,
+                 "seconds to wait for more nodes, once there are MIN of MIN:MAX")
+      ->check(real(0, kMostSeconds));
   app.add_option("--exit-timeout", exit,
                  "seconds to wait for the other nodes to end after this one")
       ->check(seconds());
@@ -142,10 +279,10 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.add_flag("--no-prefix", no_prefix, "show lines without the [rank] in front");
   app.add_option("--grace", grace, "seconds between SIGTERM and SIGKILL")
       ->check(real(0, kMostSeconds));
+  app.add_flag("--no-python", no_python, "as torchrun has it: ringrun always starts programs");
   app.footer(kFooter);
 
-  std::vector<std::string> words = with_hyphens(argc, argv);
-  words.insert(words.begin(), "ringrun");
+  const std::vector<std::string> words = with_hyphens(app, argc, argv);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
   if (!parse_command_line(app, static_cast<int>(pointers.size()), pointers.data(),
@@ -162,19 +299,24 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   require(o.command[0].rfind('-', 0) != 0,
           "unknown option '" + o.command[0] + "'; ringrun --help lists the options");
   o.ranks_here = ranks_per_node(ranks);
-  o.nodes = number_of_nodes(nodes);
-  require(o.node < o.nodes, fmt::format("--node-rank {} is not one of {} nodes, which count from 0",
-                                        o.node, o.nodes));
-  require(!standalone || (o.nodes == 1 && address->count() == 0 && port->count() == 0),
-          "--standalone is for one node, which needs no --nnodes, --master-addr or --master-port");
-  o.master_port = comm::tcp::parse_port("--master-port", master_port, true);
+  std::tie(o.least_nodes, o.nodes) = number_of_nodes(nodes);
   require(
-      o.nodes == 1 || o.master_port != 0 || !o.port_file.empty(),
-      "several nodes need to know where node 0 listens: give --master-port, or --port-file on a "
-      "shared file system");
+      !standalone || (o.nodes == 1 && address->count() + port->count() + endpoint->count() == 0),
+      "--standalone is for one node, which needs no --nnodes, --master-addr, --master-port or "
+      "--rdzv-endpoint");
+  if (standalone) meeting.backend = "static";
+  settle_meeting(o, meeting, address->count() > 0, master_port, port->count() > 0);
+  require(
+      !o.nodes_numbered || o.node < o.nodes,
+      fmt::format("--node-rank {} is not one of {} nodes, which count from 0", o.node, o.nodes));
+  require(!o.no_secret || o.secret_file.empty(), "--no-secret and --secret-file: give one of them");
+  read_conf(conf, join, last_call);
   require(o.log_folder.empty() ? !o.tee : true, "--tee needs --log-dir");
+  require(!o.tee || o.command[0].find_first_not_of("0123456789") != std::string::npos,
+          "--tee takes no number: it shows both streams of every rank");
   o.prefix = !no_prefix;
   o.join_timeout = milliseconds(join);
+  o.last_call = milliseconds(last_call);
   o.exit_timeout = milliseconds(exit);
   o.grace = milliseconds(grace);
   return true;

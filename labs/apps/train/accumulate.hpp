@@ -16,19 +16,24 @@
 
 namespace ringsmith::apps {
 
-// The next group of at most `most` batches, forward and backward. loss_of(outputs, targets) is a
-// mean over the batch.
+// The next group of at most --accumulate batches, forward as --amp says, and backward, with scaled
+// gradients. loss_of(outputs, targets) is a mean over the batch.
 template <class LossOf>
 void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batches& batches,
-                          std::int64_t most, Device device, const LossOf& loss_of) {
-  const std::int64_t group = batches.next_group(most);
+                          GradScaler& scaler, const TrainOptions& options, Device device,
+                          const LossOf& loss_of) {
+  const std::int64_t group = batches.next_group(options.accumulate);
   const auto micro_step = [&](bool last) {
     const Batch batch = batches.next().to(device);
     run.fetched();
-    const Tensor mean = loss_of(ddp.forward(batch.inputs), batch.targets);
-    const Tensor loss = group == 1 ? mean : mul(mean, 1.0 / static_cast<double>(group));
+    Tensor loss;
+    {
+      const Autocast autocast = autocast_of(options);
+      loss = loss_of(ddp.forward(batch.inputs), batch.targets);
+      if (group > 1) loss = mul(loss, 1.0 / static_cast<double>(group));
+    }
     run.forward_done(loss, last);
-    loss.backward();
+    scaler.scale(loss).backward();
     run.backward_done(last);
   };
   for (std::int64_t k = 1; k < group; ++k) {

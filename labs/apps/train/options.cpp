@@ -112,6 +112,10 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->check(whole(0));
   app.add_option("--lr", o.lr, "learning rate (its peak, where there is a schedule)")
       ->check(above_zero(1e30));
+  app.add_option("--amp", o.amp,
+                 "mixed precision: forward and backward compute in bf16 or f16 where that is safe; "
+                 "parameters, losses and the optimizer stay f32; f16 scales the loss")
+      ->check(CLI::IsMember({"off", "bf16", "f16"}));
   app.add_option("--eval-every", o.eval_every,
                  "evaluate on the held-out data every so many steps, on all ranks, each sample "
                  "once; training goes on bit for bit as without; 0: only at the end")
@@ -201,6 +205,12 @@ void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const 
   if (o.check_drift == 0 || step % o.check_drift != 0) return;
   together(group, [&] { check_drift(group, model.named_parameters()); });
 }
+
+Autocast autocast_of(const TrainOptions& o) {
+  return o.amp == "off" ? Autocast(DType::bf16, false) : Autocast(parse_dtype(o.amp));
+}
+
+GradScaler scaler_of(const TrainOptions& o) { return GradScaler({.enabled = o.amp == "f16"}); }
 
 std::int64_t batch_per_rank(const TrainOptions& o, int world) {
   if (o.global_batch == 0) return o.batch;

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "labs/apps/common/job.hpp"
+#include "runtime/amp/grad_scaler.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
@@ -34,6 +36,7 @@ struct TrainOptions : MachineOptions {
   std::int64_t global_batch = 0;  // samples of all ranks in a step; 0: batch * world * accumulate
   std::int64_t accumulate = 1;    // batches of each rank in a step
   double lr = 0;
+  std::string amp = "off";
   std::uint64_t seed = 0;
   std::string run_dir;          // empty: runs/<stamp>; flight_dir, if empty, is there too
   std::int64_t save_every = 0;  // steps between checkpoints; 0: none
@@ -68,6 +71,10 @@ void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
 // Collective, after the step: what --check-drift asks for. Every rank stops, and one says why.
 void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const Module& model,
                         std::int64_t step);
+
+// Of --amp: the guard for forward and loss, and the scaler, which is enabled for f16.
+[[nodiscard]] Autocast autocast_of(const TrainOptions& o);
+[[nodiscard]] GradScaler scaler_of(const TrainOptions& o);
 
 // Samples of one rank's batch: from --global-batch if given (UsageError unless ranks and batches of
 // a step divide it), else --batch.

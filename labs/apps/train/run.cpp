@@ -150,20 +150,20 @@ void TrainingRun::backward_done(bool last) {
   part_ns_ = trace::now_ns();
 }
 
-void TrainingRun::step_done(double lr) {
+void TrainingRun::step_done(double lr, double scale) {
   end_part("optimizer", Category::optim);
   if (profile::enabled()) profile::settle();
   profile::enable(false);
   const StepTime time = clock_.end(step_);
   recent_[static_cast<std::size_t>(step_ % kRecent)] = time;
   const std::int64_t now = trace::now_ns();
-  if (group_.rank() == 0) record_step(time, lr, now);
+  if (group_.rank() == 0) record_step(time, lr, scale, now);
   end_ns_ = now;
   if (options_.eval_every > 0 && step_ % options_.eval_every == 0) (void)evaluate();
   checkpoints_.step_done({step_, first_loss_, last_loss_});
 }
 
-void TrainingRun::record_step(const StepTime& time, double lr, std::int64_t now) {
+void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
   const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) / kNsPerMs; };
   const double units = plan_.units_per_batch * static_cast<double>(batches_);
   const double rate = units * kNsPerSecond / static_cast<double>(now - end_ns_);
@@ -172,6 +172,7 @@ void TrainingRun::record_step(const StepTime& time, double lr, std::int64_t now)
                                  {"lr", lr},
                                  {std::string(plan_.unit) + "_per_s", rate},
                                  {"step_ms", ms(time.step)}};
+  if (options_.amp == "f16") line["scale"] = scale;
   if (clock_.tracing()) {
     line["data_ms"] = ms(time.data);
     line["forward_ms"] = ms(time.forward);

@@ -76,7 +76,8 @@ class TrainingRun {
   // LossExchange::finish.
   void forward_done(const Tensor& loss, bool last = true);
   void backward_done(bool last = true);
-  void step_done(double lr);  // writes a checkpoint if it is time
+  // scale: of GradScaler, after its update. Writes a checkpoint if it is time.
+  void step_done(double lr, double scale = 1);
 
   // Collective. Writes model.safetensors, trace.json, run.json and report.html, prints headline,
   // tables and files.
@@ -84,7 +85,7 @@ class TrainingRun {
 
  private:
   void end_part(const char* name, trace::Category category);
-  void record_step(const StepTime& time, double lr, std::int64_t now);
+  void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
   const TrainOptions& options_;

@@ -23,7 +23,8 @@ namespace {
 
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
-constexpr const char* kFixed = "fixed ";  // before the names of options in Snapshot::values
+constexpr const char* kScaler = "scaler";  // of a run with one
+constexpr const char* kFixed = "fixed ";   // before the names of options in Snapshot::values
 constexpr const char* kFree = "free ";
 
 // ---- texts between the ranks ----
@@ -258,7 +259,8 @@ Reached RunCheckpoints::resume(const Trained& trained) {
            {"--float32", o.float32},
            {"--algorithm", o.algorithm},
            {"--bucket-cap-mb", fmt::format("{}", o.bucket_cap_mb)},
-           {"--comm-hook", o.comm_hook}};
+           {"--comm-hook", o.comm_hook},
+           {"--amp", o.amp}};
   free_.insert(free_.end(), trained.free.begin(), trained.free.end());
   if (group_.rank() == 0) {
     fixed_ = trained.fixed;
@@ -308,6 +310,8 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
   for (const auto& [name, value] : trained_->optimizer.state_dict())
     if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
   trained_->optimizer.load_state_dict(optimizer);
+  if (const auto scaler = snapshot.tensors.find(kScaler); scaler != snapshot.tensors.end())
+    trained_->scaler.load_state_dict(scaler->second);
   for (const State& state : states_) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
   constexpr std::uint64_t kApart = 1'000'003;  // steps, so that a new rank repeats no older one
@@ -363,6 +367,8 @@ void RunCheckpoints::step_done(const Reached& reached) {
       {}};
   snapshot.values = {{"first_loss", fmt::format("{}", reached.first_loss)},
                      {"last_loss", fmt::format("{}", reached.last_loss)}};
+  if (StateDict scaler = trained_->scaler.state_dict(); !scaler.empty())
+    snapshot.tensors[kScaler] = std::move(scaler);
   for (const State& state : states_) snapshot.values[state.name] = state.save();
   for (std::size_t r = 0; r < rng.size(); ++r) snapshot.values["rng." + std::to_string(r)] = rng[r];
   for (const auto& [name, value] : fixed_) snapshot.values[kFixed + name] = value;

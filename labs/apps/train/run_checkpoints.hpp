@@ -34,6 +34,7 @@
 
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
+#include "runtime/amp/grad_scaler.hpp"
 #include "runtime/checkpoint/manager.hpp"
 #include "runtime/nn/module.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -48,6 +49,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 struct Trained {
   Module& model;
   Optimizer& optimizer;
+  GradScaler& scaler;
   DistributedDataParallel& ddp;
   Batches& batches;
   std::int64_t batch_size;            // of a rank

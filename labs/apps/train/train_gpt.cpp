@@ -105,6 +105,8 @@ int train_gpt(int argc, char** argv) {
   AdamW optimizer(model->parameters(),
                   {.lr = common.lr, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = o.weight_decay});
 
+  GradScaler scaler = scaler_of(common);
+
   const std::int64_t tokens_per_batch = batch_size * group->size() * o.model.context;
   const std::int64_t tokens_per_step = tokens_per_batch * common.accumulate;
   const std::int64_t steps = steps_of(
@@ -125,6 +127,7 @@ int train_gpt(int argc, char** argv) {
   const std::int64_t done = run.resume(
       {.model = *model,
        .optimizer = optimizer,
+       .scaler = scaler,
        .ddp = ddp,
        .batches = *batches,
        .batch_size = batch_size,
@@ -142,11 +145,13 @@ int train_gpt(int argc, char** argv) {
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
     optimizer.zero_grad();
-    accumulate_gradients(run, ddp, *batches, common.accumulate, device, next_byte_loss);
+    accumulate_gradients(run, ddp, *batches, scaler, common, device, next_byte_loss);
+    scaler.unscale_(optimizer);
     clip_grad_norm_(optimizer.params(), o.clip);
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
     check_drift_if_due(common, *group, *model, step + 1);
   }
 

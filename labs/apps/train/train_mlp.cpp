@@ -127,6 +127,7 @@ int train_mlp(int argc, char** argv) {
   DistributedDataParallel ddp(model, group, ddp_options(common));
   register_comm_hook(common, ddp, group);
   SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
+  GradScaler scaler = scaler_of(common);
 
   const std::int64_t steps_per_epoch =
       (batches->per_epoch() + common.accumulate - 1) / common.accumulate;
@@ -144,6 +145,7 @@ int train_mlp(int argc, char** argv) {
   const std::int64_t done =
       run.resume({.model = model,
                   .optimizer = optimizer,
+                  .scaler = scaler,
                   .ddp = ddp,
                   .batches = *batches,
                   .batch_size = batch_size,
@@ -159,11 +161,12 @@ int train_mlp(int argc, char** argv) {
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
     optimizer.zero_grad();
-    accumulate_gradients(run, ddp, *batches, common.accumulate, device,
+    accumulate_gradients(run, ddp, *batches, scaler, common, device,
                          [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
     optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
     check_drift_if_due(common, *group, model, step + 1);
   }
 

@@ -2,6 +2,7 @@
 // layer. Both hand strided heads to the same kernel.
 #include "kernels/attention.hpp"
 
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
@@ -14,6 +15,7 @@ using kernels::AttentionSaved;
 using kernels::AttentionShape;
 using kernels::Heads;
 using kernels::RowStatistic;
+using raw::wide;
 
 // A (b, h, t, d) tensor whose last dimension is contiguous.
 template <class T>
@@ -45,8 +47,10 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
 
 }  // namespace
 
-Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal) {
+Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, bool causal) {
   const profile::Operation operation("attention");
+  const Tensor q = autocast::lower(given_q), k = autocast::lower(given_k),
+               v = autocast::lower(given_v);
   require(q.defined() && k.defined() && v.defined() && q.dim() == 4 && q.sizes() == k.sizes() &&
               q.sizes() == v.sizes() && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
           "attention: q, k and v must be (batch, heads, tokens, dim) of one shape and dtype, got " +
@@ -54,61 +58,68 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, bool causal)
   const Device device = detail::common_device("attention", q, k, v);
   const AttentionShape s{q.size(0), q.size(1), q.size(2), q.size(3), causal};
   const Tensor a = rows_contiguous(q), b = rows_contiguous(k), c = rows_contiguous(v);
-  const Tensor statistics = empty_statistics(s, q.options());
-  Tensor out = Tensor::empty(q.sizes(), q.options());
-  detail::visit_float_type("attention", q.dtype(), [&]<class T>(TypeTag<T>) {
-    kernels::attention(device, heads_of<T>(a), heads_of<T>(b), heads_of<T>(c), heads_of<T>(out),
-                       statistics_of<T>(statistics), s);
+  const Tensor wide_a = wide(a), wide_b = wide(b), wide_c = wide(c);
+  const Tensor statistics = empty_statistics(s, wide_a.options());
+  const Tensor wide_out = Tensor::empty(q.sizes(), wide_a.options());
+  detail::visit_float_type("attention", wide_a.dtype(), [&]<class T>(TypeTag<T>) {
+    kernels::attention(device, heads_of<T>(wide_a), heads_of<T>(wide_b), heads_of<T>(wide_c),
+                       heads_of<T>(wide_out), statistics_of<T>(statistics), s);
   });
+  const Tensor out = wide_out.to(q.dtype());
   return record(
       "AttentionBackward", {q, k, v}, out, {a, b, c, out, statistics},
       [s](const Saved& saved, const Tensor& grad) {
-        const Tensor dy = rows_contiguous(grad);
-        std::vector<Tensor> grads(3);
-        for (Tensor& g : grads) g = Tensor::empty(grad.sizes(), grad.options());
-        detail::visit_float_type("attention", grad.dtype(), [&]<class T>(TypeTag<T>) {
+        const Tensor dy = wide(rows_contiguous(grad));
+        std::vector<Tensor> in, grads(3);
+        for (std::size_t i = 0; i < 4; ++i) in.push_back(wide(saved[i]));
+        for (Tensor& g : grads) g = Tensor::empty(dy.sizes(), dy.options());
+        detail::visit_float_type("attention", dy.dtype(), [&]<class T>(TypeTag<T>) {
           kernels::attention_backward(
-              grad.device(), heads_of<T>(dy),
-              AttentionSaved<T>{heads_of<T>(saved[0]), heads_of<T>(saved[1]), heads_of<T>(saved[2]),
-                                heads_of<T>(saved[3]), statistics_of<T>(saved[4])},
+              dy.device(), heads_of<T>(dy),
+              AttentionSaved<T>{heads_of<T>(in[0]), heads_of<T>(in[1]), heads_of<T>(in[2]),
+                                heads_of<T>(in[3]), statistics_of<T>(saved[4])},
               heads_of<T>(grads[0]), heads_of<T>(grads[1]), heads_of<T>(grads[2]), s);
         });
+        for (Tensor& g : grads) g = g.to(grad.dtype());
         return grads;
       });
 }
 
-Tensor attention_qkv(const Tensor& qkv, int heads, bool causal) {
+Tensor attention_qkv(const Tensor& given, int heads, bool causal) {
   const profile::Operation operation("attention_qkv");
+  const Tensor qkv = autocast::lower(given);
   require(qkv.defined() && qkv.dim() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0,
           "attention_qkv: expected (batch, tokens, 3 * channels), channels divisible by " +
               std::to_string(heads) + " heads, got " + detail::shape_of(qkv));
   const std::int64_t channels = qkv.size(2) / 3;
   const AttentionShape s{qkv.size(0), heads, qkv.size(1), channels / heads, causal};
-  const Tensor in = qkv.contiguous();
-  const Tensor statistics = empty_statistics(s, qkv.options());
-  Tensor out = Tensor::empty({s.batch, s.tokens, channels}, qkv.options());
-  detail::visit_float_type("attention_qkv", qkv.dtype(), [&]<class T>(TypeTag<T>) {
-    const auto part = [&](std::int64_t i) { return packed_heads<T>(in, heads, i, 3); };
-    kernels::attention(qkv.device(), part(0), part(1), part(2), packed_heads<T>(out, heads, 0, 1),
-                       statistics_of<T>(statistics), s);
+  const Tensor in = qkv.contiguous(), wide_in = wide(in);
+  const Tensor statistics = empty_statistics(s, wide_in.options());
+  const Tensor wide_out = Tensor::empty({s.batch, s.tokens, channels}, wide_in.options());
+  detail::visit_float_type("attention_qkv", wide_in.dtype(), [&]<class T>(TypeTag<T>) {
+    const auto part = [&](std::int64_t i) { return packed_heads<T>(wide_in, heads, i, 3); };
+    kernels::attention(qkv.device(), part(0), part(1), part(2),
+                       packed_heads<T>(wide_out, heads, 0, 1), statistics_of<T>(statistics), s);
   });
-  return record("AttentionQkvBackward", {qkv}, out, {in, out, statistics},
-                [s](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
-                  const Tensor dqkv = Tensor::empty(saved[0].sizes(), grad.options());
-                  detail::visit_float_type("attention_qkv", grad.dtype(), [&]<class T>(TypeTag<T>) {
-                    const auto part = [&](const Tensor& t, std::int64_t i) {
-                      return packed_heads<T>(t, s.heads, i, 3);
-                    };
-                    kernels::attention_backward(
-                        grad.device(), packed_heads<T>(dy, s.heads, 0, 1),
-                        AttentionSaved<T>{part(saved[0], 0), part(saved[0], 1), part(saved[0], 2),
-                                          packed_heads<T>(saved[1], s.heads, 0, 1),
-                                          statistics_of<T>(saved[2])},
-                        part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), s);
-                  });
-                  return std::vector<Tensor>{dqkv};
-                });
+  const Tensor out = wide_out.to(qkv.dtype());
+  return record(
+      "AttentionQkvBackward", {qkv}, out, {in, out, statistics},
+      [s](const Saved& saved, const Tensor& grad) {
+        const Tensor dy = wide(grad.contiguous());
+        const Tensor packed = wide(saved[0]), y = wide(saved[1]);
+        const Tensor dqkv = Tensor::empty(packed.sizes(), dy.options());
+        detail::visit_float_type("attention_qkv", dy.dtype(), [&]<class T>(TypeTag<T>) {
+          const auto part = [&](const Tensor& t, std::int64_t i) {
+            return packed_heads<T>(t, s.heads, i, 3);
+          };
+          kernels::attention_backward(
+              dy.device(), packed_heads<T>(dy, s.heads, 0, 1),
+              AttentionSaved<T>{part(packed, 0), part(packed, 1), part(packed, 2),
+                                packed_heads<T>(y, s.heads, 0, 1), statistics_of<T>(saved[2])},
+              part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), s);
+        });
+        return std::vector<Tensor>{dqkv.to(grad.dtype())};
+      });
 }
 
 }  // namespace ringsmith

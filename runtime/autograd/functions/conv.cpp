@@ -6,13 +6,14 @@
 #include <limits>
 
 #include "kernels/pool.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
-using detail::input, detail::output;
+using detail::input, detail::output, detail::wide;
 
 namespace {
 
@@ -68,30 +69,34 @@ Conv2dShape conv_shape(const Tensor& x, const Tensor& weight, const Tensor& bias
 
 }  // namespace
 
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride, Pair padding,
-              Pair dilation, std::int64_t groups) {
+Tensor conv2d(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
+              Pair stride, Pair padding, Pair dilation, std::int64_t groups) {
   const profile::Operation operation("conv2d");
+  const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
+               bias = autocast::lower(given_bias);
   const Conv2dShape s = conv_shape(x, weight, bias, stride, padding, dilation, groups);
-  const Tensor image = x.contiguous(), kernel = weight.contiguous();
-  const Tensor offset = bias.defined() ? bias.contiguous() : bias;
-  Tensor y = Tensor::empty({s.n, s.out_c, s.out_h(), s.out_w()}, x.options());
-  detail::visit_float_type("conv2d", x.dtype(), [&]<class T>(TypeTag<T>) {
-    kernels::conv2d(x.device(), s, input<T>(image), input<T>(kernel), input<T>(offset),
+  const Tensor image = x.contiguous(), kernel = weight.contiguous(), wide_image = wide(image),
+               wide_kernel = wide(kernel);
+  const Tensor offset = bias.defined() ? wide(bias.contiguous()) : bias;
+  Tensor y = Tensor::empty({s.n, s.out_c, s.out_h(), s.out_w()}, wide_image.options());
+  detail::visit_float_type("conv2d", y.dtype(), [&]<class T>(TypeTag<T>) {
+    kernels::conv2d(x.device(), s, input<T>(wide_image), input<T>(wide_kernel), input<T>(offset),
                     output<T>(y));
   });
-  return record("Conv2dBackward", {x, weight, bias}, y, {image, kernel},
+  return record("Conv2dBackward", {x, weight, bias}, y.to(x.dtype()), {image, kernel},
                 [s](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
+                  const Tensor dy = wide(grad.contiguous()), images = wide(saved[0]),
+                               filters = wide(saved[1]);
                   std::vector<Tensor> out(3);
                   detail::visit_float_type("conv2d", dy.dtype(), [&]<class T>(TypeTag<T>) {
                     if (saved.needs(0)) {
                       out[0] = Tensor::empty({s.n, s.c, s.h, s.w}, dy.options());
-                      kernels::conv2d_grad_input(dy.device(), s, input<T>(dy), input<T>(saved[1]),
+                      kernels::conv2d_grad_input(dy.device(), s, input<T>(dy), input<T>(filters),
                                                  output<T>(out[0]));
                     }
                     if (saved.needs(1)) {
                       out[1] = Tensor::empty({s.out_c, s.group_c(), s.kh, s.kw}, dy.options());
-                      kernels::conv2d_grad_weight(dy.device(), s, input<T>(dy), input<T>(saved[0]),
+                      kernels::conv2d_grad_weight(dy.device(), s, input<T>(dy), input<T>(images),
                                                   output<T>(out[1]));
                     }
                     if (saved.needs(2)) {
@@ -99,6 +104,8 @@ Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair st
                       kernels::conv2d_grad_bias(dy.device(), s, input<T>(dy), output<T>(out[2]));
                     }
                   });
+                  for (Tensor& g : out)
+                    if (g.defined()) g = g.to(grad.dtype());
                   return out;
                 });
 }
@@ -138,19 +145,19 @@ Pool2dShape pool_shape(const char* function, const Tensor& x, Pair kernel, Pair 
 
 // avg_pool2d and global_avg_pool2d: the same kernels.
 Tensor averaged(const char* function, const char* node, const Tensor& x, const Pool2dShape& s) {
-  const Tensor image = x.contiguous();
-  Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, x.options());
-  detail::visit_float_type(function, x.dtype(), [&]<class T>(TypeTag<T>) {
+  const Tensor image = wide(x.contiguous());
+  Tensor y = Tensor::empty({x.size(0), x.size(1), s.out_h(), s.out_w()}, image.options());
+  detail::visit_float_type(function, image.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::avg_pool2d(x.device(), s, input<T>(image), output<T>(y));
   });
-  return record(node, {x}, y, {},
+  return record(node, {x}, y.to(x.dtype()), {},
                 [s, function, shape = x.sizes()](const Saved&, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
+                  const Tensor dy = wide(grad.contiguous());
                   const Tensor dx = Tensor::empty(shape, dy.options());
                   detail::visit_float_type(function, dy.dtype(), [&]<class T>(TypeTag<T>) {
                     kernels::avg_pool2d_grad(dy.device(), s, input<T>(dy), output<T>(dx));
                   });
-                  return std::vector<Tensor>{dx};
+                  return std::vector<Tensor>{dx.to(grad.dtype())};
                 });
 }
 
@@ -159,22 +166,22 @@ Tensor averaged(const char* function, const char* node, const Tensor& x, const P
 Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
   const profile::Operation operation("max_pool2d");
   const Pool2dShape s = pool_shape("max_pool2d", x, kernel, stride, padding, true);
-  const Tensor image = x.contiguous();
+  const Tensor image = wide(x.contiguous());
   const Shape out{x.size(0), x.size(1), s.out_h(), s.out_w()};
-  Tensor y = Tensor::empty(out, x.options());
+  Tensor y = Tensor::empty(out, image.options());
   const Tensor index = Tensor::empty(out, {DType::i32, x.device()});
-  detail::visit_float_type("max_pool2d", x.dtype(), [&]<class T>(TypeTag<T>) {
+  detail::visit_float_type("max_pool2d", image.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::max_pool2d(x.device(), s, input<T>(image), output<T>(y), output<std::int32_t>(index));
   });
-  return record("MaxPool2dBackward", {x}, y, {index},
+  return record("MaxPool2dBackward", {x}, y.to(x.dtype()), {index},
                 [s, shape = x.sizes()](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
+                  const Tensor dy = wide(grad.contiguous());
                   const Tensor dx = Tensor::empty(shape, dy.options());
                   detail::visit_float_type("max_pool2d", dy.dtype(), [&]<class T>(TypeTag<T>) {
                     kernels::max_pool2d_grad(dy.device(), s, input<T>(dy),
                                              input<std::int32_t>(saved[0]), output<T>(dx));
                   });
-                  return std::vector<Tensor>{dx};
+                  return std::vector<Tensor>{dx.to(grad.dtype())};
                 });
 }
 

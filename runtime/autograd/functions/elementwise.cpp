@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/dropout.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/rng.hpp"
@@ -31,9 +32,24 @@ Tensor unary_function(const char* what, const char* node, Unary op, Binary backw
                 });
 }
 
+// Operands of two dtypes out of f32, f16 and bf16, as mixed precision has them, are computed in
+// f32. A tensor of no dimensions is a number: it takes the other's dtype. f64 is converted by hand.
+bool to_promote(const Tensor& a, const Tensor& b) {
+  const auto mixed = [](DType dtype) { return dtype == DType::f32 || is_half(dtype); };
+  return a.dtype() != b.dtype() && mixed(a.dtype()) && mixed(b.dtype());
+}
+
+using BinaryFunction = Tensor(const Tensor&, const Tensor&);
+Tensor promoting(BinaryFunction* function, const Tensor& a, const Tensor& b) {
+  const bool with_number = (a.dim() == 0) != (b.dim() == 0);
+  const DType dtype = !with_number ? DType::f32 : a.dim() == 0 ? b.dtype() : a.dtype();
+  return function(to(a, dtype), to(b, dtype));
+}
+
 }  // namespace
 
 Tensor add(const Tensor& a, const Tensor& b) {
+  if (to_promote(a, b)) return promoting(add, a, b);
   const profile::Operation operation("add");
   return record("AddBackward", {a, b}, raw::binary(Binary::add, a, b, "add"), {},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
@@ -43,6 +59,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor sub(const Tensor& a, const Tensor& b) {
+  if (to_promote(a, b)) return promoting(sub, a, b);
   const profile::Operation operation("sub");
   return record("SubBackward", {a, b}, raw::binary(Binary::sub, a, b, "sub"), {},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
@@ -53,6 +70,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 }
 
 Tensor mul(const Tensor& a, const Tensor& b) {
+  if (to_promote(a, b)) return promoting(mul, a, b);
   const profile::Operation operation("mul");
   return record("MulBackward", {a, b}, raw::binary(Binary::mul, a, b, "mul"), {a, b},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
@@ -66,6 +84,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 }
 
 Tensor div(const Tensor& a, const Tensor& b) {
+  if (to_promote(a, b)) return promoting(div, a, b);
   const profile::Operation operation("div");
   Tensor y = raw::binary(Binary::div, a, b, "div");
   return record("DivBackward", {a, b}, y, {y, b},
@@ -104,8 +123,9 @@ Tensor neg(const Tensor& x) {
       [](const Saved&, Tensor g) { return Grads{raw::unary(Unary::neg, std::move(g), "neg")}; });
 }
 
-Tensor pow(const Tensor& x, double exponent) {
+Tensor pow(const Tensor& given, double exponent) {
   const profile::Operation operation("pow");
+  const Tensor x = autocast::f32(given);
   return record("PowBackward", {x}, raw::scalar(Scalar::pow, x, exponent, "pow"), {x},
                 [exponent](const Saved& saved, Tensor g) {
                   const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
@@ -115,11 +135,13 @@ Tensor pow(const Tensor& x, double exponent) {
 
 Tensor exp(const Tensor& x) {
   const profile::Operation operation("exp");
-  return unary_function("exp", "ExpBackward", Unary::exp, Binary::mul, Keep::output, x);
+  return unary_function("exp", "ExpBackward", Unary::exp, Binary::mul, Keep::output,
+                        autocast::f32(x));
 }
 Tensor log(const Tensor& x) {
   const profile::Operation operation("log");
-  return unary_function("log", "LogBackward", Unary::log, Binary::div, Keep::input, x);
+  return unary_function("log", "LogBackward", Unary::log, Binary::div, Keep::input,
+                        autocast::f32(x));
 }
 Tensor sqrt(const Tensor& x) {
   const profile::Operation operation("sqrt");
@@ -187,7 +209,7 @@ Tensor dropout(const Tensor& x, double p, bool training) {
   const Tensor mask = draw_mask(x, 1 - p);
   // In float, as 1 / (1 - p) of a float tensor; nothing is kept for p = 1.
   const double scale = p == 1                    ? 0
-                       : x.dtype() == DType::f32 ? 1 / static_cast<float>(1 - p)
+                       : x.dtype() != DType::f64 ? 1 / static_cast<float>(1 - p)
                                                  : 1 / (1 - p);
   return record("DropoutBackward", {x}, raw::masked_scale(x, mask, scale, "dropout"), {mask},
                 [scale](const Saved& saved, Tensor g) {

@@ -8,6 +8,7 @@
 
 #include "kernels/embedding.hpp"
 #include "kernels/matmul.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
@@ -20,6 +21,14 @@ namespace {
 
 using kernels::Matrix;
 using kernels::Store;
+
+// Products have kernels for the 16-bit types too, which need no wide copies.
+template <class F>
+void visit_product_type(const char* function, DType dtype, const F& f) {
+  if (dtype == DType::f16) return f(TypeTag<f16>{});
+  if (dtype == DType::bf16) return f(TypeTag<bf16>{});
+  detail::visit_float_type(function, dtype, f);
+}
 
 Store store_of(bool accumulate) { return accumulate ? Store::add : Store::replace; }
 
@@ -42,7 +51,7 @@ void multiply(const Tensor& a, const Tensor& b, const Tensor& c, bool accumulate
   const auto batch_dims = static_cast<std::size_t>(c.dim() - 2);
   std::int64_t batches = 1;
   for (std::size_t d = 0; d < batch_dims; ++d) batches *= c.sizes()[d];
-  detail::visit_float_type("matmul", c.dtype(), [&]<class T>(TypeTag<T>) {
+  visit_product_type("matmul", c.dtype(), [&]<class T>(TypeTag<T>) {
     for (std::int64_t i = 0; i < batches; ++i) {
       std::array<std::int64_t, 3> at{};
       std::int64_t rest = i;
@@ -95,6 +104,8 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
   Shape full = batch;
   full.insert(full.end(), sizes.end() - 2, sizes.end());
   const bool broadcast = full != sizes;
+  if (broadcast && is_half(a.dtype()))  // a sum over the batch, rounded once
+    return product(detail::wide(a), detail::wide(b), sizes).to(a.dtype());
   Tensor c = broadcast ? zeros(sizes, a.options()) : Tensor::empty(sizes, a.options());
   multiply(with_batch(a, batch), with_batch(b, batch), c.expand(full), broadcast);
   return c;
@@ -102,8 +113,9 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
   const profile::Operation operation("matmul");
+  const Tensor a = autocast::lower(given_a), b = autocast::lower(given_b);
   require(a.defined() && b.defined() && a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-2),
           "matmul: " + detail::shape_of(a) + " and " + detail::shape_of(b) +
               " do not fit (..., m, k) x (..., k, n)");
@@ -129,8 +141,11 @@ Tensor matmul(const Tensor& a, const Tensor& b) {
                 });
 }
 
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
   const profile::Operation operation("linear");
+  // The bias last: backward goes through its cast first, and so keeps the order below.
+  const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
+               bias = autocast::lower(given_bias);
   require(x.defined() && weight.defined() && x.dim() >= 1 && weight.dim() == 2 &&
               x.size(-1) == weight.size(1),
           "linear: x " + detail::shape_of(x) + " and weight " + detail::shape_of(weight) +
@@ -146,7 +161,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y = Tensor::empty(sizes, x.options());
   const Tensor rows = x.contiguous();
   const Tensor offsets = bias.defined() ? bias.contiguous() : bias;
-  detail::visit_float_type("linear", x.dtype(), [&]<class T>(TypeTag<T>) {
+  visit_product_type("linear", x.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::linear(device, matrix<T>(flat_rows(rows)), matrix<T>(weight), input<T>(offsets),
                     matrix<T>(flat_rows(y)));
   });
@@ -157,8 +172,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                   const Tensor& w = saved[1];
                   const Tensor dy = flat_rows(grad);
                   std::vector<Tensor> grads(3);
-                  detail::visit_float_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
-                    if (saved.needs(0)) {
+                  visit_product_type("linear", dy.dtype(), [&]<class T>(TypeTag<T>) {
+                    if constexpr (kernels::kIsHalf<T>) {
+                      if (saved.needs(0)) grads[0] = raw::sum(dy, {true, false}, false, "linear");
+                    } else if (saved.needs(0)) {
                       const auto [db, add] =
                           detail::grad_place(saved, 0, {w.size(0)}, dy.options());
                       kernels::column_sum(dy.device(), matrix<T>(dy), output<T>(db), store_of(add));
@@ -187,18 +204,18 @@ Tensor embedding(const Tensor& weight, const Tensor& index) {
               detail::shape_of(weight) + " and index " + detail::shape_of(index) +
               (index.defined() ? " of " + std::string(name_of(index.dtype())) : std::string()));
   const Device device = detail::common_device("embedding", weight, index);
-  const Tensor rows = index.contiguous(), table = weight.contiguous();
+  const Tensor rows = index.contiguous(), table = detail::wide(weight.contiguous());
   const std::int64_t dim = weight.size(1);
   kernels::check_indices(device, "embedding", input<std::int64_t>(rows), weight.size(0));
   Shape sizes = index.sizes();
   sizes.push_back(dim);
-  Tensor out = Tensor::empty(sizes, weight.options());
-  detail::visit_float_type("embedding", weight.dtype(), [&]<class T>(TypeTag<T>) {
+  Tensor out = Tensor::empty(sizes, table.options());
+  detail::visit_float_type("embedding", table.dtype(), [&]<class T>(TypeTag<T>) {
     kernels::embedding(device, input<T>(table), dim, input<std::int64_t>(rows), output<T>(out));
   });
-  return record("EmbeddingBackward", {weight}, out, {rows},
+  return record("EmbeddingBackward", {weight}, out.to(weight.dtype()), {rows},
                 [table_sizes = weight.sizes(), dim](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
+                  const Tensor dy = detail::wide(grad.contiguous());
                   const auto [dw, add] = detail::grad_place(saved, 0, table_sizes, dy.options());
                   if (!add) dw.zero_();
                   detail::visit_float_type(
@@ -206,7 +223,7 @@ Tensor embedding(const Tensor& weight, const Tensor& index) {
                         kernels::embedding_backward(dy.device(), input<T>(dy), dim,
                                                     input<std::int64_t>(saved[0]), output<T>(to));
                       });
-                  return std::vector<Tensor>{dw};
+                  return std::vector<Tensor>{dw.to(grad.dtype())};
                 });
 }
 

@@ -2,16 +2,20 @@
 
 #include "kernels/batchnorm.hpp"
 #include "kernels/layernorm.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
-using detail::input, detail::output;
+using detail::input, detail::output, detail::wide;
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
+                  double eps) {
   const profile::Operation operation("layer_norm");
+  const Tensor x = autocast::f32(given_x), weight = autocast::f32(given_weight),
+               bias = autocast::f32(given_bias);
   require(x.defined() && x.dim() >= 1 && x.size(-1) > 0,
           "layer_norm: x needs a last dimension to normalise, got " + detail::shape_of(x));
   for (const Tensor& t : {weight, bias})
@@ -20,34 +24,36 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, dou
         "layer_norm: weight " + detail::shape_of(weight) + " and bias " + detail::shape_of(bias) +
             " must have x's dtype and the size of the last dimension of x " + to_string(x.sizes()));
   const Device device = detail::common_device("layer_norm", x, weight, bias);
-  const Tensor in = x.contiguous();
-  const Tensor scale = weight.defined() ? weight.contiguous() : Tensor();
-  const Tensor shift = bias.defined() ? bias.contiguous() : Tensor();
+  const Tensor kept = x.contiguous(), in = wide(kept);
+  const Tensor scale = weight.defined() ? wide(weight.contiguous()) : Tensor();
+  const Tensor shift = bias.defined() ? wide(bias.contiguous()) : Tensor();
   const std::int64_t rows = x.numel() / x.size(-1);
-  Tensor y = Tensor::empty(x.sizes(), x.options());
-  const Tensor mean = Tensor::empty({rows}, x.options()), rstd = Tensor::empty({rows}, x.options());
+  Tensor y = Tensor::empty(x.sizes(), in.options());
+  const Tensor mean = Tensor::empty({rows}, in.options()), rstd = empty_like(mean);
   const auto visit = [](const Tensor& t, const auto& f) {
     detail::visit_float_type("layer_norm", t.dtype(), f);
   };
-  visit(x, [&]<class T>(TypeTag<T>) {
+  visit(in, [&]<class T>(TypeTag<T>) {
     kernels::layer_norm(device, input<T>(in), input<T>(scale), input<T>(shift), eps, output<T>(y),
                         output<T>(mean), output<T>(rstd));
   });
   // Bias before weight, as in linear.
-  return record("LayerNormBackward", {bias, weight, x}, y, {in, scale, mean, rstd},
+  return record("LayerNormBackward", {bias, weight, x}, y.to(x.dtype()), {kept, scale, mean, rstd},
                 [visit](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
+                  const Tensor dy = wide(grad.contiguous()), rows_in = wide(saved[0]);
                   const Shape vector = {dy.size(-1)};
                   std::vector<Tensor> grads(3);
                   for (std::size_t i = 0; i < 3; ++i)
                     if (saved.needs(i))
                       grads[i] = Tensor::empty(i == 2 ? dy.sizes() : vector, dy.options());
                   visit(dy, [&]<class T>(TypeTag<T>) {
-                    kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                    kernels::layer_norm_backward(dy.device(), input<T>(dy), input<T>(rows_in),
                                                  input<T>(saved[1]), input<T>(saved[2]),
                                                  input<T>(saved[3]), output<T>(grads[2]),
                                                  output<T>(grads[1]), output<T>(grads[0]));
                   });
+                  for (Tensor& g : grads)
+                    if (g.defined()) g = g.to(grad.dtype());
                   return grads;
                 });
 }
@@ -67,11 +73,12 @@ BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias
           "batch_norm: x must be (n, channels) or (n, channels, height, width), got " +
               detail::shape_of(x));
   const BatchNormShape s{x.size(0), x.size(1), x.dim() == 4 ? x.size(2) * x.size(3) : 1};
+  const DType dtype = is_half(x.dtype()) ? DType::f32 : x.dtype();
   const auto vector = [&](const char* name, const Tensor& t) {
-    require(t.defined() && t.sizes() == Shape{s.c} && t.dtype() == x.dtype(),
+    require(t.defined() && t.sizes() == Shape{s.c} && t.dtype() == dtype,
             std::string("batch_norm: ") + name + " must hold " + std::to_string(s.c) +
-                " values of x's dtype, one for each channel of x " + to_string(x.sizes()) +
-                ", got " + detail::shape_of(t));
+                " values of x's dtype (f32 for a 16-bit x), one for each channel of x " +
+                to_string(x.sizes()) + ", got " + detail::shape_of(t));
   };
   vector("weight", weight);
   vector("bias", bias);
@@ -93,11 +100,11 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   double momentum, double eps) {
   const profile::Operation operation("batch_norm");
   const BatchNormShape s = checked(x, weight, bias, running_mean, running_var, training);
-  const Tensor image = x.contiguous(), scale = weight.contiguous(), shift = bias.contiguous();
-  Tensor y = Tensor::empty(x.sizes(), x.options());
-  const Tensor mean = Tensor::empty({s.c}, x.options()),
-               inv_std = Tensor::empty({s.c}, x.options());
-  detail::visit_float_type("batch_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
+  const Tensor kept = x.contiguous(), image = wide(kept);
+  const Tensor scale = weight.contiguous(), shift = bias.contiguous();
+  Tensor y = Tensor::empty(x.sizes(), image.options());
+  const Tensor mean = Tensor::empty({s.c}, image.options()), inv_std = empty_like(mean);
+  detail::visit_float_type("batch_norm", image.dtype(), [&]<class T>(TypeTag<T>) {
     double count = 1;  // what inv_std, still squares or a variance, is to be divided by
     if (training) {
       count = static_cast<double>(s.per_channel());
@@ -114,20 +121,20 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
     kernels::batch_norm(x.device(), s, input<T>(image), input<T>(mean), input<T>(inv_std),
                         input<T>(scale), input<T>(shift), output<T>(y));
   });
-  return record("BatchNormBackward", {x, weight, bias}, y, {image, scale, mean, inv_std},
-                [s, training](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
-                  const Tensor dx = Tensor::empty(saved[0].sizes(), dy.options());
-                  const Tensor dweight = Tensor::empty({s.c}, dy.options());
-                  const Tensor dbias = Tensor::empty({s.c}, dy.options());
-                  detail::visit_float_type("batch_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
-                    kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(saved[0]),
-                                             input<T>(saved[2]), input<T>(saved[3]),
-                                             input<T>(saved[1]), training, output<T>(dx),
-                                             output<T>(dweight), output<T>(dbias));
-                  });
-                  return std::vector<Tensor>{dx, dweight, dbias};
-                });
+  return record(
+      "BatchNormBackward", {x, weight, bias}, y.to(x.dtype()), {kept, scale, mean, inv_std},
+      [s, training](const Saved& saved, const Tensor& grad) {
+        const Tensor dy = wide(grad.contiguous()), images = wide(saved[0]);
+        const Tensor dx = Tensor::empty(images.sizes(), dy.options());
+        const Tensor dweight = Tensor::empty({s.c}, dy.options());
+        const Tensor dbias = Tensor::empty({s.c}, dy.options());
+        detail::visit_float_type("batch_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
+          kernels::batch_norm_grad(dy.device(), s, input<T>(dy), input<T>(images),
+                                   input<T>(saved[2]), input<T>(saved[3]), input<T>(saved[1]),
+                                   training, output<T>(dx), output<T>(dweight), output<T>(dbias));
+        });
+        return std::vector<Tensor>{dx.to(grad.dtype()), dweight, dbias};
+      });
 }
 
 }  // namespace ringsmith

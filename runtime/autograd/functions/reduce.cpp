@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/reduction.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
@@ -48,8 +49,9 @@ int wrap(const Tensor& x, int dim, const char* what) {
 
 }  // namespace
 
-Tensor sum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+Tensor sum(const Tensor& given, const std::vector<int>& dims, bool keepdim) {
   const profile::Operation operation("sum");
+  const Tensor x = autocast::f32(given);
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "sum");
   return record("SumBackward", {x}, raw::sum(x, reduced, keepdim, "sum"), {},
                 [sizes = x.sizes(), reduced](const Saved&, const Tensor& g) {
@@ -71,6 +73,7 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 
 // In two passes, the mean first: no cancellation.
 Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
+  if (is_half(x.dtype())) return to(var(to(x, DType::f32), dim, unbiased, keepdim), x.dtype());
   const profile::Operation operation("var");
   const std::vector<bool> reduced = raw::reduced_dims(x, {dim}, "var");
   const auto n = static_cast<double>(count_of(x.sizes(), reduced));
@@ -90,6 +93,7 @@ Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
 }
 
 Tensor max(const Tensor& x) {
+  if (is_half(x.dtype())) return to(max(to(x, DType::f32)), x.dtype());  // exact both ways
   const profile::Operation operation("max");
   require(x.numel() > 0, "max: a tensor of shape " + to_string(x.sizes()) + " has no maximum");
   const Tensor flat = x.contiguous().view({-1});
@@ -111,6 +115,10 @@ Tensor max(const Tensor& x) {
 }
 
 std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
+  if (is_half(x.dtype())) {
+    const auto [values, indices] = max(to(x, DType::f32), dim, keepdim);
+    return {to(values, x.dtype()), indices};
+  }
   const profile::Operation operation("max");
   const int d = wrap(x, dim, "max");
   require(x.size(d) > 0, "max: dimension " + std::to_string(dim) + " of shape " +

@@ -1,7 +1,9 @@
 // Functions that only move the view: forward and backward are views where strides allow it.
 
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
 #include "runtime/device/profiler.hpp"
 #include "runtime/tensor/raw.hpp"
 
@@ -94,10 +96,26 @@ Tensor to(const Tensor& x, Device device) {
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
 
+// The gradient of a leaf goes straight to where it will live: under autocast every f32 weight has
+// a 16-bit copy, whose gradient is widened on its way into the bucket.
+Tensor to(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  const profile::Operation operation("to");
+  if (!is_floating(dtype) || !is_floating(x.dtype())) return x.to(dtype);
+  return record("ToBackward", {x}, x.to(dtype), {},
+                [from = x.dtype()](const Saved& saved, const Tensor& g) {
+                  const auto [place, accumulate] = grad_destination(saved.edge(0));
+                  if (!place.defined()) return Grads{g.to(from)};
+                  accumulate ? raw::add_into(place, g) : place.copy_(g);
+                  return Grads{place};
+                });
+}
+
 Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
 
-Tensor cat(const std::vector<Tensor>& tensors, int dim) {
+Tensor cat(const std::vector<Tensor>& given, int dim) {
   const profile::Operation operation("cat");
+  const std::vector<Tensor> tensors = autocast::widest(given);
   require(!tensors.empty(), "cat: no tensors");
   const Tensor& first = tensors[0];
   Shape sizes = first.sizes();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/loss.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
 #include "runtime/device/profiler.hpp"
@@ -17,6 +18,7 @@ namespace {
 using kernels::Slices;
 using kernels::Targets;
 using raw::Binary;
+using raw::wide;
 
 Slices slices_of(const Tensor& x, int dim) {
   Slices s{1, x.size(dim), 1};
@@ -27,28 +29,31 @@ Slices slices_of(const Tensor& x, int dim) {
 // The two differ only in their kernels.
 enum class Kind : std::uint8_t { softmax, log_softmax };
 
-Tensor softmax_of(Kind kind, const Tensor& x, int dim) {
+Tensor softmax_of(Kind kind, const Tensor& given, int dim) {
+  const Tensor x = autocast::f32(given);
   const char* name = kind == Kind::softmax ? "softmax" : "log_softmax";
   require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs a dimension to run over");
-  const Tensor in = x.contiguous();
+  const Tensor in = wide(x.contiguous());
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
-  Tensor y = Tensor::empty(x.sizes(), x.options());
-  detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
-    kind == Kind::softmax ? kernels::softmax(x.device(), input<T>(in), output<T>(y), slices)
-                          : kernels::log_softmax(x.device(), input<T>(in), output<T>(y), slices);
+  const Tensor wide_y = Tensor::empty(x.sizes(), in.options());
+  detail::visit_float_type(name, in.dtype(), [&]<class T>(TypeTag<T>) {
+    kind == Kind::softmax
+        ? kernels::softmax(x.device(), input<T>(in), output<T>(wide_y), slices)
+        : kernels::log_softmax(x.device(), input<T>(in), output<T>(wide_y), slices);
   });
+  const Tensor y = wide_y.to(x.dtype());
   return record(kind == Kind::softmax ? "SoftmaxBackward" : "LogSoftmaxBackward", {x}, y, {y},
                 [kind, slices](const Saved& saved, const Tensor& grad) {
-                  const Tensor dy = grad.contiguous();
+                  const Tensor dy = wide(grad.contiguous()), out = wide(saved[0]);
                   const Tensor dx = Tensor::empty(dy.sizes(), dy.options());
                   detail::visit_float_type("softmax", dy.dtype(), [&]<class T>(TypeTag<T>) {
                     kind == Kind::softmax
-                        ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(saved[0]),
+                        ? kernels::softmax_backward(dy.device(), input<T>(dy), input<T>(out),
                                                     output<T>(dx), slices)
-                        : kernels::log_softmax_backward(dy.device(), input<T>(dy),
-                                                        input<T>(saved[0]), output<T>(dx), slices);
+                        : kernels::log_softmax_backward(dy.device(), input<T>(dy), input<T>(out),
+                                                        output<T>(dx), slices);
                   });
-                  return std::vector<Tensor>{dx};
+                  return std::vector<Tensor>{dx.to(grad.dtype())};
                 });
 }
 
@@ -61,9 +66,15 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
 }
 
 // nll_loss of log-probabilities that are given, or (through_softmax) made here from x.
-Tensor likelihood_loss(const char* name, const Tensor& x, const Tensor& target, Reduction reduction,
-                       std::int64_t ignore_index, double smoothing, bool through_softmax) {
+Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
+                       Reduction reduction, std::int64_t ignore_index, double smoothing,
+                       bool through_softmax) {
+  const Tensor x = autocast::f32(given);
   check_loss_inputs(name, x, target);
+  if (is_half(x.dtype()))
+    return to(likelihood_loss(name, to(x, DType::f32), target, reduction, ignore_index, smoothing,
+                              through_softmax),
+              x.dtype());
   const Tensor labels = target.contiguous(), in = x.contiguous();
   const Targets targets{input<std::int64_t>(labels), x.size(1), ignore_index, smoothing};
   kernels::check_targets(x.device(), name, targets);
@@ -130,12 +141,15 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction,
                          true);
 }
 
-Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction) {
+Tensor mse_loss(const Tensor& given_x, const Tensor& given_y, Reduction reduction) {
   const profile::Operation operation("mse_loss");
+  const Tensor x = autocast::f32(given_x), y = autocast::f32(given_y);
   require(x.defined() && y.defined() && x.sizes() == y.sizes() && x.dtype() == y.dtype(),
           "mse_loss: x " + detail::shape_of(x) + " and y " + detail::shape_of(y) +
               " must have one shape and dtype");
   (void)detail::common_device("mse_loss", x, y);
+  if (is_half(x.dtype()))
+    return to(mse_loss(to(x, DType::f32), to(y, DType::f32), reduction), x.dtype());
   const Tensor a = x.contiguous(), b = y.contiguous();
   const double count = reduction == Reduction::mean ? static_cast<double>(x.numel()) : 1.0;
   Tensor loss;

@@ -8,15 +8,16 @@
 
 namespace ringsmith::detail {
 
-using raw::common_device;
+using raw::common_device, raw::wide;
 
 // Calls f(TypeTag<float>) or f(TypeTag<double>); UsageError naming the function for another dtype.
+// Callers have made 16-bit operands wide().
 template <class F>
 void visit_float_type(const char* function, DType dtype, const F& f) {
   if (dtype == DType::f32) return f(TypeTag<float>{});
   if (dtype == DType::f64) return f(TypeTag<double>{});
   throw UsageError(std::string(function) + ": dtype " + std::string(name_of(dtype)) +
-                   ", expected f32 or f64");
+                   ", expected f32, f64, f16 or bf16");
 }
 
 // A contiguous tensor as a kernel reads or writes it; empty if it is undefined.

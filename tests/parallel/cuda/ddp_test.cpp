@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/zero.hpp"
 #include "tests/comm/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/toy_models.hpp"
@@ -160,6 +161,32 @@ TEST_CASE(
       CHECK(rank[0][0] >= 2);
       CHECK(rank[0][1] >= rank[0][0] - 1);  // all but perhaps the last one
     }
+  }
+}
+
+TEST_CASE("ZeRO-1 on devices has the parameters of one rank on the CPU") {
+  for (const ZeroGradients gradients : {ZeroGradients::scattered, ZeroGradients::all_reduced}) {
+    const auto body = [&](const auto& group, Device device) {
+      const Toy toy = all_toys(5)[0];
+      move(toy, device);
+      DistributedDataParallel ddp(toy.parameters, {}, group,
+                                  {.bucket_cap_mb = 0.0001, .first_bucket_mb = 0.0001});
+      ZeroRedundancyOptimizer optimizer(
+          ddp, [](auto p) { return std::make_unique<SGD>(std::move(p), SGDOptions{.lr = 0.25}); },
+          gradients);
+      for (std::uint32_t step = 0; step < kSteps; ++step) {  // all ranks alike: a whole average
+        optimizer.zero_grad();
+        const Tensor x = integers({4, toy.inputs}, step, 1).to(device);
+        ddp.forward([&] { return sum(relu(toy.forward(x))); }).backward();
+        optimizer.step();
+      }
+      return values_of(toy);
+    };
+    const Values want = run(Way::cpu, 1, body)[0];
+    for (const int world : {1, 2, 4})  // 3 thirds are rounded
+      for (const Values& got : run(Way::on_device, world, body)) CHECK(got == want);
+    CHECK_THROWS_WITH(run(Way::through_host, 2, body),
+                      ContainsSubstring("make the group on their device"));
   }
 }
 

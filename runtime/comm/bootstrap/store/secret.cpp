@@ -29,6 +29,16 @@ std::string random_bytes(std::size_t n) {
   return out;
 }
 
+namespace {
+
+std::string hexadecimal(const std::string& bytes) {
+  std::string text;
+  for (const char c : bytes) text += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return text;
+}
+
+}  // namespace
+
 Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(bytes)) {
   require(bytes_.size() >= kLeast, "the secret in " + origin + " has " +
                                        std::to_string(bytes_.size()) +
@@ -42,12 +52,7 @@ Secret::Secret(std::string bytes, const std::string& origin) : bytes_(std::move(
               "good one");
 }
 
-Secret Secret::random() {
-  std::string text;
-  for (const char c : random_bytes(32))
-    text += fmt::format("{:02x}", static_cast<unsigned char>(c));
-  return {text, "random bytes"};
-}
+Secret Secret::random() { return {hexadecimal(random_bytes(32)), "random bytes"}; }
 
 Secret Secret::from_file(const std::string& path) {
   const std::string name = "the secret's file '" + path + "'";
@@ -83,6 +88,29 @@ void Secret::create_file(const std::string& path) {
   const std::string why = cut_short ? "no room for all of it" : std::strerror(errno);
   unlink(path.c_str());  // or the next attempt would find it there
   throw Error("cannot write the secret's file '" + path + "': " + why);
+}
+
+Secret Secret::of_user(bool& made) {
+  const char* const home = std::getenv("HOME");
+  require(home != nullptr && *home != '\0', "HOME names no folder for the user's secret");
+  const std::string path = std::string(home) + "/" + kSecretOfUser;
+  if (access(path.c_str(), F_OK) != 0) {
+    // Whole from the first moment: the other nodes' ringruns may come to the same folder now.
+    const std::string aside = path + "." + host_name() + "." + std::to_string(getpid());
+    create_file(aside);
+    made = link(aside.c_str(), path.c_str()) == 0;
+    const int error = errno;
+    unlink(aside.c_str());
+    require(made || error == EEXIST,
+            "cannot make the secret's file '" + path + "': " + std::strerror(error));
+  }
+  return from_file(path);
+}
+
+Secret Secret::known_to_all() { return {"no secret: open to everybody", "this program"}; }
+
+Secret Secret::derive(const std::string& purpose) const {
+  return {hexadecimal(store::hmac_sha256(bytes_, "derived " + purpose)), "a derived secret"};
 }
 
 }  // namespace ringsmith::comm

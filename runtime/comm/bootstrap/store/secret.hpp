@@ -14,6 +14,7 @@ namespace ringsmith::comm {
 
 inline constexpr const char* kSecretVariable = "RINGSMITH_SECRET";
 inline constexpr const char* kSecretFileVariable = "RINGSMITH_SECRET_FILE";
+inline constexpr const char* kSecretOfUser = ".ringsmith-secret";  // in the home folder
 
 class Secret {
  public:
@@ -34,6 +35,13 @@ class Secret {
   // Makes a new file, mode 0600, with a random secret, on the disk when this returns. UsageError if
   // there is one of that name; Error, and no file, if the disk has no room for it.
   static void create_file(const std::string& path);
+  // The file .ringsmith-secret in the user's home folder, made if it is not there; `made` says so.
+  // All hosts that share the folder find the same. UsageError if there is no such folder.
+  [[nodiscard]] static Secret of_user(bool& made);
+  // What everybody can work out: keeps apart jobs that meet by mistake, and nobody else.
+  [[nodiscard]] static Secret known_to_all();
+  // Another secret, for one purpose only: who learns it learns nothing of this one.
+  [[nodiscard]] Secret derive(const std::string& purpose) const;
 
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
 

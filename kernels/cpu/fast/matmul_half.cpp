@@ -1,0 +1,123 @@
+// Products of f16 and bf16 matrices with float sums, for processors without instructions for them.
+//
+// C is computed block by block. The sums of a block are floats in cache; the blocks of A and B that
+// it needs are widened into cache as they lie, and the float product (kernels/cpu/gemm.hpp) adds
+// them up. So every element is the sum that the float product of the widened matrices has, bit for
+// bit, and is rounded once. A block of A or B is widened once for kBlock^3 multiply-adds.
+//
+// A processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX) has its place in
+// add_product(), which sees 16-bit operands and floats.
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/half_vector.hpp"
+#include "kernels/matmul.hpp"
+#include "kernels/parallel.hpp"
+
+namespace ringsmith::kernels::cpu::fast {
+
+namespace {
+
+constexpr std::int64_t kBlock = 256;  // rows, columns: three blocks of floats are 768 KiB
+
+struct Range {
+  std::int64_t begin, size;
+};
+
+template <class T>
+Matrix<T> part(const Matrix<T>& m, Range rows, Range cols) {
+  return {m.data + rows.begin * m.row_stride + cols.begin * m.col_stride, rows.size, cols.size,
+          m.row_stride, m.col_stride};
+}
+
+// The matrix as floats, in `memory`: dense, by columns if it lies by columns.
+template <class T>
+Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory) {
+  memory.resize(static_cast<std::size_t>(m.rows * m.cols));
+  const bool by_columns = m.row_stride == 1 && m.col_stride != 1;
+  const Matrix<const T> lying = by_columns ? m.t() : m;
+  for (std::int64_t r = 0; r < lying.rows; ++r) {
+    float* to = memory.data() + r * lying.cols;
+    if (lying.col_stride == 1)
+      widen(lying.data + r * lying.row_stride, to, lying.cols);
+    else
+      for (std::int64_t c = 0; c < lying.cols; ++c) to[c] = static_cast<float>(lying(r, c));
+  }
+  const auto dense = row_major<const float>(memory.data(), lying.rows, lying.cols);
+  return by_columns ? dense.t() : dense;
+}
+
+// sums += a b
+template <class T>
+void add_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& sums) {
+  thread_local std::vector<float> a_memory, b_memory;
+  const Matrix<const float> wide_a = widened(a, a_memory), wide_b = widened(b, b_memory);
+  const auto transposed = [](const auto& m) { return m.col_stride != 1 && m.row_stride == 1; };
+  const bool a_turned = transposed(wide_a), b_turned = transposed(wide_b);
+  sgemm({.trans_a = a_turned ? Transpose::yes : Transpose::no,
+         .trans_b = b_turned ? Transpose::yes : Transpose::no,
+         .m = sums.rows,
+         .n = sums.cols,
+         .k = a.cols,
+         .a = wide_a.data,
+         .lda = a_turned ? a.rows : a.cols,  // they are dense
+         .b = wide_b.data,
+         .ldb = b_turned ? b.rows : b.cols,
+         .beta = 1,
+         .c = sums.data,
+         .ldc = sums.row_stride});
+}
+
+template <class T>
+void block_of_c(const Matrix<const T>& a, const Matrix<const T>& b, std::span<const T> bias,
+                const Matrix<T>& c, Store store) {
+  thread_local std::vector<float> memory;
+  memory.resize(static_cast<std::size_t>(c.rows * c.cols));
+  const auto sums = row_major(memory.data(), c.rows, c.cols);
+  for (std::int64_t r = 0; r < c.rows; ++r)
+    for (std::int64_t j = 0; j < c.cols; ++j) {
+      const auto at = static_cast<std::size_t>(j);
+      sums(r, j) = store == Store::add ? static_cast<float>(c(r, j))
+                   : bias.empty()      ? 0.0F
+                                       : static_cast<float>(bias[at]);
+    }
+  for (Range k{0, 0}; k.begin < a.cols; k.begin += k.size) {
+    k.size = std::min(kBlock, a.cols - k.begin);
+    add_product(part(a, {0, a.rows}, k), part(b, k, {0, b.cols}), sums);
+  }
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    const float* from = sums.data + r * c.cols;
+    if (c.col_stride == 1)
+      narrow(from, c.data + r * c.row_stride, c.cols);
+    else
+      for (std::int64_t j = 0; j < c.cols; ++j) c(r, j) = T(from[j]);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void matmul_half(Matrix<const T> a, Matrix<const T> b, std::span<const T> bias, Matrix<T> c,
+                 Store store) {
+  const std::int64_t down = (c.rows + kBlock - 1) / kBlock, across = (c.cols + kBlock - 1) / kBlock;
+  parallel_for(down * across, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t row = i / across * kBlock, col = i % across * kBlock;
+      const Range rows{row, std::min(kBlock, c.rows - row)};
+      const Range cols{col, std::min(kBlock, c.cols - col)};
+      const Range depth{0, a.cols};
+      const auto at = static_cast<std::size_t>(cols.begin);
+      const auto some = bias.empty() ? bias : bias.subspan(at, static_cast<std::size_t>(cols.size));
+      block_of_c(part(a, rows, depth), part(b, depth, cols), some, part(c, rows, cols), store);
+    }
+  });
+}
+
+template void matmul_half<f16>(Matrix<const f16>, Matrix<const f16>, std::span<const f16>,
+                               Matrix<f16>, Store);
+template void matmul_half<bf16>(Matrix<const bf16>, Matrix<const bf16>, std::span<const bf16>,
+                                Matrix<bf16>, Store);
+
+}  // namespace ringsmith::kernels::cpu::fast

@@ -1,0 +1,79 @@
+#include "runtime/autograd/autocast.hpp"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/tensor_grad.hpp"
+#include "runtime/tensor/raw.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+// The cast of a parameter, and what it was made from.
+struct KeptCast {
+  Tensor parameter;  // held, so that nothing else gets the address that it is found by
+  std::uint32_t version = 0;
+  bool recorded = false;
+  Tensor cast;
+};
+
+thread_local AutocastState state;
+thread_local int depth = 0;  // guards on this thread
+thread_local std::unordered_map<const AutogradMeta*, KeptCast> kept;
+
+bool castable(const Tensor& t) {
+  return state.enabled && t.defined() && (t.dtype() == DType::f32 || is_half(t.dtype()));
+}
+
+// A backward without retain_graph has been through it: a second one would be an error.
+bool is_consumed(const Tensor& t) {
+  const autograd::GradMeta* meta = autograd::meta_of(t);
+  return meta != nullptr && meta->grad_fn != nullptr && meta->grad_fn->consumed;
+}
+
+}  // namespace
+
+Autocast::Autocast(DType dtype, bool enabled) : previous_(state) {
+  require(is_half(dtype), "autocast: dtype " + std::string(name_of(dtype)) +
+                              " is not a 16-bit floating type: use f16 or bf16");
+  state = {enabled, dtype};
+  ++depth;
+}
+
+Autocast::~Autocast() {
+  state = previous_;
+  if (--depth == 0) kept.clear();
+}
+
+AutocastState autocast_state() { return state; }
+
+namespace autocast {
+
+Tensor lower(const Tensor& t) {
+  if (!castable(t) || t.dtype() == state.dtype) return t;
+  if (t.dtype() != DType::f32 || !t.is_leaf() || !t.requires_grad()) return to(t, state.dtype);
+  KeptCast& k = kept[t.autograd_meta().get()];
+  const bool fits = k.cast.defined() && k.cast.dtype() == state.dtype && k.version == t.version() &&
+                    k.recorded == grad_enabled() && !is_consumed(k.cast);
+  if (!fits) k = {t, t.version(), grad_enabled(), to(t, state.dtype)};
+  return k.cast;
+}
+
+Tensor f32(const Tensor& t) { return castable(t) ? to(t, DType::f32) : t; }
+
+std::vector<Tensor> widest(const std::vector<Tensor>& tensors) {
+  const bool all = std::ranges::all_of(tensors, castable);
+  const bool one_dtype = std::ranges::all_of(
+      tensors, [&](const Tensor& t) { return t.defined() && t.dtype() == tensors[0].dtype(); });
+  if (!all || one_dtype) return tensors;
+  std::vector<Tensor> out;
+  for (const Tensor& t : tensors) out.push_back(to(t, DType::f32));
+  return out;
+}
+
+}  // namespace autocast
+
+}  // namespace ringsmith

@@ -1,0 +1,62 @@
+// Autocast: which dtype a function computes in, chosen function by function.
+//
+//   {
+//     const Autocast autocast(DType::bf16);     // PyTorch's `with torch.autocast(..., bfloat16):`
+//     loss = cross_entropy(model(x), y);        // products in bf16, the loss in f32
+//   }
+//   loss.backward();                            // each function in the dtype its forward had
+//
+//   lower    matmul linear conv2d attention attention_qkv              to the guard's dtype
+//   f32      softmax log_softmax layer_norm nll_loss cross_entropy     to f32
+//            mse_loss exp log pow sum
+//   widest   cat                                                       to its widest operand's
+//   others   what they get: gelu after linear is bf16; add and mul of bf16 and f32 give f32
+//
+// These are PyTorch's lists for CUDA (aten/src/ATen/autocast_mode.cpp), here for every device: its
+// own list for the CPU is shorter, and a model would compute other numbers there. Only f32, f16 and
+// bf16 tensors are cast.
+//
+// Parameters stay f32. A guard casts each of them once: the copy is kept until the outermost guard
+// ends, unless the parameter changes. Casts are differentiable, so gradients arrive in f32.
+// Guards nest, and belong to the thread.
+#pragma once
+
+#include <vector>
+
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith {
+
+struct AutocastState {
+  bool enabled = false;
+  DType dtype = DType::bf16;
+};
+
+class Autocast {
+ public:
+  // UsageError unless dtype is f16 or bf16. Not enabled: no casts inside, for a part of a model
+  // that must compute in what it gets.
+  explicit Autocast(DType dtype, bool enabled = true);
+  explicit Autocast(AutocastState state) : Autocast(state.dtype, state.enabled) {}
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  AutocastState previous_;
+};
+
+// Of the calling thread: for whoever goes on with its work in another one.
+[[nodiscard]] AutocastState autocast_state();
+
+// ---- for authors of functions: an operand in the dtype to compute in. Itself without a guard, or
+// if it is undefined ----
+namespace autocast {
+
+[[nodiscard]] Tensor lower(const Tensor& t);
+[[nodiscard]] Tensor f32(const Tensor& t);
+[[nodiscard]] std::vector<Tensor> widest(const std::vector<Tensor>& tensors);
+
+}  // namespace autocast
+
+}  // namespace ringsmith

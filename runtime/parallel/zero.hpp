@@ -1,0 +1,108 @@
+// ZeRO-1: the optimizer's state divided among the ranks.
+//
+//                 plain data parallelism                ZeRO-1, rank r of W
+//   parameters    all                                   all
+//   gradients     all, averaged by all-reduce           all of its own; averaged: a W-th
+//   state         all (AdamW: two numbers each)         a W-th
+//   a step        all-reduce | update all               reduce-scatter | update a W-th | all-gather
+//
+//   bucket b, 3 ranks       | rank 0's part | rank 1's part | rank 2's part |tail|
+//   backward, when full     reduce-scatter: a rank gets the average of its part; all get the tail
+//   step()                  each rank updates its part, and the tail (less than W elements)
+//                           all-gather: parts of the parameters
+//
+// An all-reduce is a reduce-scatter and an all-gather, so the bytes are the same. What is divided
+// is the memory of the state and the time of the update. Rajbhandari et al., "ZeRO: memory
+// optimizations toward training trillion parameter models", SC 2020, stage 1; PyTorch's
+// ZeroRedundancyOptimizer divides by whole parameters instead, and all-reduces all gradients.
+//
+//   DistributedDataParallel ddp(model, group);
+//   ZeroRedundancyOptimizer optimizer(
+//       ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
+//
+// Bits. With all_reduced gradients the parameters are those of plain training, bit for bit: the
+// update is element by element. With scattered ones so are they on 1 and 2 ranks; on more, sums may
+// be rounded in another order near the ends of the parts.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/ddp.hpp"
+
+namespace ringsmith {
+
+enum class ZeroGradients : std::uint8_t {
+  scattered,    // by reduce-scatter. After backward .grad is this rank's own, not the average: call
+                // zero_grad() before the next one, and clip with clip_grad_norm()
+  all_reduced,  // by DDP as ever, with its hooks: twice the traffic before the update
+};
+
+class ZeroRedundancyOptimizer {
+ public:
+  using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
+
+  // Collective, before the first forward of `ddp`, whose group it uses, and whose hook it is: no
+  // backward without it.
+  // The parameters become views of one piece of communication memory. make: the optimizer of the
+  // tensors that it is given, parts of parameters, each of one dimension; it may not look at more
+  // than single elements (a norm by parameter, as in LAMB, would be wrong). UsageError if the group
+  // is not on the parameters' device, or DDP has a communication hook and gradients are scattered.
+  ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
+                          ZeroGradients gradients = ZeroGradients::scattered);
+  ZeroRedundancyOptimizer(const ZeroRedundancyOptimizer&) = delete;
+  ZeroRedundancyOptimizer& operator=(const ZeroRedundancyOptimizer&) = delete;
+
+  void zero_grad(bool set_to_none = true);
+  // Collective. A parameter that has no gradient is left alone, as by every optimizer.
+  void step();
+  // Collective. As clip_grad_norm_: scales the averaged gradients so that their 2-norm is at most
+  // max_norm; returns the norm they had. Scattered ones: summed in double over parts and ranks.
+  double clip_grad_norm(double max_norm);
+
+  [[nodiscard]] double lr() const { return inner_->lr(); }
+  void set_lr(double lr) { inner_->set_lr(lr); }
+
+  // Collective: the state of all ranks, as the plain optimizer of ddp's parameters has it
+  // (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, goes on from it.
+  [[nodiscard]] StateDict state_dict() const;
+  // The same on every rank. UsageError naming what does not fit.
+  void load_state_dict(const StateDict& state);
+
+  [[nodiscard]] Bytes state_bytes() const;  // of this rank: its parts and the tails
+
+ private:
+  // Elements of a parameter that this rank updates.
+  struct Piece {
+    std::size_t parameter = 0;
+    std::int64_t from = 0, to = 0;  // of the flat parameter
+    std::size_t bucket = 0;
+    std::int64_t at = -1;  // place in the bucket's part; -1: in its tail
+    Tensor values;
+  };
+  struct Bucket {
+    std::int64_t start = 0, count = 0, part = 0;  // elements; in the arena
+    Tensor mine;  // of one part: its averaged gradients, then its new parameters, to be gathered
+  };
+  [[nodiscard]] Tensor arena(std::int64_t start, std::int64_t count) const;
+  [[nodiscard]] Tensor gradient_of(const Piece& piece) const;
+  [[nodiscard]] Future scatter(const GradBucket& bucket) const;
+  void take(std::size_t bucket, const BucketLayout& layout, std::int64_t from, std::int64_t to,
+            bool tail);
+  void gather(const Tensor& all) const;
+
+  comm::ProcessGroup& group_;
+  ZeroGradients gradients_;
+  std::vector<Tensor> parameters_;
+  BucketPlan plan_;
+  Tensor memory_;  // the parameters, in the order of plan_
+  std::vector<Bucket> buckets_;
+  std::vector<Piece> pieces_;
+  std::unique_ptr<Optimizer> inner_;  // of pieces_
+};
+
+}  // namespace ringsmith
