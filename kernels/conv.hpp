@@ -50,6 +50,10 @@ struct Conv2dShape {
   }
 };
 
+inline void look(Operands& o, const Conv2dShape& s) {
+  o.pairs = static_cast<double>(s.n * s.out_c * s.out_pixels() * s.taps());
+}
+
 // All contiguous, lengths as the shape says; outputs are overwritten. bias: out_c elements, or
 // empty.
 template <class T>

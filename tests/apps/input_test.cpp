@@ -114,6 +114,12 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
   require_refusal("train_bench", run_app(0, "train_bench", {"resnet"}), {"resnet", "gpt"});
   require_refusal("train_bench", run_app(0, "train_bench", {"mlp", "--layers", "2"}),
                   {"--layers", "train_bench gpt"});
+  for (const char* program : {"train_gpt", "train_mlp"})
+    require_refusal(program, run_app(2, program, {"--eval-every", "-1"}),
+                    {"--eval-every: '-1' is not a whole number from 0"});
+  require_refusal("train_report", run_app(0, "train_report", {}), {"folder"});
+  require_refusal("train_report", run_app(0, "train_report", {"/nonexistent/run"}),
+                  {"/nonexistent/run", "no such folder", "give the folder of a run"});
   require_refusal("train_mlp", run_app(0, "train_mlp", {"--labels", "x"}),
                   {"--images", "--labels"});
   require_refusal("train_images", run_app(0, "train_images", {"--model", "vgg"}),

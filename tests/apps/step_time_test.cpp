@@ -58,6 +58,16 @@ TEST_CASE("set operations on intervals agree with a bitmap", "[intervals]") {
   }
 }
 
+TEST_CASE("operations inside a step change nothing of its times", "[overlap]") {
+  std::vector<Event> events = {event("backward", Category::compute, 0, 100, kMain),
+                               event("all_reduce", Category::comm, 50, 120, kComm)};
+  const StepTime without = measure(events, {0, 120});
+  for (const int thread : {kMain, kComm, 2})
+    events.push_back(event("LinearBackward", Category::operation, 90, 119, thread));
+  const StepTime with = measure(events, {0, 120});
+  for (const auto time : kStepTimes) CHECK(with.*time == without.*time);
+}
+
 TEST_CASE("a serialised run scores no overlap", "[overlap]") {
   // 100 ms of backward, then 20 ms of communication: (backward - comm) / backward would say 80 %.
   const auto t = measure({event("backward", Category::compute, 0, 100, kMain),

@@ -72,10 +72,15 @@ TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model
   // One clock: were a rank's stamps on another, its events would lie far from the others'.
   CHECK(last - first < 60e6);
 
+  const auto facts = nlohmann::json::parse(read_text(folder / "run/run.json"));
+  CHECK(facts.at("program") == "train_gpt");
+  CHECK(facts.at("world") == 2);
+  CHECK_THAT(facts.at("command").get<std::string>(), ContainsSubstring("--data " + text));
+
   const Checkpoint model = load_safetensors(folder / "run/model.safetensors");
   REQUIRE(model.tensors.count("head.weight") == 1);
   REQUIRE(model.tensors.at("head.weight").sizes() == Shape{256, 16});
-  REQUIRE(std::distance(fs::directory_iterator(folder / "run"), fs::directory_iterator()) == 3);
+  REQUIRE(std::distance(fs::directory_iterator(folder / "run"), fs::directory_iterator()) == 4);
 }
 
 TEST_CASE("two runs with one seed give the same model bit for bit, another seed another",

@@ -64,29 +64,6 @@ std::int64_t Batches::next_group(std::int64_t most) const {
   return std::min(most, left_ > 0 ? left_ : per_epoch_);
 }
 
-double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  constexpr std::int64_t kBatch = 256;
-  double right = 0;
-  std::vector<std::int64_t> indices;
-  const auto count_right = [&] {
-    if (indices.empty()) return;
-    const Batch batch = test.get(indices).to(device);
-    const auto best = max(model.forward(batch.inputs), 1).second.to_vector<std::int64_t>();
-    const auto target = batch.targets.to_vector<std::int64_t>();
-    for (std::size_t i = 0; i < best.size(); ++i) right += best[i] == target[i] ? 1 : 0;
-    indices.clear();
-  };
-  for (std::int64_t i = group.rank(); i < test.size(); i += group.size()) {
-    indices.push_back(i);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) count_right();
-  }
-  count_right();
-  return sum_over_ranks(group, {right})[0] / static_cast<double>(test.size());
-}
-
 Corpus load_corpus(const CorpusFiles& files, std::int64_t context) {
   constexpr std::int64_t kGpt2 = 50257;
   Corpus out;
@@ -126,31 +103,6 @@ Corpus load_corpus(const CorpusFiles& files, std::int64_t context) {
 
 Tensor next_byte_loss(const Tensor& logits, const Tensor& targets) {
   return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
-}
-
-double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                std::int64_t most_windows) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  const trace::Span span("validation", trace::Category::frame);
-  constexpr std::int64_t kBatch = 16;
-  const std::int64_t windows = std::min(held_out.size(), most_windows);
-  double nats = 0;
-  std::vector<std::int64_t> indices;
-  const auto add = [&] {
-    if (indices.empty()) return;
-    const Batch batch = held_out.get(indices).to(device);
-    const Tensor loss = next_byte_loss(model.forward(batch.inputs), batch.targets);
-    nats += static_cast<double>(loss.item<float>()) * static_cast<double>(indices.size());
-    indices.clear();
-  };
-  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
-    indices.push_back(w * held_out.size() / windows);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
-  }
-  add();
-  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
 }
 
 std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,

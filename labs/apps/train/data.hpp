@@ -1,6 +1,5 @@
-// What the training programs read: an endless stream of a rank's batches; how many images are told
-// apart; and for a language model its text, its loss on the part that was held out, and a sample of
-// what it writes.
+// What the training programs read: an endless stream of a rank's batches; and for a language model
+// its text, its loss, and a sample of what it writes.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +39,6 @@ class Batches {
   std::optional<DataLoader::Epoch> epoch_;
 };
 
-// Collective: the share of these images whose label has the largest of the model's outputs. The
-// ranks share the work, each image is counted once.
-[[nodiscard]] double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test);
-
 // What a language model reads, and in which alphabet: bytes, or the tokens of a vocabulary.
 struct Corpus {
   std::optional<TokenWindows> train;     // windows may start anywhere
@@ -69,11 +64,6 @@ struct CorpusFiles {
 
 // Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
-
-// Collective: mean loss over at most that many held-out windows, evenly spread; ranks share the
-// work.
-[[nodiscard]] double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                              std::int64_t most_windows);
 
 // What the model writes after the prompt, in this alphabet (none: bytes), for terminals: bytes that
 // are not printable ASCII become '?', so that half a character cannot upset them.

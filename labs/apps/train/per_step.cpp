@@ -43,7 +43,9 @@ void check_options(const TrainOptions& o) {
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
   refuse(o.check_drift != 0, "--check-drift",
          "ranks compare their parameters at the end; leave it out");
-  refuse(o.ddp_logging || o.json, "--ddp-logging and --json",
+  refuse(o.eval_every != 0, "--eval-every", "it evaluates at the end; leave it out");
+  refuse(o.ddp_logging || o.json || o.profile || o.report,
+         "--ddp-logging, --json, --profile and --report",
          "--run-dir has a file of each rank's steps");
   refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
   refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
@@ -219,8 +221,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   history.write({{"step", steps}, {"sha256", digest}});
   if (!first) return 0;
   const std::string folder = o.run_dir.empty() ? create_run_dir("") : o.run_dir;
-  save_safetensors(folder + "/model.safetensors", task.model.state_dict(),
-                   task.metadata);
+  save_safetensors(folder + "/model.safetensors", task.model.state_dict(), task.metadata);
   fmt::print("{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
              ranks, digest, folder + "/model.safetensors");
   return 0;

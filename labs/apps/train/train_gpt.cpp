@@ -18,6 +18,7 @@ namespace ringsmith::apps {
 namespace {
 
 constexpr std::int64_t kDefaultSteps = 800;
+constexpr std::int64_t kEvaluationBatch = 16;  // windows
 
 struct GptOptions {
   TrainOptions common;
@@ -58,7 +59,7 @@ bool read_options(GptOptions& o, int argc, char** argv) {
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
   app.add_option("--validation-windows", o.validation_windows,
-                 "most windows of held-out text that are evaluated at the end")
+                 "most windows of held-out text in an evaluation")
       ->check(whole(1));
   app.option_defaults()->group("Model");
   app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
@@ -97,6 +98,10 @@ Corpus load(GptOptions& o) {
   if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // nobody could read it
   require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
   return corpus;
+}
+
+EvaluationPlan evaluation_of(const GptOptions& o) {
+  return {.batch = kEvaluationBatch, .most = o.validation_windows};
 }
 
 std::string headline(double nats, const Corpus& corpus) {
@@ -153,7 +158,7 @@ int train_gpt_per_step(GptOptions& o) {
                          .evaluate =
                              [&](comm::ProcessGroup& group) {
                                const double nats =
-                                   validate(group, model, *corpus.held_out, o.validation_windows);
+                                   evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss;
                                return headline(nats, corpus) + sample_of(o, corpus, group, model);
                              }});
 }
@@ -205,6 +210,7 @@ int train_gpt(int argc, char** argv) {
       static_cast<double>(corpus.held_out_bytes) / scale, amount, parameter_count(*model),
       group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
 
+  run.evaluate_with([&] { return evaluate(*group, *model, *corpus.held_out, evaluation_of(o)); });
   const std::int64_t done = run.resume(
       {.model = *model,
        .optimizer = optimizer,
@@ -237,7 +243,7 @@ int train_gpt(int argc, char** argv) {
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
+  const double nats = run.evaluate().loss;
   Outcome outcome;
   outcome.headline = headline(nats, corpus) + sample_of(o, corpus, *group, *model);
   outcome.figures = {{std::string("validation_nats_per_") + corpus.unit, nats}};

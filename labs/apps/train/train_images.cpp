@@ -166,6 +166,10 @@ int train_images(int argc, char** argv) {
                   origin, train_set->size(), test_set->size(), o.model, parameter_count(*model),
                   group->size(), batch_size, steps, run.folder()));
 
+  run.evaluate_with([&] {
+    ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
+    return evaluate(*group, *model, *test_set);
+  });
   run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
   for (std::int64_t step = 0; step < steps; ++step) {
     run.begin_step();
@@ -181,8 +185,7 @@ int train_images(int argc, char** argv) {
     run.step_done(optimizer.lr());
   }
 
-  ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
-  const double score = accuracy(*group, *model, *test_set);
+  const double score = run.evaluate().accuracy;
   run.finish(
       {fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
        {{"test_accuracy", score}},

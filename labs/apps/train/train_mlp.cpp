@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kClasses = 10;
 constexpr std::int64_t kDefaultSteps = 600;
+constexpr EvaluationPlan kEvaluation{.batch = 256};
 
 struct MlpOptions {
   TrainOptions common;
@@ -117,7 +118,7 @@ int train_mlp_per_step(const MlpOptions& o) {
            },
        .evaluate =
            [&](comm::ProcessGroup& group) {
-             return headline(accuracy(group, model, test_set), test_set);
+             return headline(evaluate(group, model, test_set, kEvaluation).accuracy, test_set);
            }});
 }
 
@@ -183,6 +184,7 @@ int train_mlp(int argc, char** argv) {
                   origin, train_set->size(), test_set->size(), parameter_count(model),
                   group->size(), batch_size, steps, run.folder()));
 
+  run.evaluate_with([&] { return evaluate(*group, model, *test_set, kEvaluation); });
   const GreyImages& images = train_set->images();
   const std::int64_t done =
       run.resume({.model = model,
@@ -213,7 +215,7 @@ int train_mlp(int argc, char** argv) {
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double score = accuracy(*group, model, *test_set);
+  const double score = run.evaluate().accuracy;
   run.finish({headline(score, *test_set),
               {{"test_accuracy", score}},
               model.state_dict(),
