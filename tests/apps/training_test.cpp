@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/comm/transport/peers.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 
@@ -81,6 +82,36 @@ TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model
   REQUIRE(model.tensors.count("head.weight") == 1);
   REQUIRE(model.tensors.at("head.weight").sizes() == Shape{256, 16});
   REQUIRE(std::distance(fs::directory_iterator(folder / "run"), fs::directory_iterator()) == 4);
+}
+
+TEST_CASE("the trace tells waits for ranks of other nodes from those within the node",
+          "[programs]") {
+  const TemporaryFolder folder;
+  for (const int per_node : {0, 2}) {
+    const std::string run = folder / std::to_string(per_node);
+    const auto r =
+        run_app(4, "train_mlp",
+                tiny_mlp() + to_folder(run) +
+                    std::vector<std::string>{"--ranks-per-node", std::to_string(per_node)});
+    INFO(r.err << r.out);
+    REQUIRE(r.exit_code == 0);
+    std::set<std::pair<int, int>> within, between;  // who waited, for whom
+    const auto trace = nlohmann::json::parse(read_text(run + "/trace.json"));
+    for (const auto& e : trace.at("traceEvents")) {
+      const bool here = e.at("name") == comm::kWaitWithinNode;
+      if (!here && e.at("name") != comm::kWaitBetweenNodes) continue;
+      (here ? within : between).emplace(e.at("pid"), e.at("args").at("rank"));
+    }
+    // A message to another node is 20 us and more on its way; within a node, four ranks that all
+    // have work to do cannot always find the others ready.
+    CHECK(between.empty() == (per_node == 0));
+    CHECK((within.size() + between.size()) > 0);
+    for (const auto& [rank, other] : within) CHECK((per_node == 0 || rank / 2 == other / 2));
+    for (const auto& [rank, other] : between) CHECK((per_node == 2 && rank / 2 != other / 2));
+    const auto facts = nlohmann::json::parse(read_text(run + "/run.json"));
+    CHECK((facts.at("wait_between_ms") > 0.0) == (per_node == 2));
+    CHECK((r.out.find("for ranks of other nodes") != std::string::npos) == (per_node == 2));
+  }
 }
 
 TEST_CASE("two runs with one seed give the same model bit for bit, another seed another",

@@ -215,6 +215,10 @@ constexpr Part kParts[] = {
     {"step", "step_ms", [](const StepTime& t) { return t.step; }}};
 constexpr Part kComm = {"communication in all", "comm_ms",
                         [](const StepTime& t) { return t.comm; }};
+constexpr Part kWaitWithin = {"waiting for ranks of the same node", "wait_within_ms",
+                              [](const StepTime& t) { return t.wait_within; }};
+constexpr Part kWaitBetween = {"for ranks of other nodes", "wait_between_ms",
+                               [](const StepTime& t) { return t.wait_between; }};
 
 struct Report {  // of all ranks
   std::int64_t steps = 0;
@@ -283,6 +287,10 @@ std::string time_table(const Report& report) {
     out +=
         fmt::format("communication in all: {:.2f} ms/step, {:.0f} % of it hidden by computation\n",
                     comm, 100 * report.hidden_fraction());
+  const Spread between = spread(report, kWaitBetween), within = spread(report, kWaitWithin);
+  if (between.most > 0)
+    out += fmt::format("{}: {:.2f} ms/step; {}: {:.2f} ms/step\n", kWaitWithin.name, within.mean,
+                       kWaitBetween.name, between.mean);
   return out;
 }
 
@@ -301,7 +309,8 @@ std::string memory_line(const Report& report) {
 nlohmann::ordered_json to_json(const Report& report) {
   nlohmann::ordered_json out;
   for (const Part& part : kParts) out[part.key] = spread(report, part).mean;
-  out[kComm.key] = spread(report, kComm).mean;
+  for (const Part& part : {kComm, kWaitWithin, kWaitBetween})
+    out[part.key] = spread(report, part).mean;
   out["hidden_fraction"] = report.hidden_fraction();
   for (const Report::Memory& m : report.memory) {
     out["peak_resident_bytes"].push_back(static_cast<std::int64_t>(m.peak_resident));

@@ -26,6 +26,8 @@ constexpr milliseconds kShowInterval{25};  // between two showings of the board 
 constexpr microseconds kSlowYield{500};
 constexpr int kWaitsWithoutYield = 256;  // then yielding gets another try
 
+constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter ones would fill the tracer's ring
+
 }  // namespace
 
 Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
@@ -98,6 +100,14 @@ void Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) 
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
   if (next_show > start + kShowInterval) show_board();  // the one shown says that we wait
+}
+
+void Peers::trace_wait_until_now(int for_peer, std::int64_t begin) const {
+  const std::int64_t end = trace::now_ns();
+  if (for_peer < 0 || end - begin < kTracedWait) return;
+  const bool same_node = peer(for_peer).link.node == peer(rank()).link.node;
+  trace::record(same_node ? kWaitWithinNode : kWaitBetweenNodes, trace::Category::wait, begin, end,
+                {"rank", for_peer});
 }
 
 void Peers::sleep_until_told(bool (*ready)(void*), void* context) {
