@@ -64,29 +64,6 @@ std::int64_t Batches::next_group(std::int64_t most) const {
   return std::min(most, left_ > 0 ? left_ : per_epoch_);
 }
 
-double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  constexpr std::int64_t kBatch = 256;
-  double right = 0;
-  std::vector<std::int64_t> indices;
-  const auto count_right = [&] {
-    if (indices.empty()) return;
-    const Batch batch = test.get(indices).to(device);
-    const auto best = max(model.forward(batch.inputs), 1).second.to_vector<std::int64_t>();
-    const auto target = batch.targets.to_vector<std::int64_t>();
-    for (std::size_t i = 0; i < best.size(); ++i) right += best[i] == target[i] ? 1 : 0;
-    indices.clear();
-  };
-  for (std::int64_t i = group.rank(); i < test.size(); i += group.size()) {
-    indices.push_back(i);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) count_right();
-  }
-  count_right();
-  return sum_over_ranks(group, {right})[0] / static_cast<double>(test.size());
-}
-
 Corpus load_corpus(const CorpusFiles& files, std::int64_t context) {
   constexpr std::int64_t kGpt2 = 50257;
   Corpus out;

@@ -1,6 +1,5 @@
-// What the training programs read: an endless stream of a rank's batches; how many images are told
-// apart; and for a language model its text, its loss on the part that was held out, and a sample of
-// what it writes.
+// What the training programs read: an endless stream of a rank's batches; and for a language model
+// its text, its loss on the part that was held out, and a sample of what it writes.
 #pragma once
 
 #include <cstdint>
@@ -39,10 +38,6 @@ class Batches {
   std::int64_t left_ = 0;  // in this epoch
   std::optional<DataLoader::Epoch> epoch_;
 };
-
-// Collective: the share of these images whose label has the largest of the model's outputs. The
-// ranks share the work, each image is counted once.
-[[nodiscard]] double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test);
 
 // What a language model reads, and in which alphabet: bytes, or the tokens of a vocabulary.
 struct Corpus {

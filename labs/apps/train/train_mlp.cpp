@@ -2,18 +2,13 @@
 //
 // Images and labels come from IDX files (MNIST and its likes), or are drawn when none are given.
 #include <fmt/format.h>
-#include <optional>
-#include <span>
 #include <vector>
 
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
-#include "labs/apps/train/accumulate.hpp"
-#include "labs/apps/train/data.hpp"
-#include "labs/apps/train/run.hpp"
+#include "labs/apps/train/train_classifier.hpp"
 #include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/optim/optimizer.hpp"
-#include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -99,80 +94,26 @@ int train_mlp(int argc, char** argv) {
   app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!parse_command_line(app, argc, argv)) return 0;
-  const TrainOptions& common = o.common;
-  const auto group = start(common);
-  TrainingRun run(*group, common);
-  std::int64_t batch_size = 0;
-  std::optional<ImageDataset> train_set, test_set;
-  std::optional<Batches> batches;
-  std::string origin;
-  together(*group, [&] {
-    batch_size = batch_per_rank(common, group->size());
-    Digits digits = load(o);
-    require(digits.train.height == digits.test.height && digits.train.width == digits.test.width,
-            "training and test images differ in size");
-    origin = digits.origin;
-    train_set.emplace(std::move(digits.train), kClasses);
-    test_set.emplace(std::move(digits.test), kClasses);
-    batches.emplace(*train_set, *group, batch_size, common.seed, o.workers);
-  });
-  run.open_folder();
-
-  manual_seed(common.seed);
-  const std::int64_t pixels = train_set->images().height * train_set->images().width;
-  MLP model({pixels, o.hidden, o.hidden, kClasses});
-  const Device device = device_of_rank(common.device);
-  model.to(device);
-  DistributedDataParallel ddp(model, group, ddp_options(common));
-  register_comm_hook(common, ddp, group);
-  SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
-  GradScaler scaler = scaler_of(common);
-
-  const std::int64_t steps_per_epoch =
-      (batches->per_epoch() + common.accumulate - 1) / common.accumulate;
-  const std::int64_t steps = steps_of(common, steps_per_epoch, kDefaultSteps);
-  const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
-  run.say(
-      fmt::format("train_mlp: {} ({} to train, {} to test), {} parameters, {} rank(s) x batch "
-                  "{}, {} steps; files go to {}",
-                  origin, train_set->size(), test_set->size(), parameter_count(model),
-                  group->size(), batch_size, steps, run.folder()));
-
-  const GreyImages& images = train_set->images();
-  const std::int64_t done =
-      run.resume({.model = model,
-                  .optimizer = optimizer,
-                  .scaler = scaler,
-                  .ddp = ddp,
-                  .batches = *batches,
-                  .batch_size = batch_size,
-                  .steps = steps,
-                  .data =
-                      [&] {
-                        return identity_of({std::as_bytes(std::span(images.pixels)),
-                                            std::as_bytes(std::span(images.labels))});
-                      },
-                  .fixed = {{"the program", "train_mlp"}},
-                  .free = {{"--momentum", fmt::format("{}", o.momentum)}}});
-  run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
-  for (std::int64_t step = done; step < steps; ++step) {
-    run.begin_step();
-    optimizer.zero_grad();
-    accumulate_gradients(run, ddp, *batches, scaler, common, device,
-                         [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
-    optimizer.set_lr(schedule(step));
-    scaler.step(optimizer);
-    scaler.update();
-    run.step_done(optimizer.lr(), scaler.get_scale());
-    check_drift_if_due(common, *group, model, step + 1);
-  }
-
-  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double score = accuracy(*group, model, *test_set);
-  run.finish({fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
-              {{"test_accuracy", score}},
-              model.state_dict(),
-              {{"program", "train_mlp"}, {"seed", std::to_string(common.seed)}}});
+  train_classifier(o.common,
+                   {.program = "train_mlp",
+                    .network = "mlp",
+                    .default_steps = kDefaultSteps,
+                    .momentum = o.momentum,
+                    .workers = o.workers,
+                    .load =
+                        [&] {
+                          Digits digits = load(o);
+                          return ImageSets{ImageDataset(std::move(digits.train), kClasses),
+                                           ImageDataset(std::move(digits.test), kClasses),
+                                           std::move(digits.origin)};
+                        },
+                    .make_model =
+                        [&](const Images& images) {
+                          return std::make_unique<MLP>(std::vector<std::int64_t>{
+                              images.height * images.width, o.hidden, o.hidden, kClasses});
+                        },
+                    .fixed = {},
+                    .free = {}});
   return 0;
 }
 
