@@ -368,6 +368,21 @@ TEST_CASE("accumulated batches train as one batch of their size, with one reduct
     REQUIRE(r.exit_code == 0);
     return losses(folder / name);
   };
+  const auto images = [&](const std::string& name, const std::vector<std::string>& options) {
+    const auto r =
+        run_app(2, "train_images",
+                to_folder(folder / name) +
+                    std::vector<std::string>{"--draw", "60", "--steps", "4", "--progress", "off"} +
+                    options);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return losses(folder / name);
+  };
+  const auto crops = images("crops", {"--batch", "6"}),
+             parts = images("parts", {"--batch", "2", "--accumulate", "3"});
+  REQUIRE(parts.size() == 4);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    CHECK(std::abs(parts[i] - crops[i]) <= 1e-4 * crops[i]);
   const auto one = run("one", {"--batch", "6"}), three = run("three", {"--accumulate", "3"});
   REQUIRE(three.size() == 4);
   for (std::size_t i = 0; i < three.size(); ++i)

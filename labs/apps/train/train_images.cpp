@@ -3,15 +3,12 @@
 //
 // Images come from CIFAR-10's or MNIST's files, or are drawn when none are given.
 #include <fmt/format.h>
-#include <optional>
 
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
-#include "labs/apps/train/data.hpp"
-#include "labs/apps/train/run.hpp"
-#include "runtime/data/images.hpp"
+#include "labs/apps/train/train_classifier.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/nn/resnet.hpp"
-#include "runtime/optim/optimizer.hpp"
-#include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -71,32 +68,33 @@ bool read_options(ImageOptions& o, int argc, char** argv) {
   return parse_command_line(app, argc, argv);
 }
 
-struct ImageSets {
-  Images train, test;
-  bool flips = true;  // an image's mirror image is one of the same class
-  std::string origin;
-};
-
-ImageSets load(const ImageOptions& o) {
-  const std::string& folder = o.common.data;
-  // Fixed seeds: another --seed trains differently on the same shapes.
-  if (folder.empty())
-    return {draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes"};
-  if (!find_cifar10(folder).empty())
-    return {load_cifar10(folder, true), load_cifar10(folder, false), true, folder};
-  require(has_mnist(folder), fmt::format("folder '{}' has neither CIFAR-10's data_batch_1.bin nor "
-                                         "MNIST's train-images-idx3-ubyte; give the folder into "
-                                         "which one of them was unpacked",
-                                         folder));
-  return {load_mnist(folder, true), load_mnist(folder, false), false, folder};
-}
-
+// flips: an image's mirror image is one of the same class.
 Augmentation augmentation_of(const ImageOptions& o, bool flips) {
   const bool automatic = o.augment == "auto";
   const bool flip = o.augment == "crop-flip" || (automatic && flips);
   return {.pad = flip || o.augment == "crop" ? kPad : 0,
           .flip = flip,
           .seed = o.common.seed ^ kCropSeed};
+}
+
+ImageSets load(const ImageOptions& o) {
+  const auto sets = [&](Images train, Images test, bool flips, const std::string& origin) {
+    const PixelStatistics statistics = statistics_of(train);
+    return ImageSets{
+        ImageDataset(std::move(train), kClasses, statistics, augmentation_of(o, flips)),
+        ImageDataset(std::move(test), kClasses, statistics), origin};
+  };
+  const std::string& folder = o.common.data;
+  // Fixed seeds: another --seed trains differently on the same shapes.
+  if (folder.empty())
+    return sets(draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes");
+  if (!find_cifar10(folder).empty())
+    return sets(load_cifar10(folder, true), load_cifar10(folder, false), true, folder);
+  require(has_mnist(folder), fmt::format("folder '{}' has neither CIFAR-10's data_batch_1.bin nor "
+                                         "MNIST's train-images-idx3-ubyte; give the folder into "
+                                         "which one of them was unpacked",
+                                         folder));
+  return sets(load_mnist(folder, true), load_mnist(folder, false), false, folder);
 }
 
 std::unique_ptr<Module> make_model(const ImageOptions& o, const Images& images) {
@@ -128,70 +126,18 @@ std::unique_ptr<Module> make_model(const ImageOptions& o, const Images& images) 
 int train_images(int argc, char** argv) {
   ImageOptions o;
   if (!read_options(o, argc, argv)) return 0;
-  const TrainOptions& common = o.common;
-  const auto group = start(common);
-  TrainingRun run(*group, common);
-  std::int64_t batch_size = 0;
-  std::optional<ImageDataset> train_set, test_set;
-  std::optional<Batches> batches;
-  std::unique_ptr<Module> model;
-  std::string origin;
-  Device device;
-  together(*group, [&] {
-    batch_size = batch_per_rank(common, group->size());
-    ImageSets sets = load(o);
-    require(sets.train.height == sets.test.height && sets.train.width == sets.test.width,
-            "training and test images differ in size");
-    origin = sets.origin;
-    const PixelStatistics statistics = statistics_of(sets.train);
-    train_set.emplace(std::move(sets.train), kClasses, statistics, augmentation_of(o, sets.flips));
-    test_set.emplace(std::move(sets.test), kClasses, statistics);
-    batches.emplace(*train_set, *group, batch_size, common.seed, o.workers);
-    manual_seed(common.seed);
-    model = make_model(o, train_set->images());
-    device = device_of_rank(common.device);
-    model->to(device);
-  });
-  run.open_folder();
-
-  DistributedDataParallel ddp(*model, group, ddp_options(common));
-  SGD optimizer(model->parameters(),
-                {.lr = common.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
-
-  const std::int64_t steps = steps_of(common, batches->per_epoch(), kDefaultSteps);
-  const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
-  run.say(
-      fmt::format("train_images: {} ({} to train, {} to test), {} with {} parameters, {} rank(s) x "
-                  "batch {}, {} steps; files go to {}",
-                  origin, train_set->size(), test_set->size(), o.model, parameter_count(*model),
-                  group->size(), batch_size, steps, run.folder()));
-
-  run.evaluate_with([&] {
-    ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
-    return evaluate(*group, *model, *test_set);
-  });
-  run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
-  for (std::int64_t step = 0; step < steps; ++step) {
-    run.begin_step();
-    const Batch batch = batches->next().to(device);
-    run.fetched();
-    optimizer.zero_grad();
-    const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
-    run.forward_done(loss);
-    loss.backward();
-    run.backward_done();
-    optimizer.set_lr(schedule(step));
-    optimizer.step();
-    run.step_done(optimizer.lr());
-  }
-
-  const double score = run.evaluate().accuracy;
-  run.finish(
-      {fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
-       {{"test_accuracy", score}},
-       model->state_dict(),
-       {{"program", "train_images"}, {"model", o.model}, {"seed", std::to_string(common.seed)}}});
-  return 0;
+  return train_classifier(
+      o.common,
+      {.program = "train_images",
+       .network = o.model,
+       .default_steps = kDefaultSteps,
+       .momentum = o.momentum,
+       .weight_decay = o.weight_decay,
+       .workers = o.workers,
+       .load = [&] { return load(o); },
+       .make_model = [&](const Images& images) { return make_model(o, images); },
+       .fixed = {{"--model", o.model}},
+       .free = {{"--weight-decay", fmt::format("{}", o.weight_decay)}, {"--augment", o.augment}}});
 }
 
 }  // namespace
