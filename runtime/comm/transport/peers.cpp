@@ -61,14 +61,16 @@ void Peers::pause() {
 #endif
 }
 
-void Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
+int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
   Control& me = mine();
   if (crowded_ > 0) --crowded_;
   const auto start = Clock::now();
   me.board.waited.store(0, std::memory_order_relaxed);
   auto next_check = start + kCheckInterval, next_show = start + kShowInterval;
+  int last = for_peer;
   while (!ready(context)) {
-    me.board.waits_for.store(for_peer, std::memory_order_relaxed);
+    last = for_peer;
+    me.board.waits_for.store(last, std::memory_order_relaxed);
     if (network_) {
       network_->progress();
       if (ready(context)) break;
@@ -100,6 +102,7 @@ void Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) 
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
   if (next_show > start + kShowInterval) show_board();  // the one shown says that we wait
+  return last;
 }
 
 void Peers::trace_wait_until_now(int for_peer, std::int64_t begin) const {

@@ -37,12 +37,13 @@ class Peers : public PeerFailures {
     if (ready()) return;
     const std::int64_t begin = trace::enabled() ? trace::now_ns() : 0;
     for (int i = 0; i < patience().spins; ++i) {
+      const int last = for_peer;
       look_or_pause();
-      if (ready()) return trace_wait(for_peer, begin);
+      if (ready()) return trace_wait(last, begin);
     }
-    wait_long(
+    const int last = wait_long(
         for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
-    trace_wait(for_peer, begin);
+    trace_wait(last, begin);
   }
   // Waits until all that was published is on its way: nobody moves it while this rank computes.
   void flush();
@@ -62,7 +63,8 @@ class Peers : public PeerFailures {
     else
       pause();
   }
-  void wait_long(const int& for_peer, bool (*ready)(void*), void* context);
+  // The peer that was waited for last.
+  int wait_long(const int& for_peer, bool (*ready)(void*), void* context);
   void trace_wait(int for_peer, std::int64_t begin) const {
     if (begin != 0) trace_wait_until_now(for_peer, begin);
   }
