@@ -88,9 +88,9 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
-// Of the group's first rank, "" of the others.
-std::string sample_of(const GptOptions& o, const comm::ProcessGroup& group, GPT& model) {
-  if (o.sample.tokens == 0 || group.rank() != 0) return {};
+// "" if none is asked for.
+std::string sample_of(const GptOptions& o, GPT& model) {
+  if (o.sample.tokens == 0) return {};
   return "\n---- a sample ----\n" + sample_text(model, o.prompt, o.sample, o.common.seed) +
          "\n------------------";
 }
@@ -131,9 +131,9 @@ int train_gpt_per_step(const GptOptions& o) {
        .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
        .evaluate =
            [&](comm::ProcessGroup& group) {
-             return headline(validate(group, model, *corpus.held_out, o.validation_windows)) +
-                    sample_of(o, group, model);
-           }});
+             return headline(validate(group, model, *corpus.held_out, o.validation_windows));
+           },
+       .sample = [&] { return sample_of(o, model); }});
 }
 
 int train_gpt(int argc, char** argv) {
@@ -215,7 +215,8 @@ int train_gpt(int argc, char** argv) {
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
   Outcome outcome;
-  outcome.headline = headline(nats) + sample_of(o, *group, *model);
+  outcome.headline = headline(nats);
+  if (group->rank() == 0) outcome.headline += sample_of(o, *model);
   outcome.figures = {{"validation_nats_per_byte", nats}};
   outcome.model = model->state_dict();
   outcome.metadata = metadata_of(o);
