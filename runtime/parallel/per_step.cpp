@@ -84,6 +84,9 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
       options_(std::move(options)),
       store_(std::move(store)),
       rank_(rank) {
+  require(!options_.ddp.static_graph && options_.ddp.ignored.empty(),
+          "PerStepOptions::ddp: static_graph and ignored do not go with ranks that come and go; "
+          "leave them out");
   ask(Vote::none, false);
 }
 

@@ -84,7 +84,8 @@ struct PerStepOptions {
 class PerStepTraining {
  public:
   // Waits for the first quorum. rank: this process's number in the job. The model has the same
-  // values on all ranks that start together. Model and optimizer must outlive this.
+  // values on all ranks that start together. Model and optimizer must outlive this. UsageError for
+  // DDP's static_graph and ignored: a rank that joins has all gradients, and all of the state.
   PerStepTraining(Module& model, Optimizer& optimizer, std::shared_ptr<comm::StoreClient> store,
                   int rank, PerStepOptions options);
   ~PerStepTraining();

@@ -37,6 +37,9 @@ std::vector<std::byte> pack(const Snapshot& snapshot) {
   const std::string text = form.dump();
   const std::uint64_t length = text.size();
   std::vector<std::byte> out;
+  std::size_t size = sizeof length + text.size();
+  for (const Tensor& tensor : all) size += size_in_bytes(tensor).value;
+  out.reserve(size);
   const auto append = [&out](std::span<const std::byte> bytes) {
     out.insert(out.end(), bytes.begin(), bytes.end());
   };
@@ -92,7 +95,6 @@ void StateTransfers::send(std::shared_ptr<comm::ProcessGroup> pair,
 }
 
 void StateTransfers::receive(std::shared_ptr<comm::ProcessGroup> pair) {
-  receives_ = true;
   error_ = nullptr;
   transfers_.push_back({pair, std::thread([this, pair] {
                           try {
@@ -108,7 +110,6 @@ void StateTransfers::receive(std::shared_ptr<comm::ProcessGroup> pair) {
 
 Snapshot StateTransfers::take() {
   wait_sent();
-  receives_ = false;
   if (error_) std::rethrow_exception(error_);
   return unpack(std::exchange(received_, {}));
 }
@@ -119,7 +120,6 @@ void StateTransfers::abort() {
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it has failed already
     }
   wait_sent();
-  receives_ = false;
 }
 
 void StateTransfers::wait_sent() {

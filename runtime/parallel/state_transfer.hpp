@@ -37,7 +37,6 @@ class StateTransfers {
             std::shared_ptr<const std::vector<std::byte>> bytes);
   void receive(std::shared_ptr<comm::ProcessGroup> pair);
 
-  [[nodiscard]] bool receives() const { return receives_; }
   // Waits for the bytes that are to come; throws why they do not.
   [[nodiscard]] Snapshot take();
   void abort();      // what still travels; then waits for the threads
@@ -49,7 +48,6 @@ class StateTransfers {
     std::thread thread;
   };
   std::vector<Transfer> transfers_;
-  bool receives_ = false;
   std::vector<std::byte> received_;
   std::exception_ptr error_;  // of the receiver
 };

@@ -200,6 +200,63 @@ TEST_CASE("a silent member is dropped, and named", "[coordinator]") {
   CHECK_FALSE(job.coordinator().is_dropped(job.caller(1)));
 }
 
+TEST_CASE("too few without a silent member: it has as long again to return", "[coordinator]") {
+  Job job = three_ranks(3);
+  job.ask(0, Vote::no);
+  job.pass(3s);
+  job.ask(2, Vote::no);
+  job.pass(7s);
+  CHECK(job.answer(0) == "waits");
+  CHECK(job.coordinator().take_silent_ranks() == std::vector{1});
+  job.lose(1);  // its process is killed
+  job.pass(9999ms);
+  CHECK(job.answer(0) == "waits");
+  SECTION("it returns") {
+    job.ask(11);
+    job.all({0, 2, 11}, "no q2 s2: 0 2 1 +1");
+  }
+  SECTION("it does not") {
+    job.pass(1ms);
+    CHECK_THAT(job.answer(2), ContainsSubstring("only 2 of 3 ranks are there, 3 are needed"));
+  }
+}
+
+TEST_CASE("a wait of which nobody is left does not count for those who come later",
+          "[coordinator]") {
+  SECTION("for the first quorum") {
+    Job job(3, 2);
+    job.ask(0);
+    job.lose(0);
+    job.pass(1h);
+    job.ask(10);
+    CHECK(job.answer(10) == "waits");
+    job.pass(9999ms);
+    job.ask(1);
+    CHECK(job.answer(10) == "waits");
+    job.pass(1ms);
+    job.all({10, 1}, "no q1 s0: 0 1");
+  }
+  SECTION("for a later one, before the first step counts") {
+    Job job(3, 2);
+    for (const int w : {0, 1, 2}) job.ask(w);
+    job.all({0, 1, 2}, "no q1 s0: 0 1 2");
+    job.ask(1, Vote::no);
+    for (const int w : {0, 1, 2}) job.lose(w);
+    job.pass(1h);
+    job.ask(11);
+    CHECK(job.answer(11) == "waits");
+    job.ask(10);
+    job.all({10, 11}, "no q2 s0: 0 1");
+  }
+}
+
+TEST_CASE("a rank beyond the world is refused", "[coordinator]") {
+  Job job(3, 2);
+  CHECK_THROWS_WITH(job.ask(3), ContainsSubstring("rank 3") && ContainsSubstring("of 3 ranks"));
+  CHECK(job.coordinator().joiners() == 0);
+  CHECK_FALSE(job.coordinator().alarm());
+}
+
 TEST_CASE("a new process takes the number of one that is still connected", "[coordinator]") {
   Job job = three_ranks();
   job.ask(11);  // rank 1 again
@@ -300,5 +357,6 @@ TEST_CASE("what travels between rank and coordinator", "[coordinator]") {
   CHECK(QuorumAnswer::decode(answer.encode()) == answer);
   for (const char* bad : {"", "x", "1 3 0", "-1 0 0", "0 1"})
     CHECK_THROWS_AS(QuorumAsk::decode(bad), CommError);
+  CHECK_THROWS_AS(QuorumAsk::decode("0 1 0 " + std::string(513, 'x')), CommError);
   CHECK_THROWS_AS(QuorumAnswer::decode("1 0 2"), CommError);
 }

@@ -101,3 +101,28 @@ TEST_CASE("a member that dies when the records are packed is known to be lost", 
   CHECK_THROWS_WITH(survivor.all_gather("zero"), ContainsSubstring(kLost));
   CHECK(std::chrono::steady_clock::now() - began < kSoon);
 }
+
+TEST_CASE("a member of a quorum that gives the step up ends the others' meeting at once",
+          "[bootstrap]") {
+  const int round = GENERATE(0, 1, 3);
+  StoreServer server(kSecret, {.quorums = store::CoordinatorOptions{2, 1, 10s}});
+  const auto meet = [&](int index) {
+    auto client = std::make_shared<StoreClient>(tcp::Address{"127.0.0.1", server.port()}, kSecret,
+                                                Deadline::in(10s));
+    (void)client->ask_quorum({index, "me", {}, false}, 10s);
+    Exchange exchange(client, {.prefix = std::string(store::kQuorumKeys) + "1",
+                               .index = index,
+                               .size = 2,
+                               .timeout = 10s});
+    for (int r = 0; r < round; ++r) (void)exchange.all_gather("");
+    if (index == 1) return (void)client->ask_quorum({index, "me", store::Vote::no, false}, 10s);
+    const Deadline soon = Deadline::in(5s);
+    CHECK_THROWS_WITH(exchange.all_gather(""),
+                      ContainsSubstring("rank 1 (me) has given the step up"));
+    CHECK_FALSE(soon.passed());
+    (void)client->ask_quorum({index, "me", store::Vote::no, false}, 10s);
+  };
+  auto other = std::async(std::launch::async, meet, 1);
+  meet(0);
+  other.get();
+}

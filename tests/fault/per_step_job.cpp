@@ -164,6 +164,11 @@ class Child {
       board_.lost_in[rank_] = self_->quorum().id;
       raise(SIGKILL);
     }
+    for (const Kill& trouble : plan_.troubles)
+      if (!troubled_ && trouble.rank == rank_ && trouble.step == step && trouble.death == death) {
+        troubled_ = true;
+        throw CommError("trouble");
+      }
   }
 
   // So that who returns joins with the next step: the try without it does not end before it has
@@ -187,6 +192,7 @@ class Child {
   int rank_;
   std::uint16_t port_;
   std::FILE* report_;
+  bool troubled_ = false;
   const PerStepTraining* self_ = nullptr;
 };
 

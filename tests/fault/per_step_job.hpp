@@ -27,6 +27,7 @@ struct PerStepPlan {
   int least = 1;
   std::int64_t steps = 8;
   std::vector<Kill> kills;
+  std::vector<Kill> troubles;  // communication fails there, once, and the rank lives
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };

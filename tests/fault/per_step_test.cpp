@@ -128,6 +128,23 @@ TEST_CASE("a rank is killed at any moment: the others do the step, it returns wi
   CHECK(result.failed == 2);  // the step at hand, of both that were left; nothing else
 }
 
+TEST_CASE("communication fails on one rank, and nobody is lost: all do the step again",
+          "[per_step]") {
+  const auto [death, step] = GENERATE(std::pair{Death::meeting, 0}, std::pair{Death::forward, 3},
+                                      std::pair{Death::reducing, 3}, std::pair{Death::voting, 3});
+  const int rank = GENERATE(0, 2);
+  CAPTURE(static_cast<int>(death), rank);
+  PerStepPlan plan = plan_of({});
+  plan.troubles = {{rank, step, death}};
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+  CHECK(result.failed == 3);
+  for (const CountedStep& s : history_of(result)) {
+    CHECK(s.ranks == std::vector{0, 1, 2});
+    CHECK(s.quorum == (s.step < step ? 1 : 2));
+  }
+}
+
 TEST_CASE("a rank is killed while the next quorum meets, sends the state, or receives it",
           "[per_step]") {
   // Rank 2 is lost in step 2 and joins with step 3; then this happens.

@@ -33,6 +33,7 @@ using namespace comm::tcp;
 using namespace std::chrono_literals;
 
 const Secret kSecret("the secret of the fuzzer", "the fuzzer");
+const CoordinatorOptions kQuorums{.world = 2, .least = 1, .patience = 20ms};
 constexpr const char* kCanary = "the canary's key, which no generator makes";
 constexpr const char* kSong = "the canary's song, which no stranger may hear";
 
@@ -47,7 +48,7 @@ class Fuzzer {
   void run() {
     Table table({.keys = 50, .bytes = 1 << 20});
     table.set(kCanary, kSong);
-    StoreServer server(kSecret, {});
+    StoreServer server(kSecret, {.quorums = kQuorums});
     const Address address{"127.0.0.1", server.port()};
     StoreClient(address, kSecret, Deadline::in(10s)).set(kCanary, kSong);
     for (std::uint64_t round = 0; left_ > 0; ++round) {
@@ -136,7 +137,9 @@ class Fuzzer {
 
   void stranger(Table& table) {
     ++strangers_;
-    Session session(table, kSecret, now_, 1000ms);
+    Session session(table, kSecret, now_, 1000ms, &coordinator_);
+    const auto quorum = coordinator_.quorum();
+    const std::size_t joiners = coordinator_.joiners();
     heard_.clear();
     work(session);
     Handshake h{heard_.substr(kMagic.size(), kNonce), std::string(kNonce, 'c')};
@@ -164,12 +167,17 @@ class Fuzzer {
     session.leave(now_);
     must(session.closing(), "a stranger was not sent away in time");
     must(table.size() == keys && table.bytes() == bytes, "a stranger changed the table");
+    must(coordinator_.quorum() == quorum && coordinator_.joiners() == joiners &&
+             !coordinator_.alarm(),
+         "the coordinator listened to a stranger");
     must(heard_.size() <= kHello + kVerdict, "a stranger heard more than a refusal");
     recorded_ = proof;
   }
 
   void member(Table& table) {
     ++members_;
+    if (coordinator_.over() || !coordinator_.failure().empty())
+      coordinator_ = Coordinator(kQuorums);
     Session session(table, kSecret, now_, 1000ms, &coordinator_);
     heard_.clear();
     work(session);
@@ -266,7 +274,7 @@ class Fuzzer {
     }
   }
 
-  Coordinator coordinator_{{.world = 2, .least = 1, .patience = 100ms}};
+  Coordinator coordinator_{kQuorums};
   std::size_t left_;
   std::mt19937_64 random_;
   Session::Clock::time_point now_ = Session::Clock::now();

@@ -1,12 +1,12 @@
 #include "labs/apps/train/per_step.hpp"
 
-#include <array>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -61,25 +61,15 @@ std::string digest_of(const Module& model) {
   return hash.hex();
 }
 
-// What this rank did, a line for each step. A rank that is started again goes on in the file of the
-// one before it.
-class History {
- public:
-  History(const std::string& folder, int rank, bool fresh) {
-    if (folder.empty()) return;
-    const std::string path = fmt::format("{}/steps-rank-{}.jsonl", folder, rank);
-    file_.open(path, fresh ? std::ios::trunc : std::ios::app);
-    require(file_.good(), "cannot write '" + path + "'");
-  }
-  void write(Json line) {
-    if (!file_.is_open()) return;
-    line["time"] = seconds_now();
-    file_ << line << std::endl;
-  }
-
- private:
-  std::ofstream file_;
-};
+// What this rank did, a line for each try of a step; none without a folder. A rank that is started
+// again goes on in the file of the one before it. UsageError if an earlier run has left one.
+std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
+                                        const comm::store::QuorumAnswer& quorum) {
+  if (folder.empty()) return nullptr;
+  const std::string path = fmt::format("{}/steps-rank-{}.jsonl", folder, rank);
+  return quorum.id == 1 ? std::make_unique<JsonLines>(path)
+                        : std::make_unique<JsonLines>(path, quorum.step);
+}
 
 // What the first rank tells people about who is there.
 class Announcer {
@@ -132,7 +122,8 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   const auto coordinator =
       connect_to_coordinator(std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3)));
   const int world = comm::find_place(comm::BootstrapKind::env, comm::process_environment()).world;
-  const std::int64_t steps = steps_of(o, task.data.size() / (o.batch * world), task.default_steps);
+  const std::int64_t steps = steps_of(
+      o, std::max<std::int64_t>(1, task.data.size() / (o.batch * world)), task.default_steps);
   const LrSchedule schedule = task.schedule(steps);
   StepSampler sampler(task.data.size(), o.batch, o.seed);
 
@@ -153,7 +144,11 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     return 0;
   }
 
-  History history(o.run_dir, rank, training.quorum().id == 1);
+  const auto history = open_history(o.run_dir, rank, training.quorum());
+  const auto record = [&](Json line) {
+    line["time"] = seconds_now();
+    if (history) history->write(line);
+  };
   Announcer announcer;
   Progress progress(Progress::parse(o.progress));
   const Device device = task.model.device();
@@ -180,10 +175,10 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
         });
     if (!counts) {
       announcer.say(training, "is done again: " + training.last_failure());
-      history.write({{"failed", quorum.step},
-                     {"quorum", quorum.id},
-                     {"ranks", quorum.ranks},
-                     {"why", training.last_failure()}});
+      record({{"step", quorum.step},
+              {"quorum", quorum.id},
+              {"ranks", quorum.ranks},
+              {"failed", training.last_failure()}});
       continue;
     }
     if (!std::isfinite(training.loss())) {
@@ -196,7 +191,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     Json line = {{"step", quorum.step},       {"quorum", quorum.id}, {"ranks", quorum.ranks},
                  {"joining", quorum.joining}, {"samples", mine},     {"loss", training.loss()}};
     if (quorum.joining > 0) line["sha256"] = digest_of(task.model);
-    history.write(std::move(line));
+    record(std::move(line));
     if (!training.is_first()) continue;
     const double took = seconds_now() - begin;
     const auto done = static_cast<double>(training.step() - began_at);
@@ -208,7 +203,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
                      .seconds_left = took / done * static_cast<double>(steps - training.step())});
   }
 
-  std::string headline, digest;
+  std::string headline, digest, folder = o.run_dir;
   int ranks = 0;
   bool first = false;
   training.finish([&](comm::ProcessGroup& group) {
@@ -216,14 +211,16 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     ranks = group.size();
     digest = digest_of_all(group, task.model);
     headline = task.evaluate(group);
+    if (!first) return;
+    // Now: when this has counted nobody will come back to do it.
+    if (folder.empty()) folder = create_run_dir("");
+    save_safetensors(folder + "/model.safetensors", task.model.state_dict(), task.metadata);
   });
   progress.clear();
-  history.write({{"step", steps}, {"sha256", digest}});
+  record({{"step", steps}, {"sha256", digest}});
   if (!first) return 0;
-  const std::string folder = o.run_dir.empty() ? create_run_dir("") : o.run_dir;
-  save_safetensors(folder + "/model.safetensors", task.model.state_dict(), task.metadata);
-  fmt::print("{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
-             ranks, digest, folder + "/model.safetensors");
+  fmt::print("{}{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
+             task.sample(), ranks, digest, folder + "/model.safetensors");
   return 0;
 }
 

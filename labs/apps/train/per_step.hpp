@@ -22,14 +22,15 @@ struct PerStepTask {
   std::function<LrSchedule(std::int64_t steps)> schedule;
   std::function<Tensor(DistributedDataParallel&, const Batch&)> loss;
   std::function<void()> before_update = [] {};
-  std::function<std::string(comm::ProcessGroup&)> evaluate;  // collective: a headline
+  std::function<std::string(comm::ProcessGroup&)> evaluate;            // collective: a headline
+  std::function<std::string()> sample = [] { return std::string(); };  // to follow it
 };
 
 // With --run-dir, each rank writes steps-rank-R.jsonl there: a line for each step that counted (who
 // was there, its samples' indices, the mean loss; after a step that somebody joined, the SHA-256 of
-// the parameters) and for each that failed. At the end the first rank writes model.safetensors, and
-// prints the SHA-256 of the parameters, which must be that of all others. UsageError for options
-// that do not go with --per-step. The program's exit code.
+// the parameters) and for each try that failed. At the end all compare the SHA-256 of their
+// parameters; the first rank writes model.safetensors and speaks. UsageError for options that do
+// not go with --per-step. The program's exit code.
 int train_per_step(const TrainOptions& o, const PerStepTask& task);
 
 }  // namespace ringsmith::apps

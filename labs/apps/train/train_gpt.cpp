@@ -118,10 +118,9 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
-// Of the group's first rank, "" of the others.
-std::string sample_of(const GptOptions& o, const Corpus& corpus, const comm::ProcessGroup& group,
-                      GPT& model) {
-  if (o.sample.tokens == 0 || group.rank() != 0) return {};
+// "" if none is asked for.
+std::string sample_of(const GptOptions& o, const Corpus& corpus, GPT& model) {
+  if (o.sample.tokens == 0) return {};
   return "\n---- a sample ----\n" +
          sample_text(model, corpus.vocabulary, o.prompt, o.sample, o.common.seed) +
          "\n------------------";
@@ -142,25 +141,25 @@ int train_gpt_per_step(GptOptions& o) {
   GPT model(o.model);
   model.to(device_of_rank(common.device));
   AdamW optimizer(model.parameters(), adam_options(o));
-  return train_per_step(common,
-                        {.program = "train_gpt",
-                         .metadata = metadata_of(o),
-                         .data = *corpus.train,
-                         .model = model,
-                         .optimizer = optimizer,
-                         .default_steps = kDefaultSteps,
-                         .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
-                         .loss =
-                             [](DistributedDataParallel& ddp, const Batch& batch) {
-                               return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-                             },
-                         .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
-                         .evaluate =
-                             [&](comm::ProcessGroup& group) {
-                               const double nats =
-                                   evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss;
-                               return headline(nats, corpus) + sample_of(o, corpus, group, model);
-                             }});
+  return train_per_step(
+      common, {.program = "train_gpt",
+               .metadata = metadata_of(o),
+               .data = *corpus.train,
+               .model = model,
+               .optimizer = optimizer,
+               .default_steps = kDefaultSteps,
+               .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
+               .loss =
+                   [](DistributedDataParallel& ddp, const Batch& batch) {
+                     return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+                   },
+               .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
+               .evaluate =
+                   [&](comm::ProcessGroup& group) {
+                     return headline(
+                         evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss, corpus);
+                   },
+               .sample = [&] { return sample_of(o, corpus, model); }});
 }
 
 int train_gpt(int argc, char** argv) {
@@ -246,7 +245,8 @@ int train_gpt(int argc, char** argv) {
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double nats = run.evaluate().loss;
   Outcome outcome;
-  outcome.headline = headline(nats, corpus) + sample_of(o, corpus, *group, *model);
+  outcome.headline = headline(nats, corpus);
+  if (group->rank() == 0) outcome.headline += sample_of(o, corpus, *model);
   outcome.figures = {{std::string("validation_nats_per_") + corpus.unit, nats}};
   outcome.model = model->state_dict();
   outcome.metadata = metadata_of(o);

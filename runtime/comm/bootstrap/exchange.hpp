@@ -37,11 +37,13 @@ struct Membership {
 // All that wait, and all that come later, fail with `text`.
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
 
-// For who holds the store's table: what that writes, and under which key.
+// For who holds the store's table: what that writes for the all_gather of this number, and under
+// which key.
 struct LossNote {
   std::string key, value;
 };
-[[nodiscard]] LossNote note_loss(const std::string& prefix, int index, const std::string& text);
+[[nodiscard]] LossNote note_loss(const std::string& prefix, int round, int index,
+                                 const std::string& text);
 
 class Exchange {
  public:

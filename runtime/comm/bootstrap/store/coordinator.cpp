@@ -9,6 +9,8 @@ namespace ringsmith::comm::store {
 
 namespace {
 
+constexpr std::size_t kMostWho = 512;  // bytes
+
 std::string list_of(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
@@ -30,6 +32,8 @@ QuorumAsk QuorumAsk::decode(const std::string& text) {
     throw CommError("a rank asks for a quorum in other words than this version's");
   ask.vote = static_cast<Vote>(vote);
   std::getline(in >> std::ws, ask.who);
+  if (ask.who.size() > kMostWho)
+    throw CommError("a rank that asks for a quorum describes itself at too great length");
   return ask;
 }
 
@@ -50,6 +54,9 @@ QuorumAnswer QuorumAnswer::decode(const std::string& text) {
 }
 
 void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
+  require(ask.rank < options_.world, "rank " + std::to_string(ask.rank) + " asks for a quorum of " +
+                                         std::to_string(options_.world) +
+                                         " ranks, which count from 0");
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
@@ -79,14 +86,14 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
 
 void Coordinator::lost(Caller caller, Clock::time_point now) {
   std::erase(dropped_, caller);
-  const bool joins =
-      std::erase_if(joiners_, [&](const Worker& w) { return w.caller == caller; }) > 0;
-  if (joins) return;
+  std::erase_if(joiners_, [&](const Worker& w) { return w.caller == caller; });
   if (Worker* worker = find(caller); worker != nullptr) {
     give_up(*worker, "is lost");
     worker->caller = nullptr;
     settle(now);
   }
+  const auto waits = [](const Worker& w) { return w.caller != nullptr && w.waits; };
+  if (std::ranges::none_of(members_, waits) && std::ranges::none_of(joiners_, waits)) due_.reset();
 }
 
 void Coordinator::give_up(const Worker& member, const char* how) {
@@ -115,8 +122,11 @@ std::size_t Coordinator::joiners() const { return id_ == 0 ? 0 : joiners_.size()
 
 void Coordinator::settle(Clock::time_point now) {
   if (over_ || !failure_.empty()) return answer_all(false);
-  const bool late = due_ && now >= *due_;
-  if (id_ > 0 && late) drop_silent();
+  bool late = due_ && now >= *due_;
+  if (id_ > 0 && late && drop_silent()) {  // if too few are left, those may return in time
+    due_ = now + options_.patience;
+    late = false;
+  }
   const auto is_there = [](const Worker& w) { return w.caller != nullptr; };
   if (!std::ranges::all_of(members_,
                            [](const Worker& w) { return w.caller == nullptr || w.waits; }))
@@ -143,13 +153,15 @@ void Coordinator::settle(Clock::time_point now) {
   form(counts);
 }
 
-void Coordinator::drop_silent() {
+bool Coordinator::drop_silent() {
+  const std::size_t before = silent_ranks_.size();
   for (Worker& worker : members_)
     if (worker.caller != nullptr && !worker.waits) {
       dropped_.push_back(worker.caller);
       silent_ranks_.push_back(worker.rank);
       worker.caller = nullptr;
     }
+  return silent_ranks_.size() > before;
 }
 
 void Coordinator::form(bool counts) {

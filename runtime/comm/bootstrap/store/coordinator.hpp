@@ -73,6 +73,7 @@ class Coordinator {
 
   explicit Coordinator(CoordinatorOptions options) : options_(options) {}
 
+  // UsageError for a rank beyond the world.
   void ask(Caller caller, QuorumAsk ask, Clock::time_point now);
   // The connection has ended. At once, whatever the reason.
   void lost(Caller caller, Clock::time_point now);
@@ -116,7 +117,7 @@ class Coordinator {
   };
   [[nodiscard]] Worker* find(Caller caller);
   void settle(Clock::time_point now);
-  void drop_silent();
+  [[nodiscard]] bool drop_silent();  // was there one?
   void give_up(const Worker& member, const char* how);
   void form(bool counts);
   void answer_all(bool counts);

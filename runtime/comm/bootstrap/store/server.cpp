@@ -24,6 +24,7 @@ constexpr std::size_t kReadAtOnce = std::size_t{1} << 16;  // bytes
 constexpr std::chrono::milliseconds kDrainInterval{2};
 constexpr std::chrono::milliseconds kAcceptPause{50};
 constexpr std::chrono::minutes kLongestSleep{1};
+constexpr int kRoundsOfMeeting = 8;  // all_gathers of a group's bootstrap, or more
 
 template <class Origin>
 Origin origin_of(const sockaddr_storage& address) {
@@ -171,9 +172,14 @@ void StoreServer::look_at_quorum() {
   // Those who meet need not wait for it until their deadline.
   for (const auto& member : coordinator_->take_given_up()) {
     if (member.quorum != coordinator_->quorum()) continue;
-    const LossNote note =
-        note_loss(store::kQuorumKeys + std::to_string(member.quorum), member.place, member.text);
-    if (table_.find(note.key) == nullptr) table_.set(note.key, note.value);
+    const std::string prefix = store::kQuorumKeys + std::to_string(member.quorum);
+    for (int round = 0; round < kRoundsOfMeeting; ++round) {
+      const LossNote note = note_loss(prefix, round, member.place, member.text);
+      try {
+        table_.compare_and_swap(note.key, "", note.value);
+      } catch (const UsageError&) {  // the table is full: they wait until their deadline
+      }
+    }
   }
   while (advance_all()) {
   }

@@ -1,0 +1,422 @@
+#include "runtime/launch/supervisor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <fmt/format.h>
+#include <optional>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "runtime/base/error.hpp"
+#include "runtime/launch/output.hpp"
+
+namespace ringsmith::launch {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kSettle{200};
+constexpr std::chrono::seconds kShortLife{10};
+constexpr int kMostShortLives = 5;           // then starting it again does not help
+constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
+constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
+constexpr milliseconds kLook{200};           // for nodes that have come
+
+// From now on these signals wait until they are read from the descriptor.
+Descriptor block(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  Descriptor descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!descriptor.valid()) throw Error("signalfd: " + reason_of(errno));
+  return descriptor;
+}
+
+void unblock(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals) sigaddset(&set, signal);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+class Supervisor {
+ public:
+  Supervisor(const LaunchOptions& options, const Round& round, Guardian& guardian, Nodes& nodes,
+             Rendezvous& rendezvous)
+      : options_(options),
+        round_(round),
+        guardian_(guardian),
+        nodes_(nodes),
+        rendezvous_(rendezvous),
+        signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
+        hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
+        closed_(eventfd(0, EFD_CLOEXEC)),
+        output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix,
+                 options.per_step},
+                closed_.get()) {
+    if (!closed_.valid()) throw Error("eventfd: " + reason_of(errno));
+    ::signal(SIGPIPE, SIG_IGN);
+  }
+
+  // Between two rounds a signal ends ringrun at once, and the kernel its ranks.
+  ~Supervisor() { unblock({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP}); }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  // Starts the ranks here and waits for the end of the round. The exit code: launch.hpp.
+  [[nodiscard]] RoundEnd run(const std::string& program) {
+    look_after_guardian();
+    start(program);
+    // With other nodes, a rank of theirs may be the cause: they get the whole time to find it dead.
+    const auto undecided = [this] {
+      return (phase_ == Phase::running && !verdict_seen_) ||
+             (phase_ == Phase::settling && options_.nodes > 1);
+    };
+    while (any_running() || undecided()) {
+      if (!any_running() && phase_ == Phase::running && !said_done_) {
+        said_done_ = true;
+        nodes_.say_done();
+        due_ = Deadline::in(options_.exit_timeout);
+      }
+      std::array<pollfd, 4> entries{{{signals_.get(), POLLIN, 0},
+                                     {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
+                                     {closed_.get(), POLLIN, 0},
+                                     {nodes_.silent_ranks(), POLLIN, 0}}};
+      const bool looks = rendezvous_.has_room() && phase_ == Phase::running && !said_done_;
+      const int forever = looks ? static_cast<int>(kLook.count()) : -1;
+      poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : forever);
+      if (looks) look_for_newcomers();
+      if (entries[0].revents != 0) handle_signals();
+      if (entries[1].revents != 0) on_verdict();
+      if (entries[2].revents != 0 && phase_ == Phase::running) {
+        eventfd_t unused = 0;
+        eventfd_read(closed_.get(), &unused);
+        signal_ = SIGPIPE;
+        nodes_.say_over("nobody reads the output of ringrun on " + here_ + " any more");
+        begin_ending(SIGTERM);
+      }
+      if (entries[3].revents != 0) end_silent_ranks();
+      if (due_ && due_->passed()) on_time();
+    }
+    if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
+    await_output();
+    return report();
+  }
+
+ private:
+  using Clock = Deadline::Clock;
+  enum class Phase { running, settling, ending, killing };
+  struct Rank {
+    RankPlace place;
+    pid_t pid = -1;
+    bool running = true;
+    bool ended_by_us = false;
+    End end;
+    Clock::time_point started{};
+    int short_lives = 0;  // in a row
+  };
+
+  void start(const std::string& program) {
+    program_ = program;
+    for (char** variable = environ; *variable != nullptr; ++variable)
+      inherited_.emplace_back(*variable);
+    started_ = Clock::now();
+    memory_ = MemoryGroup::own();
+    try {
+      for (int i = 0; i < options_.ranks_here; ++i) {
+        Rank rank;
+        rank.place = nodes_.place_of(i);
+        rank.place.round = round_.number;
+        rank.place.restarts = round_.restarts;
+        rank.place.max_restarts = options_.max_restarts;
+        rank.place.job = options_.job;
+        ranks_.push_back(rank);
+        start(ranks_.back());
+      }
+    } catch (...) {
+      send(SIGKILL);  // now: the other nodes and the store would wait for them
+      throw;
+    }
+    output_.start();
+  }
+
+  void start(Rank& rank) {
+    rank.running = false;
+    Process process = start_process(program_, options_.command,
+                                    rank_environment(inherited_, rank.place, nodes_.store()),
+                                    guardian_, {nodes_.door(), hurry_.get()});
+    rank.pid = process.pid;
+    rank.running = true;
+    rank.started = Clock::now();
+    output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
+  }
+
+  void handle_signals() {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGCHLD) {
+        reap();
+      } else if (signal == SIGUSR1 || signal == SIGUSR2) {
+        send(signal);
+      } else if (signal == SIGTSTP) {
+        send(SIGSTOP);
+        raise(SIGSTOP);
+        send(SIGCONT);
+      } else if (phase_ == Phase::ending && signal_ != 0) {
+        due_ = Deadline::in(milliseconds(0));  // asked twice: no more grace
+      } else {
+        signal_ = signal;
+        nodes_.say_over("ringrun on " + here_ + " got " + signal_name(signal));
+        begin_ending(signal);
+      }
+    }
+  }
+
+  void look_for_newcomers() {
+    if (const std::string who = rendezvous_.newcomer(); !who.empty())
+      nodes_.say_over(who, Verdict::Kind::joined);
+  }
+
+  void look_after_guardian() {
+    if (const std::string obituary = guardian_.obituary(); !obituary.empty()) say(obituary);
+  }
+
+  void reap() {
+    look_after_guardian();
+    for (Rank& rank : ranks_) {
+      siginfo_t info{};
+      if (!rank.running ||
+          waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+          info.si_pid == 0)
+        continue;
+      // While the leader is a zombie its number cannot be given to a stranger: what is left of its
+      // group can be killed safely.
+      kill(-rank.pid, SIGKILL);
+      guardian_.forget(rank.pid);
+      waitpid(rank.pid, nullptr, 0);
+      rank_ended(rank, {info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED, info.si_status});
+    }
+  }
+
+  void rank_ended(Rank& rank, End end) {
+    rank.running = false;
+    rank.end = end;
+    rank.ended_by_us = phase_ == Phase::ending || phase_ == Phase::killing;
+    if (rank.ended_by_us) return;
+    if (end.success()) {
+      nodes_.say_rank_ended(rank.place.rank, end.describe());
+      return;
+    }
+    // When the training is over, its part was done.
+    if (options_.per_step && is_lost(rank) && (nodes_.training_over() || start_again(rank))) return;
+    failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
+    if (phase_ == Phase::running) settle();
+  }
+
+  // By a signal, or because of its device or its peers. A program that gives up otherwise would do
+  // so again.
+  [[nodiscard]] bool is_lost(const Rank& rank) const {
+    constexpr std::array<ExitCode, 3> kLost{ExitCode::cuda, ExitCode::communication,
+                                            ExitCode::timeout};
+    return phase_ == Phase::running && !nodes_.training_failed() &&
+           (rank.end.signalled || std::ranges::any_of(kLost, [&](ExitCode code) {
+              return rank.end.code == static_cast<int>(code);
+            }));
+  }
+
+  // With per_step: alone, while the others go on.
+  [[nodiscard]] bool start_again(Rank& rank) {
+    const auto lived = Clock::now() - rank.started;
+    const std::string how =
+        fmt::format("rank {} (pid {}) is lost after {:.1f} s: {}", rank.place.rank, rank.pid,
+                    std::chrono::duration<double>(lived).count(), rank.end.describe());
+    rank.short_lives = lived < kShortLife ? rank.short_lives + 1 : 0;
+    if (rank.short_lives == kMostShortLives) {
+      say(fmt::format("{}, as {} times in a row within {} s of its start", how, kMostShortLives,
+                      kShortLife.count()));
+      return false;
+    }
+    try {
+      start(rank);
+    } catch (const Error& e) {
+      say(how + "; it cannot be started again: " + e.what());
+      return false;
+    }
+    say(fmt::format("{}; started again as pid {}", how, rank.pid));
+    return true;
+  }
+
+  void end_silent_ranks() {
+    for (int number = 0; read(nodes_.silent_ranks(), &number, sizeof number) == sizeof number;)
+      for (const Rank& rank : ranks_)
+        // One that was started since then is another.
+        if (rank.place.rank == number && rank.running &&
+            Clock::now() - rank.started >= options_.quorum_timeout) {
+          say(fmt::format("rank {} (pid {}) has been silent for {} s, and is killed", number,
+                          rank.pid, options_.quorum_timeout.count() / 1000));
+          kill(-rank.pid, SIGKILL);
+        }
+  }
+
+  void on_verdict() {
+    verdict_seen_ = true;
+    const Verdict& verdict = nodes_.verdict();
+    if (verdict.kind == Verdict::Kind::ok || phase_ != Phase::running) return;
+    settle();  // what fails here in this moment may be what the others noticed
+  }
+
+  void on_time() {
+    switch (phase_) {
+      case Phase::running:  // our ranks have ended, those of others have not
+        nodes_.say_over(fmt::format("{} still ran {} s after the ranks of node {} had ended",
+                                    nodes_.still_running(), options_.exit_timeout.count() / 1000,
+                                    options_.node));
+        due_.reset();
+        return;
+      case Phase::settling:
+        if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
+        begin_ending(SIGTERM);
+        return;
+      case Phase::ending:
+        send(SIGKILL);
+        phase_ = Phase::killing;
+        due_ = Deadline::in(kDeath);
+        return;
+      case Phase::killing:
+        for (Rank& rank : ranks_) {
+          if (!rank.running) continue;
+          say(fmt::format("rank {} (pid {}) does not die of SIGKILL: it hangs in the kernel",
+                          rank.place.rank, rank.pid));
+          rank.running = false;
+          rank.ended_by_us = true;
+        }
+        return;
+    }
+  }
+
+  void settle() {
+    phase_ = Phase::settling;
+    due_ = Deadline::in(kSettle);
+  }
+
+  void begin_ending(int signal) {
+    phase_ = Phase::ending;
+    due_ = Deadline::in(options_.grace);
+    send(signal);
+    send(SIGCONT);  // a stopped process cannot end
+  }
+
+  void send(int signal) {
+    for (const Rank& rank : ranks_)
+      if (rank.running) kill(-rank.pid, signal);
+  }
+
+  [[nodiscard]] bool any_running() const {
+    return std::ranges::any_of(ranks_, [](const Rank& r) { return r.running; });
+  }
+
+  [[nodiscard]] Failure failure_of(const Rank& rank) {
+    using std::chrono::duration_cast;
+    using std::chrono::microseconds;
+    Failure f;
+    f.rank = rank.place.rank;
+    f.local_rank = rank.place.local_rank;
+    f.node = options_.node;
+    f.host = host_name();
+    f.pid = rank.pid;
+    f.end = rank.end;
+    f.when_us =
+        duration_cast<microseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    f.after_us = duration_cast<microseconds>(Clock::now() - started_).count();
+    if (rank.end.exit_code() == 128 + SIGKILL) f.hint = memory_.why_killed();
+    return f;
+  }
+
+  // A terminal may be slow, but a signal still ends us.
+  void await_output() {
+    output_.stop_at(Deadline::in(kLastOutput));
+    for (;;) {
+      std::array<pollfd, 2> entries{{{output_.done(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
+      poll(entries.data(), entries.size(), -1);
+      if (entries[0].revents != 0) return;
+      signalfd_siginfo info{};
+      if (read(signals_.get(), &info, sizeof info) != sizeof info) continue;
+      const int signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
+        _exit(128 + signal);
+    }
+  }
+
+  [[nodiscard]] RoundEnd report() {
+    using How = Rendezvous::End;
+    std::vector<Failure> failures;
+    for (auto& [index, failure] : failures_) {
+      failure.tail = output_.tail(failure.rank);
+      failure.log = output_.log_of(failure.rank);
+      failures.push_back(failure);
+    }
+    const Verdict::Kind verdict = nodes_.verdict().kind;
+    if (phase_ == Phase::running && verdict_seen_ && verdict == Verdict::Kind::ok)
+      return {output_.lost() ? static_cast<int>(ExitCode::internal) : 0, How::well};
+    const auto first = root_cause(nodes_.share_failures(failures, options_.grace + kOtherNodes));
+    if (first && signal_ == 0) {
+      std::string others;
+      for (const Rank& rank : ranks_)
+        if (rank.place.rank != first->rank)
+          others += fmt::format("{}rank {}: {}", others.empty() ? "" : "; ", rank.place.rank,
+                                rank.ended_by_us ? "ended by ringrun" : rank.end.describe());
+      say(describe(*first, options_.nodes) +
+          (others.empty() ? "" : "\n  the others here: " + others));
+      return {first->end.exit_code(), How::failed};
+    }
+    if (signal_ != 0) {
+      if (signal_ != SIGPIPE) say("got " + signal_name(signal_) + ", and ended all ranks");
+      return {128 + signal_, How::stopped};
+    }
+    say("all ranks ended: " + nodes_.verdict().text);
+    if (verdict == Verdict::Kind::joined) return {0, How::joined};
+    return {static_cast<int>(verdict == Verdict::Kind::lost ? ExitCode::communication
+                                                            : ExitCode::internal),
+            How::failed};
+  }
+
+  const LaunchOptions& options_;
+  const std::string here_ = "node " + std::to_string(options_.node);
+  const Round& round_;
+  Guardian& guardian_;
+  Nodes& nodes_;
+  Rendezvous& rendezvous_;
+  Descriptor signals_;  // signalfd
+  Descriptor hurry_;    // signalfd, only looked at: a signal that ends us is waiting
+  Descriptor closed_;   // eventfd: nobody reads our output
+  Output output_;
+  std::string program_;
+  std::vector<std::string> inherited_;  // variables
+  std::vector<Rank> ranks_;
+  std::vector<std::pair<std::size_t, Failure>> failures_;  // index in ranks_
+  Clock::time_point started_{};
+  MemoryGroup memory_;
+  Phase phase_ = Phase::running;
+  std::optional<Deadline> due_;  // of the phase
+  bool verdict_seen_ = false, said_done_ = false;
+  int signal_ = 0;  // that ringrun was sent
+};
+
+}  // namespace
+
+void say(const std::string& text) { fmt::print(stderr, "ringrun: {}\n", text); }
+
+RoundEnd supervise(const LaunchOptions& options, const Round& round, const std::string& program,
+                   Guardian& guardian, Nodes& nodes, Rendezvous& rendezvous) {
+  return Supervisor(options, round, guardian, nodes, rendezvous).run(program);
+}
+
+}  // namespace ringsmith::launch
