@@ -78,6 +78,23 @@ TEST_CASE("a product: 2 m k n, and every operand once; added to what is there, t
   CHECK(sums.flop == m * n);
 }
 
+TEST_CASE("a product of 16-bit numbers: as many, of two bytes", "[work]") {
+  constexpr std::int64_t m = 5, k = 7, n = 3;
+  std::vector<bf16> a(m * k, bf16(0.5F)), b(k * n, bf16(0.5F)), c(m * n, bf16(0.0F)), bias(n);
+  const auto product = counted("matmul", [&] {
+    matmul(kCpu, row_major(a.data(), m, k), row_major(b.data(), k, n), row_major(c.data(), m, n),
+           Store::add);
+  });
+  CHECK(product.flop == 2 * m * k * n);
+  CHECK(product.bytes == 2 * (m * k + k * n + 2 * m * n));
+  const auto layer = counted("linear", [&] {
+    linear(kCpu, row_major(a.data(), m, k), row_major(b.data(), n, k), std::span<const bf16>(bias),
+           row_major(c.data(), m, n));
+  });
+  CHECK(layer.flop == 2 * m * k * n);
+  CHECK(layer.bytes == 2 * (m * k + n * k + n + m * n));
+}
+
 TEST_CASE(
     "attention: two products over the pairs of tokens, half of them if causal, plus the "
     "diagonal's other half",
@@ -151,6 +168,11 @@ TEST_CASE("an optimizer reads and writes its state; an embedding touches the row
          std::span<float>(v), std::span<float>(), AdamStep{});
   });
   CHECK(step.bytes == 4 * 7 * n);  // p, m and v twice, g once
+  std::vector<std::int32_t> found(1);
+  const auto unscaled = counted(
+      "unscale", [&] { unscale(kCpu, std::span<float>(g), 0.5F, std::span<std::int32_t>(found)); });
+  CHECK(unscaled.flop == 2 * n);
+  CHECK(unscaled.bytes == 2 * (4 * n + 4));
   constexpr std::int64_t rows = 1000, dim = 2;
   auto table = numbers(rows * dim), out = numbers(3 * dim);
   const std::vector<std::int64_t> index{7, 0, 999};

@@ -236,6 +236,7 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
            {"overlap", "overlap"},
            {"algorithm", "algorithm"},
            {"communication_hook", "communication hook"},
+           {"amp", "mixed precision"},
            {"kernels", "kernels"},
            {"threads", "threads of a rank"}})
     if (facts.contains(key) && !words(facts[key]).empty())
