@@ -10,7 +10,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -50,6 +50,9 @@ test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TC
 	@for transport in shm tcp; do \
 	  RINGSMITH_TEST_KILLS=200 RINGSMITH_TEST_TRANSPORT=$$transport "$(DIR)"/bin/tests_fault "[kills]" || exit 1; done
 	@RINGSMITH_TEST_KILLS=200 RINGSMITH_VM_SECONDS=2400 tests/rdma/run.sh kills 2 "$(DIR)"/vm
+
+test-per-step: build ## train --per-step for 3 minutes on each transport while a random rank is killed every 10 s: figures
+	@"$(DIR)"/bin/tests_launch "[per_step_kills]"
 
 test-resume: build ## kill -9 at 200 random moments of trainings that keep checkpoints; each must end with the same bits
 	@RINGSMITH_TEST_KILLS=200 "$(DIR)"/bin/tests_apps "[resume_kills]"

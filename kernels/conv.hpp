@@ -12,8 +12,7 @@
 // adds column entries in ascending (kh, kw); db is one contiguous_sum (cpu/cascade.hpp) per sample,
 // samples added in order.
 //
-// Fast (kernels/cpu/fast/conv.cpp): im2col and a matrix product per sample (Chellapilla, Puri and
-// Simard, 2006).
+// Fast (kernels/cpu/fast/conv.cpp): matrix products that read their columns from the image.
 #pragma once
 
 #include <cstdint>

@@ -26,3 +26,4 @@
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "runtime/parallel/per_step.hpp"

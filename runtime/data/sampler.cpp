@@ -88,6 +88,45 @@ std::vector<std::int64_t> DistributedSampler::indices() {
   return mine;
 }
 
+StepSampler::StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed)
+    : dataset_size_(checked_size(dataset_size)), batch_(batch), seed_(seed) {
+  require_a_batch(DistributedSampler(dataset_size, {.drop_last = true}), batch, true);
+}
+
+SamplerState StepSampler::next(int ranks) const {
+  const std::int64_t taken = ranks * batch_;
+  require(taken <= dataset_size_, "not one full batch for each of " + count(ranks, "rank") + ": " +
+                                      count(dataset_size_, "sample") + ", batches of " +
+                                      std::to_string(batch_));
+  return state_.used + taken <= dataset_size_ ? state_ : SamplerState{state_.epoch + 1, 0};
+}
+
+std::vector<std::int64_t> StepSampler::indices(int rank, int ranks) const {
+  const SamplerState begin = next(ranks);
+  if (begin.epoch != shuffled_) {
+    DistributedSampler whole(dataset_size_, {.seed = seed_});
+    whole.set_epoch(begin.epoch);
+    order_ = whole.indices();
+    shuffled_ = begin.epoch;
+  }
+  std::vector<std::int64_t> mine;
+  for (std::int64_t i = 0; i < batch_; ++i)
+    mine.push_back(order_[static_cast<std::size_t>(begin.used + rank + i * ranks)]);
+  return mine;
+}
+
+void StepSampler::step_done(int ranks) {
+  state_ = next(ranks);
+  state_.used += ranks * batch_;
+}
+
+void StepSampler::load_state(const SamplerState& state) {
+  require(state.epoch >= 0 && state.used >= 0 && state.used <= dataset_size_,
+          "StepSampler: cannot go on at sample " + std::to_string(state.used) + " of epoch " +
+              std::to_string(state.epoch));
+  state_ = state;
+}
+
 void require_a_batch(const DistributedSampler& sampler, std::int64_t batch_size,
                      bool drop_last_batch) {
   require(batch_size >= 1, "batch size must be at least 1, got " + std::to_string(batch_size));

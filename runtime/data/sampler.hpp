@@ -20,7 +20,8 @@ class Sampler {
   virtual ~Sampler() = default;
   // The indices of one pass, in order. RandomSampler gives another order on every call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
-  [[nodiscard]] virtual std::int64_t size() const = 0;  // how many indices() returns
+  [[nodiscard]] virtual std::int64_t size() const = 0;            // how many indices() returns
+  [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(), if it counts them
 };
 
 class SequentialSampler : public Sampler {
@@ -82,6 +83,7 @@ class DistributedSampler : public Sampler {
   [[nodiscard]] std::vector<std::int64_t> indices() override;
   // Equal on every rank: after padding or cutting no rank ever has one sample more than another.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
+  [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t dataset_size() const { return dataset_size_; }
 
@@ -92,6 +94,41 @@ class DistributedSampler : public Sampler {
   DistributedSamplerOptions options_;
   SamplerState state_;        // where indices() begins
   std::int64_t samples_ = 0;  // of each rank from there on
+};
+
+// The samples of one step after the other, for as many ranks as are there: those of a step are the
+// next ranks * batch places of the epoch's permutation, dealt out as DistributedSampler does it, to
+// which it is equal while the number of ranks stays. A step that fails is dealt anew, to whoever is
+// there then:
+//
+//   permutation   4 1 7 5 3 9 | 0 8 6 2 |      batch 2: a step of 3 ranks, then one of 2
+//   rank 0        4     5       0   6
+//   rank 1          1     3       8   2
+//   rank 2            7     9
+//
+// An epoch ends when fewer places are left than the next step takes: those are left out of it, as
+// drop_last does. So no sample comes twice in an epoch, whoever comes and goes.
+class StepSampler {
+ public:
+  // UsageError if the dataset is smaller than a batch.
+  StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed);
+
+  // Of one of so many ranks, in the step to come. Changes nothing. UsageError if the dataset is
+  // smaller than that step.
+  [[nodiscard]] std::vector<std::int64_t> indices(int rank, int ranks) const;
+  void step_done(int ranks);  // the step of so many ranks counts
+  // Before the step to come; a new epoch may begin with it.
+  [[nodiscard]] const SamplerState& state() const { return state_; }
+  void load_state(const SamplerState& state);
+
+ private:
+  [[nodiscard]] SamplerState next(int ranks) const;  // where the step begins
+
+  std::int64_t dataset_size_, batch_;
+  std::uint64_t seed_;
+  SamplerState state_;
+  mutable std::int64_t shuffled_ = -1;  // the epoch of order_
+  mutable std::vector<std::int64_t> order_;
 };
 
 // UsageError if a whole epoch gives the ranks no batch at all: an empty dataset; one smaller than

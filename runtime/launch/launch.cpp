@@ -39,6 +39,8 @@ namespace fs = std::filesystem;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSettle{200};
+constexpr std::chrono::seconds kShortLife{10};
+constexpr int kMostShortLives = 5;           // then starting it again does not help
 constexpr milliseconds kDeath{5'000};        // for SIGKILL to do its work
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
@@ -82,7 +84,8 @@ class Supervisor {
         signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
         hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
         closed_(eventfd(0, EFD_CLOEXEC)),
-        output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix},
+        output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix,
+                 options.per_step},
                 closed_.get()) {
     if (!closed_.valid()) throw Error("eventfd: " + reason_of(errno));
     ::signal(SIGPIPE, SIG_IGN);
@@ -108,9 +111,10 @@ class Supervisor {
         nodes_.say_done();
         due_ = Deadline::in(options_.exit_timeout);
       }
-      std::array<pollfd, 3> entries{{{signals_.get(), POLLIN, 0},
+      std::array<pollfd, 4> entries{{{signals_.get(), POLLIN, 0},
                                      {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
-                                     {closed_.get(), POLLIN, 0}}};
+                                     {closed_.get(), POLLIN, 0},
+                                     {nodes_.silent_ranks(), POLLIN, 0}}};
       const bool looks = rendezvous_.has_room() && phase_ == Phase::running && !said_done_;
       const int forever = looks ? static_cast<int>(kLook.count()) : -1;
       poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : forever);
@@ -124,6 +128,7 @@ class Supervisor {
         nodes_.say_over("nobody reads the output of ringrun on " + here_ + " any more");
         begin_ending(SIGTERM);
       }
+      if (entries[3].revents != 0) end_silent_ranks();
       if (due_ && due_->passed()) on_time();
     }
     if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
@@ -140,12 +145,14 @@ class Supervisor {
     bool running = true;
     bool ended_by_us = false;
     End end;
+    Clock::time_point started{};
+    int short_lives = 0;  // in a row
   };
 
   void start(const std::string& program) {
-    std::vector<std::string> inherited;
+    program_ = program;
     for (char** variable = environ; *variable != nullptr; ++variable)
-      inherited.emplace_back(*variable);
+      inherited_.emplace_back(*variable);
     started_ = Clock::now();
     memory_ = MemoryGroup::own();
     try {
@@ -156,18 +163,25 @@ class Supervisor {
         rank.place.restarts = round_.restarts;
         rank.place.max_restarts = options_.max_restarts;
         rank.place.job = options_.job;
-        Process process = start_process(program, options_.command,
-                                        rank_environment(inherited, rank.place, nodes_.store()),
-                                        guardian_, {nodes_.door(), hurry_.get()});
-        rank.pid = process.pid;
         ranks_.push_back(rank);
-        output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
+        start(ranks_.back());
       }
     } catch (...) {
       send(SIGKILL);  // now: the other nodes and the store would wait for them
       throw;
     }
     output_.start();
+  }
+
+  void start(Rank& rank) {
+    rank.running = false;
+    Process process = start_process(program_, options_.command,
+                                    rank_environment(inherited_, rank.place, nodes_.store()),
+                                    guardian_, {nodes_.door(), hurry_.get()});
+    rank.pid = process.pid;
+    rank.running = true;
+    rank.started = Clock::now();
+    output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
   }
 
   void handle_signals() {
@@ -227,8 +241,53 @@ class Supervisor {
       nodes_.say_rank_ended(rank.place.rank, end.describe());
       return;
     }
+    if (options_.per_step && nodes_.training_over()) return;  // its part was done
+    if (options_.per_step && is_lost(rank) && start_again(rank)) return;
     failures_.emplace_back(&rank - ranks_.data(), failure_of(rank));
     if (phase_ == Phase::running) settle();
+  }
+
+  // By a signal, or because of its device or its peers. A program that gives up otherwise would do
+  // so again.
+  [[nodiscard]] bool is_lost(const Rank& rank) const {
+    constexpr std::array<ExitCode, 3> kLost{ExitCode::cuda, ExitCode::communication,
+                                            ExitCode::timeout};
+    return phase_ == Phase::running && !nodes_.training_failed() &&
+           (rank.end.signalled || std::ranges::any_of(kLost, [&](ExitCode code) {
+              return rank.end.code == static_cast<int>(code);
+            }));
+  }
+
+  // With per_step: alone, while the others go on.
+  [[nodiscard]] bool start_again(Rank& rank) {
+    const auto lived = Clock::now() - rank.started;
+    const std::string how =
+        fmt::format("rank {} (pid {}) is lost after {:.1f} s: {}", rank.place.rank, rank.pid,
+                    std::chrono::duration<double>(lived).count(), rank.end.describe());
+    rank.short_lives = lived < kShortLife ? rank.short_lives + 1 : 0;
+    if (rank.short_lives == kMostShortLives) {
+      say(fmt::format("{}, as {} times in a row within {} s of its start", how, kMostShortLives,
+                      kShortLife.count()));
+      return false;
+    }
+    try {
+      start(rank);
+    } catch (const Error& e) {
+      say(how + "; it cannot be started again: " + e.what());
+      return false;
+    }
+    say(fmt::format("{}; started again as pid {}", how, rank.pid));
+    return true;
+  }
+
+  void end_silent_ranks() {
+    for (int number = 0; read(nodes_.silent_ranks(), &number, sizeof number) == sizeof number;)
+      for (const Rank& rank : ranks_)
+        if (rank.place.rank == number && rank.running) {
+          say(fmt::format("rank {} (pid {}) has been silent for {} s, and is killed", number,
+                          rank.pid, options_.quorum_timeout.count() / 1000));
+          kill(-rank.pid, SIGKILL);
+        }
   }
 
   void on_verdict() {
@@ -363,6 +422,8 @@ class Supervisor {
   Descriptor hurry_;    // signalfd, only looked at: a signal that ends us is waiting
   Descriptor closed_;   // eventfd: nobody reads our output
   Output output_;
+  std::string program_;
+  std::vector<std::string> inherited_;  // variables
   std::vector<Rank> ranks_;
   std::vector<std::pair<std::size_t, Failure>> failures_;  // index in ranks_
   Clock::time_point started_{};

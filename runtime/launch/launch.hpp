@@ -37,6 +37,12 @@ struct LaunchOptions {
   std::chrono::milliseconds exit_timeout{300'000};  // for the other nodes to end after this one
   std::chrono::milliseconds grace{5'000};           // between SIGTERM and SIGKILL
 
+  // A rank that is lost is started again, alone, and the others go on without it meanwhile: they
+  // are trainings that can (runtime/parallel/per_step.hpp). On one node.
+  bool per_step = false;
+  int least_ranks = 0;                               // of a step; 0: more than half
+  std::chrono::milliseconds quorum_timeout{60'000};  // for fewer, or for a silent one
+
   std::vector<std::string> command;  // program and arguments
 };
 

@@ -1,10 +1,12 @@
 #include "runtime/launch/nodes.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <fstream>
 #include <numeric>
@@ -161,15 +163,26 @@ void Nodes::open_store() {
   require(options_.port_file.empty() || access(options_.port_file.c_str(), F_OK) != 0,
           "--port-file '" + options_.port_file +
               "' exists: is another job using it? Remove it, or name another");
-  const comm::StoreServerOptions server{
+  comm::StoreServerOptions server{
       .bind = options_.bind.empty() ? store_place_.address : options_.bind,
       .chosen_by = "--bind",
       .port = options_.master_port,
       .most_strangers = options_.most_strangers};
+  if (options_.per_step) {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw Error("pipe: " + reason_of(errno));
+    silent_ranks_ = Descriptor(ends[0]);
+    to_silent_ranks_ = Descriptor(ends[1]);
+    server.quorums = {options_.ranks_here, options_.least_ranks, options_.quorum_timeout};
+    server.on_silent = [pipe = ends[1]](int rank) {
+      if (write(pipe, &rank, sizeof rank) < 0) return;  // full: it is killed at the end
+    };
+  }
   comm::store::Door door = comm::store::make_door();
   server_ = std::make_unique<comm::StoreServer>(secret_, server, std::move(door.inside));
   door_ = std::move(door.outside);
   store_place_.port = server_->port();
+  store_place_.per_step = options_.per_step;
   store_place_.door = comm::store::describe_door(door_.get());
   if (!options_.port_file.empty()) write_port_file(options_.port_file, store_place_.port);
 }

@@ -45,6 +45,12 @@ class Nodes {
   // The outside of the store's door, for the ranks here; -1: the store is on another node.
   [[nodiscard]] int door() const { return door_.get(); }
 
+  // With per_step: all steps have counted; or none can any more. And a descriptor to read the
+  // numbers of ranks from (int) whose processes were silent for too long.
+  [[nodiscard]] bool training_over() const { return server_ && server_->counters().over; }
+  [[nodiscard]] bool training_failed() const { return server_ && server_->counters().failed; }
+  [[nodiscard]] int silent_ranks() const { return silent_ranks_.get(); }
+
   // An eventfd, readable once the job's verdict is there.
   [[nodiscard]] int verdict_ready() const { return verdict_ready_.get(); }
   // What it says, then.
@@ -69,6 +75,7 @@ class Nodes {
   const LaunchOptions& options_;
   comm::Secret secret_;
   StorePlace store_place_;
+  Descriptor silent_ranks_, to_silent_ranks_;  // a pipe from the server's thread
   std::unique_ptr<comm::StoreServer> server_;  // node 0's
   Descriptor door_;                            // its outside
   std::shared_ptr<comm::StoreClient> client_;

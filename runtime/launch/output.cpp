@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <iterator>
 #include <optional>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -49,7 +50,8 @@ Output::Output(OutputOptions options, int closed)
     : options_(std::move(options)),
       closed_(closed),
       stop_(eventfd(0, EFD_CLOEXEC)),
-      done_(eventfd(0, EFD_CLOEXEC)) {}
+      done_(eventfd(0, EFD_CLOEXEC)),
+      added_(eventfd(0, EFD_CLOEXEC)) {}
 
 Output::~Output() {
   if (!thread_.joinable()) return;
@@ -71,12 +73,15 @@ void Output::add(int rank, Descriptor out, Descriptor err) {
     if (!options_.log_folder.empty()) {
       const std::string path =
           options_.log_folder + "/rank-" + std::to_string(rank) + (s.is_error ? ".err" : ".out");
-      s.file = Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+      const int how = thread_.joinable() ? O_APPEND : O_CREAT | O_EXCL;
+      s.file = Descriptor(open(path.c_str(), O_WRONLY | how | O_CLOEXEC, 0644));
       require(s.file.valid(), "cannot write '" + path + "': " + std::strerror(errno));
     }
-    streams_.push_back(std::move(s));
+    const std::lock_guard lock(mutex_);
+    tails_[rank];
+    (thread_.joinable() ? new_streams_ : streams_).push_back(std::move(s));
   }
-  tails_[rank];
+  if (thread_.joinable()) eventfd_write(added_.get(), 1);
 }
 
 void Output::start() {
@@ -104,22 +109,33 @@ void Output::gather() {
   std::array<char, kReadAtOnce> block{};
   std::optional<Deadline> deadline;
   const auto open = [](const Stream& s) { return s.from.valid(); };
-  while (std::ranges::any_of(streams_, open) && !(deadline && deadline->passed())) {
-    entries.assign(1, {deadline ? -1 : stop_.get(), POLLIN, 0});
+  while ((std::ranges::any_of(streams_, open) || (options_.more_ranks && !deadline)) &&
+         !(deadline && deadline->passed())) {
+    entries.assign({{deadline ? -1 : stop_.get(), POLLIN, 0}, {added_.get(), POLLIN, 0}});
     for (const Stream& s : streams_) entries.push_back({s.from.get(), POLLIN, 0});
     poll(entries.data(), entries.size(), deadline ? deadline->poll_ms() : -1);
     if (entries[0].revents != 0) deadline = Deadline::in(std::chrono::milliseconds(stop_ms_));
     for (std::size_t i = 0; i < streams_.size(); ++i) {
-      if (entries[i + 1].revents == 0) continue;
+      if (entries[i + 2].revents == 0) continue;
       const ssize_t n = read(streams_[i].from.get(), block.data(), block.size());
       if (n < 0 && errno == EINTR) continue;
       take(streams_[i], {block.data(), n > 0 ? static_cast<std::size_t>(n) : 0});
       if (n <= 0) streams_[i].from = Descriptor();
     }
+    if (entries[1].revents != 0) take_new_streams();
   }
   for (Stream& s : streams_)
     if (s.from.valid()) take(s, {});
   eventfd_write(done_.get(), 1);
+}
+
+void Output::take_new_streams() {
+  eventfd_t unused = 0;
+  eventfd_read(added_.get(), &unused);
+  std::erase_if(streams_, [](const Stream& s) { return !s.from.valid(); });
+  const std::lock_guard lock(mutex_);
+  std::ranges::move(new_streams_, std::back_inserter(streams_));
+  new_streams_.clear();
 }
 
 void Output::take(Stream& s, std::string_view bytes) {

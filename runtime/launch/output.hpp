@@ -23,6 +23,7 @@ struct OutputOptions {
   std::string log_folder;  // "": no files
   bool show = true;
   bool prefix = true;
+  bool more_ranks = false;  // may come until stop_at()
 };
 
 class Output {
@@ -34,7 +35,8 @@ class Output {
   Output(OutputOptions options, int closed);
   ~Output();
 
-  // Streams of one rank; before start(). UsageError if its files cannot be made.
+  // Streams of one rank; UsageError if its files cannot be made. After start(), of one that was
+  // started again: its files are continued.
   void add(int rank, Descriptor out, Descriptor err);
   void start();
   // Ends the reading at the deadline, even if a process that left its rank's group still holds a
@@ -55,16 +57,18 @@ class Output {
     std::string line;  // begun, not ended
   };
   void gather();
+  void take_new_streams();
   void take(Stream& stream, std::string_view bytes);  // empty: the stream has ended
   void end_line(Stream& stream, std::string& shown);
 
   OutputOptions options_;
   int closed_;
-  Descriptor stop_, done_;
+  Descriptor stop_, done_, added_;         // eventfds
   std::atomic<std::int64_t> stop_ms_{-1};  // ms until the reading stops, once stop_ is readable
   std::atomic<bool> lost_{false};
   std::vector<Stream> streams_;
-  mutable std::mutex mutex_;                      // of tails_
+  mutable std::mutex mutex_;  // of tails_ and new_streams_
+  std::vector<Stream> new_streams_;
   std::map<int, std::deque<std::string>> tails_;  // by rank
   std::thread thread_;
 };

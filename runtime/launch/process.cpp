@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/coordinator.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/launch/failure.hpp"
@@ -116,9 +117,13 @@ std::set<pid_t> children_of(pid_t parent) {
 
 // A ringrun started by mpirun or srun is a launcher, not a rank: its own place must not be taken
 // for that of its ranks. RINGSMITH_MEETING_DIR would have them meet elsewhere.
-constexpr std::array<std::string_view, 6> kDropped{
-    "OMPI_COMM_WORLD_",        "PMIX_", "PMI_", "RINGSMITH_MEETING_DIR", "RINGSMITH_SECRET_FILE",
-    comm::store::kDoorVariable};
+constexpr std::array<std::string_view, 7> kDropped{"OMPI_COMM_WORLD_",
+                                                   "PMIX_",
+                                                   "PMI_",
+                                                   "RINGSMITH_MEETING_DIR",
+                                                   "RINGSMITH_SECRET_FILE",
+                                                   comm::store::kDoorVariable,
+                                                   comm::store::kPerStepVariable};
 
 bool dropped(std::string_view name) {
   return std::ranges::any_of(
@@ -286,6 +291,7 @@ std::vector<std::string> rank_environment(const std::vector<std::string>& inheri
       {comm::kSecretVariable, store.secret},
   };
   if (!store.door.empty()) ours[comm::store::kDoorVariable] = store.door;
+  if (store.per_step) ours[comm::store::kPerStepVariable] = "1";
   std::vector<std::string> out;
   bool threads_chosen = false;
   for (const std::string& variable : inherited) {

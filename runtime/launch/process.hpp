@@ -100,6 +100,7 @@ struct StorePlace {
   std::uint16_t port = 0;
   std::string secret;
   std::string door = {};  // describe_door() of what the ranks inherit; "": none
+  bool per_step = false;  // a coordinator is beside it
 };
 
 // The variables that a rank is started with; torchrun's names where there are such, so that what
@@ -108,6 +109,7 @@ struct StorePlace {
 //   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID RINGSMITH_ROUND
 //   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door
+//   RINGSMITH_PER_STEP=1 if there is a coordinator beside it
 //   OMP_NUM_THREADS=1 if it was not set and several ranks share the node
 [[nodiscard]] std::vector<std::string> rank_environment(const std::vector<std::string>& inherited,
                                                         const RankPlace& place,

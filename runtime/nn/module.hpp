@@ -45,8 +45,8 @@ class Module {
 
   // Parameters and buffers under all their names; shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
-  // Copies the values in. UsageError naming every missing, unknown or misshapen entry; then nothing
-  // has been changed.
+  // Copies the values in. UsageError naming the first missing, unknown or misshapen entries; then
+  // nothing has been changed.
   void load_state_dict(const StateDict& state);
 
   // Moves parameters, buffers and gradients, in place: handles and optimizers made before stay

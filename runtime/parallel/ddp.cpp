@@ -90,13 +90,13 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
   }
   for (const std::string& name : unknown) model.push_back("unknown, but ignored '" + name + "'");
   model.push_back(describe_options(options));
-  verify_same_model(*group_, model);
+  if (options.init_sync) verify_same_model(*group_, model);
   require(unknown.empty(), fmt::format("DdpOptions::ignored: the model has no parameter and no "
                                        "buffer of the name '{}'; give names as named_parameters() "
                                        "and named_buffers() do",
                                        fmt::join(unknown, "', '")));
   if (options.algorithm) group_->set_algorithm(*options.algorithm);
-  broadcast_coalesced(*group_, state_, 0);
+  if (options.init_sync) broadcast_coalesced(*group_, state_, 0);
   reducer_ = std::make_unique<Reducer>(
       names_, trained, group_,
       ReducerOptions{caps, options.find_unused_parameters, options.static_graph,

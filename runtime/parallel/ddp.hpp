@@ -59,6 +59,9 @@ struct DdpOptions {
   // statistics) replace the others'. Forwards under no_sync or NoGradGuard never communicate, so
   // that a rank may evaluate alone.
   bool broadcast_buffers = true;
+  // Verify that the ranks hold the same model, and broadcast rank 0's state. Without it the program
+  // answers for both.
+  bool init_sync = true;
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, when the loss is a sum over samples
   std::optional<comm::Algorithm> algorithm = {};  // of the group's all-reduces from here on

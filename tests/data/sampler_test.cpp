@@ -1,6 +1,7 @@
 #include "runtime/data/sampler.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
@@ -165,4 +166,55 @@ TEST_CASE("RandomSampler seeds each pass from the generator as PyTorch's") {
   CHECK(sampler.indices() == Indices{3, 0, 1, 9, 4, 7, 2, 5, 6, 8});
   CHECK(sampler.indices() == Indices{3, 2, 7, 8, 6, 1, 5, 9, 0, 4});
   CHECK(SequentialSampler(3).indices() == Indices{0, 1, 2});
+}
+
+TEST_CASE("StepSampler: while the ranks stay it deals as DistributedSampler", "[sampler]") {
+  const int ranks = GENERATE(1, 2, 3, 5);
+  const std::int64_t batch = GENERATE(1, 3), samples = 31, steps = samples / (ranks * batch);
+  StepSampler steps_of(samples, batch, 9);
+  for (std::int64_t step = 0; step < 2 * steps; ++step) {
+    for (int r = 0; r < ranks; ++r) {
+      DistributedSampler whole(samples, {ranks, r, true, 9, true});
+      whole.set_epoch(step / steps);
+      const auto all = whole.indices();
+      const auto begin = all.begin() + step % steps * batch;
+      CHECK(steps_of.indices(r, ranks) == std::vector(begin, begin + batch));
+    }
+    steps_of.step_done(ranks);
+  }
+}
+
+TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch", "[sampler]") {
+  const std::int64_t samples = 101, batch = 4;
+  StepSampler sampler(samples, batch, 3);
+  const std::vector<int> history{4, 4, 3, 1, 2, 2, 5, 5, 4, 1, 1, 3};
+  std::set<std::int64_t> of_epoch;
+  std::int64_t epoch = 0;
+  for (std::size_t step = 0; step < 60; ++step) {
+    const int ranks = history[step % history.size()];
+    (void)sampler.indices(0, ranks + 1);  // a try that did not count, with one rank more
+    std::vector<std::int64_t> taken;
+    for (int r = 0; r < ranks; ++r)
+      for (const std::int64_t s : sampler.indices(r, ranks)) taken.push_back(s);
+    StepSampler joined(samples, batch, 3);  // from what a rank that joins is sent
+    joined.load_state(sampler.state());
+    CHECK(joined.indices(0, ranks) == sampler.indices(0, ranks));
+    sampler.step_done(ranks);
+    if (sampler.state().epoch != epoch) {
+      CHECK(std::ssize(of_epoch) + ranks * batch > samples);  // not before its time
+      of_epoch.clear();
+      epoch = sampler.state().epoch;
+    }
+    for (const std::int64_t s : taken) CHECK(of_epoch.insert(s).second);
+    CHECK(std::ssize(of_epoch) == sampler.state().used);
+  }
+  CHECK(epoch > 3);
+}
+
+TEST_CASE("StepSampler: what cannot be dealt is refused", "[sampler]") {
+  CHECK_THROWS_WITH(StepSampler(3, 4, 0), ContainsSubstring("not one full batch"));
+  StepSampler sampler(8, 4, 0);
+  CHECK_THROWS_WITH(sampler.indices(0, 3), ContainsSubstring("not one full batch for each of 3"));
+  CHECK_THROWS_AS(sampler.load_state({0, 9}), UsageError);
+  CHECK_THROWS_AS(sampler.load_state({-1, 0}), UsageError);
 }

@@ -103,13 +103,15 @@ class Fuzzer {
     static constexpr const char* kKeys[] = {"a", "b", "counter", "", "x/y/z"};
     const auto key = [&] { return below(50) == 0 ? garbage(600) : std::string(kKeys[below(5)]); };
     const auto value = [&] { return below(3) == 0 ? std::to_string(random_()) : garbage(60); };
-    const auto kind = static_cast<Kind>(1 + below(7));
+    const auto kind = static_cast<Kind>(1 + below(8));
     Message m = make_message(kind, static_cast<std::int64_t>(random_()) % 3, {});
     if (below(10) == 0) m.number = static_cast<std::int64_t>(random_());
-    static constexpr std::size_t kTexts[] = {2, 1, 1, 3, 3, 1, 2};  // by kind
+    static constexpr std::size_t kTexts[] = {2, 1, 1, 3, 3, 1, 2, 1};  // by kind
     std::size_t n = kTexts[static_cast<std::size_t>(kind) - 1];
     if (below(10) == 0) n = below(6);
     for (std::size_t i = 0; i < n; ++i) m.texts.push_back(i == 0 ? key() : value());
+    if (kind == Kind::ask_quorum && n > 0 && below(10) != 0)
+      m.texts[0] = fmt::format("{} {} {} x", below(4), below(4), below(2));
     return m;
   }
 
@@ -159,7 +161,7 @@ class Fuzzer {
     must(!session.member(), "a stranger was let in");
     now_ += 2000ms;
     work(session);
-    session.leave();
+    session.leave(now_);
     must(session.closing(), "a stranger was not sent away in time");
     must(table.size() == keys && table.bytes() == bytes, "a stranger changed the table");
     must(heard_.size() <= kHello + kVerdict, "a stranger heard more than a refusal");
@@ -168,7 +170,7 @@ class Fuzzer {
 
   void member(Table& table) {
     ++members_;
-    Session session(table, kSecret, now_, 1000ms);
+    Session session(table, kSecret, now_, 1000ms, &coordinator_);
     heard_.clear();
     work(session);
     const Handshake h{heard_.substr(kMagic.size(), kNonce), random_bytes(kNonce)};
@@ -193,7 +195,8 @@ class Fuzzer {
         ++understood_;
       }
     }
-    session.leave();
+    session.leave(now_);
+    must(!coordinator_.is_dropped(&session) || session.closing(), "a dropped rank was kept");
     must(table.size() <= 50 && table.bytes() <= 1 << 20, "the table has outgrown its limits");
     must(*table.find(kCanary) == kSong, "the canary's song has changed");
   }
@@ -263,6 +266,7 @@ class Fuzzer {
     }
   }
 
+  Coordinator coordinator_{{.world = 2, .least = 1, .patience = 100ms}};
   std::size_t left_;
   std::mt19937_64 random_;
   Session::Clock::time_point now_ = Session::Clock::now();

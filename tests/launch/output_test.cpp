@@ -21,15 +21,19 @@ namespace {
 
 // An Output that shows nothing, and the writing ends of one rank's streams.
 struct Fixture {
-  explicit Fixture(const std::string& folder = "")
-      : output({.log_folder = folder, .show = false, .prefix = true}, closed.get()) {
+  explicit Fixture(const std::string& folder = "", bool more_ranks = false)
+      : output({.log_folder = folder, .show = false, .prefix = true, .more_ranks = more_ranks},
+               closed.get()) {
+    add_rank();
+    output.start();
+  }
+  void add_rank() {
     int out_ends[2], err_ends[2];
     REQUIRE(pipe2(out_ends, O_CLOEXEC) == 0);
     REQUIRE(pipe2(err_ends, O_CLOEXEC) == 0);
     output.add(7, Descriptor(out_ends[0]), Descriptor(err_ends[0]));
     out = Descriptor(out_ends[1]);
     err = Descriptor(err_ends[1]);
-    output.start();
   }
   void end() {
     out = Descriptor();
@@ -123,4 +127,23 @@ TEST_CASE("a stream that a stray process holds open does not hold up the end", "
   f.output.stop_at(Deadline::in(std::chrono::milliseconds(50)));
   f.await();
   CHECK(f.output.tail(7) == std::vector<std::string>{"before"});
+}
+
+TEST_CASE("a rank that is started again goes on in its files and its last lines", "[output]") {
+  const TemporaryFolder folder;
+  Fixture f(folder.path, true);
+  for (int process = 0; process < 3; ++process) {
+    if (process > 0) f.add_rank();
+    Fixture::print(f.out, "process " + std::to_string(process) + "\n");
+    f.out = Descriptor();
+    f.err = Descriptor();
+  }
+  pollfd entry{f.output.done(), POLLIN, 0};
+  CHECK(poll(&entry, 1, 50) == 0);  // more may come
+  f.output.stop_at(Deadline::in(std::chrono::seconds(10)));
+  f.await();
+  const std::string all = read_text(folder / "rank-7.out");
+  for (const char* line : {"process 0\n", "process 1\n", "process 2\n"})
+    CHECK_THAT(all, ContainsSubstring(line));
+  CHECK(f.output.tail(7).size() == 3);
 }

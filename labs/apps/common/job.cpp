@@ -77,6 +77,7 @@ std::string starting_variables() {
                          set by ringrun, or by hand: the ranks meet at a store over TCP
   RINGSMITH_STORE        'launcher': ringrun holds that store; else rank 0 does
   RINGSMITH_STORE_FD     set by ringrun: a shorter way to that store for ranks of its host
+  RINGSMITH_PER_STEP     set by ringrun --per-step
   RINGSMITH_BIND         interface or address it listens on [MASTER_ADDR]
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
                          what the ranks must know to take part: 16 characters or more, or a file

@@ -19,6 +19,8 @@
 namespace ringsmith::apps {
 namespace {
 
+constexpr double kQuorumSeconds = 60;
+
 constexpr const char* kFooter = R"(
 What follows the program's name belongs to it. One host:
   ringrun --standalone --nproc-per-node 4 -- build/release/bin/train_gpt --steps 100
@@ -47,6 +49,9 @@ too, which counts as no restart; one more than MAX waits. Ranks are numbered ane
 what they have saved. A signal to a ringrun then takes its node out of the job. Node 0 holds the
 rendezvous: with it the job ends.
 
+With --per-step a lost rank is started again, alone, and the others go on. If it is lost 5 times in a
+row within 10 s of its start, it ends the job, as do other failures.
+
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
   LOCAL_RANK, LOCAL_WORLD_SIZE  among those of its node
@@ -61,6 +66,7 @@ Environment of every rank:
   RINGSMITH_SECRET              what they must know to use it
   RINGSMITH_STORE_FD            on node 0, an inherited socket by which they reach it past everybody
                                 else; a program that does not find it open there uses the address
+  RINGSMITH_PER_STEP            1 with --per-step: ringrun coordinates the ranks
   OMP_NUM_THREADS               1, unless it is set or the rank is alone on its node
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
@@ -219,7 +225,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   std::string ranks = "1", nodes = "1", master_port = "0", new_secret, conf;
   Meeting meeting{"static", ""};
   bool standalone = false, no_prefix = false, no_python = false;
-  double join = 600, last_call = 5, exit = 300, grace = 5;
+  double join = 600, last_call = 5, exit = 300, grace = 5, quorum = kQuorumSeconds;
   CLI::App app(
       "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
       "them.",
@@ -272,6 +278,22 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "seconds to wait for the other nodes to end after this one")
       ->check(seconds());
 
+  app.option_defaults()->group("Lost ranks");
+  app.add_flag(
+      "--per-step", o.per_step,
+      "a rank that is killed, or ends because of its device or its peers (exit codes 2, 3, "
+      "4), is started again alone, and the others go on within their step: for programs "
+      "with an option of that name, on one node. ringrun coordinates them: if it ends, so "
+      "does the job");
+  app.add_option("--min-ranks", o.least_ranks,
+                 "with --per-step: fewer make no step [more than half]")
+      ->default_str("")
+      ->check(whole(1, 1024));
+  app.add_option("--quorum-timeout", quorum,
+                 "with --per-step: seconds that the ranks wait for one that is silent, and then go "
+                 "on without it, or for --min-ranks of them, and then fail; longer than a step")
+      ->check(seconds());
+
   app.option_defaults()->group("Output");
   app.add_option("--log-dir", o.log_folder,
                  "new or empty folder: rank-R.out and rank-R.err instead of the screen");
@@ -315,6 +337,18 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   require(!o.tee || o.command[0].find_first_not_of("0123456789") != std::string::npos,
           "--tee takes no number: it shows both streams of every rank");
   o.prefix = !no_prefix;
+  require(!o.per_step || (o.nodes == 1 && o.nodes_numbered),
+          "--per-step is for one node; leave out --nnodes and --rdzv-backend");
+  require(!o.per_step || o.max_restarts == 0,
+          "--per-step starts lost ranks again itself, without a new round; leave out "
+          "--max-restarts");
+  require(o.per_step || (o.least_ranks == 0 && quorum == kQuorumSeconds),
+          "--min-ranks and --quorum-timeout go with --per-step");
+  if (o.least_ranks == 0) o.least_ranks = o.ranks_here / 2 + 1;
+  require(
+      o.least_ranks <= o.ranks_here,
+      fmt::format("--min-ranks {} is more than --nproc-per-node {}", o.least_ranks, o.ranks_here));
+  o.quorum_timeout = milliseconds(quorum);
   o.join_timeout = milliseconds(join);
   o.last_call = milliseconds(last_call);
   o.exit_timeout = milliseconds(exit);

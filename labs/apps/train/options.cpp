@@ -124,6 +124,9 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
   app.option_defaults()->group("Checkpoints");
+  app.add_flag("--per-step", o.per_step,
+               "go on, within the step, without the ranks that are lost, and take in those that "
+               "are started again; under ringrun --per-step");
   app.add_option("--save-every", o.save_every,
                  "write a checkpoint of all that the run needs to go on every so many steps, and "
                  "after the last one, to checkpoints/step-NUMBER in the run's folder; 0: none")
@@ -168,17 +171,21 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
       ->group("");
 }
 
-std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {
+comm::GroupOptions group_of(const MachineOptions& o) {
   kernels::set_mode(kernels::parse_mode(o.kernels));
   kernels::set_products(kernels::parse_products(o.products));
   kernels::set_float32(kernels::parse_float32(o.float32));
   kernels::set_threads(o.threads);
   comm::GroupOptions options = group_options(o);
-  const bool fastest = o.algorithm == "fastest";
-  options.algorithm = fastest ? comm::Algorithm::ring : comm::parse_algorithm(o.algorithm);
+  options.algorithm =
+      o.algorithm == "fastest" ? comm::Algorithm::ring : comm::parse_algorithm(o.algorithm);
   if (!o.stage_through_host) options.device = device_of_rank(o.device);
-  auto group = comm::init_process_group(options);
-  if (fastest) choose_fastest(*group);
+  return options;
+}
+
+std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {
+  auto group = comm::init_process_group(group_of(o));
+  if (o.algorithm == "fastest") choose_fastest(*group);
   return group;
 }
 

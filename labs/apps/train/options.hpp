@@ -42,6 +42,7 @@ struct TrainOptions : MachineOptions {
   std::int64_t save_every = 0;  // steps between checkpoints; 0: none
   int keep = 3;                 // checkpoints
   std::string resume;           // a checkpoint's folder, "auto", or empty
+  bool per_step = false;        // a lost rank ends the step, not the job
   bool no_trace = false;
   std::int64_t eval_every = 0;  // steps between evaluations on held-out data; 0: only at the end
   bool profile = false;
@@ -59,8 +60,10 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
 // footer. flight_dir: where the files of --flight-dir go without it, in words.
 void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& flight_dir = "none");
 
-// Switches the kernels and their threads, and starts the process group. UsageError if there is no
-// such device.
+// Switches the kernels and their threads; the options of the process group. UsageError if there is
+// no such device.
+[[nodiscard]] comm::GroupOptions group_of(const MachineOptions& o);
+// The same, and starts the group.
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 
 [[nodiscard]] DdpOptions ddp_options(const MachineOptions& o);

@@ -83,6 +83,13 @@ std::string render_progress(const ProgressState& s, int width) {
   return out.substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
+Progress::Style Progress::parse(const std::string& name) {
+  if (name == "off") return Style::off;
+  if (name == "bar") return Style::bar;
+  if (name == "lines") return Style::lines;
+  return detect();
+}
+
 Progress::Style Progress::detect() { return open_terminal().valid() ? Style::bar : Style::lines; }
 
 Progress::Progress(Style style, std::FILE* out) : style_(style), out_(out) {}

@@ -37,6 +37,8 @@ struct ProgressState {
 class Progress {
  public:
   enum class Style : std::uint8_t { bar, lines, off };
+  // "bar", "lines", "off"; else what detect() says.
+  [[nodiscard]] static Style parse(const std::string& name);
   // What the reader of standard error can show.
   [[nodiscard]] static Style detect();
 

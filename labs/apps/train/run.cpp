@@ -26,13 +26,6 @@ constexpr double kNsPerMs = 1e6;
 constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
-Progress::Style style_of(const TrainOptions& o, int rank) {
-  if (rank != 0 || o.progress == "off") return Progress::Style::off;
-  if (o.progress == "bar") return Progress::Style::bar;
-  if (o.progress == "lines") return Progress::Style::lines;
-  return Progress::detect();
-}
-
 // Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
 void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder) {
   std::array<std::uint8_t, 4096> path{};
@@ -52,7 +45,7 @@ TrainingRun::TrainingRun(comm::ProcessGroup& group, const TrainOptions& options)
       clock_(!options.no_trace),
       losses_(group),
       checkpoints_(group, options, [this](const std::string& text) { say(text); }),
-      progress_(style_of(options, group.rank())) {}
+      progress_(group.rank() == 0 ? Progress::parse(options.progress) : Progress::Style::off) {}
 
 void TrainingRun::open_folder() {
   together(group_, [&] {

@@ -9,6 +9,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/data.hpp"
+#include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
@@ -20,7 +21,7 @@ namespace {
 
 constexpr int kClasses = 10;
 constexpr std::int64_t kDefaultSteps = 600;
-constexpr std::int64_t kEvaluationBatch = 256;
+constexpr EvaluationPlan kEvaluation{.batch = 256};
 
 struct MlpOptions {
   TrainOptions common;
@@ -77,6 +78,50 @@ Digits load(const MlpOptions& o) {
   return {draw_digits(o.draw, 1), draw_digits(o.draw / 10 + 1, 2), "drawn digits"};
 }
 
+void require_same_size(const Digits& digits) {
+  require(digits.train.height == digits.test.height && digits.train.width == digits.test.width,
+          "training and test images differ in size");
+}
+
+std::string headline(double score, const Dataset& test) {
+  return fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test.size());
+}
+
+Metadata metadata_of(const TrainOptions& o) {
+  return {{"program", "train_mlp"}, {"seed", std::to_string(o.seed)}};
+}
+
+int train_mlp_per_step(const MlpOptions& o) {
+  const TrainOptions& common = o.common;
+  require(o.workers == 0, "--per-step does not go with --workers: leave it out");
+  Digits digits = load(o);
+  require_same_size(digits);
+  const std::int64_t pixels = digits.train.height * digits.train.width;
+  const ImageDataset train_set(std::move(digits.train), kClasses);
+  const ImageDataset test_set(std::move(digits.test), kClasses);
+  manual_seed(common.seed);
+  MLP model({pixels, o.hidden, o.hidden, kClasses});
+  model.to(device_of_rank(common.device));
+  SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
+  return train_per_step(
+      common,
+      {.program = "train_mlp",
+       .metadata = metadata_of(common),
+       .data = train_set,
+       .model = model,
+       .optimizer = optimizer,
+       .default_steps = kDefaultSteps,
+       .schedule = [&](std::int64_t steps) { return cosine_lr(common.lr, steps / 20, steps); },
+       .loss =
+           [](DistributedDataParallel& ddp, const Batch& batch) {
+             return cross_entropy(ddp.forward(batch.inputs), batch.targets);
+           },
+       .evaluate =
+           [&](comm::ProcessGroup& group) {
+             return headline(evaluate(group, model, test_set, kEvaluation).accuracy, test_set);
+           }});
+}
+
 int train_mlp(int argc, char** argv) {
   MlpOptions o;
   o.common.batch = 64;
@@ -101,6 +146,7 @@ int train_mlp(int argc, char** argv) {
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!parse_command_line(app, argc, argv)) return 0;
   const TrainOptions& common = o.common;
+  if (common.per_step) return train_mlp_per_step(o);
   const auto group = start(common);
   TrainingRun run(*group, common);
   std::int64_t batch_size = 0;
@@ -110,8 +156,7 @@ int train_mlp(int argc, char** argv) {
   together(*group, [&] {
     batch_size = batch_per_rank(common, group->size());
     Digits digits = load(o);
-    require(digits.train.height == digits.test.height && digits.train.width == digits.test.width,
-            "training and test images differ in size");
+    require_same_size(digits);
     origin = digits.origin;
     train_set.emplace(std::move(digits.train), kClasses);
     test_set.emplace(std::move(digits.test), kClasses);
@@ -139,8 +184,7 @@ int train_mlp(int argc, char** argv) {
                   origin, train_set->size(), test_set->size(), parameter_count(model),
                   group->size(), batch_size, steps, run.folder()));
 
-  run.evaluate_with(
-      [&] { return evaluate(*group, model, *test_set, {.batch = kEvaluationBatch}); });
+  run.evaluate_with([&] { return evaluate(*group, model, *test_set, kEvaluation); });
   const GreyImages& images = train_set->images();
   const std::int64_t done =
       run.resume({.model = model,
@@ -172,10 +216,10 @@ int train_mlp(int argc, char** argv) {
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
   const double score = run.evaluate().accuracy;
-  run.finish({fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
+  run.finish({headline(score, *test_set),
               {{"test_accuracy", score}},
               model.state_dict(),
-              {{"program", "train_mlp"}, {"seed", std::to_string(common.seed)}}});
+              metadata_of(common)});
   return 0;
 }
 

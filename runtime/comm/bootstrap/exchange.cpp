@@ -59,7 +59,12 @@ std::shared_ptr<Store> reach(const JobPlace& place, const tcp::Address& address,
 }  // namespace
 
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text) {
-  store.compare_and_swap(members.prefix + "/0/result", "", verdict(lost, index, text));
+  const LossNote note = note_loss(members.prefix, index, text);
+  store.compare_and_swap(note.key, "", note.value);
+}
+
+LossNote note_loss(const std::string& prefix, int index, const std::string& text) {
+  return {prefix + "/0/result", verdict(lost, index, text)};
 }
 
 Exchange::Exchange(std::shared_ptr<Store> store, Membership me)

@@ -37,6 +37,12 @@ struct Membership {
 // All that wait, and all that come later, fail with `text`.
 void declare_lost(Store& store, const Membership& members, int index, const std::string& text);
 
+// For who holds the store's table: what that writes, and under which key.
+struct LossNote {
+  std::string key, value;
+};
+[[nodiscard]] LossNote note_loss(const std::string& prefix, int index, const std::string& text);
+
 class Exchange {
  public:
   // MismatchError if members disagree on their number, or this one's index is taken.

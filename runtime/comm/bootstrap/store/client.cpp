@@ -210,4 +210,11 @@ void StoreClient::leave_will(const std::vector<std::string>& keys, const std::st
   call(make_message(Kind::leave_will, 0, std::move(texts)));
 }
 
+store::QuorumAnswer StoreClient::ask_quorum(const store::QuorumAsk& ask, milliseconds timeout) {
+  const Message reply = call(make_message(Kind::ask_quorum, 0, {ask.encode()}), timeout);
+  if (reply.texts.size() != 1) throw CommError(name() + " answered without a quorum");
+  if (reply.kind == static_cast<std::uint8_t>(Status::timeout)) throw TimeoutError(reply.texts[0]);
+  return store::QuorumAnswer::decode(reply.texts[0]);
+}
+
 }  // namespace ringsmith::comm

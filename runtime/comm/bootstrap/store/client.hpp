@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/bootstrap/store/coordinator.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
@@ -47,6 +48,9 @@ class StoreClient : public Store {
                                const std::string& desired) override;
   bool remove(const std::string& key) override;
   void leave_will(const std::vector<std::string>& keys, const std::string& value) override;
+  // Of the coordinator beside the store. TimeoutError with its words if there will be no quorum any
+  // more, or no answer in time.
+  [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;
   }

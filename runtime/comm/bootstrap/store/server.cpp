@@ -12,6 +12,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
+#include "runtime/comm/bootstrap/exchange.hpp"
 
 namespace ringsmith::comm {
 
@@ -49,6 +50,7 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       table_(options_.table) {
   if (!stop_.valid()) throw CommError("eventfd: " + reason_of(errno));
+  if (options_.quorums) coordinator_.emplace(*options_.quorums);
   // The program's signals are for its own threads.
   sigset_t all, before;
   sigfillset(&all);
@@ -93,6 +95,7 @@ void StoreServer::serve() {
     while (advance_all()) {
     }
     sweep();
+    look_at_quorum();
     if (entries[2].revents != 0) let_in_by_door(entries[2].revents);
     if (entries[1].revents != 0) accept_all();
   }
@@ -146,7 +149,7 @@ void StoreServer::sweep() {
       ++c;
       continue;
     }
-    c->session.leave();
+    c->session.leave(Clock::now());
     if (c->standing == Standing::member) {
       --counters_.members;
     } else {
@@ -157,6 +160,28 @@ void StoreServer::sweep() {
   }
   while (advance_all()) {
   }
+}
+
+// Members of a new quorum have not been read from since they were told of it: the keys that go are
+// those of earlier ones.
+void StoreServer::look_at_quorum() {
+  if (!coordinator_) return;
+  if (coordinator_->quorum() != counters_.quorum) table_.remove_all(store::kQuorumKeys);
+  counters_.quorum = coordinator_->quorum();
+  // Those who meet need not wait for it until their deadline.
+  for (const auto& member : coordinator_->take_given_up()) {
+    if (member.quorum != coordinator_->quorum()) continue;
+    const LossNote note =
+        note_loss(store::kQuorumKeys + std::to_string(member.quorum), member.place, member.text);
+    if (table_.find(note.key) == nullptr) table_.set(note.key, note.value);
+  }
+  while (advance_all()) {
+  }
+  counters_.joiners = coordinator_->joiners();
+  counters_.over = coordinator_->over();
+  counters_.failed = !coordinator_->failure().empty();
+  for (const int rank : coordinator_->take_silent_ranks())
+    if (options_.on_silent) options_.on_silent(rank);
 }
 
 void StoreServer::no_stranger_any_more(const Connection& c) {
@@ -181,7 +206,8 @@ bool StoreServer::drop_a_stranger() {
 
 void StoreServer::admit(Descriptor socket, Standing standing, Origin origin) {
   connections_.push_back({std::move(socket),
-                          store::Session(table_, secret_, Clock::now(), options_.handshake),
+                          store::Session(table_, secret_, Clock::now(), options_.handshake,
+                                         coordinator_ ? &*coordinator_ : nullptr),
                           standing, origin});
   ++counters_.accepted;
 }

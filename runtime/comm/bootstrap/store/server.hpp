@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <list>
 #include <map>
 #include <thread>
@@ -27,6 +28,9 @@ struct StoreServerOptions {
   std::chrono::milliseconds handshake{5000};
   std::size_t most_strangers = 512;
   store::TableLimits table{};
+  std::optional<store::CoordinatorOptions> quorums{};  // if there is to be a coordinator
+  // Called with each rank that was silent for too long, on the server's thread.
+  std::function<void(int rank)> on_silent{};
 };
 
 class StoreServer {
@@ -48,6 +52,10 @@ class StoreServer {
     std::atomic<std::uint64_t> joined{0};     // members, since the start
     std::atomic<std::uint64_t> members{0};    // connected now
     std::atomic<std::uint64_t> strangers{0};  // the same, without those who came by the door
+    std::atomic<std::int64_t> quorum{0};      // the last one
+    std::atomic<std::uint64_t> joiners{0};    // ranks that wait for the next
+    std::atomic<bool> over{false};            // all steps of the training have counted
+    std::atomic<bool> failed{false};          // or none can any more
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
 
@@ -70,6 +78,7 @@ class StoreServer {
   void exchange(Connection& connection, short events);
   [[nodiscard]] bool advance_all();
   void sweep();
+  void look_at_quorum();
   [[nodiscard]] int milliseconds_to_sleep() const;
 
   Secret secret_;
@@ -78,6 +87,7 @@ class StoreServer {
   Descriptor door_;
   Descriptor stop_;  // eventfd: readable when the server is to end
   store::Table table_;
+  std::optional<store::Coordinator> coordinator_;
   std::list<Connection> connections_;  // in the order of their arrival
   std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;

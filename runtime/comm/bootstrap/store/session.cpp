@@ -33,6 +33,7 @@ bool well_formed(const Message& m) {
     case Kind::get:
     case Kind::add:
     case Kind::remove:
+    case Kind::ask_quorum:
       return has_texts(m, 1, 1);
     case Kind::wait:
       return has_texts(m, 0, kMostKeysAtOnce);
@@ -100,9 +101,17 @@ bool Table::remove(const std::string& key) {
   return true;
 }
 
+void Table::remove_all(const std::string& prefix) {
+  std::erase_if(values_, [&](const auto& entry) {
+    if (entry.first.rfind(prefix, 0) != 0) return false;
+    bytes_ -= entry.first.size() + entry.second.size();
+    return true;
+  });
+}
+
 Session::Session(Table& table, const Secret& secret, Clock::time_point now,
-                 std::chrono::milliseconds handshake)
-    : table_(table), secret_(secret), proof_due_(now + handshake) {
+                 std::chrono::milliseconds handshake, Coordinator* coordinator)
+    : table_(table), secret_(secret), proof_due_(now + handshake), coordinator_(coordinator) {
   handshake_.store_nonce = random_bytes(kNonce);
   output_ = std::string(kMagic) + handshake_.store_nonce;
 }
@@ -126,8 +135,13 @@ bool Session::advance(Clock::time_point now) {
     if (closing_) output_.clear();  // he may never read it
     return false;
   }
+  if (coordinator_ != nullptr && coordinator_->is_dropped(this)) {
+    closing_ = true;
+    return true;
+  }
   if (!output_.empty()) return false;
   if (wait_) return settle_wait(now);
+  if (asks_) return settle_quorum(now);
   try {
     const std::optional<std::string> body = opener_->open(input_);
     if (!body) return false;
@@ -175,6 +189,12 @@ void Session::answer(const Message& request, Clock::time_point now) {
         require(t[0].size() <= kMostValue, "a will is too long");
         will_ = t;
         return reply(make_message(Status::ok));
+      case Kind::ask_quorum:
+        require(coordinator_ != nullptr,
+                "nobody coordinates quorums here: start the ranks with ringrun --per-step");
+        coordinator_->ask(this, QuorumAsk::decode(t[0]), now);
+        asks_ = true;
+        return;
       case Kind::get:
       case Kind::wait:
         for (const std::string& key : t) check_key(key);
@@ -204,22 +224,32 @@ bool Session::settle_wait(Clock::time_point now) {
   return true;
 }
 
+bool Session::settle_quorum(Clock::time_point now) {
+  const auto answer = coordinator_->take_reply(this, now);
+  if (!answer) return false;
+  asks_ = false;
+  reply(make_message(answer->failed ? Status::timeout : Status::ok, 0, {answer->text}));
+  return true;
+}
+
 void Session::reply(const Message& message) { output_ += sealer_->seal(message.encode()); }
 
 std::optional<Session::Clock::time_point> Session::alarm() const {
   if (closing_) return {};
   if (!member_) return proof_due_;
   if (wait_) return wait_->until;
+  if (asks_) return coordinator_->alarm();
   return {};
 }
 
-void Session::leave() {
+void Session::leave(Clock::time_point now) {
   try {
     for (std::size_t key = 1; key < will_.size(); ++key)
       if (table_.compare_and_swap(will_[key], "", will_[0]) == will_[0]) break;
   } catch (const UsageError&) {  // the table is full: nobody is left to be told
   }
   will_.clear();
+  if (coordinator_ != nullptr) coordinator_->lost(this, now);
 }
 
 }  // namespace ringsmith::comm::store

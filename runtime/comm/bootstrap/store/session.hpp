@@ -18,6 +18,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "runtime/comm/bootstrap/store/coordinator.hpp"
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
 
@@ -43,6 +44,7 @@ class Table {
   std::string compare_and_swap(const std::string& key, const std::string& expected,
                                const std::string& desired);
   bool remove(const std::string& key);
+  void remove_all(const std::string& prefix);
 
   [[nodiscard]] std::size_t size() const { return values_.size(); }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
@@ -57,8 +59,9 @@ class Session {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // coordinator: nullptr if the store has none.
   Session(Table& table, const Secret& secret, Clock::time_point now,
-          std::chrono::milliseconds handshake);
+          std::chrono::milliseconds handshake, Coordinator* coordinator = nullptr);
 
   // How many more bytes may be given to receive() now; 0: leave them in the socket.
   [[nodiscard]] std::size_t room() const;
@@ -74,13 +77,14 @@ class Session {
   [[nodiscard]] bool closing() const { return closing_; }
   // When advance() must be called at the latest.
   [[nodiscard]] std::optional<Clock::time_point> alarm() const;
-  // The connection is over: the member's will is done.
-  void leave();
+  // The connection is over: the member's will is done, and its quorum hears of it.
+  void leave(Clock::time_point now);
 
  private:
   void judge_proof();
   void answer(const Message& request, Clock::time_point now);
   [[nodiscard]] bool settle_wait(Clock::time_point now);
+  [[nodiscard]] bool settle_quorum(Clock::time_point now);
   void reply(const Message& message);
 
   Table& table_;
@@ -97,6 +101,8 @@ class Session {
   };
   std::optional<Wait> wait_;
   std::vector<std::string> will_;  // the value, then the keys
+  Coordinator* coordinator_;
+  bool asks_ = false;  // for a quorum
 };
 
 }  // namespace ringsmith::comm::store

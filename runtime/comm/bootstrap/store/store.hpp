@@ -62,11 +62,21 @@ namespace ringsmith::comm::store {
 //                                         desired
 //     remove                              key                 1 if it was there
 //     leave_will                          value, keys
+//     ask_quorum                          QuorumAsk                                QuorumAnswer
 //
 // The kind of a reply is its Status; with `refused` comes a text that says why.
 inline constexpr std::size_t kMostMessage = std::size_t{1} << 20;  // bytes
 
-enum class Kind : std::uint8_t { set = 1, get, add, wait, compare_and_swap, remove, leave_will };
+enum class Kind : std::uint8_t {
+  set = 1,
+  get,
+  add,
+  wait,
+  compare_and_swap,
+  remove,
+  leave_will,
+  ask_quorum  // coordinator.hpp
+};
 enum class Status : std::uint8_t { ok = 0, timeout = 1, refused = 2 };
 
 struct Message {

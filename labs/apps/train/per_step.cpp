@@ -1,0 +1,230 @@
+#include "labs/apps/train/per_step.hpp"
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/progress.hpp"
+#include "labs/apps/train/run_files.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/checkpoint/sha256.hpp"
+#include "runtime/comm/bootstrap/place.hpp"
+#include "runtime/data/sampler.hpp"
+#include "runtime/parallel/per_step.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::system_clock;
+
+double seconds_now() {
+  return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+}
+
+void check_options(const TrainOptions& o) {
+  const auto refuse = [](bool given, const std::string& option, const std::string& why) {
+    require(!given, "--per-step does not go with " + option + ": " + why);
+  };
+  refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
+  refuse(o.save_every != 0 || !o.resume.empty(), "--save-every and --resume",
+         "the ranks that go on keep the training's state");
+  refuse(o.accumulate != 1, "--accumulate", "give a larger --batch");
+  refuse(o.amp == "f16", "--amp f16",
+         "a rank that joins is not sent the scale of the losses; bf16 needs none");
+  refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
+  refuse(o.check_drift != 0, "--check-drift",
+         "ranks compare their parameters at the end; leave it out");
+  refuse(o.eval_every != 0, "--eval-every", "it evaluates at the end; leave it out");
+  refuse(o.ddp_logging || o.json || o.profile || o.report,
+         "--ddp-logging, --json, --profile and --report",
+         "--run-dir has a file of each rank's steps");
+  refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
+  refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
+         "the ranks meet through ringrun");
+}
+
+std::string digest_of(const Module& model) {
+  Sha256 hash;
+  for (const Tensor& p : model.parameters()) {
+    const Tensor values = p.detach().cpu().contiguous();
+    hash.update({data_of(values), size_in_bytes(values).value});
+  }
+  return hash.hex();
+}
+
+// What this rank did, a line for each step. A rank that is started again goes on in the file of the
+// one before it.
+class History {
+ public:
+  History(const std::string& folder, int rank, bool fresh) {
+    if (folder.empty()) return;
+    const std::string path = fmt::format("{}/steps-rank-{}.jsonl", folder, rank);
+    file_.open(path, fresh ? std::ios::trunc : std::ios::app);
+    require(file_.good(), "cannot write '" + path + "'");
+  }
+  void write(Json line) {
+    if (!file_.is_open()) return;
+    line["time"] = seconds_now();
+    file_ << line << std::endl;
+  }
+
+ private:
+  std::ofstream file_;
+};
+
+// What the first rank tells people about who is there.
+class Announcer {
+ public:
+  void say(const PerStepTraining& training, const std::string& text) {
+    if (!training.is_first()) return;
+    fmt::print("step {}: {}\n", training.step(), text);
+    std::fflush(stdout);
+  }
+  void look(const PerStepTraining& training) {
+    const auto& now = training.quorum();
+    if (now.ranks == ranks_) return;
+    const auto with_state = now.ranks.end() - now.joining;
+    std::string text = fmt::format("ranks {}", fmt::join(now.ranks.begin(), with_state, ", "));
+    if (now.joining > 0)
+      text += fmt::format("; {} joins", fmt::join(with_state, now.ranks.end(), ", "));
+    if (!ranks_.empty() || now.id > 1) say(training, text);
+    ranks_ = now.ranks;
+  }
+
+ private:
+  std::vector<int> ranks_;
+};
+
+// Collective. Error unless all ranks have the same.
+std::string digest_of_all(comm::ProcessGroup& group, const Module& model) {
+  const std::string mine = digest_of(model);
+  std::vector<std::uint8_t> all(mine.size() * static_cast<std::size_t>(group.size()));
+  group.all_gather(std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(mine.data()),
+                                                 mine.size()),
+                   std::span<std::uint8_t>(all));
+  for (int r = 0; r < group.size(); ++r) {
+    const std::string theirs(all.begin() + r * std::ssize(mine),
+                             all.begin() + (r + 1) * std::ssize(mine));
+    if (theirs != mine)
+      throw Error(
+          fmt::format("ranks {} and {} of the last group differ: parameters with SHA-256 "
+                      "{}... and {}...",
+                      group.rank(), r, mine.substr(0, 16), theirs.substr(0, 16)));
+  }
+  return mine;
+}
+
+}  // namespace
+
+int train_per_step(const TrainOptions& o, const PerStepTask& task) {
+  check_options(o);
+  const int rank = comm::rank_hint();
+  if (!o.run_dir.empty()) std::filesystem::create_directories(o.run_dir);
+  const auto coordinator =
+      connect_to_coordinator(std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3)));
+  const int world = comm::find_place(comm::BootstrapKind::env, comm::process_environment()).world;
+  const std::int64_t steps = steps_of(o, task.data.size() / (o.batch * world), task.default_steps);
+  const LrSchedule schedule = task.schedule(steps);
+  StepSampler sampler(task.data.size(), o.batch, o.seed);
+
+  PerStepOptions options;
+  options.group = group_of(o);
+  options.ddp = ddp_options(o);
+  options.save = [&] {
+    return Metadata{{"sampler.epoch", std::to_string(sampler.state().epoch)},
+                    {"sampler.used", std::to_string(sampler.state().used)}};
+  };
+  options.load = [&](const Metadata& values) {
+    sampler.load_state(
+        {std::stoll(values.at("sampler.epoch")), std::stoll(values.at("sampler.used"))});
+  };
+  PerStepTraining training(task.model, task.optimizer, coordinator, rank, options);
+  if (training.over()) {
+    fmt::print("{}: the training is over; the others have done it\n", task.program);
+    return 0;
+  }
+
+  History history(o.run_dir, rank, training.quorum().id == 1);
+  Announcer announcer;
+  Progress progress(Progress::parse(o.progress));
+  const Device device = task.model.device();
+  const double begin = seconds_now();
+  const std::int64_t began_at = training.step();
+  std::vector<std::int64_t> mine;  // samples of the step at hand
+  while (training.step() < steps) {
+    announcer.look(training);
+    const auto quorum = training.quorum();
+    mine.clear();
+    const bool counts = training.try_step(
+        [&](DistributedDataParallel& ddp, const Turn& turn) {
+          // Random numbers of the step and the place in it, whoever there was before.
+          manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
+                      1'000'003 * static_cast<std::uint64_t>(turn.step));
+          mine = sampler.indices(turn.rank, turn.ranks);
+          const Autocast autocast = autocast_of(o);
+          return task.loss(ddp, task.data.get(mine).to(device));
+        },
+        [&](const Turn& turn) {
+          sampler.step_done(turn.ranks);
+          task.before_update();
+          task.optimizer.set_lr(schedule(turn.step));
+        });
+    if (!counts) {
+      announcer.say(training, "is done again: " + training.last_failure());
+      history.write({{"failed", quorum.step},
+                     {"quorum", quorum.id},
+                     {"ranks", quorum.ranks},
+                     {"why", training.last_failure()}});
+      continue;
+    }
+    if (!std::isfinite(training.loss())) {
+      if (!training.is_first()) throw QuietStop(ExitCode::internal);
+      throw Error(
+          fmt::format("the loss is {} at step {}; training has stopped, no model was "
+                      "written: try a smaller --lr, or look for bad values in the data",
+                      training.loss(), quorum.step));
+    }
+    Json line = {{"step", quorum.step},       {"quorum", quorum.id}, {"ranks", quorum.ranks},
+                 {"joining", quorum.joining}, {"samples", mine},     {"loss", training.loss()}};
+    if (quorum.joining > 0) line["sha256"] = digest_of(task.model);
+    history.write(std::move(line));
+    if (!training.is_first()) continue;
+    const double took = seconds_now() - begin;
+    const auto done = static_cast<double>(training.step() - began_at);
+    progress.update({.step = training.step(),
+                     .steps = steps,
+                     .loss = training.loss(),
+                     .rate = done / took,
+                     .unit = "steps",
+                     .seconds_left = took / done * static_cast<double>(steps - training.step())});
+  }
+
+  std::string headline, digest;
+  int ranks = 0;
+  bool first = false;
+  training.finish([&](comm::ProcessGroup& group) {
+    first = group.rank() == 0;
+    ranks = group.size();
+    digest = digest_of_all(group, task.model);
+    headline = task.evaluate(group);
+  });
+  progress.clear();
+  history.write({{"step", steps}, {"sha256", digest}});
+  if (!first) return 0;
+  const std::string folder = o.run_dir.empty() ? create_run_dir("") : o.run_dir;
+  save_safetensors(folder + "/model.safetensors", task.model.state_dict(), task.metadata);
+  fmt::print("{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
+             ranks, digest, folder + "/model.safetensors");
+  return 0;
+}
+
+}  // namespace ringsmith::apps

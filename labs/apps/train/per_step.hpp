@@ -1,0 +1,35 @@
+// The loop of --per-step: ranks may be lost and come while it runs (runtime/parallel/per_step.hpp).
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "labs/apps/train/options.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/data/dataset.hpp"
+#include "runtime/nn/module.hpp"
+#include "runtime/optim/optimizer.hpp"
+
+namespace ringsmith::apps {
+
+struct PerStepTask {
+  std::string program;
+  Metadata metadata;  // of model.safetensors
+  const Dataset& data;
+  Module& model;  // the same values on all ranks
+  Optimizer& optimizer;
+  std::int64_t default_steps = 0;
+  std::function<LrSchedule(std::int64_t steps)> schedule;
+  std::function<Tensor(DistributedDataParallel&, const Batch&)> loss;
+  std::function<void()> before_update = [] {};
+  std::function<std::string(comm::ProcessGroup&)> evaluate;  // collective: a headline
+};
+
+// With --run-dir, each rank writes steps-rank-R.jsonl there: a line for each step that counted (who
+// was there, its samples' indices, the mean loss; after a step that somebody joined, the SHA-256 of
+// the parameters) and for each that failed. At the end the first rank writes model.safetensors, and
+// prints the SHA-256 of the parameters, which must be that of all others. UsageError for options
+// that do not go with --per-step. The program's exit code.
+int train_per_step(const TrainOptions& o, const PerStepTask& task);
+
+}  // namespace ringsmith::apps

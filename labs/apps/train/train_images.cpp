@@ -1,0 +1,203 @@
+// train_images: a residual network or a small convolutional one that tells images apart, on any
+// number of ranks.
+//
+// Images come from CIFAR-10's or MNIST's files, or are drawn when none are given.
+#include <fmt/format.h>
+#include <optional>
+
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/data.hpp"
+#include "labs/apps/train/run.hpp"
+#include "runtime/data/images.hpp"
+#include "runtime/nn/resnet.hpp"
+#include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/ddp.hpp"
+
+namespace ringsmith::apps {
+namespace {
+
+constexpr int kClasses = 10;
+constexpr std::int64_t kDefaultSteps = 200;
+constexpr std::int64_t kWidth = 64;             // torchvision's
+constexpr std::int64_t kPad = 4;                // pixels of black around an image that is cropped
+constexpr std::int64_t kSmallImage = 64;        // up to this size a ResNet's stem is small
+constexpr std::uint64_t kCropSeed = 0x63726f7;  // crops and sample order must not go together
+
+struct ImageOptions {
+  TrainOptions common;
+  std::string model = "small_cnn";
+  std::int64_t width = kWidth;
+  std::string stem = "auto";
+  std::string weights;
+  std::int64_t draw = 5'000;
+  std::string augment = "auto";
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  int workers = 1;
+};
+
+bool read_options(ImageOptions& o, int argc, char** argv) {
+  o.common.batch = 32;
+  o.common.lr = 0.01;
+  CLI::App app("Trains a convolutional network on images, data-parallel over all ranks.",
+               "train_images");
+  app.option_defaults()->group("Data");
+  app.add_option("--data", o.common.data,
+                 "folder with CIFAR-10's binary files (data_batch_1.bin, ...) or MNIST's "
+                 "(train-images-idx3-ubyte, ...) [coloured shapes, drawn]");
+  app.option_defaults()->always_capture_default()->take_last();
+  app.add_option("--draw", o.draw, "shapes to draw when no files are given")->check(whole(1));
+  app.add_option("--augment", o.augment,
+                 "random changes of training images: none; crop, out of 4 pixels of black around "
+                 "the image; crop-flip, and left for right; auto: crop-flip, for MNIST none")
+      ->check(CLI::IsMember({"auto", "none", "crop", "crop-flip"}));
+  app.add_option("--workers", o.workers, "threads that prepare batches ahead")->check(whole(0, 64));
+  app.option_defaults()->group("Model");
+  app.add_option("--model", o.model, "the network")
+      ->check(CLI::IsMember({"small_cnn", "resnet18", "resnet34", "resnet50"}));
+  app.add_option("--width", o.width, "of a ResNet: channels of its stem; torchvision's have 64")
+      ->check(whole(1));
+  app.add_option("--stem", o.stem,
+                 "of a ResNet: large, 7x7 kernels and a maximum, which divide the image's size by "
+                 "4; small, 3x3 kernels; auto: small for images of up to 64 pixels")
+      ->check(CLI::IsMember({"auto", "small", "large"}));
+  app.add_option("--weights", o.weights,
+                 "safetensors file of weights to begin with, torchvision's names")
+      ->default_str("");
+  app.option_defaults()->group("Training");
+  app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
+  app.add_option("--weight-decay", o.weight_decay, "of SGD")->check(real(0, 1e6));
+  add_train_options(app, o.common, std::to_string(kDefaultSteps));
+  return parse_command_line(app, argc, argv);
+}
+
+struct ImageSets {
+  Images train, test;
+  bool flips = true;  // an image's mirror image is one of the same class
+  std::string origin;
+};
+
+ImageSets load(const ImageOptions& o) {
+  const std::string& folder = o.common.data;
+  // Fixed seeds: another --seed trains differently on the same shapes.
+  if (folder.empty())
+    return {draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes"};
+  if (!find_cifar10(folder).empty())
+    return {load_cifar10(folder, true), load_cifar10(folder, false), true, folder};
+  require(has_mnist(folder), fmt::format("folder '{}' has neither CIFAR-10's data_batch_1.bin nor "
+                                         "MNIST's train-images-idx3-ubyte; give the folder into "
+                                         "which one of them was unpacked",
+                                         folder));
+  return {load_mnist(folder, true), load_mnist(folder, false), false, folder};
+}
+
+Augmentation augmentation_of(const ImageOptions& o, bool flips) {
+  const bool automatic = o.augment == "auto";
+  const bool flip = o.augment == "crop-flip" || (automatic && flips);
+  return {.pad = flip || o.augment == "crop" ? kPad : 0,
+          .flip = flip,
+          .seed = o.common.seed ^ kCropSeed};
+}
+
+std::unique_ptr<Module> make_model(const ImageOptions& o, const Images& images) {
+  std::unique_ptr<Module> model;
+  if (o.model == "small_cnn") {
+    require(o.width == kWidth && o.stem == "auto",
+            "--width and --stem are of a ResNet; add --model resnet18");
+    model = std::make_unique<SmallCNN>(images.channels, images.height, images.width, kClasses);
+  } else {
+    const bool small = o.stem == "small" ||
+                       (o.stem == "auto" && std::max(images.height, images.width) <= kSmallImage);
+    model = std::make_unique<ResNet>(ResNetOptions{.depth = std::stoi(o.model.substr(6)),
+                                                   .classes = kClasses,
+                                                   .channels = images.channels,
+                                                   .width = o.width,
+                                                   .small_stem = small});
+  }
+  if (o.weights.empty()) return model;
+  const StateDict weights = load_safetensors(o.weights).tensors;
+  try {
+    model->load_state_dict(weights);
+  } catch (const UsageError& e) {
+    throw UsageError(fmt::format("--weights '{}' are not of --model {} for these images: {}",
+                                 o.weights, o.model, e.what()));
+  }
+  return model;
+}
+
+int train_images(int argc, char** argv) {
+  ImageOptions o;
+  if (!read_options(o, argc, argv)) return 0;
+  const TrainOptions& common = o.common;
+  const auto group = start(common);
+  TrainingRun run(*group, common);
+  std::int64_t batch_size = 0;
+  std::optional<ImageDataset> train_set, test_set;
+  std::optional<Batches> batches;
+  std::unique_ptr<Module> model;
+  std::string origin;
+  Device device;
+  together(*group, [&] {
+    batch_size = batch_per_rank(common, group->size());
+    ImageSets sets = load(o);
+    require(sets.train.height == sets.test.height && sets.train.width == sets.test.width,
+            "training and test images differ in size");
+    origin = sets.origin;
+    const PixelStatistics statistics = statistics_of(sets.train);
+    train_set.emplace(std::move(sets.train), kClasses, statistics, augmentation_of(o, sets.flips));
+    test_set.emplace(std::move(sets.test), kClasses, statistics);
+    batches.emplace(*train_set, *group, batch_size, common.seed, o.workers);
+    manual_seed(common.seed);
+    model = make_model(o, train_set->images());
+    device = device_of_rank(common.device);
+    model->to(device);
+  });
+  run.open_folder();
+
+  DistributedDataParallel ddp(*model, group, ddp_options(common));
+  SGD optimizer(model->parameters(),
+                {.lr = common.lr, .momentum = o.momentum, .weight_decay = o.weight_decay});
+
+  const std::int64_t steps = steps_of(common, batches->per_epoch(), kDefaultSteps);
+  const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
+  run.say(
+      fmt::format("train_images: {} ({} to train, {} to test), {} with {} parameters, {} rank(s) x "
+                  "batch {}, {} steps; files go to {}",
+                  origin, train_set->size(), test_set->size(), o.model, parameter_count(*model),
+                  group->size(), batch_size, steps, run.folder()));
+
+  run.evaluate_with([&] {
+    ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
+    return evaluate(*group, *model, *test_set);
+  });
+  run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
+  for (std::int64_t step = 0; step < steps; ++step) {
+    run.begin_step();
+    const Batch batch = batches->next().to(device);
+    run.fetched();
+    optimizer.zero_grad();
+    const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
+    run.forward_done(loss);
+    loss.backward();
+    run.backward_done();
+    optimizer.set_lr(schedule(step));
+    optimizer.step();
+    run.step_done(optimizer.lr());
+  }
+
+  const double score = run.evaluate().accuracy;
+  run.finish(
+      {fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test_set->size()),
+       {{"test_accuracy", score}},
+       model->state_dict(),
+       {{"program", "train_images"}, {"model", o.model}, {"seed", std::to_string(common.seed)}}});
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringsmith::apps
+
+int main(int argc, char** argv) {
+  return ringsmith::apps::run_program("train_images",
+                                      [&] { return ringsmith::apps::train_images(argc, argv); });
+}

@@ -1,0 +1,272 @@
+#include "runtime/parallel/per_step.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+
+#include "runtime/autograd/engine.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
+#include "runtime/base/process.hpp"
+#include "runtime/comm/bootstrap/bootstrap.hpp"
+#include "runtime/comm/bootstrap/exchange.hpp"
+#include "runtime/comm/bootstrap/place.hpp"
+#include "runtime/comm/bootstrap/store/door.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+using comm::store::QuorumAnswer;
+using comm::store::Vote;
+using std::chrono::milliseconds;
+
+constexpr int kMostFailures = 3;  // in a row, with nobody lost
+constexpr milliseconds kAnswer{
+    3'600'000};  // the coordinator has deadlines of its own, and a step may be long
+constexpr const char* kModel = "model";
+constexpr const char* kOptimizer = "optimizer";
+
+std::string list_of(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+// How the members of a quorum find each other.
+class QuorumBootstrap : public comm::Bootstrap {
+ public:
+  QuorumBootstrap(const std::shared_ptr<comm::Store>& store, const QuorumAnswer& quorum, int place,
+                  milliseconds timeout)
+      : size_(static_cast<int>(quorum.ranks.size())),
+        place_(place),
+        scope_("in quorum " + std::to_string(quorum.id) + " of " + list_of(quorum.ranks)),
+        exchange_(store, {.size_name = "the quorum",
+                          .prefix = comm::store::kQuorumKeys + std::to_string(quorum.id),
+                          .index = place,
+                          .size = size_,
+                          .timeout = timeout}) {}
+  [[nodiscard]] int rank() const override { return place_; }
+  [[nodiscard]] int size() const override { return size_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
+    return exchange_.all_gather(record);
+  }
+  [[nodiscard]] std::optional<comm::LostMember> lost_rank() override {
+    return exchange_.lost_member();
+  }
+  [[nodiscard]] std::string scope() const override { return scope_; }
+
+ private:
+  int size_, place_;
+  std::string scope_;
+  comm::Exchange exchange_;
+};
+
+}  // namespace
+
+std::shared_ptr<comm::StoreClient> connect_to_coordinator(milliseconds timeout) {
+  static const bool crypto = comm::store::start_crypto();
+  require(crypto, "libcrypto cannot be started");
+  require(std::getenv(comm::store::kPerStepVariable) != nullptr,
+          "--per-step: nobody coordinates the ranks; start them with 'ringrun --per-step ...'");
+  const comm::JobPlace place =
+      comm::find_place(comm::BootstrapKind::env, comm::process_environment());
+  const auto secret = comm::Secret::from_environment();
+  require(secret.has_value(), std::string("--per-step: ") + comm::kSecretVariable + " is missing");
+  return std::make_shared<comm::StoreClient>(
+      place.store, *secret, Deadline::in(timeout),
+      comm::StoreClientOptions{.door = comm::store::find_door(place.door.c_str())});
+}
+
+PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
+                                 std::shared_ptr<comm::StoreClient> store, int rank,
+                                 PerStepOptions options)
+    : model_(model),
+      optimizer_(optimizer),
+      options_(std::move(options)),
+      store_(std::move(store)),
+      rank_(rank) {
+  ask(Vote::none, false);
+}
+
+PerStepTraining::~PerStepTraining() { leave(true); }
+
+bool PerStepTraining::try_step(const Forward& forward, const Update& before_update) {
+  const bool joined = joins();
+  const Turn turn{step(), joined ? -1 : place_, contributors()};
+  std::vector<Tensor> buffers;
+  for (const Tensor& buffer : model_.buffers()) buffers.push_back(buffer.clone());
+  Snapshot state;
+  const auto body = [&] {
+    start_transfers();
+    optimizer_.zero_grad();
+    double loss = 0;
+    if (joined) {
+      add_zeros();
+    } else {
+      const Tensor mean = forward(*ddp_, turn);
+      mean.backward();
+      loss = mean.detach().cpu().to(DType::f64).item<double>();
+    }
+    average_over_contributors();
+    if (ddp_->group().device().is_cuda()) synchronize(ddp_->group().device());
+    exchange_losses(loss);
+    if (joined) state = transfers_.take();
+  };
+  if (!attempt(body, false)) {
+    // A forward that counts for nothing has left its mark on running statistics.
+    const std::vector<Tensor> now = model_.buffers();
+    for (std::size_t b = 0; b < now.size(); ++b) now[b].copy_(buffers[b]);
+    return false;
+  }
+  if (joined) load(state);
+  loss_ = new_loss_;
+  order_ = ddp_->ready_order();
+  before_update(turn);
+  optimizer_.step();
+  at(PerStepMoment::counted);
+  return true;
+}
+
+void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& body) {
+  const auto with_state = [&] {
+    start_transfers();
+    if (joins()) load(transfers_.take());
+    body(*group_);
+  };
+  while (!attempt(with_state, true)) {
+  }
+  leave(false);
+}
+
+// One try of what all members do together.
+bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
+  const std::vector<int> ranks = quorum_.ranks;
+  Vote vote = Vote::yes;
+  failure_.clear();
+  try {
+    meet();
+    body();
+    at(PerStepMoment::voting);
+  } catch (const CommError& e) {
+    vote = Vote::no;
+    failure_ = e.what();
+    leave(true);
+  }
+  ask(vote, last);
+  if (quorum_.counts) {
+    transfers_.wait_sent();
+    failures_in_a_row_ = 0;
+    return true;
+  }
+  if (failure_.empty()) failure_ = "another rank could not do it";
+  leave(true);
+  failures_in_a_row_ = ranks == quorum_.ranks ? failures_in_a_row_ + 1 : 0;
+  if (failures_in_a_row_ == kMostFailures)
+    throw Error(
+        fmt::format("step {} has failed {} times though no rank was lost; the last time: {}",
+                    step(), kMostFailures, failure_));
+  return false;
+}
+
+void PerStepTraining::ask(Vote vote, bool last) {
+  try {
+    quorum_ = store_->ask_quorum({rank_, process_place(), vote, last}, kAnswer);
+  } catch (const TimeoutError&) {
+    throw;  // the coordinator's own words
+  } catch (const CommError& e) {
+    throw CommError(std::string(e.what()) +
+                    ". Or this rank was silent for longer than ringrun's "
+                    "--quorum-timeout, and the others go on without it");
+  }
+  const auto mine = std::ranges::find(quorum_.ranks, rank_);
+  place_ = static_cast<int>(mine - quorum_.ranks.begin());
+}
+
+// The group of the quorum, and DDP on it.
+void PerStepTraining::meet() {
+  if (group_ && met_ == quorum_.id) return;
+  leave(false);
+  optimizer_.zero_grad();  // gradients lie in the last group's memory
+  met_ = quorum_.id;
+  at(PerStepMoment::meeting);
+  group_ = comm::init_process_group(
+      std::make_shared<QuorumBootstrap>(store_, quorum_, place_, options_.group.timeout),
+      options_.group);
+  DdpOptions ddp = options_.ddp;
+  ddp.init_sync = quorum_.step == 0;  // later all agree, or wait for the state
+  ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
+  if (quorum_.step == 0 || ddp.find_unused_parameters) return;
+  std::vector<std::int32_t> order(order_.begin(), order_.end());
+  order.resize(trained_parameters().size());
+  group_->broadcast(std::span<std::int32_t>(order), 0);
+  ddp_->rebuild_in({order.begin(), order.end()});
+}
+
+std::vector<Tensor> PerStepTraining::trained_parameters() const {
+  std::vector<Tensor> out;
+  for (const Tensor& p : model_.parameters())
+    if (p.requires_grad()) out.push_back(p);
+  return out;
+}
+
+void PerStepTraining::start_transfers() {
+  std::shared_ptr<const std::vector<std::byte>> bytes;
+  for (int j = 0; j < quorum_.joining; ++j) {
+    const int from = j % contributors(), to = contributors() + j;
+    auto pair = group_->new_group({from, to});
+    if (place_ == from) {
+      if (!bytes)
+        bytes = std::make_shared<std::vector<std::byte>>(
+            pack({step(),
+                  {{kModel, model_.state_dict()}, {kOptimizer, optimizer_.state_dict()}},
+                  options_.save ? options_.save() : Metadata{}}));
+      transfers_.send(std::move(pair), bytes);
+      at(PerStepMoment::sending);
+    } else if (place_ == to) {
+      transfers_.receive(std::move(pair));
+      at(PerStepMoment::receiving);
+    }
+  }
+}
+
+void PerStepTraining::load(const Snapshot& state) {
+  model_.load_state_dict(state.tensors.at(kModel));
+  optimizer_.load_state_dict(state.tensors.at(kOptimizer));
+  if (options_.load) options_.load(state.values);
+}
+
+// What the others' collectives need of a rank that has no gradients yet.
+void PerStepTraining::add_zeros() {
+  const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
+  std::vector<Tensor> zeros;
+  for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
+  backward(parameters, zeros);
+}
+
+void PerStepTraining::average_over_contributors() const {
+  if (quorum_.joining == 0 || options_.ddp.op != comm::ReduceOp::avg) return;
+  const NoGradGuard no_grad;
+  const double factor = static_cast<double>(members()) / contributors();
+  for (const Tensor& p : trained_parameters())
+    if (p.grad().defined()) p.grad().copy_(p.grad() * factor);
+}
+
+void PerStepTraining::exchange_losses(double mine) {
+  std::vector<double> all(static_cast<std::size_t>(members()));
+  group_->all_gather(std::span<const double>(&mine, 1), std::span<double>(all));
+  new_loss_ = 0;
+  for (int r = 0; r < contributors(); ++r) new_loss_ += all[static_cast<std::size_t>(r)];
+  new_loss_ /= contributors();
+}
+
+// failed: the others may still be in a call.
+void PerStepTraining::leave(bool failed) {
+  if (failed && group_) try {
+      group_->abort();
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): it has failed already
+    }
+  transfers_.abort();
+  ddp_.reset();
+  group_.reset();
+}
+
+}  // namespace ringsmith

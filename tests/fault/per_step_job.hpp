@@ -1,0 +1,64 @@
+// A training of forked ranks that are killed at given moments and started again, with its
+// coordinator in the test: the same history of who is there, whenever it is asked for.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/process_group.hpp"
+#include "runtime/data/sampler.hpp"
+#include "runtime/tensor/tensor.hpp"
+
+namespace ringsmith::test {
+
+// Where a rank ends.
+enum class Death : std::uint8_t { meeting, forward, reducing, sending, receiving, voting, counted };
+
+struct Kill {
+  int rank = 0;
+  std::int64_t step = 0;
+  Death death = Death::forward;
+  bool returns = true;  // it is started again, and joins with the next step
+};
+
+struct PerStepPlan {
+  int world = 3;
+  int least = 1;
+  std::int64_t steps = 8;
+  std::vector<Kill> kills;
+  comm::GroupOptions group = {};
+  std::chrono::milliseconds patience{20'000};
+};
+
+// A step that counted, as one rank saw it.
+struct CountedStep {
+  std::int64_t step = 0, quorum = 0;
+  std::vector<int> ranks;
+  int joining = 0;
+  std::vector<std::int64_t> samples;  // of this rank
+  std::string digest;                 // of its parameters and momentum, after it
+  bool operator==(const CountedStep&) const = default;
+};
+
+struct PerStepResult {
+  std::vector<std::vector<CountedStep>> steps;  // by rank, in order, over all its processes
+  std::vector<int> processes;                   // by rank: how many it had
+  std::vector<std::string> errors;              // by rank: what it printed
+  std::vector<int> codes;                       // by rank: exit code of the last process
+  int failed = 0;                 // tries that did not count, as rank 0 or another saw
+  std::vector<float> parameters;  // of rank `speaker`, at the end
+};
+
+constexpr std::int64_t kPerStepBatch = 2;
+constexpr std::int64_t kPerStepSamples = 31;
+constexpr std::uint64_t kPerStepSeed = 5;
+
+// Waits at most a minute, and then kills what still runs.
+[[nodiscard]] PerStepResult run_per_step(const PerStepPlan& plan);
+
+// What one process computes that deals out the same samples: for each counted step the contributors
+// take part in. Parameters at the end.
+[[nodiscard]] std::vector<float> run_serially(const std::vector<CountedStep>& history);
+
+}  // namespace ringsmith::test

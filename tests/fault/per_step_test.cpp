@@ -1,0 +1,192 @@
+// Trainings whose ranks are killed at every moment of a step: the others go on, all agree bit for
+// bit, no sample comes twice, and the same history gives the same bits again.
+#include "runtime/parallel/per_step.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <csignal>
+#include <map>
+#include <set>
+
+#include "runtime/base/error.hpp"
+#include "tests/fault/per_step_job.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/transport.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::test;
+
+namespace {
+
+PerStepPlan plan_of(std::vector<Kill> kills, int world = 3) {
+  PerStepPlan plan;
+  plan.world = world;
+  plan.kills = std::move(kills);
+  plan.group.transport = test_transport();
+  plan.group.timeout = std::chrono::seconds(20);
+  return plan;
+}
+
+// Each step of the training as its members saw it, in order.
+std::vector<CountedStep> history_of(const PerStepResult& result) {
+  std::map<std::int64_t, CountedStep> steps;
+  for (const auto& of_rank : result.steps)
+    for (CountedStep step : of_rank) {
+      step.samples.clear();
+      steps.emplace(step.step, step);
+    }
+  std::vector<CountedStep> out;
+  for (auto& [number, step] : steps) out.push_back(step);
+  return out;
+}
+
+// As many samples in each step as its contributors take, and none twice in an epoch. A rank that is
+// killed when a step has counted says nothing of its samples.
+void check_samples(const PerStepResult& result) {
+  std::map<std::int64_t, std::vector<std::int64_t>> by_step;
+  std::map<std::int64_t, int> reports;
+  for (const auto& of_rank : result.steps)
+    for (const CountedStep& step : of_rank) {
+      by_step[step.step].insert(by_step[step.step].end(), step.samples.begin(), step.samples.end());
+      ++reports[step.step];
+    }
+  std::set<std::int64_t> of_epoch;
+  std::int64_t used = 0;
+  for (const CountedStep& step : history_of(result)) {
+    const auto ranks = std::ssize(step.ranks);
+    const std::int64_t taken = (ranks - step.joining) * kPerStepBatch;
+    INFO("step " << step.step);
+    if (used + taken > kPerStepSamples) {
+      of_epoch.clear();
+      used = 0;
+    }
+    used += taken;
+    if (reports[step.step] == ranks) CHECK(std::ssize(by_step[step.step]) == taken);
+    for (const std::int64_t sample : by_step[step.step]) CHECK(of_epoch.insert(sample).second);
+  }
+}
+
+void check(const PerStepPlan& plan, const PerStepResult& result) {
+  for (std::size_t r = 0; r < result.codes.size(); ++r) {
+    INFO("rank " << r << ": " << result.errors[r]);
+    const auto own = std::ranges::find(plan.kills, static_cast<int>(r), &Kill::rank);
+    const bool gone = own != plan.kills.end() && !own->returns;
+    CHECK(result.codes[r] == (gone ? 128 + SIGKILL : 0));
+    CHECK(result.errors[r].empty());
+    CHECK(result.processes[r] == 1 + std::ranges::count_if(plan.kills, [&](const Kill& k) {
+                                   return k.rank == static_cast<int>(r) && k.returns;
+                                 }));
+  }
+  // All that were in a step agree on it, bit for bit.
+  const auto history = history_of(result);
+  REQUIRE(std::ssize(history) == plan.steps);
+  for (const auto& of_rank : result.steps)
+    for (CountedStep step : of_rank) {
+      step.samples.clear();
+      INFO("step " << step.step);
+      CHECK(step == history[static_cast<std::size_t>(step.step)]);
+    }
+  check_samples(result);
+  // And it is right.
+  const std::vector<float> serial = run_serially(history);
+  REQUIRE(serial.size() == result.parameters.size());
+  double worst = 0;
+  for (std::size_t i = 0; i < serial.size(); ++i) {
+    const double apart = std::abs(static_cast<double>(serial[i]) - result.parameters[i]);
+    REQUIRE(std::isfinite(apart));
+    worst = std::max(worst, apart);
+  }
+  CHECK(worst < 1e-5);
+}
+
+}  // namespace
+
+TEST_CASE("nobody is lost: no step fails, the quorum stays", "[per_step]") {
+  const int world = GENERATE(1, 2, 3, 5);
+  PerStepPlan plan = plan_of({}, world);
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+  CHECK(result.failed == 0);
+  for (const CountedStep& step : history_of(result)) CHECK(step.quorum == 1);
+}
+
+TEST_CASE("a rank is killed at any moment: the others do the step, it returns with their bits",
+          "[per_step]") {
+  const Death death = GENERATE(Death::forward, Death::reducing, Death::voting, Death::counted);
+  const int rank = GENERATE(0, 2);
+  CAPTURE(static_cast<int>(death), rank);
+  PerStepPlan plan = plan_of({{rank, 3, death}});
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+  const auto history = history_of(result);
+  const std::size_t lost_in = death == Death::counted ? 4 : 3;
+  CHECK(history[lost_in - 1].ranks == std::vector{0, 1, 2});
+  CHECK(history[lost_in].ranks == (rank == 0 ? std::vector{1, 2} : std::vector{0, 1}));
+  CHECK(history[lost_in + 1].ranks == (rank == 0 ? std::vector{1, 2, 0} : std::vector{0, 1, 2}));
+  CHECK(history[lost_in + 1].joining == 1);
+  CHECK(history[lost_in + 2].joining == 0);
+  CHECK(result.failed == 2);  // the step at hand, of both that were left; nothing else
+}
+
+TEST_CASE("a rank is killed while the next quorum meets, sends the state, or receives it",
+          "[per_step]") {
+  // Rank 2 is lost in step 2 and joins with step 3; then this happens.
+  const Death death = GENERATE(Death::meeting, Death::sending, Death::receiving);
+  const int rank = death == Death::receiving ? 2 : 0;
+  CAPTURE(static_cast<int>(death));
+  PerStepPlan plan = plan_of({{2, 2, Death::forward}, {rank, 3, death, death == Death::receiving}});
+  if (death == Death::receiving) plan.steps = 9;
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+}
+
+TEST_CASE("the same history gives the same bits", "[per_step]") {
+  PerStepPlan plan =
+      plan_of({{1, 2, Death::reducing}, {0, 5, Death::voting}, {2, 7, Death::forward}}, 4);
+  plan.steps = 11;
+  const auto first = history_of(run_per_step(plan)), second = history_of(run_per_step(plan));
+  CHECK(first == second);
+  plan.kills.pop_back();  // another one does not
+  const auto other = history_of(run_per_step(plan));
+  CHECK(other[6].digest == first[6].digest);
+  CHECK(other[8].digest != first[8].digest);
+}
+
+TEST_CASE("on devices: killed, returned, the same bits on all", "[per_step_cuda]") {
+  PerStepPlan plan = plan_of({{0, 2, Death::reducing}}, 2);
+  plan.steps = 5;
+  plan.group.device = Device::cuda(0);
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+}
+
+TEST_CASE("two are killed at once", "[per_step]") {
+  PerStepPlan plan = plan_of({{1, 3, Death::forward}, {2, 3, Death::forward}});
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+  const auto history = history_of(result);
+  CHECK(history[3].ranks == std::vector{0});
+  CHECK(history[4].ranks == std::vector{0, 1, 2});
+  CHECK(history[4].joining == 2);
+}
+
+TEST_CASE("who does not return is done without, to the end", "[per_step]") {
+  PerStepPlan plan = plan_of({{1, 3, Death::reducing, false}});
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+  for (const CountedStep& step : history_of(result))
+    CHECK(step.ranks == (step.step < 3 ? std::vector{0, 1, 2} : std::vector{0, 2}));
+}
+
+TEST_CASE("too few are left, and nobody comes: one line, with the names", "[per_step]") {
+  PerStepPlan plan = plan_of({{1, 3, Death::forward, false}, {2, 3, Death::forward, false}});
+  plan.least = 2;
+  plan.patience = std::chrono::milliseconds(500);
+  const PerStepResult result = run_per_step(plan);
+  CHECK(result.codes[0] == static_cast<int>(ExitCode::timeout));
+  CHECK_THAT(result.errors[0],
+             ContainsSubstring("only 1 of 3 ranks are there, 2 are needed (--min-ranks)") &&
+                 ContainsSubstring("ranks 1, 2 are missing"));
+  CHECK(std::ranges::count(result.errors[0], '\n') == 1);
+  CHECK(history_of(result).size() == 3);
+}

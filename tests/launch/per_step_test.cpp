@@ -1,0 +1,338 @@
+// ringrun --per-step with real trainings: random ranks are killed and started again while the
+// others go on. `make test-per-step` does it for three minutes on each transport.
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "runtime/base/error.hpp"
+#include "tests/launch/background.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/processes_of.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr int kRanks = 4;
+
+double number_from(const char* name, double otherwise) {
+  const std::string text = variable(name);
+  return text.empty() ? otherwise : std::stod(text);
+}
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::vector<std::string> training(const std::string& folder, std::int64_t steps,
+                                  const std::vector<std::string>& more) {
+  return std::vector<std::string>{kRingrun,
+                                  "--standalone",
+                                  "--per-step",
+                                  "--nproc-per-node",
+                                  std::to_string(kRanks),
+                                  "--",
+                                  RINGSMITH_BINARY_DIR "/bin/train_mlp",
+                                  "--per-step",
+                                  "--draw",
+                                  "2000",
+                                  "--hidden",
+                                  "64",
+                                  "--batch",
+                                  "16",
+                                  "--progress",
+                                  "off",
+                                  "--run-dir",
+                                  folder,
+                                  "--steps",
+                                  std::to_string(steps)} +
+         more;
+}
+
+// What the ranks have written, by rank; a line that is being written is left out.
+std::vector<std::vector<json>> read_steps(const std::string& folder) {
+  std::vector<std::vector<json>> out(kRanks);
+  for (int r = 0; r < kRanks; ++r) {
+    std::ifstream in(folder + "/steps-rank-" + std::to_string(r) + ".jsonl");
+    for (std::string line; std::getline(in, line);)
+      if (json::accept(line)) out[static_cast<std::size_t>(r)].push_back(json::parse(line));
+  }
+  return out;
+}
+
+// The newest step in the files, by a look at their ends: this test must not take the ranks' cores.
+std::int64_t newest_step(const std::string& folder) {
+  std::int64_t newest = -1;
+  for (int r = 0; r < kRanks; ++r) {
+    std::ifstream in(folder + "/steps-rank-" + std::to_string(r) + ".jsonl", std::ios::ate);
+    const auto size = static_cast<std::int64_t>(in.tellg());
+    in.seekg(std::max<std::int64_t>(0, size - 4096));
+    for (std::string line; std::getline(in, line);)
+      if (json::accept(line))
+        newest = std::max(newest, json::parse(line).value("step", std::int64_t{-1}));
+  }
+  return newest;
+}
+
+// When each step counted, for the first rank that says so.
+std::map<std::int64_t, double> times_of(const std::vector<std::vector<json>>& steps) {
+  std::map<std::int64_t, double> out;
+  for (const auto& of_rank : steps)
+    for (const json& line : of_rank) {
+      if (!line.contains("ranks") || !line.contains("step")) continue;
+      const double time = line["time"];
+      const auto [at, fresh] = out.emplace(line["step"], time);
+      if (!fresh) at->second = std::min(at->second, time);
+    }
+  return out;
+}
+
+std::int64_t count_between(const std::map<std::int64_t, double>& times, double begin, double end) {
+  return std::ranges::count_if(
+      times, [&](const auto& step) { return step.second >= begin && step.second < end; });
+}
+
+pid_t process_of(const std::string& mark, int rank) {
+  const auto ranks = processes_with("RANK=" + std::to_string(rank));
+  for (const pid_t pid : processes_with(mark))
+    if (std::ranges::find(ranks, pid) != ranks.end()) return pid;
+  return -1;
+}
+
+int count(const std::string& text, const std::string& word) {
+  int n = 0;
+  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) ++n;
+  return n;
+}
+
+// All that saw a step agree on who was in it, on the loss, and on the parameters after one that
+// somebody joined; and no sample came twice in an epoch.
+void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t samples,
+                     std::int64_t batch) {
+  std::map<std::int64_t, json> seen;
+  std::map<std::int64_t, std::vector<std::int64_t>> taken;
+  for (const auto& of_rank : steps)
+    for (json line : of_rank) {
+      if (!line.contains("ranks") || !line.contains("step")) continue;
+      const std::int64_t step = line["step"];
+      for (const std::int64_t s : line["samples"]) taken[step].push_back(s);
+      line.erase("samples");
+      line.erase("time");
+      const auto [at, fresh] = seen.emplace(step, line);
+      if (at->second != line) FAIL("step " << step << ": " << at->second << " and " << line);
+    }
+  std::set<std::int64_t> of_epoch;
+  std::int64_t used = 0, next = 0;
+  for (const auto& [step, line] : seen) {
+    if (step != next++) FAIL("step " << next - 1 << " is missing");
+    const std::int64_t in_step =
+        (std::ssize(line["ranks"]) - line["joining"].get<std::int64_t>()) * batch;
+    if (used + in_step > samples) {
+      of_epoch.clear();
+      used = 0;
+    }
+    used += in_step;
+    for (const std::int64_t s : taken[step])
+      if (!of_epoch.insert(s).second) FAIL("step " << step << ": sample " << s << " comes twice");
+  }
+}
+
+// Up to ten minutes.
+int wait_long(Background& run) {
+  int code = -1;
+  for (int i = 0; i < 20 && code < 0; ++i) code = run.wait();
+  return code;
+}
+
+struct KillTest {
+  double seconds = 10, every = 3;  // of kills; between two
+  std::vector<std::string> options;
+};
+
+void run_kill_test(const KillTest& test) {
+  const TemporaryFolder folder;
+  // How long a step takes here, to know how many fill the time.
+  const ProgramResult pilot = run_program(training(folder / "pilot", 200, test.options), 120);
+  INFO(pilot.err);
+  REQUIRE(pilot.exit_code == 0);
+  const auto first = times_of(read_steps(folder / "pilot"));
+  const double pilot_rate =
+      static_cast<double>(first.size() - 1) / (first.rbegin()->second - first.begin()->second);
+  const double quiet = test.seconds / 5;  // before the kills, and after them
+  const auto steps = static_cast<std::int64_t>(pilot_rate * (test.seconds + 2 * quiet));
+
+  const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
+  std::vector<std::string> command = training(folder / "run", steps, test.options);
+  command.insert(command.begin(), {"/usr/bin/env", mark});
+  Background run(command);
+  REQUIRE(eventually([&] { return newest_step(folder / "run") >= 0; }));
+  std::this_thread::sleep_for(std::chrono::duration<double>(quiet));
+
+  std::mt19937 random(std::random_device{}());
+  const double kills_begin = seconds_now();
+  int kills = 0;
+  std::vector<double> killed_at;
+  while (seconds_now() < kills_begin + test.seconds - test.every / 2) {
+    if (newest_step(folder / "run") > steps * 9 / 10) break;  // faster than the pilot
+    const int rank = static_cast<int>(random() % kRanks);
+    if (const pid_t pid = process_of(mark, rank); pid > 0 && ::kill(pid, SIGKILL) == 0) {
+      ++kills;
+      killed_at.push_back(seconds_now());
+    }
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(test.every * (0.75 + 0.5 * static_cast<double>(random()) /
+                                                               static_cast<double>(random.max()))));
+  }
+  const int code = wait_long(run);
+  const std::string output = run.output();
+  INFO(output);
+  CHECK(code == 0);
+  const auto lines = read_steps(folder / "run");
+  const auto times = times_of(lines);
+  REQUIRE(std::ssize(times) == steps);
+  check_agreement(lines, 2000, 16);
+
+  REQUIRE(kills > 0);
+  std::set<std::int64_t> failed;
+  for (const auto& of_rank : lines)
+    for (const json& line : of_rank)
+      if (line.contains("failed")) failed.insert(line["quorum"].get<std::int64_t>());
+  CHECK(std::ssize(failed) <= kills);              // the step at hand, nothing else
+  CHECK(count(output, "is lost after") == kills);  // and nobody else was started again
+  std::set<std::string> digests;
+  for (const auto& of_rank : lines) {
+    REQUIRE(!of_rank.empty());
+    REQUIRE(of_rank.back().contains("sha256"));
+    digests.insert(of_rank.back()["sha256"].get<std::string>());
+  }
+  CHECK(digests.size() == 1);
+
+  // Undisturbed is the last third before the next kill, when the rank is back: a machine's slow
+  // minutes fall on both.
+  double expected = 0, in_kills = 0;
+  for (std::size_t k = 0; k + 1 < killed_at.size(); ++k) {
+    const double from = killed_at[k], to = killed_at[k + 1], calm = to - (to - from) / 3;
+    expected += 3 * static_cast<double>(count_between(times, calm, to));
+    in_kills += static_cast<double>(count_between(times, from, to));
+  }
+  const double share = in_kills / expected;
+  int joined = 0;
+  std::set<std::int64_t> quorums;
+  for (const auto& of_rank : lines)
+    for (const json& line : of_rank)
+      if (line.value("joining", 0) > 0 && quorums.insert(line["step"].get<std::int64_t>()).second)
+        joined += line["joining"].get<int>();
+  std::printf(
+      "per step: %d ranks, %.0f s with %d kills: %.0f steps, %.1f %% of what the calm third before "
+      "each kill makes; %zd tries of steps failed; %d ranks joined; all end with SHA-256 "
+      "%.16s...\n",
+      kRanks, killed_at.back() - killed_at.front(), kills, in_kills, 100 * share, failed.size(),
+      joined, digests.begin()->c_str());
+  std::fflush(stdout);
+  CHECK(joined <= kills);  // one may be killed before it has joined
+  if (test.seconds >= 60) CHECK(share >= 0.8);
+}
+
+}  // namespace
+
+TEST_CASE("per step: random ranks are killed, the others go on, all agree at the end",
+          "[per_step]") {
+  run_kill_test({.seconds = 6, .every = 3, .options = {}});
+}
+
+TEST_CASE("per step for minutes, on each transport", "[.per_step_kills]") {
+  const std::string transport = GENERATE("shm", "tcp");
+  run_kill_test({.seconds = number_from("RINGSMITH_TEST_SECONDS", 180),
+                 .every = 10,
+                 .options = {"--transport", transport}});
+}
+
+TEST_CASE("per step without a loss has the bits of DistributedDataParallel", "[per_step]") {
+  const TemporaryFolder folder;
+  const ProgramResult with = run_program(training(folder / "a", 40, {}), 60);
+  INFO(with.err);
+  REQUIRE(with.exit_code == 0);
+  std::vector<std::string> plain = training(folder / "b", 40, {});
+  std::erase(plain, "--per-step");
+  REQUIRE(run_program(plain, 60).exit_code == 0);
+  const auto tensors_of = [](const std::string& file) {
+    const std::string bytes = read_text(file);
+    std::uint64_t header = 0;
+    bytes.copy(reinterpret_cast<char*>(&header), sizeof header);
+    return bytes.substr(sizeof header + header);
+  };
+  CHECK(tensors_of(folder / "a/model.safetensors") == tensors_of(folder / "b/model.safetensors"));
+}
+
+TEST_CASE("per step: wrong uses are refused, in one line that names the remedy", "[per_step]") {
+  struct Row {
+    std::vector<std::string> launcher, program;
+    std::string words;
+  };
+  const Row row = GENERATE(
+      Row{{"--per-step", "--min-ranks", "3"}, {}, "--min-ranks 3 is more than --nproc-per-node 2"},
+      Row{{"--min-ranks", "1"}, {}, "go with --per-step"},
+      Row{{"--quorum-timeout", "5"}, {}, "go with --per-step"},
+      Row{{"--per-step", "--max-restarts", "1"}, {}, "leave out --max-restarts"},
+      Row{{"--per-step", "--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"},
+          {},
+          "--per-step is for one node"},
+      Row{{}, {"--per-step"}, "start them with 'ringrun --per-step ...'"},
+      Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "does not go with --save-every"},
+      Row{{"--per-step"}, {"--per-step", "--global-batch", "8"}, "give --batch"},
+      Row{{"--per-step"}, {"--per-step", "--accumulate", "2"}, "give a larger --batch"},
+      Row{{"--per-step"}, {"--per-step", "--amp", "f16"}, "bf16 needs none"},
+      Row{{"--per-step"}, {"--per-step", "--comm-hook", "fp16"}, "does not go with --comm-hook"},
+      Row{{"--per-step"}, {"--per-step", "--check-drift", "1"}, "does not go with --check-drift"},
+      Row{{"--per-step"}, {"--per-step", "--json"}, "does not go with --ddp-logging, --json"},
+      Row{{"--per-step"}, {"--per-step", "--report"}, "does not go with --ddp-logging, --json"},
+      Row{{"--per-step"}, {"--per-step", "--eval-every", "5"}, "does not go with --eval-every"},
+      Row{{"--per-step"}, {"--per-step", "--workers", "1"}, "does not go with --workers"},
+      Row{{"--per-step"}, {"--per-step", "--algorithm", "fastest"}, "name the algorithm"},
+      Row{{"--per-step"}, {"--per-step", "--bootstrap", "self"}, "meet through ringrun"});
+  const TemporaryFolder folder;
+  std::vector<std::string> command{kRingrun, "--nproc-per-node", "2"};
+  command = command + row.launcher;
+  command = command + std::vector<std::string>{"--", RINGSMITH_BINARY_DIR "/bin/train_mlp"};
+  command = command + tiny_mlp();
+  const ProgramResult result = run_program(command + row.program, 60);
+  INFO(result.err);
+  CHECK(result.exit_code == static_cast<int>(ExitCode::usage));
+  CHECK_THAT(result.err, ContainsSubstring(row.words));
+}
+
+TEST_CASE("per step: a rank that stands still is killed, and returns", "[per_step]") {
+  const TemporaryFolder folder;
+  const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
+  std::vector<std::string> command = training(folder / "run", 400, {"--timeout", "3"});
+  command.insert(command.begin() + 3, {"--quorum-timeout", "3"});
+  command.insert(command.begin(), {"/usr/bin/env", mark});
+  Background run(command);
+  REQUIRE(eventually([&] { return times_of(read_steps(folder / "run")).size() > 10; }));
+  REQUIRE(::kill(process_of(mark, 1), SIGSTOP) == 0);
+  const int code = wait_long(run);
+  const std::string output = run.output();
+  INFO(output);
+  CHECK(code == 0);
+  CHECK_THAT(output, ContainsSubstring("rank 1 (pid ") &&
+                         ContainsSubstring("has been silent for 3 s, and is killed"));
+  check_agreement(read_steps(folder / "run"), 2000, 16);
+}
+
+TEST_CASE("per step: a program that cannot begin is not started for ever", "[per_step]") {
+  const ProgramResult result = run_program(
+      {kRingrun, "--standalone", "--per-step", "--nproc-per-node", "1", "--", "sh", "-c", "exit 3"},
+      60);
+  INFO(result.err);
+  CHECK(result.exit_code == 3);
+  CHECK(count(result.err, "started again as pid") == 4);
+  CHECK_THAT(result.err, ContainsSubstring("as 5 times in a row within 10 s of its start"));
+}
