@@ -1,6 +1,8 @@
 // What a kernel does, by hand and as the profiler counts it.
 #include "kernels/work.hpp"
 
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.hpp"
@@ -10,6 +12,7 @@
 #include "kernels/layernorm.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/optim.hpp"
+#include "kernels/reduction.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -157,6 +160,32 @@ TEST_CASE("element-wise and row-wise kernels: so many for each element", "[work]
   });
   CHECK(norm.flop == 8 * n);
   CHECK(norm.bytes == 4 * (2 * n + 4 + 4 + 3 + 3));
+}
+
+TEST_CASE("a maximum: a comparison for each element, of which its view shows the first ones",
+          "[work]") {
+  constexpr std::int64_t rows = 3, n = 7;
+  auto x = numbers(rows * n), values = numbers(rows);
+  std::vector<std::int64_t> indices(rows);
+  const auto shown = [](auto* data, std::int64_t stride) {
+    View<std::remove_pointer_t<decltype(data)>> out{data, {}};
+    out.layout.dims = 1;
+    out.layout.sizes[0] = rows;
+    out.layout.strides[0] = stride;
+    return out;
+  };
+  const auto work = counted("max", [&] {
+    kernels::max(kCpu, shown(values.data(), 1), shown(indices.data(), 1),
+                 shown(std::as_const(x).data(), n), Reduced{n, 1});
+  });
+  CHECK(work.flop == rows * n);
+  CHECK(work.bytes == 4 * rows * n + (4 + 8) * rows);
+  const auto back = counted("max_backward", [&] {
+    max_backward(kCpu, shown(x.data(), n), shown(std::as_const(indices).data(), 1),
+                 shown(std::as_const(values).data(), 1), Reduced{n, 1});
+  });
+  CHECK(back.flop == 0);
+  CHECK(back.bytes == 4 * rows * n + (4 + 8) * rows);
 }
 
 TEST_CASE("an optimizer reads and writes its state; an embedding touches the rows it picks",

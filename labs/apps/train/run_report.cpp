@@ -228,7 +228,6 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
   ordered_json& list = data["facts"] = ordered_json::array();
   for (const auto& [key, name] : std::initializer_list<std::pair<const char*, const char*>>{
            {"command", "command"},
-           {"started", "started"},
            {"host", "host of rank 0"},
            {"device", "device"},
            {"transport", "transport"},
