@@ -17,6 +17,7 @@ struct Reduced {
   std::int64_t n = 1;
   std::int64_t stride = 1;
 };
+inline void look(Operands& o, const Reduced& dim) { o.inner = static_cast<double>(dim.n); }
 
 namespace cpu {
 using kernels::Reduced;

@@ -33,7 +33,7 @@ struct Operands {
   std::array<Operand, kMost> all{};
   std::size_t count = 0;
   int matrices = 0;
-  double inner = 0;    // the length of a product's sums
+  double inner = 0;    // the length of a product's sums, or of what a maximum is of
   double pairs = 0;    // multiplications of a product; 0 for other kernels
   double times = 1;    // so many problems of that kind
   int function = 0;    // of an element-wise kernel: the number of its enumerator

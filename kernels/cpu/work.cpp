@@ -13,9 +13,10 @@ constexpr std::size_t kNone = Operands::kMost;
 
 struct Rule {
   std::string_view kernel;
-  double flop;                 // for each pair of a product, or each element of the largest operand
-  std::size_t picked = kNone;  // the operand of which only some rows are read or written
-  bool updates = false;        // what it writes, it reads as well
+  double flop;                  // for each pair of a product, or element of the largest operand
+  std::size_t picked = kNone;   // the operand of which only some rows are read or written
+  bool updates = false;         // what it writes, it reads as well
+  std::size_t reduced = kNone;  // the operand whose view shows the first element of each run
 };
 constexpr Rule kRules[] = {
     {"matmul", 2},
@@ -31,7 +32,9 @@ constexpr Rule kRules[] = {
     {"conv2d_grad_bias", 1},
     {"masked_scale", 1},
     {"sum", 1},
-    {"max", 1},
+    {"max", 1, kNone, false, 2},
+    {"max_backward", 0, kNone, false, 0},
+    {"max_all_backward", 1},
     {"softmax", 5},  // largest; less it, exp, their sum, the quotient
     {"log_softmax", 5},
     {"softmax_backward", 4},
@@ -106,13 +109,16 @@ profile::Work work_of(const char* kernel, const Operands& o) {
   const auto found = std::ranges::find(kRules, std::string_view(kernel), &Rule::kernel);
   const Rule* rule = found == std::end(kRules) ? nullptr : &*found;
   const std::size_t picked = rule == nullptr ? kNone : rule->picked;
+  const auto times = [&](std::size_t i) {
+    return rule != nullptr && i == rule->reduced ? o.inner : 1.0;
+  };
   double largest = 0;
   for (std::size_t i = 0; i < o.count; ++i)
-    if (i != picked) largest = std::max(largest, o.all[i].elements);
+    if (i != picked) largest = std::max(largest, times(i) * o.all[i].elements);
   profile::Work work;
   for (std::size_t i = 0; i < o.count; ++i) {
     const Operand& operand = o.all[i];
-    double bytes = operand.bytes;
+    double bytes = times(i) * operand.bytes;
     if (i == picked && operand.elements > largest) bytes *= largest / operand.elements;
     const bool read_too = operand.written && ((rule != nullptr && rule->updates) || o.added);
     work.bytes += read_too ? 2 * bytes : bytes;

@@ -3,11 +3,14 @@
 #include "runtime/autograd/autocast.hpp"
 
 #include <cmath>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
+#include "runtime/device/profiler.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/device.hpp"
 
@@ -238,4 +241,59 @@ TEST_CASE("to(dtype): differentiable between floating dtypes, and no further", "
   // Accumulates into a gradient that is there already.
   to(x, DType::bf16).backward(test::on_device(ones({4}, {DType::bf16})));
   CHECK(values(x.grad()) == std::vector<float>(4, 4.0F));
+}
+
+TEST_CASE("the profiler counts each call once, with the work of its dtype, and casts as \"to\"",
+          "[functions]") {
+  constexpr std::int64_t m = 6, k = 4, n = 5;
+  const Tensor x = drawn({m, k}, 1), w = parameter({n, k}, 2), b = parameter({n}, 3);
+  const Tensor half = drawn({m, n}, 4, DType::bf16), wide = drawn({m, n}, 5),
+               turned = drawn({n, m}, 7), y = labels(m), g = drawn({m, n}, 6, DType::bf16);
+  const auto rows_of = [](const auto& body) {
+    (void)profile::take_rows();
+    profile::enable(true);
+    body();
+    profile::enable(false);
+    std::map<std::string, profile::Row> out;
+    for (const profile::Row& row : profile::take_rows()) out[row.name] = row;
+    return out;
+  };
+  const auto only = [&](const std::string& name, std::int64_t casts, const auto& body) {
+    const auto rows = rows_of(body);
+    INFO(name);
+    CHECK(rows.size() == (casts > 0 ? 2 : 1));
+    CHECK(rows.at(name).calls == 1);
+    if (casts > 0) CHECK(rows.at("to").calls == casts);
+    return rows.at(name).work;
+  };
+  Tensor out;
+  {
+    const Autocast autocast(DType::bf16);
+    auto rows = rows_of([&] { out = linear(x, w, b); });
+    CHECK(rows.size() == 2);
+    CHECK(rows["linear"].calls == 1);
+    CHECK(rows["linear"].work.flop == 2 * m * k * n);
+    CHECK(rows["linear"].work.bytes == 2 * (m * k + n * k + n + m * n));
+    CHECK(rows["to"].calls == 3);
+    CHECK(rows["to"].work.flop == 0);
+    CHECK(rows["to"].work.bytes == (4 + 2) * (m * k + n * k + n));
+    // The guard keeps the casts of the parameters.
+    CHECK(only("linear", 1, [&] { (void)linear(x, w, b); }).flop == 2 * m * k * n);
+    CHECK(only("matmul", 1, [&] { (void)matmul(half, turned); }).flop == 2 * m * n * m);
+    CHECK(only("cross_entropy", 1, [&] { (void)cross_entropy(half, y); }).flop > 0);
+    CHECK(only("mse_loss", 1, [&] { (void)mse_loss(half, wide); }).flop == 3 * m * n);
+    CHECK(only("exp", 1, [&] { (void)exp(half); }).flop == m * n);
+    CHECK(only("cat", 1, [&] { (void)cat({half, wide}, 0); }).bytes == 2 * 2 * 4 * m * n);
+  }
+  auto rows = rows_of([&] { out.backward(g); });
+  CHECK(rows["LinearBackward"].calls == 1);
+  CHECK(rows["LinearBackward"].work.flop == 2 * m * k * n + m * n);
+  CHECK(rows["ToBackward"].calls == 2);
+  // Without a guard, half operands that meet f32, or that have no kernel of their own.
+  CHECK(only("add", 1, [&] { (void)add(half, wide); }).flop == m * n);
+  CHECK(only("mul", 1, [&] { (void)mul(wide, half); }).bytes == 3 * 4 * m * n);
+  CHECK(only("max", 2, [&] { (void)max(half); }).flop == m * n);
+  CHECK(only("max", 2, [&] { (void)max(half, 1); }).flop == m * n);
+  CHECK(only("var", 2, [&] { (void)var(half, 1); }).flop > 0);
+  CHECK(only("cross_entropy", 2, [&] { (void)cross_entropy(half, y); }).flop > 0);
 }

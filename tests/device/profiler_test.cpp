@@ -161,8 +161,8 @@ TEST_CASE("on a GPU the time is the kernels' there, not the host's; a track of i
     if (trace::thread_names().at(static_cast<std::size_t>(e.thread)) != "cuda:0 operations")
       continue;
     there += e.end_ns - e.begin_ns;
-    CHECK(e.begin_ns >= begin - kMs);  // on the host's clock
-    CHECK(e.end_ns <= end + kMs);
+    CHECK(e.begin_ns >= begin - 5 * kMs);  // on the host's clock, which a busy machine reads late
+    CHECK(e.end_ns <= end + 5 * kMs);
   }
   CHECK(there == slow.device_ns);
 }

@@ -1,6 +1,8 @@
 // What a kernel does, by hand and as the profiler counts it.
 #include "kernels/work.hpp"
 
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.hpp"
@@ -10,6 +12,7 @@
 #include "kernels/layernorm.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/optim.hpp"
+#include "kernels/reduction.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -78,6 +81,23 @@ TEST_CASE("a product: 2 m k n, and every operand once; added to what is there, t
   CHECK(sums.flop == m * n);
 }
 
+TEST_CASE("a product of 16-bit numbers: as many, of two bytes", "[work]") {
+  constexpr std::int64_t m = 5, k = 7, n = 3;
+  std::vector<bf16> a(m * k, bf16(0.5F)), b(k * n, bf16(0.5F)), c(m * n, bf16(0.0F)), bias(n);
+  const auto product = counted("matmul", [&] {
+    matmul(kCpu, row_major(a.data(), m, k), row_major(b.data(), k, n), row_major(c.data(), m, n),
+           Store::add);
+  });
+  CHECK(product.flop == 2 * m * k * n);
+  CHECK(product.bytes == 2 * (m * k + k * n + 2 * m * n));
+  const auto layer = counted("linear", [&] {
+    linear(kCpu, row_major(a.data(), m, k), row_major(b.data(), n, k), std::span<const bf16>(bias),
+           row_major(c.data(), m, n));
+  });
+  CHECK(layer.flop == 2 * m * k * n);
+  CHECK(layer.bytes == 2 * (m * k + n * k + n + m * n));
+}
+
 TEST_CASE(
     "attention: two products over the pairs of tokens, half of them if causal, plus the "
     "diagonal's other half",
@@ -142,6 +162,32 @@ TEST_CASE("element-wise and row-wise kernels: so many for each element", "[work]
   CHECK(norm.bytes == 4 * (2 * n + 4 + 4 + 3 + 3));
 }
 
+TEST_CASE("a maximum: a comparison for each element, of which its view shows the first ones",
+          "[work]") {
+  constexpr std::int64_t rows = 3, n = 7;
+  auto x = numbers(rows * n), values = numbers(rows);
+  std::vector<std::int64_t> indices(rows);
+  const auto shown = [](auto* data, std::int64_t stride) {
+    View<std::remove_pointer_t<decltype(data)>> out{data, {}};
+    out.layout.dims = 1;
+    out.layout.sizes[0] = rows;
+    out.layout.strides[0] = stride;
+    return out;
+  };
+  const auto work = counted("max", [&] {
+    kernels::max(kCpu, shown(values.data(), 1), shown(indices.data(), 1),
+                 shown(std::as_const(x).data(), n), Reduced{n, 1});
+  });
+  CHECK(work.flop == rows * n);
+  CHECK(work.bytes == 4 * rows * n + (4 + 8) * rows);
+  const auto back = counted("max_backward", [&] {
+    max_backward(kCpu, shown(x.data(), n), shown(std::as_const(indices).data(), 1),
+                 shown(std::as_const(values).data(), 1), Reduced{n, 1});
+  });
+  CHECK(back.flop == 0);
+  CHECK(back.bytes == 4 * rows * n + (4 + 8) * rows);
+}
+
 TEST_CASE("an optimizer reads and writes its state; an embedding touches the rows it picks",
           "[work]") {
   constexpr std::int64_t n = 10;
@@ -151,6 +197,11 @@ TEST_CASE("an optimizer reads and writes its state; an embedding touches the row
          std::span<float>(v), std::span<float>(), AdamStep{});
   });
   CHECK(step.bytes == 4 * 7 * n);  // p, m and v twice, g once
+  std::vector<std::int32_t> found(1);
+  const auto unscaled = counted(
+      "unscale", [&] { unscale(kCpu, std::span<float>(g), 0.5F, std::span<std::int32_t>(found)); });
+  CHECK(unscaled.flop == 2 * n);
+  CHECK(unscaled.bytes == 2 * (4 * n + 4));
   constexpr std::int64_t rows = 1000, dim = 2;
   auto table = numbers(rows * dim), out = numbers(3 * dim);
   const std::vector<std::int64_t> index{7, 0, 999};

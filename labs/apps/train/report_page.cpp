@@ -199,7 +199,8 @@ function chart(host, label, series, format, options = {}) {
                  make('text', {x: left - 7, y: y(mark) + 4, 'text-anchor': 'end', 'data-tick': mark,
                                'data-at': y(mark)}, format(mark)));
     }
-    for (const mark of ticks(first, end, Math.max(2, Math.floor(width / 110))).filter(m => m >= first && m <= end))
+    svg.append(make('text', {x: left - 22, y: height - 6, 'text-anchor': 'end'}, 'step'));
+    for (const mark of ticks(first, end, Math.max(2, Math.floor(width / 70))).filter(m => m >= first && m <= end))
       svg.append(make('text', {x: x(mark), y: height - 6, 'text-anchor': mark === end ? 'end' : 'middle'}, count(mark)));
     svg.append(make('line', {class: 'axis', x1: left, x2: right, y1: bottom, y2: bottom}));
     const below = series[0].steps.map(() => 0);
@@ -281,7 +282,9 @@ if (data.evaluations.some(e => e.accuracy != null)) {
         [{name: 'learning rate', key: 'lr', hue: 'green', steps, values: series.lr}], v => digits(v), {zero: true});
 }
 { // throughput
-  const unit = data.unit + '/s', caption = `${count(mean(series.rate))} ${unit} on average, of all ranks together.`;
+  const unit = data.unit + '/s', known = series.rate.filter(v => v > 0);
+  // The mean of the steps' times, not of their rates: as many samples in the time of all of them.
+  const caption = `${count(known.length / known.reduce((a, v) => a + 1 / v, 0))} ${unit} on average, of all ranks together.`;
   chart(figure('Throughput', caption, {id: 'rate'}), 'Throughput by step. ' + caption,
         [{name: unit, key: 'rate', hue: 'purple', steps, values: series.rate}], count, {zero: true});
 }
@@ -302,6 +305,17 @@ if (has('resident_bytes')) {
 }
 
 const paint = {data: 'purple', forward: 'blue', backward: 'orange', optimizer: 'green', batch: 'purple'};
+// The longest stretch of a span in which the rank does not wait: there its word can be read.
+function plain(span, all) {
+  let from = span.begin, best = [from, from];
+  const end = span.begin + span.ms, until = to => { if (to - from > best[1] - best[0]) best = [from, to]; };
+  for (const s of all.filter(s => s.cat === 'wait' && s.begin < end && s.begin + s.ms > span.begin)) {
+    until(s.begin);
+    from = Math.max(from, s.begin + s.ms);
+  }
+  until(end);
+  return best;
+}
 if (data.timeline) {
   const t = data.timeline, row = 20, gap = 14, named = s => s.bucket != null ? `bucket ${s.bucket}` : s.name;
   const host = figure(`Overlap in step ${t.step}`, `Step ${t.step}, of typical length, on ${t.ranks.length === 1 ? 'one rank' : 'each rank'}: what it computes above, its communication below. ` +
@@ -330,8 +344,9 @@ if (data.timeline) {
         svg.append(make('rect', {x: x(s.begin), y, width: w, height: row, rx: 2, fill: s.cat === 'wait' ? 'url(#stripes)' : colour(hue),
                                  'data-span': named(s), 'data-rank': rank.rank, 'data-begin': s.begin, 'data-ms': s.ms}));
         const word = s.cat === 'wait' ? '' : below ? (s.bucket != null ? String(s.bucket) : '') : s.name;
-        if (word && w > 7.5 * word.length + 8)
-          svg.append(make('text', {x: x(s.begin) + w / 2, y: y + 14, 'text-anchor': 'middle', style: 'fill: var(--card); pointer-events: none'}, word));
+        const [from, to] = below ? [s.begin, s.begin + s.ms] : plain(s, rank.spans);
+        if (word && x(to) - x(from) > 7.5 * word.length + 8)
+          svg.append(make('text', {x: x((from + to) / 2), y: y + 14, 'text-anchor': 'middle', style: 'fill: var(--card); pointer-events: none'}, word));
         bars.push({s, rank: rank.rank, x1: x(s.begin), x2: x(s.begin) + w, y, front: order[s.cat]});
       }
     });
@@ -364,7 +379,7 @@ if (data.operations) {
   table(host, [{name: 'operation'}, {name: 'calls', spare: true}, {name: 'time'}, {name: 'share'}, {name: 'host', spare: true}, {name: 'FLOP', spare: true},
                {name: 'GFLOP/s'}, {name: 'bytes', spare: true}, {name: 'GB/s', spare: true}],
         rows.map(r => [r.name, digits(r.calls), {text: ms(r.ms), part: 100 * r.ms / most}, (100 * r.ms / o.step_ms).toFixed(1) + ' %', ms(r.host_ms),
-                       r.flop ? count(r.flop) : '', rate(r.flop, r.ms), bytes(r.bytes), rate(r.bytes, r.ms)]));
+                       r.flop ? count(r.flop) : '', rate(r.flop, r.ms), r.bytes ? bytes(r.bytes) : '', rate(r.bytes, r.ms)]));
 }
 { // the facts
   const host = figure('The run', '', {id: 'facts', wide: true});

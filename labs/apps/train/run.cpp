@@ -337,6 +337,7 @@ nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOpti
       {"overlap", o.overlap},
       {"algorithm", o.algorithm},
       {"communication_hook", o.comm_hook},
+      {"amp", o.amp},
       {"kernels", o.kernels},
       {"threads", o.threads},
       {"unit", plan.unit}};

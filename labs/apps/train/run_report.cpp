@@ -228,7 +228,6 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
   ordered_json& list = data["facts"] = ordered_json::array();
   for (const auto& [key, name] : std::initializer_list<std::pair<const char*, const char*>>{
            {"command", "command"},
-           {"started", "started"},
            {"host", "host of rank 0"},
            {"device", "device"},
            {"transport", "transport"},
@@ -236,6 +235,7 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
            {"overlap", "overlap"},
            {"algorithm", "algorithm"},
            {"communication_hook", "communication hook"},
+           {"amp", "mixed precision"},
            {"kernels", "kernels"},
            {"threads", "threads of a rank"}})
     if (facts.contains(key) && !words(facts[key]).empty())
