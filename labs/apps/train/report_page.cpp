@@ -180,14 +180,15 @@ function tip(host, svg, text) {
   });
 }
 
-// Curves over steps. series: {name, key, hue, steps, values, dots, faint}; stacked: on each other.
+// Curves over steps. series: {name, key, hue, steps, values, dots, faint}; stacked: on each other;
+// most: where the axis ends, what is larger leaves the figure at its top.
 function chart(host, label, series, format, options = {}) {
   drawn(host, label, 240, (svg, width, height) => {
     const left = 58, right = width - 10, top = 10, bottom = height - 24;
     const all = series.flatMap(s => s.values.filter(v => v != null));
     if (!all.length) return;
     const sums = options.stacked ? series[0].values.map((_, i) => series.reduce((a, s) => a + s.values[i], 0)) : all;
-    const high = sums.reduce((a, b) => Math.max(a, b), -Infinity);
+    const high = Math.min(sums.reduce((a, b) => Math.max(a, b), -Infinity), options.most ?? Infinity);
     const low = options.zero || options.stacked ? 0 : all.reduce((a, b) => Math.min(a, b), Infinity);
     const marks = ticks(low, high, 5, options.powers), from = marks[0], to = marks[marks.length - 1];
     const steps = series.flatMap(s => s.steps);
@@ -289,11 +290,16 @@ if (data.evaluations.some(e => e.accuracy != null)) {
         [{name: unit, key: 'rate', hue: 'purple', steps, values: series.rate}], count, {zero: true});
 }
 if (has('forward_ms')) {
-  const caption = 'Of rank 0. Communication counts where it is exposed: what computation hides is inside forward and backward.';
+  // The first step, or one beside another program, may be a hundred times as long as the others.
+  const sorted = [...series.step_ms].sort((a, b) => a - b), usual = 4 * sorted[Math.floor(.95 * (sorted.length - 1))];
+  const long = steps.filter((_, i) => series.step_ms[i] > usual), longest = ms(sorted[sorted.length - 1]);
+  const caption = 'Of rank 0. Communication counts where it is exposed: what computation hides is inside forward and backward.' +
+    (long.length ? ` Longer than the axis: ${long.length === 1 ? `step ${long[0]}, ${longest}` : `${long.length} steps, up to ${longest}`}.` : '');
   const host = figure('Time by phase', caption, {id: 'phases'});
   const all = mean(series.step_ms);
   chart(host, 'Milliseconds of each phase by step. ' + phases.map(([key, name]) => `${name} ${ms(mean(series[key]))}`).join(', '),
-        phases.map(([key, name, hue]) => ({name, key, hue, steps, values: series[key]})), ms, {stacked: true});
+        phases.map(([key, name, hue]) => ({name, key, hue, steps, values: series[key]})), ms,
+        {stacked: true, most: sorted.findLast(v => v <= usual)});
   legend(host, phases.map(([key, name, hue]) => [`${name} ${ms(mean(series[key]))} (${(100 * mean(series[key]) / all).toFixed(1)} %)`, hue]));
 } else figure('Time by phase', 'Not recorded: the run had --no-trace.', {id: 'phases'});
 if (has('resident_bytes')) {
