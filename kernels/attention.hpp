@@ -54,6 +54,25 @@ struct AttentionSaved {
   std::span<const RowStatistic<T>> statistics;
 };
 
+constexpr std::int64_t kByShape = -1;
+template <class T>
+void look(Operands& o, const Heads<T>& /*heads*/) {
+  o.add<T>(kByShape);  // AttentionShape comes last
+}
+template <class T>
+void look(Operands& o, const AttentionSaved<T>& saved) {
+  for (const auto& heads : {saved.q, saved.k, saved.v, saved.out}) look(o, heads);
+  look(o, saved.statistics);
+}
+inline void look(Operands& o, const AttentionShape& s) {
+  const auto elements = static_cast<double>(s.rows() * s.dim);
+  for (Operand& operand : o.all)
+    if (operand.elements == kByShape)
+      operand = {elements, elements * -operand.bytes, operand.written};
+  const auto tokens = static_cast<double>(s.tokens);
+  o.pairs = elements * (s.causal ? (tokens + 1) / 2 : tokens);
+}
+
 namespace cpu {
 using kernels::AttentionSaved, kernels::AttentionShape, kernels::Heads, kernels::RowStatistic;
 }

@@ -8,7 +8,8 @@
 // Statistics are added in double, so that a large mean does not eat the variance; ascending (n,
 // pixel) in the oracle, which rounds where PyTorch's scalar build does: each squared deviation and
 // their sum to T; y as x alpha + (bias - mean alpha); the sums of backward over one image in eight
-// lanes of T, then in double over the images.
+// lanes of T, then in double over the images. Where images have one pixel, the oracle's sums are of
+// T throughout, as PyTorch's.
 #pragma once
 
 #include <cstdint>

@@ -12,8 +12,7 @@
 // adds column entries in ascending (kh, kw); db is one contiguous_sum (cpu/cascade.hpp) per sample,
 // samples added in order.
 //
-// Fast (kernels/cpu/fast/conv.cpp): im2col and a matrix product per sample (Chellapilla, Puri and
-// Simard, 2006).
+// Fast (kernels/cpu/fast/conv.cpp): matrix products that read their columns from the image.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +49,10 @@ struct Conv2dShape {
     return (size + 2 * pad - dilation * (kernel - 1) - 1) / stride + 1;
   }
 };
+
+inline void look(Operands& o, const Conv2dShape& s) {
+  o.pairs = static_cast<double>(s.n * s.out_c * s.out_pixels() * s.taps());
+}
 
 // All contiguous, lengths as the shape says; outputs are overwritten. bias: out_c elements, or
 // empty.

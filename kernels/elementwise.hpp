@@ -46,6 +46,10 @@ enum class Scalar : std::uint8_t {
   pow_backward,  // s x^(s-1)
 };
 
+inline void look(Operands& o, const Unary& f) { o.function = static_cast<int>(f); }
+inline void look(Operands& o, const Binary& f) { o.function = static_cast<int>(f); }
+inline void look(Operands& o, const Scalar& f) { o.function = static_cast<int>(f); }
+
 namespace cpu {
 using kernels::Binary, kernels::Scalar, kernels::Unary;
 }

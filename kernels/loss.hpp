@@ -23,6 +23,8 @@ struct Targets {
   double smoothing = 0;
 };
 
+inline void look(Operands& o, const Targets& targets) { look(o, targets.index); }
+
 namespace cpu {
 using kernels::Targets;
 }

@@ -49,6 +49,16 @@ struct Batch {
   std::int64_t a = 0, b = 0, c = 0;
 };
 
+// (m, k) and (k, n), or w (n, k); last comes the result, (m, n).
+template <class T>
+void look(Operands& o, const Matrix<T>& m) {
+  if (++o.matrices == 1) o.inner = static_cast<double>(m.cols);
+  if (o.matrices == 3) o.pairs = o.inner * static_cast<double>(m.rows * m.cols);
+  o.add<T>(m.rows * m.cols);
+}
+inline void look(Operands& o, const Batch& batch) { o.times = static_cast<double>(batch.count); }
+inline void look(Operands& o, const Store& store) { o.added = store == Store::add; }
+
 namespace cpu {
 
 using kernels::Matrix, kernels::row_major, kernels::Store;
@@ -91,6 +101,7 @@ RINGSMITH_KERNEL(linear, LinearFn)
 template <class T>
 requires kIsHalf<T>
 void matmul(Device device, Matrix<T> a, Matrix<T> b, Matrix<T> c, Store store = Store::replace) {
+  RINGSMITH_PROFILED(matmul, Matrix<const T>(a), Matrix<const T>(b), c, store)
   if (device.is_cpu()) return cpu::matmul<T>(a, b, c, store);
   const DeviceGuard current(device);
   cuda::matmul<T>(a, b, c, store);
@@ -98,6 +109,7 @@ void matmul(Device device, Matrix<T> a, Matrix<T> b, Matrix<T> c, Store store = 
 template <class T>
 requires kIsHalf<T>
 void linear(Device device, Matrix<T> x, Matrix<T> w, std::span<const T> bias, Matrix<T> y) {
+  RINGSMITH_PROFILED(linear, Matrix<const T>(x), Matrix<const T>(w), bias, y)
   if (device.is_cpu()) return cpu::linear<T>(x, w, bias, y);
   const DeviceGuard current(device);
   cuda::linear<T>(x, w, bias, y);

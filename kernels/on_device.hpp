@@ -17,6 +17,8 @@
 //   SoftmaxFn<float> softmax;                  the fast version of cpu::softmax
 //   }
 //
+// The profiler (runtime/device/profiler.hpp) sees every kernel that is called in this form.
+//
 // kernels::f calls the instance, of float or of double, that its arguments fit; who calls cpu::f or
 // cuda::f names it: cpu::softmax<float>(x, y, slices).
 #pragma once
@@ -24,12 +26,19 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/work.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/device/device.hpp"
+
+#define RINGSMITH_PROFILED(kernel, ...) \
+  profile::KernelScope profiled;        \
+  if (profile::enabled()) [[unlikely]]  \
+    profiled.begin(#kernel, device, work_of(#kernel, __VA_ARGS__));
 
 #define RINGSMITH_ON_DEVICE(kernel)              \
   template <class... Args>                       \
   void kernel(Device device, Args&&... args) {   \
+    RINGSMITH_PROFILED(kernel, args...)          \
     if (device.is_cpu()) {                       \
       cpu::kernel(std::forward<Args>(args)...);  \
     } else {                                     \
@@ -44,6 +53,7 @@
   void kernel(Device device, Args&&... args) {                                             \
     constexpr bool kFloat = requires { cpu::kernel<float>(std::forward<Args>(args)...); }; \
     using T = std::conditional_t<kFloat, float, double>;                                   \
+    RINGSMITH_PROFILED(kernel, args...)                                                    \
     if (device.is_cpu()) {                                                                 \
       cpu::kernel<T>(std::forward<Args>(args)...);                                         \
     } else {                                                                               \

@@ -17,16 +17,20 @@ void for_each_of_channel(const BatchNormShape& s, std::int64_t c, const F& f) { 
       f(static_cast<std::size_t>((n * s.c + c) * s.pixels + p));
 }
 
-}  // namespace
+// Sums over a channel are of type Sum: double, but T where images have one pixel, which PyTorch
+// takes for rows of channels and adds row by row.
+template <class T, class F>
+void with_sum_type(const BatchNormShape& s, const F& f) {
+  s.pixels == 1 ? f(T{}) : f(double{});
+}
 
-template <class T>
-void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
-                 std::span<T> squares) {
-  if (mode() == Mode::fast) return fast::batch_stats(s, x, mean, squares);
+template <class Sum, class T>
+void oracle_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                  std::span<T> squares) {
   for (std::int64_t c = 0; c < s.c; ++c) {
-    double sum = 0, sum_of_squares = 0;
+    Sum sum = 0, sum_of_squares = 0;
     for_each_of_channel(s, c, [&](std::size_t i) { sum += x[i]; });
-    const T m = static_cast<T>(sum / static_cast<double>(s.per_channel()));
+    const T m = static_cast<T>(static_cast<double>(sum) / static_cast<double>(s.per_channel()));
     for_each_of_channel(s, c, [&](std::size_t i) {
       const T square = (x[i] - m) * (x[i] - m);
       sum_of_squares += square;
@@ -34,6 +38,42 @@ void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mea
     mean[static_cast<std::size_t>(c)] = m;
     squares[static_cast<std::size_t>(c)] = static_cast<T>(sum_of_squares);
   }
+}
+
+template <class Sum, class T>
+void oracle_grad(const BatchNormShape& s, std::span<const T> dy, std::span<const T> x,
+                 std::span<const T> mean, std::span<const T> inv_std, std::span<const T> weight,
+                 bool batch_statistics, std::span<T> dx, std::span<T> dweight, std::span<T> dbias) {
+  for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
+    const auto channel = static_cast<std::int64_t>(c);
+    const T m = mean[c], r = inv_std[c];
+    Sum sum = 0, dot = 0;  // of dy, and of dy with x - m
+    for (std::int64_t n = 0; n < s.n; ++n) {
+      const auto image = static_cast<std::size_t>((n * s.c + channel) * s.pixels);
+      const auto at = [image](std::int64_t p) { return image + static_cast<std::size_t>(p); };
+      sum += lane_sum<T>(s.pixels, [&](std::int64_t p) { return dy[at(p)]; });
+      dot += lane_sum<T>(s.pixels, [&](std::int64_t p) { return (x[at(p)] - m) * dy[at(p)]; });
+    }
+    const T along = static_cast<T>(dot) * r * r / static_cast<T>(s.per_channel());
+    const T average =
+        static_cast<T>(static_cast<double>(sum) / static_cast<double>(s.per_channel()));
+    for_each_of_channel(s, channel, [&](std::size_t i) {
+      // The gradient of the normalised x, less its mean and its part along x.
+      const T g = batch_statistics ? dy[i] - average - (x[i] - m) * along : dy[i];
+      dx[i] = g * r * weight[c];
+    });
+    dweight[c] = static_cast<T>(dot * r);
+    dbias[c] = static_cast<T>(sum);
+  }
+}
+
+}  // namespace
+
+template <class T>
+void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mean,
+                 std::span<T> squares) {
+  if (mode() == Mode::fast) return fast::batch_stats(s, x, mean, squares);
+  with_sum_type<T>(s, [&]<class Sum>(Sum) { oracle_stats<Sum>(s, x, mean, squares); });
 }
 
 template <class T>
@@ -56,26 +96,9 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
   if (mode() == Mode::fast)
     return fast::batch_norm_grad(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight,
                                  dbias);
-  for (std::size_t c = 0; c < static_cast<std::size_t>(s.c); ++c) {
-    const auto channel = static_cast<std::int64_t>(c);
-    const T m = mean[c], r = inv_std[c];
-    double sum = 0, dot = 0;  // of dy, and of dy with x - m
-    for (std::int64_t n = 0; n < s.n; ++n) {
-      const auto image = static_cast<std::size_t>((n * s.c + channel) * s.pixels);
-      const auto at = [image](std::int64_t p) { return image + static_cast<std::size_t>(p); };
-      sum += lane_sum<T>(s.pixels, [&](std::int64_t p) { return dy[at(p)]; });
-      dot += lane_sum<T>(s.pixels, [&](std::int64_t p) { return (x[at(p)] - m) * dy[at(p)]; });
-    }
-    const T along = static_cast<T>(dot) * r * r / static_cast<T>(s.per_channel());
-    const T average = static_cast<T>(sum / static_cast<double>(s.per_channel()));
-    for_each_of_channel(s, channel, [&](std::size_t i) {
-      // The gradient of the normalised x, less its mean and its part along x.
-      const T g = batch_statistics ? dy[i] - average - (x[i] - m) * along : dy[i];
-      dx[i] = g * r * weight[c];
-    });
-    dweight[c] = static_cast<T>(dot * r);
-    dbias[c] = static_cast<T>(sum);
-  }
+  with_sum_type<T>(s, [&]<class Sum>(Sum) {
+    oracle_grad<Sum>(s, dy, x, mean, inv_std, weight, batch_statistics, dx, dweight, dbias);
+  });
 }
 
 template <class T>

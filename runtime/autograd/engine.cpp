@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "runtime/autograd/tensor_grad.hpp"
+#include "runtime/device/profiler.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -70,6 +71,7 @@ class Run {
         slot = std::move(grad);
       } else {
         if (!slot.is_sole_owner() || !slot.is_contiguous()) slot = slot.clone();
+        const profile::Operation operation("add gradients");
         raw::add_into(slot, grad);
       }
     }
@@ -85,7 +87,7 @@ class Run {
       Node* node = ready_.top();
       ready_.pop();
       const StreamGuard on(node->stream);
-      std::vector<Tensor> grads = node->apply(std::move(inboxes_.at(node).grads));
+      std::vector<Tensor> grads = apply(*node, std::move(inboxes_.at(node).grads));
       if (!retain_graph_) {
         node->consumed = true;
         node->release();
@@ -120,6 +122,11 @@ class Run {
   std::vector<std::function<void()>> callbacks;
 
  private:
+  static std::vector<Tensor> apply(Node& node, std::vector<Tensor> grads) {
+    const profile::Operation operation(profile::enabled() ? profile::lasting(node.name()) : "");
+    return node.apply(std::move(grads));
+  }
+
   void order_streams(const Node* node, const Tensor& grad) {
     if (!node->stream.defined()) return;
     if (std::ranges::find(streams_, node->stream) == streams_.end())

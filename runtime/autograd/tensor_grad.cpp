@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/autograd/engine.hpp"
+#include "runtime/device/profiler.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -146,6 +147,7 @@ std::vector<Tensor> AccumulateGrad::apply(std::vector<Tensor> grads) {
 }
 
 void AccumulateGrad::accumulate(Tensor grad) const {
+  const profile::Operation operation("AccumulateGrad");
   autograd::GradMeta& meta = *autograd::meta_of(leaf_);
   if (grad.sizes() != leaf_.sizes())
     throw Error("a gradient of shape " + to_string(grad.sizes()) + " arrived at a leaf of shape " +

@@ -95,6 +95,8 @@ const char* name_of(Category category) {
       return "optim";
     case Category::frame:
       return "frame";
+    case Category::operation:
+      return "operation";
   }
   return "?";
 }
@@ -108,10 +110,18 @@ std::int64_t now_ns() {
 }
 
 void record(const char* name, Category category, std::int64_t begin_ns, std::int64_t end_ns,
-            Arg arg) {
+            Arg arg, std::int32_t track) {
   if (!enabled()) return;
   Slot& slot = this_thread();
-  slot.ring->push({name, begin_ns, end_ns, arg, slot.thread, category});
+  slot.ring->push(
+      {name, begin_ns, end_ns, arg, track == kThisThread ? slot.thread : track, category});
+}
+
+std::int32_t add_track(const std::string& name) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  r.names.push_back(name);
+  return static_cast<std::int32_t>(r.names.size()) - 1;
 }
 
 void name_thread(const std::string& name) {

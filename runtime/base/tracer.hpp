@@ -20,12 +20,13 @@
 namespace ringsmith::trace {
 
 enum class Category : std::uint8_t {
-  compute,  // forward and backward arithmetic
-  comm,     // a collective in progress, waiting for peers included
-  wait,     // this thread waits: for communication, for a slot, for a peer
-  data,     // getting the next batch
-  optim,    // the optimizer
-  frame     // encloses others (a step, an evaluation); takes no part in the arithmetic
+  compute,   // forward and backward arithmetic
+  comm,      // a collective in progress, waiting for peers included
+  wait,      // this thread waits: for communication, for a slot, for a peer
+  data,      // getting the next batch
+  optim,     // the optimizer
+  frame,     // encloses others (a step, an evaluation); takes no part in the arithmetic
+  operation  // one tensor operation, inside the others (runtime/device/profiler.hpp); nor does it
 };
 [[nodiscard]] const char* name_of(Category category);
 
@@ -53,9 +54,15 @@ void enable(bool on);
 
 [[nodiscard]] std::int64_t now_ns();
 
-// Records a finished interval of the calling thread; nothing happens while the tracer is off.
+constexpr std::int32_t kThisThread = -1;
+// Records a finished interval of the calling thread, or of a track; nothing happens while the
+// tracer is off.
 void record(const char* name, Category category, std::int64_t begin_ns, std::int64_t end_ns,
-            Arg arg = {});
+            Arg arg = {}, std::int32_t track = kThisThread);
+
+// A row of the trace for what runs on no thread, such as the kernels of a GPU: its number in place
+// of a thread's.
+[[nodiscard]] std::int32_t add_track(const std::string& name);
 
 class Span {
  public:

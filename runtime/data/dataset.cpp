@@ -59,27 +59,28 @@ ByteText load_text(const std::vector<std::string>& paths, double validation_frac
   return text;
 }
 
-ByteWindows::ByteWindows(std::vector<std::uint8_t> text, std::int64_t context, std::int64_t stride,
-                         const std::string& name)
-    : text_(std::move(text)), context_(context), stride_(stride) {
-  require(context >= 1, "context must be at least 1 byte, got " + std::to_string(context));
-  require(stride >= 1, "stride must be at least 1 byte, got " + std::to_string(stride));
-  const auto bytes = static_cast<std::int64_t>(text_.size());
-  require(bytes > context, name + " is too short: " + std::to_string(bytes) +
-                               " bytes, but one window of context " + std::to_string(context) +
-                               " takes " + std::to_string(context + 1) +
-                               "; give more text or a smaller context");
-  windows_ = (bytes - context - 1) / stride + 1;
+TokenWindows::TokenWindows(std::vector<std::uint16_t> tokens, std::int64_t context,
+                           std::int64_t stride, const std::string& name, const char* unit)
+    : text_(std::move(tokens)), context_(context), stride_(stride) {
+  const std::string units = unit;
+  require(context >= 1, "context must be at least 1, got " + std::to_string(context));
+  require(stride >= 1, "stride must be at least 1, got " + std::to_string(stride));
+  const auto size = static_cast<std::int64_t>(text_.size());
+  require(size > context, name + " is too short: " + std::to_string(size) + " " + units +
+                              ", but one window of context " + std::to_string(context) + " takes " +
+                              std::to_string(context + 1) +
+                              "; give more text or a smaller context");
+  windows_ = (size - context - 1) / stride + 1;
 }
 
-Batch ByteWindows::get(std::span<const std::int64_t> indices) const {
+Batch TokenWindows::get(std::span<const std::int64_t> indices) const {
   const Shape shape{static_cast<std::int64_t>(indices.size()), context_};
   Batch batch{Tensor::empty(shape, {DType::i64}), Tensor::empty(shape, {DType::i64})};
   auto* input = batch.inputs.data<std::int64_t>();
   auto* target = batch.targets.data<std::int64_t>();
   for (const std::int64_t index : indices) {
     check_index(index);
-    const std::uint8_t* window = text_.data() + index * stride_;
+    const std::uint16_t* window = text_.data() + index * stride_;
     for (std::int64_t i = 0; i < context_; ++i) {
       *input++ = window[i];
       *target++ = window[i + 1];

@@ -29,6 +29,12 @@ class Dataset {
   // threads at once, so it must not change the object. An index outside [0, size()) is a
   // UsageError.
   [[nodiscard]] virtual Batch get(std::span<const std::int64_t> indices) const = 0;
+  // What training sees in this epoch (Sampler::epoch): get(), unless the dataset changes its
+  // samples at random.
+  [[nodiscard]] virtual Batch get_in_epoch(std::span<const std::int64_t> indices,
+                                           std::int64_t /*epoch*/) const {
+    return get(indices);
+  }
 
  protected:
   void check_index(std::int64_t index) const;  // for implementations of get()
@@ -60,22 +66,28 @@ struct ByteText {
 [[nodiscard]] ByteText load_text(const std::vector<std::string>& paths,
                                  double validation_fraction = 0.1);
 
-// inputs and targets are i64 of shape (batch, context). UsageError naming `name` if the text has
-// not even one window, which takes context + 1 bytes.
-class ByteWindows : public Dataset {
+// Of text as numbers: bytes, or the tokens of a vocabulary (tokens.hpp). inputs and targets are i64
+// of shape (batch, context). UsageError naming `name` if the text has not even one window, which
+// takes context + 1 numbers.
+class TokenWindows : public Dataset {
  public:
-  ByteWindows(std::vector<std::uint8_t> text, std::int64_t context, std::int64_t stride,
-              const std::string& name = "text");
+  TokenWindows(std::vector<std::uint16_t> tokens, std::int64_t context, std::int64_t stride,
+               const std::string& name = "text", const char* unit = "tokens");
+  TokenWindows(const std::vector<std::uint8_t>& bytes, std::int64_t context, std::int64_t stride,
+               const std::string& name = "text")
+      : TokenWindows(std::vector<std::uint16_t>(bytes.begin(), bytes.end()), context, stride, name,
+                     "bytes") {}
 
   [[nodiscard]] std::int64_t size() const override { return windows_; }
   [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override;
-  [[nodiscard]] const std::vector<std::uint8_t>& text() const { return text_; }
+  [[nodiscard]] const std::vector<std::uint16_t>& text() const { return text_; }
 
  private:
-  std::vector<std::uint8_t> text_;
+  std::vector<std::uint16_t> text_;
   std::int64_t context_;
   std::int64_t stride_;
   std::int64_t windows_ = 0;
 };
+using ByteWindows = TokenWindows;  // with the 256 byte values as vocabulary
 
 }  // namespace ringsmith

@@ -1,5 +1,5 @@
-// Labelled grey images, kept as bytes and turned into floats batch by batch; read from MNIST's
-// files or drawn.
+// Labelled images, kept as bytes and turned into floats batch by batch; read from MNIST's or
+// CIFAR-10's files, or drawn.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,72 @@
 
 namespace ringsmith {
 
-struct GreyImages {
+struct Images {
   std::int64_t height = 0;
   std::int64_t width = 0;
-  std::vector<std::uint8_t> pixels;  // (n, height, width), 0 is background
+  std::vector<std::uint8_t> pixels;  // (n, channels, height, width)
   std::vector<std::uint8_t> labels;  // (n)
+  std::int64_t channels = 1;         // 1: grey, 0 is background; 3: red, green, blue
+};
+using GreyImages = Images;  // with one channel
+
+// Of all pixels / 255, channel by channel.
+struct PixelStatistics {
+  std::vector<float> mean, stddev;
+};
+// UsageError if there is no pixel. A channel of one value has deviation 1.
+[[nodiscard]] PixelStatistics statistics_of(const Images& images);
+
+// What random changes a training image is given: cut out of a frame of black, at a place of the
+// image's size, and mirrored.
+//
+//     +-pad-------+
+//     |  +-----+  |       one of (2 pad + 1)^2 places, one of two directions: drawn from
+//     |  |    +--+|--+    (seed, epoch, sample), so that any number of ranks and of loader threads
+//     |  |    |  ||  |    sees the same picture of a sample
+//     |  +----|--+|  |
+//     +-------|---+  |
+//             +------+
+struct Augmentation {
+  std::int64_t pad = 0;  // pixels on each side; 0: no crop
+  bool flip = false;     // left becomes right in half of the cases
+  std::uint64_t seed = 0;
 };
 
-// inputs are f32 of shape (batch, 1, height, width), (pixel / 255 - mean) / stddev; targets are i64
-// of shape (batch). The default mean and stddev are those of MNIST's training images.
+// inputs are f32 of shape (batch, channels, height, width), (pixel / 255 - mean) / stddev; targets
+// are i64 of shape (batch).
 class ImageDataset : public Dataset {
  public:
-  // UsageError if pixels and labels do not fit each other, or a label is not below classes.
+  // UsageError if pixels, labels and statistics do not fit each other, a label is not below
+  // classes, or the pad is negative.
+  ImageDataset(Images images, int classes, const PixelStatistics& statistics,
+               Augmentation augmentation = {});
+  // Grey images. The default mean and stddev are those of MNIST's training images.
   explicit ImageDataset(GreyImages images, int classes = 10, float mean = 0.1307F,
                         float stddev = 0.3081F);
 
   [[nodiscard]] std::int64_t size() const override {
     return static_cast<std::int64_t>(images_.labels.size());
   }
+  // Without augmentation.
   [[nodiscard]] Batch get(std::span<const std::int64_t> indices) const override;
-  [[nodiscard]] const GreyImages& images() const { return images_; }
+  [[nodiscard]] Batch get_in_epoch(std::span<const std::int64_t> indices,
+                                   std::int64_t epoch) const override;
+  [[nodiscard]] const Images& images() const { return images_; }
 
  private:
-  GreyImages images_;
-  float mean_;
-  float stddev_;
+  struct Placement {
+    std::int64_t down = 0, right = 0;  // of the cut, relative to the image
+    bool flip = false;
+  };
+  [[nodiscard]] Placement placement_of(std::int64_t index, std::int64_t epoch) const;
+  template <class PlacementOf>
+  [[nodiscard]] Batch make_batch(std::span<const std::int64_t> indices,
+                                 const PlacementOf& placement_of) const;
+
+  Images images_;
+  std::vector<float> values_;  // (channels, 256): of each byte, normalised
+  Augmentation augmentation_;
 };
 
 // ---- IDX, the file format of MNIST ----
@@ -59,6 +100,18 @@ struct IdxArray {
 // A folder with MNIST's usual names: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-
 // instead of train-. The spelling with a dot, train-images.idx3-ubyte, is accepted too.
 [[nodiscard]] GreyImages load_mnist(const std::string& folder, bool train);
+[[nodiscard]] bool has_mnist(const std::string& folder);  // the training images, by either name
+
+// ---- CIFAR-10, as binary files ----
+//
+//   record   label, 0..9 | 1024 bytes of red, row by row | 1024 of green | 1024 of blue
+//
+// A folder with data_batch_1.bin to data_batch_5.bin (train) or test_batch.bin, or above such a
+// folder, which the archive calls cifar-10-batches-bin. UsageError naming the file if one is
+// missing, or is not a whole number of records, or has a label above 9.
+[[nodiscard]] Images load_cifar10(const std::string& folder, bool train);
+// Where the files are; empty if there is no data_batch_1.bin.
+[[nodiscard]] std::string find_cifar10(const std::string& folder);
 
 // ---- handwritten-looking digits, drawn: a data set that needs no download ----
 //
@@ -68,5 +121,13 @@ struct IdxArray {
 //
 // n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out digits.
 [[nodiscard]] GreyImages draw_digits(std::int64_t n, std::uint64_t seed);
+
+// ---- coloured shapes, drawn likewise (shapes.cpp) ----
+//
+// disc, ring, square, frame, triangle, plus, star, half disc, moon, bars: labels 0 to 9. Colours of
+// shape and ground are any two that differ, so that only the form tells them apart.
+//
+// n images of 3 x 32 x 32.
+[[nodiscard]] Images draw_shapes(std::int64_t n, std::uint64_t seed);
 
 }  // namespace ringsmith

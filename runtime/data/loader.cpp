@@ -30,7 +30,9 @@ std::int64_t DataLoader::batches() const {
   return (options_.drop_last ? n : n + options_.batch_size - 1) / options_.batch_size;
 }
 
-DataLoader::Epoch DataLoader::epoch() { return {dataset_, sampler_.indices(), options_}; }
+DataLoader::Epoch DataLoader::epoch() {
+  return {dataset_, sampler_.indices(), sampler_.epoch(), options_};
+}
 
 namespace {
 
@@ -45,6 +47,7 @@ struct Result {
 
 struct DataLoader::Epoch::State {
   const Dataset& dataset;
+  const std::int64_t epoch;
   const bool pin_memory;
   std::vector<std::vector<std::int64_t>> tasks;
 
@@ -57,8 +60,10 @@ struct DataLoader::Epoch::State {
 
   std::vector<std::thread> workers;
 
-  State(const Dataset& d, const std::vector<std::int64_t>& indices, const DataLoaderOptions& o)
+  State(const Dataset& d, const std::vector<std::int64_t>& indices, std::int64_t number,
+        const DataLoaderOptions& o)
       : dataset(d),
+        epoch(number),
         pin_memory(o.pin_memory),
         slots(static_cast<std::size_t>(o.workers) * static_cast<std::size_t>(o.prefetch)) {
     const auto batch = static_cast<std::size_t>(o.batch_size);
@@ -89,7 +94,7 @@ struct DataLoader::Epoch::State {
   }
 
   [[nodiscard]] Batch fetch(std::size_t task) const {
-    const Batch batch = dataset.get(tasks[task]);
+    const Batch batch = dataset.get_in_epoch(tasks[task], epoch);
     return pin_memory ? batch.pin_memory() : batch;
   }
 
@@ -131,8 +136,8 @@ struct DataLoader::Epoch::State {
 };
 
 DataLoader::Epoch::Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices,
-                         const DataLoaderOptions& options)
-    : state_(std::make_unique<State>(dataset, indices, options)) {}
+                         std::int64_t epoch, const DataLoaderOptions& options)
+    : state_(std::make_unique<State>(dataset, indices, epoch, options)) {}
 DataLoader::Epoch::~Epoch() = default;
 DataLoader::Epoch::Epoch(Epoch&&) noexcept = default;
 DataLoader::Epoch& DataLoader::Epoch::operator=(Epoch&&) noexcept = default;

@@ -39,13 +39,13 @@ class DataLoader {
   // One pass over the sampler's indices. Use it from one thread.
   class Epoch {
    public:
-    Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices,
+    Epoch(const Dataset& dataset, const std::vector<std::int64_t>& indices, std::int64_t epoch,
           const DataLoaderOptions& options);
     ~Epoch();  // joins the workers
     Epoch(Epoch&&) noexcept;
     Epoch& operator=(Epoch&&) noexcept;
 
-    // The next batch; empty after the last one. Throws what Dataset::get threw for this batch.
+    // The next batch; empty after the last one. Throws what the dataset threw for this batch.
     [[nodiscard]] std::optional<Batch> next();
     [[nodiscard]] std::int64_t position() const;  // batches taken so far
 

@@ -20,7 +20,8 @@ class Sampler {
   virtual ~Sampler() = default;
   // The indices of one pass, in order. RandomSampler gives another order on every call.
   [[nodiscard]] virtual std::vector<std::int64_t> indices() = 0;
-  [[nodiscard]] virtual std::int64_t size() const = 0;  // how many indices() returns
+  [[nodiscard]] virtual std::int64_t size() const = 0;            // how many indices() returns
+  [[nodiscard]] virtual std::int64_t epoch() const { return 0; }  // of indices(), if it counts them
 };
 
 class SequentialSampler : public Sampler {
@@ -82,6 +83,7 @@ class DistributedSampler : public Sampler {
   [[nodiscard]] std::vector<std::int64_t> indices() override;
   // Equal on every rank: after padding or cutting no rank ever has one sample more than another.
   [[nodiscard]] std::int64_t size() const override { return samples_; }
+  [[nodiscard]] std::int64_t epoch() const override { return state_.epoch; }
   [[nodiscard]] const DistributedSamplerOptions& options() const { return options_; }
   [[nodiscard]] std::int64_t dataset_size() const { return dataset_size_; }
 

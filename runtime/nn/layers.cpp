@@ -125,4 +125,17 @@ Tensor BatchNorm2d::forward(const Tensor& x) {
 MaxPool2d::MaxPool2d(Pair kernel, Pair stride, Pair padding)
     : kernel_(kernel), stride_(stride.h == 0 ? kernel : stride), padding_(padding) {}
 
+SmallCNN::SmallCNN(std::int64_t channels, std::int64_t height, std::int64_t width,
+                   std::int64_t classes) {
+  require(height >= 6 && width >= 6, "SmallCNN: images must be at least 6 x 6 pixels, got " +
+                                         std::to_string(height) + " x " + std::to_string(width));
+  add<Conv2d>(channels, 32, Pair{3, 3});
+  add<ReLU>();
+  add<Conv2d>(32, 64, Pair{3, 3});
+  add<ReLU>();
+  add<MaxPool2d>(Pair{2, 2});
+  add<Flatten>();
+  add<Linear>(64 * ((height - 4) / 2) * ((width - 4) / 2), classes);
+}
+
 }  // namespace ringsmith

@@ -161,4 +161,12 @@ class GlobalAvgPool2d : public Module {
   Tensor forward(const Tensor& x) override { return global_avg_pool2d(x); }
 };
 
+// Two 3x3 convolutions to 32 and 64 channels, each with a ReLU, the maximum over 2x2 and a Linear
+// layer. Parameters are named as those of the same torch.nn.Sequential: "0.weight", "6.bias".
+class SmallCNN : public Sequential {
+ public:
+  // Images (n, channels, height, width) of at least 6 x 6 pixels.
+  SmallCNN(std::int64_t channels, std::int64_t height, std::int64_t width, std::int64_t classes);
+};
+
 }  // namespace ringsmith

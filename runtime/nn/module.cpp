@@ -68,9 +68,11 @@ StateDict Module::state_dict() const {
 
 void Module::load_state_dict(const StateDict& state) {
   const StateDict mine = state_dict();
+  constexpr int kNamed = 3;  // weights of another model have hundreds of faults
+  int found = 0;
   std::string faults;
   const auto fault = [&](const std::string& what) {
-    faults += (faults.empty() ? "" : "; ") + what;
+    if (++found <= kNamed) faults += (faults.empty() ? "" : "; ") + what;
   };
   for (const auto& [name, tensor] : mine) {
     const auto given = state.find(name);
@@ -82,7 +84,8 @@ void Module::load_state_dict(const StateDict& state) {
   }
   for (const auto& [name, tensor] : state)
     if (mine.count(name) == 0) fault("'" + name + "' is unknown to the model");
-  require(faults.empty(), "state does not fit the model: " + faults);
+  if (found > kNamed) faults += "; and " + std::to_string(found - kNamed) + " more";
+  require(found == 0, "state does not fit the model: " + faults);
   for (const auto& [name, tensor] : mine) tensor.copy_(state.at(name));
 }
 

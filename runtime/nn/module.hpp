@@ -45,8 +45,8 @@ class Module {
 
   // Parameters and buffers under all their names; shares memory with the module.
   [[nodiscard]] StateDict state_dict() const;
-  // Copies the values in. UsageError naming every missing, unknown or misshapen entry; then nothing
-  // has been changed.
+  // Copies the values in. UsageError naming the first missing, unknown or misshapen entries; then
+  // nothing has been changed.
   void load_state_dict(const StateDict& state);
 
   // Moves parameters, buffers and gradients, in place: handles and optimizers made before stay
@@ -75,6 +75,7 @@ class Module {
   void register_module(std::string name, Module& child);
 
  private:
+  friend class EvalGuard;
   enum class Kind : std::uint8_t { parameter, buffer };
   struct Slot {
     std::string name;
@@ -93,19 +94,23 @@ class Module {
 // Number of elements of all parameters, shared ones counted once.
 [[nodiscard]] std::int64_t parameter_count(const Module& module);
 
-// Puts a module into evaluation mode and back into what it was when the scope ends.
+// Puts a module and all below it into evaluation mode, and each back into what it was when the
+// scope ends.
 class EvalGuard {
  public:
-  explicit EvalGuard(Module& module) : module_(module), previous_(module.training()) {
-    module.eval();
+  explicit EvalGuard(Module& module) {
+    module.apply([this](Module& m) {
+      if (std::exchange(m.training_, false)) trained_.push_back(&m);
+    });
   }
-  ~EvalGuard() { module_.train(previous_); }
+  ~EvalGuard() {
+    for (Module* m : trained_) m->training_ = true;
+  }
   EvalGuard(const EvalGuard&) = delete;
   EvalGuard& operator=(const EvalGuard&) = delete;
 
  private:
-  Module& module_;
-  bool previous_;
+  std::vector<Module*> trained_;  // not those that were in evaluation mode before
 };
 
 }  // namespace ringsmith

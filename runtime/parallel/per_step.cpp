@@ -133,6 +133,7 @@ void PerStepTraining::finish(const std::function<void(comm::ProcessGroup&)>& bod
   const auto with_state = [&] {
     start_transfers();
     if (joins()) load(transfers_.take());
+    ddp_->synchronise_buffers();
     body(*group_);
   };
   while (!attempt(with_state, true)) {

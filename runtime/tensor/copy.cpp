@@ -1,6 +1,7 @@
 // Copies: contiguous, clone, conversion, copy_ and fill_, on a device and between devices.
 #include "kernels/copy.hpp"
 
+#include "runtime/device/profiler.hpp"
 #include "runtime/device/transfer.hpp"
 #include "runtime/tensor/tensor.hpp"
 
@@ -37,8 +38,14 @@ void copy_between_devices(const Tensor& to, const Tensor& from) {
   const Tensor dense = from.contiguous();
   const bool direct = to.is_contiguous() && to.dtype() == from.dtype();
   const Tensor landing = direct ? to : Tensor::empty(to.sizes(), {from.dtype(), to.device()});
-  transfer(data_of(landing), landing.device(), data_of(dense), dense.device(),
-           size_in_bytes(dense));
+  {
+    const Bytes size = size_in_bytes(dense);
+    profile::KernelScope profiled;
+    if (profile::enabled())
+      profiled.begin("transfer", to.device().is_cuda() ? to.device() : from.device(),
+                     {0, 2 * static_cast<double>(size.value)});
+    transfer(data_of(landing), landing.device(), data_of(dense), dense.device(), size);
+  }
   if (!direct) copy_on_device(to, landing);
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "tests/apps/programs.hpp"
@@ -90,8 +91,30 @@ TEST_CASE("a GPT trained in bf16 or f16 on two ranks comes as far as in f32", "[
   CHECK(f16.scales.front() > 0);
 }
 
+TEST_CASE("a ResNet-18 on two ranks takes f32's steps in bf16 and f16, to their rounding",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& amp) {
+    const std::string run = folder / amp;
+    const auto r = run_app(
+        2, "train_images",
+        tiny_images() + std::vector<std::string>{"--steps", "8", "--amp", amp, "--run-dir", run});
+    INFO(r.err << r.out);
+    REQUIRE(r.exit_code == 0);
+    return metrics_of(run);
+  };
+  const Metrics off = train("off"), bf16 = train("bf16"), f16 = train("f16");
+  REQUIRE(off.losses.size() == 8);
+  REQUIRE(f16.scales.size() == 8);
+  for (const auto& [half, bits] : {std::pair(bf16, 8), std::pair(f16, 11)}) {
+    CHECK(half.losses != off.losses);
+    CHECK(std::abs(half.losses[0] - off.losses[0]) <= std::ldexp(8 * off.losses[0], -bits));
+    CHECK(std::abs(half.losses[7] - off.losses[7]) <= 0.1 * off.losses[7]);
+  }
+}
+
 TEST_CASE("--amp with what is no 16-bit type is one line that names the choices", "[programs]") {
-  for (const char* program : {"train_gpt", "train_mlp"}) {
+  for (const char* program : {"train_gpt", "train_mlp", "train_images"}) {
     const auto r = run_app(0, program, {"--amp", "f8"});
     CHECK(r.exit_code == 6);
     CHECK_THAT(r.err, ContainsSubstring("--amp: f8 not in {off,bf16,f16}"));

@@ -78,6 +78,30 @@ TEST_CASE("train_gpt on 1, 2 and 4 devices is the CPU's training to 1e-4, and re
   }
 }
 
+TEST_CASE("train_images on 1 and 2 devices is the CPU's training", "[.][on_devices]") {
+  const TemporaryFolder folder;
+  const auto losses = [&](const std::string& name, int world, std::vector<std::string> options) {
+    options = tiny_images() + std::vector<std::string>{"--run-dir", folder / name} + options;
+    const ProgramResult r = run_app(world, "train_images", options);
+    INFO(r.out << r.err);
+    REQUIRE(r.exit_code == 0);
+    std::vector<double> out;
+    std::istringstream lines(read_text(folder / (name + "/metrics.jsonl")));
+    for (std::string line; std::getline(lines, line);)
+      out.push_back(nlohmann::json::parse(line).at("loss"));
+    return out;
+  };
+  for (const int world : {1, 2}) {
+    const std::string number = std::to_string(world);
+    const auto cpu = losses("cpu" + number, world, {});
+    const auto device = losses("device" + number, world, {"--device", "cuda"});
+    REQUIRE(cpu.size() == 3);
+    REQUIRE(device.size() == 3);
+    for (std::size_t i = 0; i < 3; ++i) CHECK(std::abs(device[i] - cpu[i]) <= 1e-3 * cpu[i]);
+    CHECK(losses("again" + number, world, {"--device", "cuda"}) == device);
+  }
+}
+
 #ifdef RINGSMITH_VGPU  // a machine of 8 GPUs, whatever the machine is
 TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GPUs",
           "[.][on_devices]") {

@@ -2,9 +2,11 @@
 // wrong usage; on several ranks one of them speaks and all of them end.
 #include <sstream>
 
+#include "runtime/checkpoint/safetensors.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 
+using namespace ringsmith;
 using namespace ringsmith::testing;
 
 namespace {
@@ -25,7 +27,7 @@ void require_refusal(const std::string& program, const ProgramResult& r,
 }  // namespace
 
 TEST_CASE("--help lists options with units, the environment and the exit codes", "[programs]") {
-  for (const char* program : {"train_gpt", "train_mlp"}) {
+  for (const char* program : {"train_gpt", "train_mlp", "train_images"}) {
     const auto r = run_app(0, program, {"--help"});
     REQUIRE(r.exit_code == 0);
     REQUIRE(r.err.empty());
@@ -46,6 +48,7 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
                              "--run-dir",
                              "--no-trace",
                              "--json",
+                             "ringrun --standalone",
                              "--accumulate",
                              "--comm-hook",
                              "--powersgd-rank",
@@ -111,8 +114,18 @@ TEST_CASE("wrong options are refused by name", "[programs]") {
   require_refusal("train_bench", run_app(0, "train_bench", {"resnet"}), {"resnet", "gpt"});
   require_refusal("train_bench", run_app(0, "train_bench", {"mlp", "--layers", "2"}),
                   {"--layers", "train_bench gpt"});
+  for (const char* program : {"train_gpt", "train_mlp"})
+    require_refusal(program, run_app(2, program, {"--eval-every", "-1"}),
+                    {"--eval-every: '-1' is not a whole number from 0"});
+  require_refusal("train_report", run_app(0, "train_report", {}), {"folder"});
+  require_refusal("train_report", run_app(0, "train_report", {"/nonexistent/run"}),
+                  {"/nonexistent/run", "no such folder", "give the folder of a run"});
   require_refusal("train_mlp", run_app(0, "train_mlp", {"--labels", "x"}),
                   {"--images", "--labels"});
+  require_refusal("train_images", run_app(0, "train_images", {"--model", "vgg"}),
+                  {"--model", "vgg", "resnet18"});
+  require_refusal("train_images", run_app(2, "train_images", {"--width", "8"}),
+                  {"--width", "--model resnet18"});
   require_refusal("train_mlp", run_app(2, "train_mlp", {"--global-batch", "7"}),
                   {"--global-batch 7", "multiple of 2"});
   require_refusal("train_mlp",
@@ -174,6 +187,109 @@ TEST_CASE("missing, truncated, mislabelled and foreign IDX files are refused by 
                                                     "--run-dir", folder / "run"});
   INFO(good.err);
   REQUIRE(good.exit_code == 0);
+}
+
+TEST_CASE("broken shards and vocabularies are refused by name, on several ranks by one",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto refuse = [&](int world, const std::vector<std::string>& options,
+                          const std::vector<std::string>& words) {
+    require_refusal("train_gpt", run_app(world, "train_gpt", tiny_gpt_without_text() + options),
+                    words);
+  };
+  const std::string shard = folder / "shard.bin";
+  std::vector<int> tokens(300);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int>(i * 37 % 258);
+  write_shard(shard, tokens);
+  const std::string whole = read_text(shard);
+  write_text(shard, whole.substr(0, whole.size() - 1));
+  refuse(0, {"--tokens", shard}, {shard, "599 bytes of tokens", "promises 600", "again"});
+  refuse(3, {"--tokens", shard}, {shard, "599 bytes of tokens"});
+  write_text(shard, "text" + whole.substr(4));
+  refuse(0, {"--tokens", shard}, {shard, "does not begin with 20240520", "give"});
+  write_shard(shard, tokens, 7);
+  refuse(0, {"--tokens", shard}, {shard, "version 7"});
+  const std::string vocabulary = write_vocabulary(folder / "vocabulary");
+  tokens[123] = 259;  // the end of a text is 258
+  write_shard(shard, tokens);
+  refuse(2, {"--tokens", shard, "--vocab", vocabulary},
+         {shard, "token number 123 is 259", "vocabulary has 259", "give the vocabulary"});
+  tokens[123] = 258;
+  write_shard(shard, {1, 2, 3});
+  refuse(0, {"--tokens", shard}, {shard, "too short: 3 tokens", "smaller context"});
+  refuse(0, {"--tokens", folder / "none"}, {folder / "none", "No such file"});
+  refuse(0, {"--tokens", shard, "--data", shard}, {"--tokens", "--data"});
+  write_shard(shard, tokens);
+  refuse(0, {"--tokens", shard, "--vocab", write_text(folder / "json", "{\"the\": 1}")},
+         {folder / "json", "line 1", "tiktoken"});
+  refuse(
+      0,
+      {"--tokens", shard, "--vocab", write_text(folder / "cut", read_text(vocabulary).substr(7))},
+      {folder / "cut", "line 1: expected the number 0"});
+  // Whole, it trains, and writes in the vocabulary.
+  const auto r =
+      run_app(2, "train_gpt",
+              tiny_gpt_without_text() + std::vector<std::string>{"--tokens", shard, "--vocab",
+                                                                 vocabulary, "--run-dir",
+                                                                 folder / "run", "--prompt", "in"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);
+  for (const char* word : {"270", "nats/token", "a sample", "x 16 tokens"})
+    CHECK_THAT(r.out, ContainsSubstring(word));
+}
+
+TEST_CASE("broken CIFAR-10 folders are refused by name, on several ranks by one", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string cifar = folder / "cifar";
+  const auto options = [&] { return tiny_images() + std::vector<std::string>{"--data", cifar}; };
+  const auto refuse = [&](int world, const std::vector<std::string>& words) {
+    require_refusal("train_images", run_app(world, "train_images", options()), words);
+  };
+  refuse(0, {cifar, "data_batch_1.bin", "train-images-idx3-ubyte", "give the folder"});
+  write_cifar10(cifar, {1, 2, 3});
+  const std::string good = read_text(cifar + "/data_batch_4.bin");
+  write_text(cifar + "/data_batch_4.bin", good + "x");
+  refuse(0, {cifar + "/data_batch_4.bin", "9220 bytes", "records of 3073", "unpack"});
+  refuse(3, {cifar + "/data_batch_4.bin", "9220 bytes"});
+  write_text(cifar + "/data_batch_4.bin", "\x0b" + good.substr(1));
+  refuse(0, {cifar + "/data_batch_4.bin", "label of record 0 is 11"});
+  std::filesystem::remove(cifar + "/data_batch_4.bin");
+  refuse(0, {cifar + "/data_batch_4.bin", "No such file"});
+  write_text(cifar + "/data_batch_4.bin", good);
+  refuse(3, {"not one full batch", "15 samples for 3 ranks", "batch size is 6"});
+  const auto r =
+      run_app(2, "train_images",
+              options() + std::vector<std::string>{"--run-dir", folder / "run", "--batch", "3"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);  // whole again, it trains
+  CHECK_THAT(r.out, ContainsSubstring("15 to train, 3 to test"));
+}
+
+TEST_CASE("weights of another model are refused, those of the same are what training begins with",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto run = [&](const std::string& name, const std::vector<std::string>& more) {
+    return run_app(0, "train_images",
+                   tiny_images() + std::vector<std::string>{"--run-dir", folder / name} + more);
+  };
+  REQUIRE(run("first", {}).exit_code == 0);
+  const std::string weights = folder / "first/model.safetensors";
+  require_refusal("train_images", run("other", {"--weights", weights, "--model", "resnet34"}),
+                  {weights, "--model resnet34", "'layer1.2.bn1.bias' is missing", "more"});
+  require_refusal("train_images", run("wider", {"--weights", weights, "--width", "5"}),
+                  {weights, "'bn1.bias' is [4], the model has [5]"});
+  require_refusal("train_images", run("none", {"--weights", folder / "none.safetensors"}),
+                  {"none.safetensors"});
+  write_text(folder / "cut.safetensors", read_text(weights).substr(0, 5000));
+  require_refusal("train_images", run("cut", {"--weights", folder / "cut.safetensors"}),
+                  {"cut.safetensors"});
+  REQUIRE(run("again", {"--weights", weights, "--lr", "1e-30"}).exit_code == 0);
+  const auto parameter = [&](const std::string& name) {
+    return load_safetensors(folder / (name + "/model.safetensors"))
+        .tensors.at("layer4.1.conv2.weight")
+        .to_vector<float>();
+  };
+  CHECK(parameter("again") == parameter("first"));
 }
 
 TEST_CASE("a dataset smaller than the world or than one batch is refused", "[programs]") {

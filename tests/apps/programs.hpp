@@ -85,13 +85,62 @@ inline std::vector<std::string> operator+(std::vector<std::string> a,
   return a;
 }
 
-// Options that make a run of both programs a matter of a fraction of a second.
+// Options that make a run of the programs a matter of a fraction of a second.
 inline std::vector<std::string> tiny_gpt(const std::string& text) {
   return {"--data",  text, "--layers", "1", "--dim",    "16", "--heads",    "2",  "--context", "16",
           "--batch", "2",  "--steps",  "4", "--sample", "8",  "--progress", "off"};
 }
 inline std::vector<std::string> tiny_mlp() {
   return {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", "4", "--progress", "off"};
+}
+inline std::vector<std::string> tiny_images() {
+  return {"--draw",  "60", "--model", "resnet18", "--width",    "4",
+          "--batch", "6",  "--steps", "3",        "--progress", "off"};
+}
+
+// tiny_gpt() less its first two options, --data and its file.
+inline std::vector<std::string> tiny_gpt_without_text() {
+  const auto all = tiny_gpt("");
+  return {all.begin() + 2, all.end()};
+}
+
+// A shard of 16-bit tokens behind llm.c's header.
+inline std::string write_shard(const std::string& path, const std::vector<int>& tokens,
+                               int version = 1) {
+  std::string bytes;
+  for (const std::uint32_t v :
+       {20240520U, static_cast<unsigned>(version), static_cast<unsigned>(tokens.size())})
+    for (int i = 0; i < 4; ++i) bytes += static_cast<char>(v >> 8 * i & 0xff);
+  bytes.resize(1024);
+  for (const int t : tokens) {
+    bytes += static_cast<char>(t & 0xff);
+    bytes += static_cast<char>(t >> 8);
+  }
+  return write_text(path, bytes);
+}
+
+// A byte-pair vocabulary of the 256 bytes, in which "a" is number 97, and of "in", "ing".
+inline std::string write_vocabulary(const std::string& path) {
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (int i = 0; i < 256; ++i)
+    text += std::string{kDigits[i >> 2], kDigits[(i & 3) << 4], '=', '=', ' '} + std::to_string(i) +
+            "\n";
+  return write_text(path, text + "aW4= 256\naW5n 257\n");
+}
+
+// CIFAR-10's six files, each with a record for every label given.
+inline void write_cifar10(const std::string& folder, const std::vector<int>& labels) {
+  std::filesystem::create_directories(folder);
+  std::string bytes;
+  for (const int label : labels) {
+    bytes += static_cast<char>(label);
+    for (int i = 0; i < 3072; ++i) bytes += static_cast<char>((i * (label + 3)) % 251);
+  }
+  for (int i = 1; i <= 5; ++i)
+    write_text(folder + "/data_batch_" + std::to_string(i) + ".bin", bytes);
+  write_text(folder + "/test_batch.bin", bytes);
 }
 
 }  // namespace ringsmith::testing

@@ -69,12 +69,13 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
           "[programs][resume]") {
   const TemporaryFolder folder;
   fs::permissions(folder.path, fs::perms(0755));  // nobody may look into it
-  const Program text = gpt(folder), digits = mlp();
+  const Program text = gpt(folder), digits = mlp(), images = cnn();
   Program other_text = text, nobody = digits;
   other_text.options[1] = write_text(folder / "other", std::string(400, 'x'));
   nobody.as_nobody = true;
   run(1, text, saving(folder / "gpt"));
   run(1, digits, saving(folder / "mlp"));
+  run(1, images, saving(folder / "cnn"));
   run(1, digits, {"--run-dir", folder / "plain"});
   const std::string from = checkpoint(folder / "gpt", 14), new_run = folder / "new",
                     of_mlp = checkpoint(folder / "mlp", 14);
@@ -125,6 +126,14 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
        text,
        resume(from, {"--heads", "4"}),
        {another + "--heads was 2, here it is 4" + fresh}},
+      {"another model of the same shapes: a tied head",
+       text,
+       resume(from, {"--tie-head"}),
+       {another + "--tie-head was not given, here it is given" + fresh}},
+      {"another network",
+       images,
+       resume(checkpoint(folder / "cnn", 14), {"--model", "resnet34"}),
+       {"--model was resnet18, here it is resnet34" + fresh}},
       {"another program",
        digits,
        resume(from),
@@ -137,7 +146,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
        other_text,
        resume(from),
        {another + "the training data was ", " bytes with SHA-256 ",
-        "..., here it is 360 bytes with ", fresh}},
+        "..., here it is 720 bytes with ", fresh}},
       {"other data, drawn",
        digits,
        resume(of_mlp, {"--draw", "201"}),

@@ -1,4 +1,4 @@
-// Runs that keep checkpoints and resume, for tests: two small programs, ranks that are started by
+// Runs that keep checkpoints and resume, for tests: three small programs, ranks that are started by
 // hand, and what must be the same in the end.
 #pragma once
 
@@ -60,6 +60,12 @@ inline Program mlp() {
   return {"train_mlp",
           {"--draw", "200", "--hidden", "8", "--batch", "6", "--steps", std::to_string(kSteps),
            "--progress", "off"}};
+}
+// With buffers, and with crops that are drawn anew in each epoch.
+inline Program cnn() {
+  return {"train_images",
+          {"--draw", "60", "--model", "resnet18", "--width", "4", "--batch", "6", "--steps",
+           std::to_string(kSteps), "--augment", "crop-flip", "--progress", "off"}};
 }
 inline Options saving(const std::string& run) {
   return {"--run-dir", run, "--save-every", std::to_string(kEvery), "--keep", "9"};

@@ -37,6 +37,7 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
   const TemporaryFolder folder;
   for (const int world : {1, 2, 3, 5}) {
     check_resumes(world, gpt(folder), {}, {14});
+    if (world < 5) check_resumes(world, cnn(), {}, {14});
     if (world % 2 == 1) check_resumes(world, mlp(), {"--no-trace"}, {14});
   }
   check_resumes(3, gpt(folder), {"--transport", "tcp", "--workers", "2"}, {7, 21, 24});
@@ -52,11 +53,14 @@ TEST_CASE("a resumed run has the losses and the bytes of one that never stopped"
                 {"--accumulate", "2", "--comm-hook", "fp16", "--activation-checkpointing"}, {7});
   check_resumes(2, gpt(folder), {"--amp", "f16", "--accumulate", "2", "--activation-checkpointing"},
                 {14});
+  check_resumes(2, cnn(), {"--amp", "f16", "--accumulate", "2", "--workers", "2"}, {7});
 }
 
 TEST_CASE("the same on devices", "[.][on_devices]") {
   const TemporaryFolder folder;
-  for (const int world : {1, 2}) check_resumes(world, gpt(folder), {"--device", "cuda"}, {14});
+  for (const int world : {1, 2})
+    for (const Program& program : {gpt(folder), cnn()})
+      check_resumes(world, program, {"--device", "cuda"}, {14});
 }
 
 TEST_CASE("checkpoints change nothing in a run, and --keep of them stay", "[programs][resume]") {

@@ -53,6 +53,13 @@ TEST_CASE("the progress line never exceeds its width, and loses the least import
   REQUIRE(narrow.find("comm") == std::string::npos);
 }
 
+TEST_CASE("the loss on held-out data is in the line once there is one", "[progress]") {
+  ProgressState s{3, 10, 2.5, 100, "tokens", 1, 1, 9};
+  CHECK_THAT(render_progress(s, 120), !ContainsSubstring("held out"));
+  s.held_out_loss = 2.25;
+  CHECK_THAT(render_progress(s, 120), ContainsSubstring("loss 2.5000  held out 2.2500"));
+}
+
 TEST_CASE("the bar is full at the last step and survives absurd numbers", "[progress]") {
   ProgressState s{1000, 1000, 2, 1, "tokens", 0, 0, 0};
   REQUIRE(render_progress(s, 110).find("=]") != std::string::npos);

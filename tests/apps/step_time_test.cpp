@@ -7,6 +7,7 @@
 
 #include "labs/apps/train/trace_file.hpp"
 #include "runtime/base/error.hpp"
+#include "runtime/comm/transport/peers.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -56,6 +57,29 @@ TEST_CASE("set operations on intervals agree with a bitmap", "[intervals]") {
     REQUIRE(unite(ua) == ua);
     REQUIRE(length(ua) == std::count(bits_a.begin(), bits_a.end(), true));
   }
+}
+
+TEST_CASE("operations inside a step change nothing of its times", "[overlap]") {
+  std::vector<Event> events = {event("backward", Category::compute, 0, 100, kMain),
+                               event("all_reduce", Category::comm, 50, 120, kComm)};
+  const StepTime without = measure(events, {0, 120});
+  for (const int thread : {kMain, kComm, 2})
+    events.push_back(event("LinearBackward", Category::operation, 90, 119, thread));
+  const StepTime with = measure(events, {0, 120});
+  for (const auto time : kStepTimes) CHECK(with.*time == without.*time);
+}
+
+TEST_CASE("waits for ranks of other nodes are told from those within the node", "[overlap]") {
+  const auto t = measure({event("all_reduce", Category::comm, 0, 100, kComm),
+                          event(comm::kWaitWithinNode, Category::wait, 5, 15, kComm),
+                          event(comm::kWaitBetweenNodes, Category::wait, 20, 50, kComm),
+                          event(comm::kWaitBetweenNodes, Category::wait, 40, 60, 2),
+                          event(comm::kWaitBetweenNodes, Category::wait, 90, 130, kComm)},
+                         {0, 100});
+  CHECK(t.comm == 100);
+  CHECK(t.exposed == 100);
+  CHECK(t.wait_within == 10);
+  CHECK(t.wait_between == 40 + 10);
 }
 
 TEST_CASE("a serialised run scores no overlap", "[overlap]") {

@@ -1,11 +1,13 @@
 // Whole runs of the training programs: what they leave behind, and that they repeat bit for bit.
 #include <cmath>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/comm/transport/peers.hpp"
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 
@@ -71,21 +73,58 @@ TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model
   // One clock: were a rank's stamps on another, its events would lie far from the others'.
   CHECK(last - first < 60e6);
 
+  const auto facts = nlohmann::json::parse(read_text(folder / "run/run.json"));
+  CHECK(facts.at("program") == "train_gpt");
+  CHECK(facts.at("world") == 2);
+  CHECK_THAT(facts.at("command").get<std::string>(), ContainsSubstring("--data " + text));
+
   const Checkpoint model = load_safetensors(folder / "run/model.safetensors");
   REQUIRE(model.tensors.count("head.weight") == 1);
   REQUIRE(model.tensors.at("head.weight").sizes() == Shape{256, 16});
-  REQUIRE(std::distance(fs::directory_iterator(folder / "run"), fs::directory_iterator()) == 3);
+  REQUIRE(std::distance(fs::directory_iterator(folder / "run"), fs::directory_iterator()) == 4);
+}
+
+TEST_CASE("the trace tells waits for ranks of other nodes from those within the node",
+          "[programs]") {
+  const TemporaryFolder folder;
+  for (const int per_node : {0, 2}) {
+    const std::string run = folder / std::to_string(per_node);
+    const auto r =
+        run_app(4, "train_mlp",
+                tiny_mlp() + to_folder(run) +
+                    std::vector<std::string>{"--ranks-per-node", std::to_string(per_node)});
+    INFO(r.err << r.out);
+    REQUIRE(r.exit_code == 0);
+    std::set<std::pair<int, int>> within, between;  // who waited, for whom
+    const auto trace = nlohmann::json::parse(read_text(run + "/trace.json"));
+    for (const auto& e : trace.at("traceEvents")) {
+      const bool here = e.at("name") == comm::kWaitWithinNode;
+      if (!here && e.at("name") != comm::kWaitBetweenNodes) continue;
+      (here ? within : between).emplace(e.at("pid"), e.at("args").at("rank"));
+    }
+    // A message to another node is 20 us and more on its way; within a node, four ranks that all
+    // have work to do cannot always find the others ready.
+    CHECK(between.empty() == (per_node == 0));
+    CHECK((within.size() + between.size()) > 0);
+    for (const auto& [rank, other] : within) CHECK((per_node == 0 || rank / 2 == other / 2));
+    for (const auto& [rank, other] : between) CHECK((per_node == 2 && rank / 2 != other / 2));
+    const auto facts = nlohmann::json::parse(read_text(run + "/run.json"));
+    CHECK((facts.at("wait_between_ms") > 0.0) == (per_node == 2));
+    CHECK((r.out.find("for ranks of other nodes") != std::string::npos) == (per_node == 2));
+  }
 }
 
 TEST_CASE("two runs with one seed give the same model bit for bit, another seed another",
           "[programs]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", some_text());
-  for (const char* program : {"train_gpt", "train_mlp"})
+  for (const char* program : {"train_gpt", "train_mlp", "train_images"})
     for (const int world : {1, 2, 3}) {
       const auto model = [&](const std::string& seed, const std::string& name) {
         const std::string run = folder / (program + std::to_string(world) + name);
-        const auto options = program == std::string("train_gpt") ? tiny_gpt(text) : tiny_mlp();
+        const auto options = program == std::string("train_gpt")   ? tiny_gpt(text)
+                             : program == std::string("train_mlp") ? tiny_mlp()
+                                                                   : tiny_images();
         const auto r = run_app(world, program,
                                options + to_folder(run) + std::vector<std::string>{"--seed", seed});
         INFO(r.err);
@@ -120,6 +159,126 @@ TEST_CASE("the same global batch trains the same on 1, 2 and 3 ranks", "[program
         CHECK(std::abs(loss - alone[i]) <= 1e-5 * alone[i]);
     }
   }
+}
+
+TEST_CASE("the same global batch of cropped images trains a CNN the same on 1, 2 and 3 ranks",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const auto losses = [&](int world, const std::string& augment) {
+    const std::string run = folder / (augment + std::to_string(world));
+    const auto r = run_app(
+        world, "train_images",
+        to_folder(run) + std::vector<std::string>{"--draw", "50", "--global-batch", "12", "--steps",
+                                                  "9", "--augment", augment, "--progress", "off"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    CHECK_THAT(r.out, ContainsSubstring("of 6 images"));  // with 3 ranks: 2 each
+    std::vector<double> out;
+    for (const auto& line : parse_lines(read_text(run + "/metrics.jsonl")))
+      out.push_back(line.at("loss"));
+    return out;
+  };
+  const auto alone = losses(1, "crop-flip");
+  REQUIRE(alone.size() == 9);  // in three epochs
+  for (const int world : {2, 3}) {
+    const auto shared = losses(world, "crop-flip");
+    REQUIRE(shared.size() == 9);
+    for (std::size_t i = 0; i < 9; ++i) CHECK(std::abs(shared[i] - alone[i]) <= 1e-4 * alone[i]);
+  }
+  CHECK(std::abs(losses(1, "none")[0] - alone[0]) > 1e-4);
+}
+
+TEST_CASE("a small CNN learns from CIFAR-10's files, and a ResNet-18 from MNIST's", "[programs]") {
+  const TemporaryFolder folder;
+  write_cifar10(folder / "cifar", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9});  // a pattern for each label
+  fs::create_directories(folder / "mnist");
+  for (const std::string set : {"train", "t10k"}) {
+    write_idx(folder / ("mnist/" + set + "-images-idx3-ubyte"), {20, 28, 28});
+    write_idx(folder / ("mnist/" + set + "-labels-idx1-ubyte"), {20});
+  }
+  const auto train = [&](const std::string& data, const std::vector<std::string>& more) {
+    const auto r = run_app(
+        2, "train_images",
+        std::vector<std::string>{"--data", folder / data, "--run-dir", folder / (data + "-run"),
+                                 "--progress", "off", "--augment", "none", "--json"} +
+            more);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return nlohmann::json::parse(r.out);
+  };
+  const auto cnn = train("cifar", {"--batch", "5", "--steps", "60", "--lr", "0.01"});
+  CHECK(cnn.at("first_loss") > 2.0);
+  CHECK(cnn.at("last_loss") < 0.1);
+  CHECK(cnn.at("test_accuracy") == 1.0);
+  const auto resnet =
+      train("mnist", {"--model", "resnet18", "--width", "8", "--batch", "5", "--steps", "12"});
+  CHECK(resnet.at("last_loss") < resnet.at("first_loss"));
+}
+
+TEST_CASE("the trace of a ResNet-50 on CIFAR-10 shows the parts of each step", "[programs]") {
+  const TemporaryFolder folder;
+  write_cifar10(folder / "cifar", {0, 1});
+  const auto r = run_app(
+      2, "train_images",
+      to_folder(folder / "run") +
+          std::vector<std::string>{"--data", folder / "cifar", "--model", "resnet50", "--width",
+                                   "4", "--batch", "2", "--steps", "2", "--progress", "off"});
+  INFO(r.err);
+  REQUIRE(r.exit_code == 0);
+  const auto trace = nlohmann::json::parse(read_text(folder / "run/trace.json"));
+  std::map<std::string, int> seen;
+  for (const auto& e : trace.at("traceEvents"))
+    if (e.at("ph") == "X" && e.at("pid") == 1) ++seen[e.at("name")];
+  for (const char* part : {"step", "batch", "forward", "backward", "optimizer"})
+    CHECK(seen[part] == 2);
+  CHECK(seen["all_reduce"] > 0);
+}
+
+TEST_CASE("train_gpt reads text in a vocabulary's tokens, and ties its head", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", some_text());
+  const std::string vocabulary = write_vocabulary(folder / "vocabulary");
+  const auto train = [&](const std::string& run, const std::vector<std::string>& more) {
+    const auto r = run_app(2, "train_gpt",
+                           tiny_gpt(text) + to_folder(folder / run) + more +
+                               std::vector<std::string>{"--steps", "12", "--json"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return nlohmann::json::parse(r.out);
+  };
+  const auto tokens = train("tokens", {"--vocab", vocabulary});
+  CHECK(tokens.at("last_loss") < tokens.at("first_loss"));
+  CHECK(tokens.contains("validation_nats_per_token"));
+  const auto tied = train("tied", {"--vocab", vocabulary, "--tie-head"});
+  CHECK(tied.at("last_loss") < tied.at("first_loss"));
+  const auto weight = [&](const char* run, const char* name) {
+    return load_safetensors(folder / (std::string(run) + "/model.safetensors")).tensors.at(name);
+  };
+  CHECK(weight("tied", "head.weight").sizes() == Shape{259, 16});
+  CHECK(weight("tied", "head.weight").to_vector<float>() ==
+        weight("tied", "tok.weight").to_vector<float>());
+  CHECK(weight("tokens", "head.weight").to_vector<float>() !=
+        weight("tokens", "tok.weight").to_vector<float>());
+}
+
+TEST_CASE("any number of ranks counts each test image once", "[programs]") {
+  const TemporaryFolder folder;
+  const auto accuracy = [&](int world, const std::string& run, const std::string& lr) {
+    const auto r =
+        run_app(world, "train_images",
+                to_folder(folder / run) + std::vector<std::string>{"--draw", "300", "--batch", "8",
+                                                                   "--steps", "2", "--lr", lr,
+                                                                   "--progress", "off", "--json"});
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return nlohmann::json::parse(r.out).at("test_accuracy").get<double>();
+  };
+  // So small a learning rate changes no parameter: all runs judge the same model.
+  const double alone = accuracy(1, "1", "1e-30");
+  const double right = alone * 31;  // images, which neither 2, 3, 4 nor 5 ranks share evenly
+  CHECK(std::abs(right - std::round(right)) < 1e-9);
+  for (const int world : {2, 3, 4, 5})
+    CHECK(accuracy(world, std::to_string(world), "1e-30") == alone);
 }
 
 TEST_CASE("NaN in the loss: one line with step and rank, every rank ends, no model", "[programs]") {
@@ -209,6 +368,21 @@ TEST_CASE("accumulated batches train as one batch of their size, with one reduct
     REQUIRE(r.exit_code == 0);
     return losses(folder / name);
   };
+  const auto images = [&](const std::string& name, const std::vector<std::string>& options) {
+    const auto r =
+        run_app(2, "train_images",
+                to_folder(folder / name) +
+                    std::vector<std::string>{"--draw", "60", "--steps", "4", "--progress", "off"} +
+                    options);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+    return losses(folder / name);
+  };
+  const auto crops = images("crops", {"--batch", "6"}),
+             parts = images("parts", {"--batch", "2", "--accumulate", "3"});
+  REQUIRE(parts.size() == 4);
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    CHECK(std::abs(parts[i] - crops[i]) <= 1e-4 * crops[i]);
   const auto one = run("one", {"--batch", "6"}), three = run("three", {"--accumulate", "3"});
   REQUIRE(three.size() == 4);
   for (std::size_t i = 0; i < three.size(); ++i)

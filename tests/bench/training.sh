@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# training.sh [BUILD_DIR] [ROUNDS]: training throughput compared with PyTorch's, one thread a rank.
+# training.sh [BUILD_DIR] [ROUNDS] [MODELS]: training throughput compared with PyTorch's, one thread a rank.
+# MODELS: "gpt mlp" unless given, of gpt, mlp, small_cnn, resnet18.
 #
 # The same model, initial values, batches and synthetic data on both sides (peers/torch_ddp_*.py):
 # the losses that both print must agree, or the comparison is refused. Runs alternate, figures are
@@ -15,11 +16,14 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
 rounds=${2:-3}
+models=${3:-gpt mlp}
 [ -x "$dir/bin/train_bench" ] || { echo "training.sh: no programs in '$dir/bin': run make build first" >&2; exit 6; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-declare -A steps=([gpt]=15 [mlp]=100) warmup=([gpt]=3 [mlp]=10) unit=([gpt]=tokens [mlp]=samples)
+declare -A steps=([gpt]=15 [mlp]=100 [small_cnn]=40 [resnet18]=4) warmup=([gpt]=3 [mlp]=10 [small_cnn]=5 [resnet18]=1)
+declare -A unit=([gpt]=tokens [mlp]=samples [small_cnn]=samples [resnet18]=samples)
+declare -A script=([gpt]=torch_ddp_gpt.py [mlp]=torch_ddp_mlp.py [small_cnn]="torch_ddp_images.py --model small_cnn" [resnet18]="torch_ddp_images.py --model resnet18")
 if grep -q avx512f /proc/cpuinfo; then core=SkylakeX; elif grep -q avx2 /proc/cpuinfo; then core=Haswell; else core=; fi
 
 peers="ours"
@@ -33,14 +37,15 @@ fi
 # one PEER MODEL WORLD: runs it and prints what it prints.
 one() {
   local peer=$1 model=$2 world=$3
-  local environment=(env -u OPENBLAS_CORETYPE)
+  local environment=(env -u OPENBLAS_CORETYPE) program
+  read -ra program <<< "${script[$model]}"
   if [ -n "$core" ]; then environment+=("OPENBLAS_CORETYPE=$core"); fi
   if [ "$peer" = torch512 ]; then environment+=(ATEN_CPU_CAPABILITY=avx512); fi
   case $peer in
     ours*) RINGSMITH_DEADLINE=120 "${environment[@]}" "$here/../support/mpirun.sh" "$world" \
              "$dir/bin/train_bench" "$model" --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
     torch*) timeout 120 "${environment[@]}" "$here/peers/torch_run.sh" "$world" \
-              "torch_ddp_$model.py" --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
+              "${program[@]}" --steps "${steps[$model]}" --warmup "${warmup[$model]}" ;;
   esac 2> "$work/errors" || { cat "$work/errors" >&2; exit 1; }
 }
 
@@ -58,7 +63,7 @@ check_loss() {
 }
 
 for ((round = 1; round <= rounds; ++round)); do
-  for model in gpt mlp; do
+  for model in $models; do
     for world in 1 2; do
       for peer in $peers; do
         line=$(one "$peer" "$model" "$world" | grep 'ms/step')
@@ -80,7 +85,7 @@ echo "# $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | hea
 printf '%-26s' workload
 for peer in $peers; do cell "$peer"; done
 echo
-for model in gpt mlp; do
+for model in $models; do
   for world in 1 2; do
     printf '%-26s' "$model on $world, ${unit[$model]}/s"
     for peer in $peers; do cell "$(printf '%.0f' "$(median < "$work/$peer.$model.$world")")"; done
@@ -92,9 +97,9 @@ for model in gpt mlp; do
 done
 for pair in "ours torch" "ours torch512"; do
   read -r a b <<< "$pair"
-  [ -e "$work/$a.mlp.1" ] && [ -e "$work/$b.mlp.1" ] || continue
+  [ -e "$work/$a.${models%% *}.1" ] && [ -e "$work/$b.${models%% *}.1" ] || continue
   printf '%-26s' "$a / $b"
-  for model in gpt mlp; do
+  for model in $models; do
     for world in 1 2; do
       printf '  %s on %s: %.2fx' "$model" "$world" "$(ratio "$a.$model.$world" "$b.$model.$world")"
     done
@@ -102,7 +107,7 @@ for pair in "ours torch" "ours torch512"; do
   echo
 done
 echo "# the last round in full:"
-for model in gpt mlp; do
+for model in $models; do
   for world in 1 2; do
     for peer in $peers; do echo "# $peer | $(tail -1 "$work/$peer.$model.$world.lines")"; done
   done

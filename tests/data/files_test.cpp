@@ -146,3 +146,60 @@ TEST_CASE("a broken IDX file is one line with its name and the fault") {
   const std::string none = folder.write("none", idx({0, 2, 2}, {}));
   refuses([&] { (void)load_idx_images(none, labels); }, none, "holds no images");
 }
+
+namespace {
+
+// Record i of a CIFAR-10 file: its label, and i in red, i + 1 in green, i + 2 in blue.
+Bytes8 cifar(const std::vector<int>& labels) {
+  Bytes8 file;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    file.push_back(static_cast<std::uint8_t>(labels[i]));
+    for (std::size_t colour = 0; colour < 3; ++colour)
+      file.insert(file.end(), 1024, static_cast<std::uint8_t>(i + colour));
+  }
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("CIFAR-10: five files in order, planes of red, green and blue") {
+  const Folder folder;
+  CHECK(find_cifar10(folder.path()).empty());
+  std::filesystem::create_directories(folder.path() + "/cifar-10-batches-bin");
+  const std::string inner = "cifar-10-batches-bin/";
+  for (int i = 1; i <= 5; ++i)
+    (void)folder.write(inner + "data_batch_" + std::to_string(i) + ".bin", cifar({i, i + 4}));
+  (void)folder.write(inner + "test_batch.bin", cifar({7}));
+  const Images train = load_cifar10(folder.path(), true);  // or the folder above
+  CHECK(train.labels == Bytes8{1, 5, 2, 6, 3, 7, 4, 8, 5, 9});
+  CHECK(load_cifar10(folder.path() + "/cifar-10-batches-bin", true).pixels == train.pixels);
+  CHECK(load_cifar10(folder.path(), false).labels == Bytes8{7});
+  const Batch batch = ImageDataset(train, 10, PixelStatistics{{0, 0, 0}, {1, 1, 1}})
+                          .get(std::vector<std::int64_t>{1});
+  REQUIRE(batch.inputs.sizes() == Shape{1, 3, 32, 32});
+  CHECK(batch.targets.item<std::int64_t>() == 5);
+  for (std::int64_t c = 0; c < 3; ++c)
+    CHECK(batch.inputs.select(1, c).to_vector<float>() ==
+          std::vector<float>(1024, static_cast<float>(1 + c) / 255.0F));
+}
+
+TEST_CASE("broken CIFAR-10 files are refused by name") {
+  const Folder folder;
+  const auto write = [&](int i, const Bytes8& bytes) {
+    return folder.write("data_batch_" + std::to_string(i) + ".bin", bytes);
+  };
+  CHECK_THROWS_WITH(load_cifar10(folder.path(), true),
+                    ContainsSubstring("'" + folder.path() + "' has no data_batch_1.bin; unpack"));
+  const auto load = [&] { (void)load_cifar10(folder.path(), true); };
+  for (int i = 1; i <= 4; ++i) write(i, cifar({1, 2}));
+  refuses(load, folder.path() + "/data_batch_5.bin", "No such file");
+  Bytes8 cut = cifar({1, 2});
+  cut.pop_back();
+  refuses(load, write(5, cut), "6145 bytes, which are no whole number of records of 3073; unpack");
+  refuses(load, write(5, {}), "0 bytes");
+  refuses(load, write(5, cifar({1, 10})), "label of record 1 is 10, expected 0 to 9");
+  write(5, cifar({1}));
+  CHECK(load_cifar10(folder.path(), true).labels.size() == 9);
+  refuses([&] { (void)load_cifar10(folder.path(), false); }, folder.path() + "/test_batch.bin",
+          "No such file");
+}

@@ -1,4 +1,4 @@
-// Convolution: the im2col version against the loops, which must have the documented order.
+// Convolution: the fast version against the loops, which must have the documented order.
 #include "kernels/conv.hpp"
 
 #include <cmath>
@@ -68,7 +68,7 @@ double dot(const std::vector<float>& a, const std::vector<float>& b) {
 
 }  // namespace
 
-TEST_CASE("im2col convolution and its gradients equal the loops where every sum is exact") {
+TEST_CASE("fast convolution and its gradients equal the loops where every sum is exact") {
   for (const Conv2dShape& s : shapes()) {
     INFO(s.n << "x" << s.c << "x" << s.h << "x" << s.w << " kernel " << s.kh << "x" << s.kw);
     const Result fast = run(s, Mode::fast), slow = run(s, Mode::oracle);

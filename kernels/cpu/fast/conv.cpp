@@ -1,101 +1,317 @@
-// Convolution as a matrix product, one sample and one group at a time:
+// Convolution as matrix products whose second factor is never stored as a whole. The columns
 //
 //   columns (taps x out pixels): row (c, kh, kw) holds, for every output pixel, the input pixel
-//                                that this tap sees, zero in the padding
-//   y  = weight (out_c x taps) columns + bias
-//   dw = sum over samples of dy columns^T
-//   dx = col2im(weight^T dy): every column entry added back to the pixel it came from
+//                                that this tap sees
 //
-// The columns cost taps times the memory of an image, and save all index arithmetic: the product
-// runs at the speed of the machine. A 1 x 1 kernel without stride or padding needs no columns: the
-// image is already that matrix.
+// are nine times the image for a 3 x 3 kernel; here they are read from the image, in which a tap is
+// one offset and an output pixel another. Zeros around the image (a padded copy) make that true at
+// its border too.
+//
+//   y    = weight (out_c x taps) columns + bias       columns packed a panel at a time, as in gemm
+//   dx   = a convolution of dy by the kernel turned around, output channels for input channels:
+//          with a stride one for each of the stride_h x stride_w classes of input pixels, each by
+//          the taps that meet it
+//   dw^T = columns dy^T                               columns read where they lie
+//
+// All samples are one product: the deep layers of a network have more weights than pixels, and a
+// product for each sample would read all weights each time.
+//
+// Every element is one chain of fused multiply-adds: y over ascending (c, kh, kw), begun at the
+// bias; dx over ascending (output channel, kh, kw) of the turned kernel; dw over ascending (sample,
+// pixel). The same bits for any number of threads and any width of vectors.
 #include "kernels/conv.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
 #include <vector>
 
-#include "kernels/cpu/fast/window.hpp"
-#include "kernels/cpu/gemm.hpp"
+#include "kernels/cpu/fast/gemm_tile.hpp"
+#include "kernels/cpu/fast/transpose.hpp"
 #include "kernels/parallel.hpp"
 
 namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-bool image_is_columns(const Conv2dShape& s) {
-  return s.kh == 1 && s.kw == 1 && s.stride_h == 1 && s.stride_w == 1 && s.pad_h == 0 &&
-         s.pad_w == 0;
+// Taps, or for dw pixels, of a packed panel: 16 KiB of L1 with AVX, 32 with AVX-512.
+constexpr std::int64_t kDepth = kWidth <= 32 ? 256 : 128;
+constexpr std::int64_t kBlockColumns = 256;     // that take these taps before the next ones
+constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
+
+using Offsets = std::vector<std::int64_t>;
+
+// A tile of C as in gemm_tile.hpp, whose rows of A lie anywhere and need not be contiguous:
+// a[r] + jump + step j for each jump in turn, j < length.
+struct ConvTile {
+  std::array<const float*, kRows> a;
+  const std::int64_t* jumps;
+  std::int64_t segments, length, step;
+  const float* b;  // kWidth floats for each (jump, j)
+  float* c;
+  std::int64_t c_row;
+  const float* start;  // like c; null: zeros
+  std::int64_t start_row;
+};
+
+template <int R, int V>
+void run_conv_tile(const ConvTile& t) {
+  Vec sum[R][V];
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v)
+      sum[r][v] = t.start != nullptr ? load(t.start + r * t.start_row + v * kLanes) : Vec{};
+  const float* b = t.b;
+  const float* a[R];
+  for (int r = 0; r < R; ++r) a[r] = t.a[static_cast<std::size_t>(r)];
+  const std::int64_t step = t.step;
+  for (std::int64_t s = 0; s < t.segments; ++s) {
+    std::int64_t at = t.jumps[s];
+    for (std::int64_t j = 0; j < t.length; ++j, at += step, b += kWidth) {
+      Vec row[V];
+      for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
+      for (int r = 0; r < R; ++r)
+        for (int v = 0; v < V; ++v) sum[r][v] += a[r][at] * row[v];
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < V; ++v) store(t.c + r * t.c_row + v * kLanes, sum[r][v]);
 }
 
-// Calls f(column row of the tap, out row i, outputs [begin, end), image position of the first) for
-// all taps with channels in [first, last) and all out rows; an out row that sees only padding has
-// an empty range.
-template <class F>
-void for_each_run(const Conv2dShape& s, std::int64_t first, std::int64_t last, const F& f) {
-  for (std::int64_t c = first; c < last; ++c)
-    for (std::int64_t kh = 0; kh < s.kh; ++kh)
-      for (std::int64_t kw = 0; kw < s.kw; ++kw) {
-        const std::int64_t shift = kw * s.dilation_w - s.pad_w;
-        const Range r = inside(s.w, s.out_w(), s.stride_w, shift);
-        for (std::int64_t i = 0; i < s.out_h(); ++i) {
-          const std::int64_t row = i * s.stride_h - s.pad_h + kh * s.dilation_h;
-          const bool empty = row < 0 || row >= s.h || r.begin == r.end;
-          f((c * s.kh + kh) * s.kw + kw, i, empty ? Range{} : r,
-            empty ? 0 : (c * s.h + row) * s.w + r.begin * s.stride_w + shift);
-        }
+using ConvTileFn = void (*)(const ConvTile&);
+template <std::size_t... R>
+constexpr std::array<ConvTileFn, sizeof...(R)> conv_tiles_of(std::index_sequence<R...>) {
+  return {run_conv_tile<static_cast<int>(R) + 1, static_cast<int>(kVectors)>...};
+}
+void run_tile_of(std::int64_t rows, const ConvTile& t) {
+  static constexpr auto kTilesOf = conv_tiles_of(std::make_index_sequence<kRows>{});
+  kTilesOf[static_cast<std::size_t>(rows - 1)](t);
+}
+
+// Images with zeros around them.
+struct Frame {
+  std::int64_t planes;         // of an image
+  std::int64_t h, w;           // of a plane, without zeros
+  std::int64_t top, left;      // zeros before; negative: rows and columns that are left out
+  std::int64_t rows, columns;  // with zeros
+  [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
+};
+
+// Fills out, n times f.size(), from n images that lie `stride` floats apart.
+void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int64_t stride,
+                   float* out) {
+  const std::int64_t first_row = std::max<std::int64_t>(0, f.top),
+                     last_row = std::clamp(f.h + f.top, first_row, std::max(first_row, f.rows)),
+                     first = std::clamp<std::int64_t>(f.left, 0, f.columns),
+                     last = std::clamp(f.w + f.left, first, f.columns);
+  for (std::int64_t p = 0; p < n * f.planes; ++p, out += f.rows * f.columns) {
+    const float* from = images + p / f.planes * stride + p % f.planes * f.h * f.w;
+    std::fill_n(out, std::min(first_row, f.rows) * f.columns, 0.0F);
+    for (std::int64_t y = first_row; y < last_row; ++y) {
+      float* to = out + y * f.columns;
+      const std::int64_t at = (y - f.top) * f.w + first - f.left;
+      std::fill_n(to, first, 0.0F);
+      if (first < last) std::copy_n(from + at, last - first, to + first);
+      std::fill(to + last, to + f.columns, 0.0F);
+    }
+    if (last_row < f.rows) std::fill(out + last_row * f.columns, out + f.rows * f.columns, 0.0F);
+  }
+}
+
+// Memory that a thread keeps from convolution to convolution.
+float* scratch(std::vector<float>& memory, std::int64_t floats) {
+  if (std::ssize(memory) < floats) memory.resize(static_cast<std::size_t>(floats));
+  return memory.data();
+}
+
+// out[n][r][p] = start[r] + sum over k of a[r][k] in[n][taps[k] + pixels[p]], in framed.
+struct ImageProduct {
+  const float* a;          // (rows, taps)
+  std::int64_t rows;       // of a and of out
+  const float* start;      // rows floats; null: zeros
+  const float* in;         // the images, not yet framed
+  std::int64_t in_stride;  // from sample to sample
+  Frame frame;
+  bool bare;     // the images are their own frames
+  Offsets taps;  // in an image's frame
+  std::int64_t samples;
+  Offsets pixels;  // in an image's frame
+  float* out;
+  std::int64_t out_stride;  // from sample to sample; rows are contiguous
+};
+
+// kWidth columns of all (sample, pixel) columns, or the last ones.
+struct Panel {
+  std::int64_t count = 0;
+  std::array<std::int64_t, static_cast<std::size_t>(kWidth)> from{}, to{};  // 0 beyond count
+  std::int64_t run = 1;  // so many neighbours have contiguous from; divides kWidth
+  bool direct = false;   // all to are contiguous, and the panel is full
+};
+
+// frame_stride: from sample to sample, sample 0 being the one at first_sample.
+Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
+                 std::int64_t first_sample, std::int64_t frame_stride) {
+  const std::int64_t pixels = std::ssize(p.pixels);
+  Panel panel;
+  panel.count = count;
+  std::int64_t sample = first / pixels, pixel = first % pixels;
+  panel.direct = count == kWidth && pixel + kWidth <= pixels;
+  for (std::size_t j = 0; j < static_cast<std::size_t>(count); ++j) {
+    panel.from[j] =
+        (sample - first_sample) * frame_stride + p.pixels[static_cast<std::size_t>(pixel)];
+    panel.to[j] = sample * p.out_stride + pixel;
+    if (++pixel == pixels) ++sample, pixel = 0;
+  }
+  const auto contiguous = [&](std::int64_t run) {
+    for (std::size_t j = 1; j < panel.from.size(); ++j)
+      if (static_cast<std::int64_t>(j) % run != 0 && panel.from[j] != panel.from[j - 1] + 1)
+        return false;
+    return true;
+  };
+  for (std::int64_t run = kWidth; run >= 4 && panel.run == 1 && count == kWidth; run /= 2)
+    if (contiguous(run)) panel.run = run;
+  return panel;
+}
+
+// Rows of the panel's columns, one for each tap.
+template <std::int64_t kRun>
+void pack_runs(const float* in, const Panel& panel, const std::int64_t* taps, std::int64_t depth,
+               float* out) {
+  for (std::int64_t k = 0; k < depth; ++k, out += kWidth) {
+    const float* tap = in + taps[k];
+    for (std::int64_t j = 0; j < kWidth; j += kRun)
+      std::memcpy(out + j, tap + panel.from[static_cast<std::size_t>(j)], kRun * sizeof(float));
+  }
+}
+void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::int64_t depth,
+          float* out) {
+  if (panel.run == kWidth) return pack_runs<kWidth>(in, panel, taps, depth, out);
+  if (panel.run >= kLanes) return pack_runs<kLanes>(in, panel, taps, depth, out);
+  if (panel.run >= 4) return pack_runs<4>(in, panel, taps, depth, out);
+  pack_runs<1>(in, panel, taps, depth, out);
+}
+
+// A panel's tiles of out, for `depth` taps from k on; b: what pack() made.
+void run_panel(const ImageProduct& p, const Panel& panel, const float* b, std::int64_t k,
+               std::int64_t depth) {
+  static constexpr std::int64_t kNoJump = 0;
+  const std::int64_t row = std::ssize(p.pixels), all = std::ssize(p.taps);
+  std::array<float, static_cast<std::size_t>(kRows * kWidth)> aside;
+  const auto at = [&](std::int64_t i, std::int64_t j) {
+    return p.out + i * row + panel.to[static_cast<std::size_t>(j)];
+  };
+  for (std::int64_t r = 0; r < p.rows; r += kRows) {
+    const std::int64_t rows = std::min(kRows, p.rows - r);
+    ConvTile tile{{}, &kNoJump, 1, depth, 1, b, aside.data(), kWidth, aside.data(), kWidth};
+    for (std::int64_t i = 0; i < rows; ++i)
+      tile.a[static_cast<std::size_t>(i)] = p.a + (r + i) * all + k;
+    if (panel.direct) {
+      tile.c = at(r, 0);
+      tile.c_row = row;
+    }
+    if (k > 0 && panel.direct) {
+      tile.start = tile.c;
+      tile.start_row = row;
+    } else if (k > 0) {
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < panel.count; ++j)
+          aside[static_cast<std::size_t>(i * kWidth + j)] = *at(r + i, j);
+    } else if (p.start != nullptr) {
+      for (std::int64_t i = 0; i < rows; ++i)
+        std::fill_n(aside.data() + i * kWidth, kWidth, p.start[r + i]);
+    } else {
+      tile.start = nullptr;
+    }
+    run_tile_of(rows, tile);
+    if (panel.direct) continue;
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t j = 0; j < panel.count; ++j)
+        *at(r + i, j) = aside[static_cast<std::size_t>(i * kWidth + j)];
+  }
+}
+
+// The columns [begin, end) of all (sample, pixel) columns, begin a multiple of kWidth.
+void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
+  const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
+  thread_local std::vector<float> frame_memory;
+  alignas(64) std::array<float, static_cast<std::size_t>(kDepth * kWidth)> b;
+  std::vector<Panel> panels;
+  std::int64_t framed_from = 0, framed_to = 0;  // samples that are in frame_memory
+  for (std::int64_t block = begin; block < end; block += kBlockColumns) {
+    const std::int64_t last = std::min(end, block + kBlockColumns), first_sample = block / pixels,
+                       samples_to = (last - 1) / pixels + 1;
+    const float* in = p.in + first_sample * p.in_stride;
+    if (!p.bare) {
+      float* frames = scratch(frame_memory, (samples_to - first_sample) * p.frame.size());
+      if (first_sample != framed_from || samples_to != framed_to)
+        put_in_frames(p.frame, in, samples_to - first_sample, p.in_stride, frames);
+      framed_from = first_sample;
+      framed_to = samples_to;
+      in = frames;
+    }
+    panels.clear();
+    for (std::int64_t j = block; j < last; j += kWidth)
+      panels.push_back(make_panel(p, j, std::min(kWidth, last - j), first_sample,
+                                  p.bare ? p.in_stride : p.frame.size()));
+    for (std::int64_t k = 0; k < depth; k += kDepth)
+      for (const Panel& panel : panels) {
+        const std::int64_t size = std::min(kDepth, depth - k);
+        pack(in, panel, p.taps.data() + k, size, b.data());
+        run_panel(p, panel, b.data(), k, size);
       }
+  }
 }
 
-void im2col(const Conv2dShape& s, const float* image, float* columns) {
-  const std::int64_t grain = grain_of(s.kh * s.kw * s.out_pixels());
-  parallel_for(s.group_c(), grain, [&](std::int64_t first, std::int64_t last) {
-    for_each_run(s, first, last, [&](std::int64_t tap, std::int64_t i, Range r, std::int64_t at) {
-      float* out = columns + tap * s.out_pixels() + i * s.out_w();
-      std::fill_n(out, r.begin, 0.0F);
-      const std::int64_t n = r.end - r.begin;
-      if (s.stride_w == 1)
-        std::copy_n(image + at, n, out + r.begin);
-      else
-        for (std::int64_t j = 0; j < n; ++j) out[r.begin + j] = image[at + j * s.stride_w];
-      std::fill_n(out + r.end, s.out_w() - r.end, 0.0F);
-    });
+constexpr std::int64_t kThreadWork = 1 << 21;  // multiply-adds that are worth another thread
+
+void run(const ImageProduct& p) {
+  const std::int64_t columns = p.samples * std::ssize(p.pixels), depth = std::ssize(p.taps);
+  const std::int64_t panels = (columns + kWidth - 1) / kWidth;
+  const std::int64_t grain = kThreadWork / std::max<std::int64_t>(1, p.rows * depth * kWidth) + 1;
+  parallel_for(panels, grain, [&](std::int64_t begin, std::int64_t end) {
+    run_columns(p, begin * kWidth, std::min(columns, end * kWidth));
   });
 }
 
-void col2im(const Conv2dShape& s, const float* columns, float* image) {  // adds
-  const std::int64_t grain = grain_of(s.kh * s.kw * s.out_pixels());
-  parallel_for(s.group_c(), grain, [&](std::int64_t first, std::int64_t last) {
-    for_each_run(s, first, last, [&](std::int64_t tap, std::int64_t i, Range r, std::int64_t at) {
-      const float* in = columns + tap * s.out_pixels() + i * s.out_w() + r.begin;
-      float* to = image + at;
-      const std::int64_t n = r.end - r.begin;
-      if (s.stride_w == 1)
-        for (std::int64_t j = 0; j < n; ++j) to[j] += in[j];
-      else
-        for (std::int64_t j = 0; j < n; ++j) to[j * s.stride_w] += in[j];
-    });
-  });
+// Where the windows of a convolution lie in the framed image.
+struct Windows {
+  Frame frame;
+  Offsets taps;    // (c, kh, kw)
+  Offsets pixels;  // of the outputs
+};
+Windows windows_of(const Conv2dShape& s) {
+  // As many rows and columns as the windows see.
+  const std::int64_t rows = (s.out_h() - 1) * s.stride_h + (s.kh - 1) * s.dilation_h + 1,
+                     columns = (s.out_w() - 1) * s.stride_w + (s.kw - 1) * s.dilation_w + 1;
+  Windows out{{s.group_c(), s.h, s.w, s.pad_h, s.pad_w, rows, columns}, {}, {}};
+  for (std::int64_t c = 0; c < s.group_c(); ++c)
+    for (std::int64_t kh = 0; kh < s.kh; ++kh)
+      for (std::int64_t kw = 0; kw < s.kw; ++kw)
+        out.taps.push_back((c * rows + kh * s.dilation_h) * columns + kw * s.dilation_w);
+  for (std::int64_t i = 0; i < s.out_h(); ++i)
+    for (std::int64_t j = 0; j < s.out_w(); ++j)
+      out.pixels.push_back(i * s.stride_h * columns + j * s.stride_w);
+  return out;
 }
 
-// f(sample, group, first input plane, first output plane, first weight) for every product.
-template <class F>
-void for_each_product(const Conv2dShape& s, const F& f) {
-  for (std::int64_t n = 0; n < s.n; ++n)
-    for (std::int64_t g = 0; g < s.groups; ++g)
-      f(n, g, (n * s.c + g * s.group_c()) * s.h * s.w,
-        (n * s.out_c + g * s.group_out_c()) * s.out_pixels(), g * s.group_out_c() * s.taps());
-}
-
-std::vector<float> column_buffer(const Conv2dShape& s) {
-  return std::vector<float>(
-      image_is_columns(s) ? 0 : static_cast<std::size_t>(s.taps() * s.out_pixels()));
-}
-
-// The columns of the image at x: in buffer, or x itself.
-const float* columns_of(const Conv2dShape& s, const float* x, std::vector<float>& buffer) {
-  if (image_is_columns(s)) return x;
-  im2col(s, x, buffer.data());
-  return buffer.data();
+// Along one dimension: the taps that meet the input pixels of class `phase`, that is those with
+// (pixel + pad) mod stride == phase, and the outputs that they come from: pixel number m of the
+// class, phase - pad + first + m stride, takes from output m + shift of each tap.
+struct Phase {
+  std::int64_t first = 0, count = 0;                        // the first pixel, how many
+  std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // tap, shift; ascending in shift
+};
+Phase phase_of(std::int64_t phase, std::int64_t size, std::int64_t stride, std::int64_t pad,
+               std::int64_t kernel, std::int64_t dilation) {
+  Phase out;
+  out.first = ((phase - pad) % stride + stride) % stride;
+  out.count = out.first < size ? (size - out.first + stride - 1) / stride : 0;
+  for (std::int64_t k = kernel - 1; k >= 0;
+       --k) {  // output o meets pixel o stride - pad + k dilation
+    const std::int64_t far = out.first + pad - k * dilation;
+    if (far % stride == 0) out.taps.emplace_back(k, far / stride);
+  }
+  return out;
 }
 
 }  // namespace
@@ -103,81 +319,179 @@ const float* columns_of(const Conv2dShape& s, const float* x, std::vector<float>
 void conv2d(const Conv2dShape& s, std::span<const float> x, std::span<const float> weight,
             std::span<const float> bias, std::span<float> y) {
   if (y.empty()) return;
-  std::vector<float> buffer = column_buffer(s);
-  const std::int64_t pixels = s.out_pixels();
-  for_each_product(
-      s, [&](std::int64_t, std::int64_t g, std::int64_t in, std::int64_t out, std::int64_t w) {
-        float* to = y.data() + out;
-        for (std::int64_t o = 0; o < s.group_out_c() && !bias.empty(); ++o)
-          std::fill_n(to + o * pixels, pixels, bias.data()[g * s.group_out_c() + o]);
-        sgemm({.m = s.group_out_c(),
-               .n = pixels,
-               .k = s.taps(),
-               .a = weight.data() + w,
-               .lda = s.taps(),
-               .b = columns_of(s, x.data() + in, buffer),
-               .ldb = pixels,
-               .beta = bias.empty() ? 0.0F : 1.0F,
-               .c = to,
-               .ldc = pixels});
-      });
+  const Windows windows = windows_of(s);
+  const Frame& frame = windows.frame;
+  for (std::int64_t g = 0; g < s.groups; ++g)
+    run({.a = weight.data() + g * s.group_out_c() * s.taps(),
+         .rows = s.group_out_c(),
+         .start = bias.empty() ? nullptr : bias.data() + g * s.group_out_c(),
+         .in = x.data() + g * s.group_c() * s.h * s.w,
+         .in_stride = s.c * s.h * s.w,
+         .frame = frame,
+         .bare = s.pad_h == 0 && s.pad_w == 0 && frame.rows == s.h && frame.columns == s.w,
+         .taps = windows.taps,
+         .samples = s.n,
+         .pixels = windows.pixels,
+         .out = y.data() + g * s.group_out_c() * s.out_pixels(),
+         .out_stride = s.out_c * s.out_pixels()});
 }
+
+namespace {
+
+// dx of the pixels of one class, (samples, channels of the group, pixels of the class), and these
+// then put where they belong.
+void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, const Phase& rows,
+                   const Phase& columns, float* dx) {
+  const std::int64_t channels = s.group_c(), out_channels = s.group_out_c(),
+                     taps = std::ssize(rows.taps) * std::ssize(columns.taps),
+                     pixels = rows.count * columns.count;
+  const bool whole = s.stride_h == 1 && s.stride_w == 1;  // the class is the image
+  thread_local std::vector<float> class_memory, turned_memory;
+  float* out = whole ? dx : scratch(class_memory, s.n * channels * pixels);
+  if (taps == 0) {  // pixels that no window sees
+    std::fill_n(out, s.n * channels * pixels, 0.0F);
+  } else {
+    const std::int64_t up = rows.taps.front().second, left = columns.taps.front().second;
+    const Frame frame{out_channels,
+                      s.out_h(),
+                      s.out_w(),
+                      -up,
+                      -left,
+                      rows.count + rows.taps.back().second - up,
+                      columns.count + columns.taps.back().second - left};
+    ImageProduct p{.a = nullptr,
+                   .rows = channels,
+                   .start = nullptr,
+                   .in = dy,
+                   .in_stride = s.out_c * s.out_pixels(),
+                   .frame = frame,
+                   .bare = false,
+                   .taps = {},
+                   .samples = s.n,
+                   .pixels = {},
+                   .out = out,
+                   .out_stride = whole ? s.c * s.h * s.w : channels * pixels};
+    float* turned = scratch(turned_memory, channels * out_channels * taps);  // (c, o, tap)
+    Offsets of_kernel;  // the taps of the class in a kernel
+    for (const auto& [kh, row] : rows.taps)
+      for (const auto& [kw, column] : columns.taps) of_kernel.push_back(kh * s.kw + kw);
+    for (std::int64_t o = 0; o < out_channels; ++o) {
+      for (const auto& [kh, row] : rows.taps)
+        for (const auto& [kw, column] : columns.taps)
+          p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
+      for (std::int64_t c = 0; c < channels; ++c) {
+        const float* kernel = weight + (o * channels + c) * s.kh * s.kw;
+        float* to = turned + (c * out_channels + o) * taps;
+        for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
+      }
+    }
+    for (std::int64_t i = 0; i < rows.count; ++i)
+      for (std::int64_t j = 0; j < columns.count; ++j) p.pixels.push_back(i * frame.columns + j);
+    p.a = turned;
+    run(p);
+  }
+  if (whole) return;
+  for (std::int64_t plane = 0; plane < s.n * channels; ++plane)
+    for (std::int64_t i = 0; i < rows.count; ++i) {
+      float* to =
+          dx +
+          ((plane / channels * s.c + plane % channels) * s.h + rows.first + i * s.stride_h) * s.w +
+          columns.first;
+      for (std::int64_t j = 0; j < columns.count; ++j) to[j * s.stride_w] = *out++;
+    }
+}
+
+}  // namespace
 
 void conv2d_grad_input(const Conv2dShape& s, std::span<const float> dy,
                        std::span<const float> weight, std::span<float> dx) {
   if (dy.empty()) std::fill(dx.begin(), dx.end(), 0.0F);
   if (dy.empty()) return;
-  const bool direct = image_is_columns(s);
-  if (!direct) std::fill(dx.begin(), dx.end(), 0.0F);
-  std::vector<float> buffer = column_buffer(s);
-  for_each_product(
-      s, [&](std::int64_t, std::int64_t, std::int64_t in, std::int64_t out, std::int64_t w) {
-        float* columns = direct ? dx.data() + in : buffer.data();
-        sgemm({.trans_a = Transpose::yes,
-               .m = s.taps(),
-               .n = s.out_pixels(),
-               .k = s.group_out_c(),
-               .a = weight.data() + w,
-               .lda = s.taps(),
-               .b = dy.data() + out,
-               .ldb = s.out_pixels(),
-               .c = columns,
-               .ldc = s.out_pixels()});
-        if (!direct) col2im(s, columns, dx.data() + in);
-      });
+  for (std::int64_t g = 0; g < s.groups; ++g)
+    for (std::int64_t ph = 0; ph < s.stride_h; ++ph)
+      for (std::int64_t pw = 0; pw < s.stride_w; ++pw) {
+        const Phase rows = phase_of(ph, s.h, s.stride_h, s.pad_h, s.kh, s.dilation_h),
+                    columns = phase_of(pw, s.w, s.stride_w, s.pad_w, s.kw, s.dilation_w);
+        if (rows.count == 0 || columns.count == 0) continue;
+        grad_of_class(s, dy.data() + g * s.group_out_c() * s.out_pixels(),
+                      weight.data() + g * s.group_out_c() * s.taps(), rows, columns,
+                      dx.data() + g * s.group_c() * s.h * s.w);
+      }
 }
 
 void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::span<const float> x,
                         std::span<float> dw) {
   if (dy.empty()) std::fill(dw.begin(), dw.end(), 0.0F);
   if (dy.empty()) return;
-  std::vector<float> buffer = column_buffer(s);
-  for_each_product(
-      s, [&](std::int64_t n, std::int64_t, std::int64_t in, std::int64_t out, std::int64_t w) {
-        sgemm({.trans_b = Transpose::yes,
-               .m = s.group_out_c(),
-               .n = s.taps(),
-               .k = s.out_pixels(),
-               .a = dy.data() + out,
-               .lda = s.out_pixels(),
-               .b = columns_of(s, x.data() + in, buffer),
-               .ldb = s.out_pixels(),
-               .beta = n == 0 ? 0.0F : 1.0F,
-               .c = dw.data() + w,
-               .ldc = s.taps()});
+  const Windows windows = windows_of(s);
+  const Frame& frame = windows.frame;
+  const std::int64_t taps = s.taps(), channels = s.group_out_c(), pixels = s.out_pixels();
+  const std::int64_t panels = (channels + kWidth - 1) / kWidth;
+  const std::int64_t run_rows = std::max<std::int64_t>(1, kDepth / s.out_w());
+  const std::int64_t together =  // samples
+      std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
+  Offsets jumps;  // of the output rows of those samples
+  for (std::int64_t n = 0; n < together; ++n)
+    for (std::int64_t i = 0; i < s.out_h(); ++i)
+      jumps.push_back(n * frame.size() + i * s.stride_h * frame.columns);
+  thread_local std::vector<float> frame_memory, sum_memory;
+  float* const frames = scratch(frame_memory, together * frame.size());
+  float* const sums = scratch(sum_memory, panels * taps * kWidth);  // dw^T, panel by panel
+  for (std::int64_t g = 0; g < s.groups; ++g) {
+    for (std::int64_t sample = 0; sample < s.n; sample += together) {
+      const std::int64_t samples = std::min(together, s.n - sample),
+                         output_rows = samples * s.out_h();
+      put_in_frames(frame, x.data() + (sample * s.c + g * s.group_c()) * s.h * s.w, samples,
+                    s.c * s.h * s.w, frames);
+      parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
+        // dy^T for a run over the pixels; zeros beyond the last channel.
+        std::vector<float> b(static_cast<std::size_t>(run_rows * s.out_w() * kWidth));
+        for (std::int64_t panel = begin; panel < end; ++panel) {
+          const std::int64_t first = g * channels + panel * kWidth,
+                             width = std::min(kWidth, channels - panel * kWidth);
+          if (width < kWidth) std::fill(b.begin(), b.end(), 0.0F);
+          for (std::int64_t row = 0; row < output_rows; row += run_rows) {
+            const std::int64_t rows = std::min(run_rows, output_rows - row);
+            for (std::int64_t i = row; i < row + rows;) {  // sample by sample
+              const std::int64_t n = sample + i / s.out_h(), h = i % s.out_h(),
+                                 count = std::min(row + rows - i, s.out_h() - h);
+              transpose(dy.data() + (n * s.out_c + first) * pixels + h * s.out_w(), pixels, width,
+                        count * s.out_w(), b.data() + (i - row) * s.out_w() * kWidth, kWidth);
+              i += count;
+            }
+            const bool begins = sample == 0 && row == 0;
+            for (std::int64_t t = 0; t < taps; t += kRows) {
+              float* to = sums + (panel * taps + t) * kWidth;
+              ConvTile tile{
+                  {},     jumps.data() + row,    rows,  s.out_w(), s.stride_w, b.data(), to,
+                  kWidth, begins ? nullptr : to, kWidth};
+              const std::int64_t tile_rows = std::min(kRows, taps - t);
+              for (std::int64_t i = 0; i < tile_rows; ++i)
+                tile.a[static_cast<std::size_t>(i)] =
+                    frames + windows.taps[static_cast<std::size_t>(t + i)];
+              run_tile_of(tile_rows, tile);
+            }
+          }
+        }
       });
+    }
+    for (std::int64_t panel = 0; panel < panels; ++panel)
+      transpose(sums + panel * taps * kWidth, kWidth, taps,
+                std::min(kWidth, channels - panel * kWidth),
+                dw.data() + (g * channels + panel * kWidth) * taps, taps);
+  }
 }
 
 void conv2d_grad_bias(const Conv2dShape& s, std::span<const float> dy, std::span<float> db) {
-  constexpr std::size_t kLanes = 16;  // independent sums, so that the loop becomes vectors
+  constexpr std::size_t kSums = 16;  // independent, so that the loop becomes vectors
   const auto pixels = static_cast<std::size_t>(s.out_pixels());
   for (std::int64_t o = 0; o < s.out_c; ++o) {
-    double lanes[kLanes] = {};
+    double lanes[kSums] = {};
     for (std::int64_t n = 0; n < s.n; ++n) {
       const float* grad = dy.data() + (n * s.out_c + o) * s.out_pixels();
       std::size_t p = 0;
-      for (; p + kLanes <= pixels; p += kLanes)
-        for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += grad[p + l];
+      for (; p + kSums <= pixels; p += kSums)
+        for (std::size_t l = 0; l < kSums; ++l) lanes[l] += grad[p + l];
       for (std::size_t l = 0; p < pixels; ++p, ++l) lanes[l] += grad[p];
     }
     double sum = 0;

@@ -29,7 +29,7 @@ constexpr int kClasses = 10;
 struct Options {
   MachineOptions machine;
   std::int64_t steps = 200, batch = 32, hidden = 256, draw = 10'000;
-  double lr = 0.05, momentum = 0.9;
+  double lr = 0.05, momentum = 0;
   int slow_rank = -1;
   double slow_ms = 20;
   std::uint64_t seed = 0;

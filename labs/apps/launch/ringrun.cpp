@@ -49,8 +49,8 @@ too, which counts as no restart; one more than MAX waits. Ranks are numbered ane
 what they have saved. A signal to a ringrun then takes its node out of the job. Node 0 holds the
 rendezvous: with it the job ends.
 
-With --per-step a lost rank is started again, alone, and the others go on. If it is lost 5 times in a
-row within 10 s of its start, it ends the job, as do other failures.
+With --per-step a lost rank is started again, alone, and the others go on. If it is lost 5 times in
+a row within 10 s of its start, it ends the job, as do other failures.
 
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0

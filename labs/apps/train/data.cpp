@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <string_view>
 #include <vector>
 
 #include "labs/apps/common/agreement.hpp"
@@ -63,21 +64,40 @@ std::int64_t Batches::next_group(std::int64_t most) const {
   return std::min(most, left_ > 0 ? left_ : per_epoch_);
 }
 
-Corpus load_corpus(const std::string& path, std::int64_t context) {
+Corpus load_corpus(const CorpusFiles& files, std::int64_t context) {
+  constexpr std::int64_t kGpt2 = 50257;
   Corpus out;
-  std::vector<std::string> paths{path};
-  out.origin = path;
-  if (path.empty()) {
-    const std::string root = find_source_root();
-    paths = list_sources(root);
-    out.origin = fmt::format("{} files of {}", paths.size(), root);
+  if (!files.vocabulary.empty()) out.vocabulary = Vocabulary::load(files.vocabulary);
+  TokenText tokens;
+  if (!files.tokens.empty()) {
+    out.alphabet = out.vocabulary ? out.vocabulary->size() : kGpt2;
+    out.origin = files.tokens;
+    tokens = load_token_shards(files.tokens, out.alphabet);
+  } else {
+    std::vector<std::string> paths{files.text};
+    out.origin = files.text;
+    if (files.text.empty()) {
+      const std::string root = find_source_root();
+      paths = list_sources(root);
+      out.origin = fmt::format("{} files of {}", paths.size(), root);
+    }
+    const ByteText text = load_text(paths);
+    const auto convert = [&](const std::vector<std::uint8_t>& bytes) {
+      const std::string_view view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      return out.vocabulary ? out.vocabulary->encode(view)
+                            : std::vector<Token>(bytes.begin(), bytes.end());
+    };
+    tokens = {convert(text.train), convert(text.validation)};
+    if (out.vocabulary) out.alphabet = out.vocabulary->size();
   }
-  ByteText text = load_text(paths);
-  out.train_bytes = static_cast<std::int64_t>(text.train.size());
-  out.held_out_bytes = static_cast<std::int64_t>(text.validation.size());
-  out.train.emplace(std::move(text.train), context, 1, "the training part of " + out.origin);
-  out.held_out.emplace(std::move(text.validation), context, context,
-                       "the held-out tenth of " + out.origin);
+  if (out.alphabet != 256) out.unit = "token";
+  const std::string units = std::string(out.unit) + "s";
+  out.train_bytes = std::ssize(tokens.train);
+  out.held_out_bytes = std::ssize(tokens.validation);
+  out.train.emplace(std::move(tokens.train), context, 1, "the training part of " + out.origin,
+                    units.c_str());
+  out.held_out.emplace(std::move(tokens.validation), context, context,
+                       "the held-out part of " + out.origin, units.c_str());
   return out;
 }
 
@@ -85,41 +105,20 @@ Tensor next_byte_loss(const Tensor& logits, const Tensor& targets) {
   return cross_entropy(view(logits, {-1, logits.size(2)}), view(targets, {-1}));
 }
 
-double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                std::int64_t most_windows) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  const trace::Span span("validation", trace::Category::frame);
-  constexpr std::int64_t kBatch = 16;
-  const std::int64_t windows = std::min(held_out.size(), most_windows);
-  double nats = 0;
-  std::vector<std::int64_t> indices;
-  const auto add = [&] {
-    if (indices.empty()) return;
-    const Batch batch = held_out.get(indices).to(device);
-    const Tensor loss = next_byte_loss(model.forward(batch.inputs), batch.targets);
-    nats += static_cast<double>(loss.item<float>()) * static_cast<double>(indices.size());
-    indices.clear();
-  };
-  for (std::int64_t w = group.rank(); w < windows; w += group.size()) {
-    indices.push_back(w * held_out.size() / windows);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) add();
-  }
-  add();
-  return sum_over_ranks(group, {nats})[0] / static_cast<double>(windows);
-}
-
-std::string sample_text(Module& model, const std::string& prompt, const GenerateOptions& options,
+std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,
+                        const std::string& prompt, const GenerateOptions& options,
                         std::uint64_t seed) {
-  std::vector<std::int64_t> bytes;
-  for (const char c : prompt) bytes.push_back(static_cast<unsigned char>(c));
+  std::vector<std::int64_t> tokens;
+  if (vocabulary)
+    for (const Token token : vocabulary->encode(prompt)) tokens.push_back(token);
+  else
+    for (const char c : prompt) tokens.push_back(static_cast<unsigned char>(c));
   Generator generator(seed);
-  std::string text;
-  for (const std::int64_t byte : generate(model, bytes, options, generator)) {
-    const bool plain = byte == '\n' || byte == '\t' || (byte >= ' ' && byte < 127);
-    text += plain ? static_cast<char>(byte) : '?';
-  }
+  tokens = generate(model, tokens, options, generator);
+  std::string text =
+      vocabulary ? vocabulary->decode(tokens) : std::string(tokens.begin(), tokens.end());
+  for (char& c : text)
+    if (c != '\n' && c != '\t' && (c < ' ' || c > '~')) c = '?';
   return text;
 }
 

@@ -1,5 +1,5 @@
 // What the training programs read: an endless stream of a rank's batches; and for a language model
-// its text, its loss on the part that was held out, and a sample of what it writes.
+// its text, its loss, and a sample of what it writes.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "runtime/comm/process_group.hpp"
 #include "runtime/data/loader.hpp"
+#include "runtime/data/tokens.hpp"
 #include "runtime/nn/gpt.hpp"
 
 namespace ringsmith::apps {
@@ -38,29 +39,36 @@ class Batches {
   std::optional<DataLoader::Epoch> epoch_;
 };
 
+// What a language model reads, and in which alphabet: bytes, or the tokens of a vocabulary.
 struct Corpus {
-  std::optional<ByteWindows> train;     // windows may start at any byte
-  std::optional<ByteWindows> held_out;  // windows do not overlap
-  std::int64_t train_bytes = 0;
+  std::optional<TokenWindows> train;     // windows may start anywhere
+  std::optional<TokenWindows> held_out;  // windows do not overlap
+  std::int64_t train_bytes = 0;          // or tokens
   std::int64_t held_out_bytes = 0;
-  std::string origin;  // for people
+  std::string origin;                    // for people
+  const char* unit = "byte";             // or "token"
+  std::int64_t alphabet = 256;           // different bytes or tokens
+  std::optional<Vocabulary> vocabulary;  // to read prompts and to write
 };
 
-// The file, or without a path the sources of ringsmith; of each file the last tenth is held out.
-// UsageError naming the file and the remedy if there is not one window in both parts.
-[[nodiscard]] Corpus load_corpus(const std::string& path, std::int64_t context);
+// Where a corpus comes from; empty paths are not given.
+struct CorpusFiles {
+  std::string text, tokens, vocabulary;
+};
 
-// Mean nats per byte: logits (b, t, vocabulary), targets (b, t) -> one mean.
+// The text, byte by byte or as tokens of the vocabulary, or without one the sources of ringsmith;
+// of each file the last tenth is held out. Or shards of tokens (runtime/data/tokens.hpp), without a
+// vocabulary those of GPT-2. UsageError naming the file and the remedy, also if there is not one
+// window in both parts.
+[[nodiscard]] Corpus load_corpus(const CorpusFiles& files, std::int64_t context);
+
+// Mean nats per byte or token: logits (b, t, vocabulary), targets (b, t) -> one mean.
 [[nodiscard]] Tensor next_byte_loss(const Tensor& logits, const Tensor& targets);
 
-// Collective: mean loss over at most that many held-out windows, evenly spread; ranks share the
-// work.
-[[nodiscard]] double validate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
-                              std::int64_t most_windows);
-
-// What the model writes after the prompt, for terminals: bytes that are not printable ASCII become
-// '?', so that half a character cannot upset them.
-[[nodiscard]] std::string sample_text(Module& model, const std::string& prompt,
-                                      const GenerateOptions& options, std::uint64_t seed);
+// What the model writes after the prompt, in this alphabet (none: bytes), for terminals: bytes that
+// are not printable ASCII become '?', so that half a character cannot upset them.
+[[nodiscard]] std::string sample_text(Module& model, const std::optional<Vocabulary>& vocabulary,
+                                      const std::string& prompt, const GenerateOptions& options,
+                                      std::uint64_t seed);
 
 }  // namespace ringsmith::apps

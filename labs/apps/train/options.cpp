@@ -116,6 +116,10 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                  "mixed precision: forward and backward compute in bf16 or f16 where that is safe; "
                  "parameters, losses and the optimizer stay f32; f16 scales the loss")
       ->check(CLI::IsMember({"off", "bf16", "f16"}));
+  app.add_option("--eval-every", o.eval_every,
+                 "evaluate on the held-out data every so many steps, on all ranks, each sample "
+                 "once; training goes on bit for bit as without; 0: only at the end")
+      ->check(whole(0));
   app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
@@ -145,6 +149,14 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--progress", o.progress,
                  "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
       ->check(CLI::IsMember({"auto", "bar", "lines", "off"}));
+  app.add_flag(
+      "--profile", o.profile,
+      "print the operations of a step: calls, time, FLOP/s, bytes/s, share; they are spans "
+      "of trace.json too. Kernels on a GPU take some microseconds longer");
+  app.add_flag("--report", o.report,
+               "write report.html too: loss, throughput, time by phase, a step's overlap, memory "
+               "and operations in one page (implies --profile; train_report FOLDER makes it of any "
+               "run)");
   app.add_option("--check-drift", o.check_drift,
                  "compare the ranks' parameters, bit for bit, every so many steps; 0: never")
       ->check(whole(0));

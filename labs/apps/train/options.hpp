@@ -44,6 +44,9 @@ struct TrainOptions : MachineOptions {
   std::string resume;           // a checkpoint's folder, "auto", or empty
   bool per_step = false;        // a lost rank ends the step, not the job
   bool no_trace = false;
+  std::int64_t eval_every = 0;  // steps between evaluations on held-out data; 0: only at the end
+  bool profile = false;
+  bool report = false;
   bool json = false;
   std::int64_t check_drift = 0;  // every so many steps; 0: never
   bool ddp_logging = false;

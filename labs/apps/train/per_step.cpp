@@ -43,7 +43,9 @@ void check_options(const TrainOptions& o) {
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
   refuse(o.check_drift != 0, "--check-drift",
          "ranks compare their parameters at the end; leave it out");
-  refuse(o.ddp_logging || o.json, "--ddp-logging and --json",
+  refuse(o.eval_every != 0, "--eval-every", "it evaluates at the end; leave it out");
+  refuse(o.ddp_logging || o.json || o.profile || o.report,
+         "--ddp-logging, --json, --profile and --report",
          "--run-dir has a file of each rank's steps");
   refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
   refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
@@ -164,7 +166,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
                       1'000'003 * static_cast<std::uint64_t>(turn.step));
           mine = sampler.indices(turn.rank, turn.ranks);
           const Autocast autocast = autocast_of(o);
-          return task.loss(ddp, task.data.get(mine).to(device));
+          return task.loss(ddp, task.data.get_in_epoch(mine, sampler.epoch(turn.ranks)).to(device));
         },
         [&](const Turn& turn) {
           sampler.step_done(turn.ranks);

@@ -57,6 +57,8 @@ std::string render_progress(const ProgressState& s, int width) {
                                {fmt::format("comm {:.1f} ms", s.comm_ms), 1},
                                {fmt::format("exposed {:.1f} ms", s.exposed_ms), 2},
                                {format_duration(s.seconds_left) + " left", 4}};
+  if (s.held_out_loss)
+    fields.insert(fields.begin() + 1, {fmt::format("held out {:.4f}", *s.held_out_loss), 2});
   const auto used = [&] {
     std::size_t n = count.size();
     for (const Field& f : fields) n += 2 + f.text.size();

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 namespace ringsmith::apps {
@@ -23,6 +24,7 @@ struct ProgressState {
   double comm_ms = 0;  // per step
   double exposed_ms = 0;
   double seconds_left = 0;
+  std::optional<double> held_out_loss = {};  // of the last evaluation
 };
 
 // "1:02:03", "0:07"; "?" for what is not a number.

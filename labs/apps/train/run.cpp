@@ -7,10 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "labs/apps/train/operations.hpp"
+#include "labs/apps/train/run_report.hpp"
 #include "labs/apps/train/trace_file.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/base/table.hpp"
 #include "runtime/device/memory.hpp"
+#include "runtime/device/profiler.hpp"
 #include "runtime/tensor/storage.hpp"
 
 namespace ringsmith::apps {
@@ -73,13 +76,37 @@ void TrainingRun::say(const std::string& text) const {
   std::fflush(out);
 }
 
+void TrainingRun::evaluate_with(std::function<Evaluation()> evaluation) {
+  evaluation_ = std::move(evaluation);
+}
+
+Evaluation TrainingRun::evaluate() {
+  if (evaluated_at_ == step_) return *evaluated_;
+  const std::int64_t begin = trace::now_ns();
+  evaluated_ = evaluation_();
+  evaluated_at_ = step_;
+  const std::int64_t time = trace::now_ns() - begin;
+  begin_ns_ += time;
+  end_ns_ += time;
+  if (options_.eval_every > 0 && group_.rank() == 0)
+    metrics_->write({{"step", step_},
+                     {"validation_loss", evaluated_->loss},
+                     {"validation_accuracy", evaluated_->accuracy},
+                     {"validation_samples", evaluated_->samples},
+                     {"evaluation_ms", static_cast<double>(time) / kNsPerMs}});
+  return *evaluated_;
+}
+
 void TrainingRun::start(const RunPlan& plan) {
+  require(options_.eval_every == 0 || evaluation_,
+          "--eval-every: this program evaluates at its end only; leave it out");
   plan_ = plan;
   begin_ns_ = end_ns_ = trace::now_ns();
 }
 
 void TrainingRun::begin_step() {
   ++step_;
+  profile::enable(options_.profile || options_.report);
   batches_ = 0;
   step_loss_ = 0;
   clock_.begin();
@@ -118,12 +145,15 @@ void TrainingRun::backward_done(bool last) {
 
 void TrainingRun::step_done(double lr, double scale) {
   end_part("optimizer", Category::optim);
+  if (profile::enabled()) profile::settle();
+  profile::enable(false);
   const StepTime time = clock_.end(step_);
   recent_[static_cast<std::size_t>(step_ % kRecent)] = time;
   const std::int64_t now = trace::now_ns();
   if (group_.rank() == 0) record_step(time, lr, scale, now);
-  checkpoints_.step_done({step_, first_loss_, last_loss_});
   end_ns_ = now;
+  if (options_.eval_every > 0 && step_ % options_.eval_every == 0) (void)evaluate();
+  checkpoints_.step_done({step_, first_loss_, last_loss_});
 }
 
 void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
@@ -144,6 +174,11 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale, std
     line["exposed_ms"] = ms(time.exposed);
     line["optimizer_ms"] = ms(time.optim);
   }
+  if (options_.report) {
+    line["resident_bytes"] = resident().value;
+    if (plan_.device.is_cuda())
+      line["device_bytes"] = device_allocator::stats(plan_.device).current.value;
+  }
   metrics_->write(line);
 
   // Means over the last steps, so that the progress line can be read.
@@ -152,10 +187,12 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale, std
   const auto steps = static_cast<double>(step_ - resumed_at_);  // of this process
   const auto n = std::min(steps, static_cast<double>(kRecent));
   const double step_seconds = static_cast<double>(sum.step) / n / kNsPerSecond;
+  const auto held_out = evaluated_ ? std::optional(evaluated_->loss) : std::nullopt;
   progress_.update({step_, plan_.steps, last_loss_, units / step_seconds, plan_.unit,
                     ms(sum.comm) / n, ms(sum.exposed) / n,
                     static_cast<double>(plan_.steps - step_) *
-                        static_cast<double>(now - begin_ns_) / kNsPerSecond / steps});
+                        static_cast<double>(now - begin_ns_) / kNsPerSecond / steps,
+                    held_out});
   if (step_ == plan_.steps) progress_.clear();
 }
 
@@ -178,13 +215,18 @@ constexpr Part kParts[] = {
     {"step", "step_ms", [](const StepTime& t) { return t.step; }}};
 constexpr Part kComm = {"communication in all", "comm_ms",
                         [](const StepTime& t) { return t.comm; }};
+constexpr Part kWaitWithin = {"waiting for ranks of the same node", "wait_within_ms",
+                              [](const StepTime& t) { return t.wait_within; }};
+constexpr Part kWaitBetween = {"for ranks of other nodes", "wait_between_ms",
+                               [](const StepTime& t) { return t.wait_between; }};
 
 struct Report {  // of all ranks
   std::int64_t steps = 0;
   std::vector<StepTime> time;  // of all steps together, by rank
   struct Memory {              // bytes
     double peak_resident, peak_tensors;
-    double peak_device;  // tensors on the rank's GPU
+    double peak_device;    // tensors on the rank's GPU
+    double communication;  // at the end
   };
   std::vector<Memory> memory;  // by rank
 
@@ -199,8 +241,9 @@ struct Report {  // of all ranks
 Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device device) {
   std::vector<double> mine;
   for (const auto time : kStepTimes) mine.push_back(static_cast<double>(clock.total().*time));
-  for (const Bytes peak : {peak_resident(), host_allocator::stats().peak,
-                           device.is_cpu() ? Bytes(0) : device_allocator::stats(device).peak})
+  for (const Bytes peak :
+       {peak_resident(), host_allocator::stats().peak,
+        device.is_cpu() ? Bytes(0) : device_allocator::stats(device).peak, communication_memory()})
     mine.push_back(static_cast<double>(peak.value));
   Report out;
   out.steps = clock.steps();
@@ -208,7 +251,7 @@ Report make_report(comm::ProcessGroup& group, const StepClock& clock, Device dev
     auto next = row.begin();
     StepTime& of_rank = out.time.emplace_back();
     for (const auto time : kStepTimes) of_rank.*time = static_cast<std::int64_t>(*next++);
-    out.memory.push_back({next[0], next[1], next[2]});
+    out.memory.push_back({next[0], next[1], next[2], next[3]});
   }
   return out;
 }
@@ -244,6 +287,10 @@ std::string time_table(const Report& report) {
     out +=
         fmt::format("communication in all: {:.2f} ms/step, {:.0f} % of it hidden by computation\n",
                     comm, 100 * report.hidden_fraction());
+  const Spread between = spread(report, kWaitBetween), within = spread(report, kWaitWithin);
+  if (between.most > 0)
+    out += fmt::format("{}: {:.2f} ms/step; {}: {:.2f} ms/step\n", kWaitWithin.name, within.mean,
+                       kWaitBetween.name, between.mean);
   return out;
 }
 
@@ -262,7 +309,8 @@ std::string memory_line(const Report& report) {
 nlohmann::ordered_json to_json(const Report& report) {
   nlohmann::ordered_json out;
   for (const Part& part : kParts) out[part.key] = spread(report, part).mean;
-  out[kComm.key] = spread(report, kComm).mean;
+  for (const Part& part : {kComm, kWaitWithin, kWaitBetween})
+    out[part.key] = spread(report, part).mean;
   out["hidden_fraction"] = report.hidden_fraction();
   for (const Report::Memory& m : report.memory) {
     out["peak_resident_bytes"].push_back(static_cast<std::int64_t>(m.peak_resident));
@@ -273,10 +321,42 @@ nlohmann::ordered_json to_json(const Report& report) {
   return out;
 }
 
+// run.json, but for what the figures of a step come from.
+nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOptions& o,
+                                const RunPlan& plan, const Outcome& outcome, const Report& report) {
+  const auto program = outcome.metadata.find("program");
+  nlohmann::ordered_json out = {
+      {"program", program == outcome.metadata.end() ? "" : program->second},
+      {"command", fmt::format("{}", fmt::join(own_command_line(), " "))},
+      {"headline", outcome.headline.substr(0, outcome.headline.find('\n'))},
+      {"host", host_name()},
+      {"world", group.size()},
+      {"device", plan.device.str()},
+      {"transport", group.describe_transport()},
+      {"bucket_cap_mb", o.bucket_cap_mb},
+      {"overlap", o.overlap},
+      {"algorithm", o.algorithm},
+      {"communication_hook", o.comm_hook},
+      {"kernels", o.kernels},
+      {"threads", o.threads},
+      {"unit", plan.unit}};
+  out.update(to_json(report));
+  for (const Report::Memory& m : report.memory)
+    out["memory"].push_back({{"resident", m.peak_resident},
+                             {"tensors", m.peak_tensors},
+                             {"communication", m.communication},
+                             {"device", m.peak_device}});
+  return out;
+}
+
 }  // namespace
 
 void TrainingRun::finish(const Outcome& outcome) {
   clock_.keep_rest();
+  const OperationProfile operations{.on_device = plan_.device.is_cuda(),
+                                    .steps = clock_.steps(),
+                                    .step_ns = clock_.total().step,
+                                    .rows = profile::take_rows()};
   const Report report = make_report(group_, clock_, plan_.device);
   together(group_, [&] {
     if (group_.rank() == 0)
@@ -284,21 +364,33 @@ void TrainingRun::finish(const Outcome& outcome) {
   });
   checkpoints_.finish(step_);
   if (clock_.tracing()) write_trace(group_, clock_, folder_ + "/trace.json");
-  if (group_.rank() != 0) return;
-
   const double seconds = static_cast<double>(end_ns_ - begin_ns_) / kNsPerSecond;
   const double rate =
       report.steps > 0 ? plan_.units_per_batch * static_cast<double>(all_batches_) / seconds : 0;
+  const bool profiled = !operations.rows.empty();
+  together(group_, [&] {
+    if (group_.rank() != 0) return;
+    auto facts = facts_of(group_, options_, plan_, outcome, report);
+    facts["seconds"] = seconds;
+    facts["rate"] = rate;
+    if (profiled) facts["operations"] = to_json(operations);
+    write_facts(folder_, facts);
+    if (options_.report) (void)write_report(folder_);
+  });
+  if (group_.rank() != 0) return;
+
   std::string text = fmt::format(
       "\n{} steps{} in {}: loss {:.4f} -> {:.4f}, {} {}/s on {} rank{}\n{}\n\n", report.steps,
       resumed_at_ > 0 ? fmt::format(" after the first {}", resumed_at_) : "",
       format_duration(seconds), first_loss_, last_loss_, format_count(rate), plan_.unit,
       group_.size(), group_.size() == 1 ? "" : "s", outcome.headline);
   if (clock_.tracing()) text += time_table(report) + "\n";
+  if (options_.profile) text += operation_table(operations) + "\n";
   text += memory_line(report);
   text += fmt::format(
-      "files: {0}/metrics.jsonl, {0}/model.safetensors{1}", folder_,
-      clock_.tracing() ? ", " + folder_ + "/trace.json (open it in ui.perfetto.dev)" : "");
+      "files: {0}/metrics.jsonl, {0}/model.safetensors{1}{2}", folder_,
+      clock_.tracing() ? ", " + folder_ + "/trace.json (open it in ui.perfetto.dev)" : "",
+      options_.report ? ", " + folder_ + "/report.html" : "");
   say(text);
 
   if (options_.json) {
@@ -310,6 +402,7 @@ void TrainingRun::finish(const Outcome& outcome) {
     for (const auto& [name, value] : outcome.figures) out[name] = value;
     out.update(to_json(report));
     out["run_dir"] = folder_;
+    if (options_.profile) out["operations"] = to_json(operations);
     fmt::print("{}\n", out.dump());
     std::fflush(stdout);
   }

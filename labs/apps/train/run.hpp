@@ -14,12 +14,15 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/evaluate.hpp"
 #include "labs/apps/train/options.hpp"
 #include "labs/apps/train/progress.hpp"
 #include "labs/apps/train/run_checkpoints.hpp"
@@ -61,6 +64,11 @@ class TrainingRun {
   // standard error.
   void say(const std::string& text) const;
 
+  // What --eval-every runs, and evaluate(): collective, and training must not notice it.
+  void evaluate_with(std::function<Evaluation()> evaluation);
+  // Collective. Of the model as it is; the time counts for no step.
+  [[nodiscard]] Evaluation evaluate();
+
   void start(const RunPlan& plan);  // the clock of the first step
   void begin_step();
   void fetched();
@@ -71,7 +79,8 @@ class TrainingRun {
   // scale: of GradScaler, after its update. Writes a checkpoint if it is time.
   void step_done(double lr, double scale = 1);
 
-  // Collective. Writes model.safetensors and trace.json, prints headline, tables and files.
+  // Collective. Writes model.safetensors, trace.json, run.json and report.html, prints headline,
+  // tables and files.
   void finish(const Outcome& outcome);
 
  private:
@@ -88,6 +97,9 @@ class TrainingRun {
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
   RunPlan plan_;
   std::int64_t step_ = 0;
+  std::function<Evaluation()> evaluation_;
+  std::optional<Evaluation> evaluated_;         // the last one
+  std::int64_t evaluated_at_ = -1;              // after so many steps
   std::int64_t resumed_at_ = 0;                 // steps of earlier processes
   std::int64_t batches_ = 0, all_batches_ = 0;  // of this step, of all
   double step_loss_ = 0;                        // of this rank

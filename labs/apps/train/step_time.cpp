@@ -4,6 +4,8 @@
 #include <cstring>
 #include <map>
 
+#include "runtime/comm/transport/peers.hpp"
+
 namespace ringsmith::apps {
 
 using trace::Category;
@@ -110,6 +112,13 @@ StepTime measure(const std::vector<Event>& events, Interval window) {
                        window));
   };
 
+  const auto waits = [&](const char* name) {
+    Intervals pieces;
+    for (const Event& e : events)
+      if (std::strcmp(e.name, name) == 0) pieces.push_back({e.begin_ns, e.end_ns});
+    return length(clip(unite(std::move(pieces)), window));
+  };
+
   const Intervals compute = in_category(Category::compute);
   const Intervals optim = in_category(Category::optim);
   Intervals work_pieces(compute);
@@ -125,7 +134,9 @@ StepTime measure(const std::vector<Event>& events, Interval window) {
           .data = length(in_category(Category::data)),
           .comm = length(comm),
           .exposed = length(subtract(comm, unite(std::move(work_pieces)))),
-          .tail = std::max<std::int64_t>(0, tail)};
+          .tail = std::max<std::int64_t>(0, tail),
+          .wait_within = waits(comm::kWaitWithinNode),
+          .wait_between = waits(comm::kWaitBetweenNodes)};
 }
 
 StepClock::StepClock(bool tracing) : tracing_(tracing) {

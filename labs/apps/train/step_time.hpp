@@ -49,6 +49,9 @@ struct StepTime {  // nanoseconds within one window; sums over steps by +=
   std::int64_t comm = 0;     // |C|
   std::int64_t exposed = 0;  // |C \ K|
   std::int64_t tail = 0;
+  // Of comm, waiting for ranks of this node and of others (comm/transport/peers.hpp).
+  std::int64_t wait_within = 0;
+  std::int64_t wait_between = 0;
 
   // The share of communication that computation covered; 0 without communication.
   [[nodiscard]] double hidden_fraction() const;
@@ -58,8 +61,9 @@ struct StepTime {  // nanoseconds within one window; sums over steps by +=
 };
 // All of these, for what is done to each.
 constexpr std::int64_t StepTime::*kStepTimes[] = {
-    &StepTime::step, &StepTime::forward, &StepTime::backward, &StepTime::optim,
-    &StepTime::data, &StepTime::comm,    &StepTime::exposed,  &StepTime::tail};
+    &StepTime::step,        &StepTime::forward,     &StepTime::backward, &StepTime::optim,
+    &StepTime::data,        &StepTime::comm,        &StepTime::exposed,  &StepTime::tail,
+    &StepTime::wait_within, &StepTime::wait_between};
 
 // Events may reach over the window; only what lies inside counts.
 [[nodiscard]] StepTime measure(const std::vector<trace::Event>& events, Interval window);

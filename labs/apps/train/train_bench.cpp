@@ -13,6 +13,7 @@
 #include "labs/apps/train/options.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/tracer.hpp"
+#include "runtime/nn/resnet.hpp"
 #include "runtime/optim/optimizer.hpp"
 
 namespace ringsmith::apps {
@@ -26,7 +27,7 @@ struct BenchOptions {
   GPTOptions gpt;
 };
 
-// One of the two models, with what trains it.
+// One of the models, with what trains it.
 struct Subject {
   const char* unit;
   double units;  // of each rank and step
@@ -59,10 +60,10 @@ Subject make_gpt(const BenchOptions& o, Device device, Generator& random) {
   return s;
 }
 
-Subject make_mlp(const BenchOptions& o, Device device, Generator& random) {
-  constexpr std::int64_t kPixels = 784, kHidden = 1024, kClasses = 10;
-  auto model =
-      std::make_unique<MLP>(std::vector<std::int64_t>{kPixels, kHidden, kHidden, kClasses});
+// A model that tells images apart, of this shape.
+Subject make_classifier(const BenchOptions& o, Device device, Generator& random, const Shape& image,
+                        std::unique_ptr<Module> model) {
+  constexpr std::int64_t kClasses = 10;
   model->to(device);
   auto optimizer =
       std::make_unique<SGD>(model->parameters(), SGDOptions{.lr = 0.01, .momentum = 0.9});
@@ -72,13 +73,39 @@ Subject make_mlp(const BenchOptions& o, Device device, Generator& random) {
             std::move(optimizer),
             [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); },
             {}};
+  Shape shape{o.batch};
+  shape.insert(shape.end(), image.begin(), image.end());
   for (int i = 0; i < kBatches; ++i) {
-    const Tensor images = randn({o.batch, kPixels}, random);
+    const Tensor images = randn(shape, random);
     std::vector<std::int64_t> labels;
     for (std::int64_t n = 0; n < o.batch; ++n) labels.push_back(randint(0, kClasses, random));
     s.batches.push_back(Batch{images, from_vector(labels)}.to(device));
   }
   return s;
+}
+
+Subject make_subject(const BenchOptions& o, Device device, Generator& random) {
+  if (o.model == "gpt") return make_gpt(o, device, random);
+  if (o.model == "mlp")
+    return make_classifier(o, device, random, {784},
+                           std::make_unique<MLP>(std::vector<std::int64_t>{784, 1024, 1024, 10}));
+  if (o.model == "small_cnn")
+    return make_classifier(o, device, random, {1, 28, 28},
+                           std::make_unique<SmallCNN>(1, 28, 28, 10));
+  return make_classifier(
+      o, device, random, {3, 32, 32},
+      std::make_unique<ResNet>(ResNetOptions{.depth = 18, .classes = 10, .small_stem = true}));
+}
+
+// What a model's bench is unless the options say otherwise.
+struct Defaults {
+  std::int64_t batch, steps, warmup;
+};
+Defaults defaults_of(const std::string& model) {
+  if (model == "gpt") return {16, 15, 3};
+  if (model == "mlp") return {64, 100, 10};
+  if (model == "small_cnn") return {32, 40, 5};
+  return {32, 6, 2};
 }
 
 // When the device has done what it was given.
@@ -100,7 +127,7 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   manual_seed(o.seed);
   const Device device = device_of_rank(o.machine.device);
   Generator random(1000 + static_cast<std::uint64_t>(group->rank()));
-  Subject s = o.model == "gpt" ? make_gpt(o, device, random) : make_mlp(o, device, random);
+  Subject s = make_subject(o, device, random);
   const bool many = group->size() > 1;
   std::optional<DistributedDataParallel> ddp;
   if (many) {
@@ -159,17 +186,17 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
   CLI::App app("Measures a training step and its parts: medians, on synthetic data; no files.",
                "train_bench");
   app.option_defaults()->always_capture_default()->take_last();
-  app.add_option("model", o.model, "gpt or mlp, as in tests/bench/peers")
+  app.add_option("model", o.model, "gpt, mlp, small_cnn or resnet18, as in tests/bench/peers")
       ->required()
-      ->check(CLI::IsMember({"gpt", "mlp"}));
+      ->check(CLI::IsMember({"gpt", "mlp", "small_cnn", "resnet18"}));
   app.option_defaults()->group("Benchmark");
-  app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64]")
+  app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64, others 32]")
       ->default_str("")
       ->check(whole(1));
-  app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100]")
+  app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100, small_cnn 40, resnet18 6]")
       ->default_str("")
       ->check(whole(1));
-  app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10]")
+  app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10, small_cnn 5, resnet18 2]")
       ->default_str("")
       ->check(whole(0));
   app.add_option("--seed", o.seed, "of the parameters");
@@ -188,9 +215,10 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
   const bool gpt = o.model == "gpt";
   for (const CLI::Option* option : of_gpt)
     require(gpt || option->count() == 0, option->get_name() + " is for the GPT: train_bench gpt");
-  if (o.batch == 0) o.batch = gpt ? 16 : 64;
-  if (o.steps == 0) o.steps = gpt ? 15 : 100;
-  if (o.warmup < 0) o.warmup = gpt ? 3 : 10;
+  const Defaults defaults = defaults_of(o.model);
+  if (o.batch == 0) o.batch = defaults.batch;
+  if (o.steps == 0) o.steps = defaults.steps;
+  if (o.warmup < 0) o.warmup = defaults.warmup;
   return true;
 }
 

@@ -1,5 +1,5 @@
-// train_gpt: the main job. A byte-level GPT, trained on this repository's own lessons and sources
-// or any other text, data-parallel over all ranks of its launcher.
+// train_gpt: the main job. A GPT, trained on this repository's own lessons and sources or any other
+// text, byte by byte or by tokens, data-parallel over all ranks of its launcher.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -18,9 +18,11 @@ namespace ringsmith::apps {
 namespace {
 
 constexpr std::int64_t kDefaultSteps = 800;
+constexpr std::int64_t kEvaluationBatch = 16;  // windows
 
 struct GptOptions {
   TrainOptions common;
+  std::string tokens, vocabulary;  // files
   GPTOptions model;
   double weight_decay = 0.1;
   double clip = 1.0;
@@ -36,25 +38,39 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   o.model.gpt2_init = true;
   o.common.batch = 8;
   o.common.lr = 3e-3;
-  CLI::App app("Trains a byte-level GPT, data-parallel over all ranks.", "train_gpt");
+  CLI::App app("Trains a GPT on text, data-parallel over all ranks.", "train_gpt");
   app.option_defaults()->group("Data");
-  app.add_option("--data", o.common.data,
-                 "text file; its last tenth is held out [the lessons and sources of ringsmith, the "
-                 "last tenth of each file held out]");
+  auto* text = app.add_option(
+      "--data", o.common.data,
+      "text file; its last tenth is held out [the lessons and sources of ringsmith, the last tenth "
+      "of each file held out]");
   app.option_defaults()->always_capture_default()->take_last();
+  app.add_option("--tokens", o.tokens,
+                 "text as tokens instead: a .bin file of llm.c, or a folder of them; those with "
+                 "'val' in their names are held out, else the last tenth of each")
+      ->default_str("")
+      ->excludes(text);
+  app.add_option(
+         "--vocab", o.vocabulary,
+         "byte-pair vocabulary, a file of tiktoken's format (r50k_base.tiktoken is GPT-2's): "
+         "text is read and written in its tokens, not in bytes")
+      ->default_str("");
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
   app.add_option("--validation-windows", o.validation_windows,
-                 "most windows of held-out text that are evaluated at the end")
+                 "most windows of held-out text in an evaluation")
       ->check(whole(1));
   app.option_defaults()->group("Model");
   app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
   app.add_option("--dim", o.model.dim, "width; a multiple of --heads")->check(whole(1));
   app.add_option("--heads", o.model.heads, "attention heads")->check(whole(1, 1000));
-  app.add_option("--context", o.model.context, "bytes that the model sees")->check(whole(1));
+  app.add_option("--context", o.model.context, "bytes or tokens that the model sees")
+      ->check(whole(1));
   app.add_option("--dropout", o.model.dropout, "probability of dropping an activation")
       ->check(real(0, 0.99));
+  app.add_flag("--tie-head", o.model.tied,
+               "the table of tokens is the head's weight too: fewer parameters");
   app.add_flag("--activation-checkpointing", o.model.activation_checkpointing,
                "keep only the input of each block, and compute the block again in backward: less "
                "memory, a third more computation, the same numbers");
@@ -66,7 +82,8 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
       ->check(real(0, 1));
   app.option_defaults()->group("Output");
-  app.add_option("--sample", o.sample.tokens, "bytes to write at the end")->check(whole(0));
+  app.add_option("--sample", o.sample.tokens, "bytes or tokens to write at the end")
+      ->check(whole(0));
   app.add_option("--prompt", o.prompt, "what they follow");
   app.add_option("--temperature", o.sample.temperature, "of sampling; 0: always the likeliest")
       ->check(real(0, 1e6));
@@ -74,9 +91,22 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   return parse_command_line(app, argc, argv);
 }
 
-std::string headline(double nats) {
-  return fmt::format("validation loss {:.4f} nats/byte ({:.3f} bits) on held-out text", nats,
-                     nats / std::log(2.0));
+// Text as the options have it; what they leave open about the model is filled in from it.
+Corpus load(GptOptions& o) {
+  Corpus corpus = load_corpus({o.common.data, o.tokens, o.vocabulary}, o.model.context);
+  o.model.vocabulary = corpus.alphabet;
+  if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // nobody could read it
+  require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
+  return corpus;
+}
+
+EvaluationPlan evaluation_of(const GptOptions& o) {
+  return {.batch = kEvaluationBatch, .most = o.validation_windows};
+}
+
+std::string headline(double nats, const Corpus& corpus) {
+  return fmt::format("validation loss {:.4f} nats/{} ({:.3f} bits) on held-out text", nats,
+                     corpus.unit, nats / std::log(2.0));
 }
 
 AdamOptions adam_options(const GptOptions& o) {
@@ -89,14 +119,11 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
 }
 
 // "" if none is asked for.
-std::string sample_of(const GptOptions& o, GPT& model) {
+std::string sample_of(const GptOptions& o, const Corpus& corpus, GPT& model) {
   if (o.sample.tokens == 0) return {};
-  return "\n---- a sample ----\n" + sample_text(model, o.prompt, o.sample, o.common.seed) +
+  return "\n---- a sample ----\n" +
+         sample_text(model, corpus.vocabulary, o.prompt, o.sample, o.common.seed) +
          "\n------------------";
-}
-
-void require_prompt(const GptOptions& o) {
-  require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
 }
 
 Metadata metadata_of(const GptOptions& o) {
@@ -106,34 +133,34 @@ Metadata metadata_of(const GptOptions& o) {
           {"seed", std::to_string(o.common.seed)}};
 }
 
-int train_gpt_per_step(const GptOptions& o) {
+int train_gpt_per_step(GptOptions& o) {
   const TrainOptions& common = o.common;
   require(o.workers == 0, "--per-step does not go with --workers: leave it out");
-  require_prompt(o);
-  const Corpus corpus = load_corpus(common.data, o.model.context);
+  const Corpus corpus = load(o);
   manual_seed(common.seed);
   GPT model(o.model);
   model.to(device_of_rank(common.device));
   AdamW optimizer(model.parameters(), adam_options(o));
-  return train_per_step(
-      common,
-      {.program = "train_gpt",
-       .metadata = metadata_of(o),
-       .data = *corpus.train,
-       .model = model,
-       .optimizer = optimizer,
-       .default_steps = kDefaultSteps,
-       .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
-       .loss =
-           [](DistributedDataParallel& ddp, const Batch& batch) {
-             return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-           },
-       .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
-       .evaluate =
-           [&](comm::ProcessGroup& group) {
-             return headline(validate(group, model, *corpus.held_out, o.validation_windows));
-           },
-       .sample = [&] { return sample_of(o, model); }});
+  return train_per_step(common,
+                        {.program = "train_gpt",
+                         .metadata = metadata_of(o),
+                         .data = *corpus.train,
+                         .model = model,
+                         .optimizer = optimizer,
+                         .default_steps = kDefaultSteps,
+                         .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
+                         .loss =
+                             [](DistributedDataParallel& ddp, const Batch& batch) {
+                               return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+                             },
+                         .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
+                         .evaluate =
+                             [&](comm::ProcessGroup& group) {
+                               const double nats =
+                                   evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss;
+                               return headline(nats, corpus);
+                             },
+                         .sample = [&] { return sample_of(o, corpus, model); }});
 }
 
 int train_gpt(int argc, char** argv) {
@@ -151,9 +178,8 @@ int train_gpt(int argc, char** argv) {
   Device device;
   together(*group, [&] {
     batch_size = batch_per_rank(common, group->size());
-    corpus = load_corpus(common.data, o.model.context);
+    corpus = load(o);
     batches.emplace(*corpus.train, *group, batch_size, common.seed, o.workers);
-    require_prompt(o);
     manual_seed(common.seed);
     model.emplace(o.model);
     device = device_of_rank(common.device);
@@ -174,13 +200,17 @@ int train_gpt(int argc, char** argv) {
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
   const LrSchedule schedule = schedule_of(o, steps);
+  const bool bytes = corpus.alphabet == 256;
+  const double scale = bytes ? 1e3 : 1;
+  const char* amount = bytes ? "KB" : "tokens";
   run.say(fmt::format(
-      "train_gpt: {} ({:.0f} KB to train, {:.0f} KB held out)\n{} parameters, {} rank(s) "
-      "x batch {} x {} bytes, {} steps; files go to {}",
-      corpus.origin, static_cast<double>(corpus.train_bytes) / 1e3,
-      static_cast<double>(corpus.held_out_bytes) / 1e3, parameter_count(*model), group->size(),
-      batch_size, o.model.context, steps, run.folder()));
+      "train_gpt: {} ({:.0f} {} to train, {:.0f} {} held out)\n{} parameters, {} rank(s) "
+      "x batch {} x {} {}s, {} steps; files go to {}",
+      corpus.origin, static_cast<double>(corpus.train_bytes) / scale, amount,
+      static_cast<double>(corpus.held_out_bytes) / scale, amount, parameter_count(*model),
+      group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
 
+  run.evaluate_with([&] { return evaluate(*group, *model, *corpus.held_out, evaluation_of(o)); });
   const std::int64_t done = run.resume(
       {.model = *model,
        .optimizer = optimizer,
@@ -192,7 +222,8 @@ int train_gpt(int argc, char** argv) {
        .data = [&] { return identity_of({std::as_bytes(std::span(corpus.train->text()))}); },
        .fixed = {{"the program", "train_gpt"},
                  {"--context", std::to_string(o.model.context)},
-                 {"--heads", std::to_string(o.model.heads)}},
+                 {"--heads", std::to_string(o.model.heads)},
+                 {"--tie-head", o.model.tied ? "given" : "not given"}},
        .free = {{"--dropout", fmt::format("{}", o.model.dropout)},
                 {"--weight-decay", fmt::format("{}", o.weight_decay)},
                 {"--clip", fmt::format("{}", o.clip)},
@@ -213,11 +244,11 @@ int train_gpt(int argc, char** argv) {
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double nats = validate(*group, *model, *corpus.held_out, o.validation_windows);
+  const double nats = run.evaluate().loss;
   Outcome outcome;
-  outcome.headline = headline(nats);
-  if (group->rank() == 0) outcome.headline += sample_of(o, *model);
-  outcome.figures = {{"validation_nats_per_byte", nats}};
+  outcome.headline = headline(nats, corpus);
+  if (group->rank() == 0) outcome.headline += sample_of(o, corpus, *model);
+  outcome.figures = {{std::string("validation_nats_per_") + corpus.unit, nats}};
   outcome.model = model->state_dict();
   outcome.metadata = metadata_of(o);
   run.finish(outcome);

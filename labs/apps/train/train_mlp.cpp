@@ -2,19 +2,13 @@
 //
 // Images and labels come from IDX files (MNIST and its likes), or are drawn when none are given.
 #include <fmt/format.h>
-#include <optional>
-#include <span>
 #include <vector>
 
+#include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
-#include "labs/apps/train/accumulate.hpp"
-#include "labs/apps/train/data.hpp"
-#include "labs/apps/train/per_step.hpp"
-#include "labs/apps/train/run.hpp"
+#include "labs/apps/train/train_classifier.hpp"
 #include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
-#include "runtime/optim/optimizer.hpp"
-#include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -77,74 +71,6 @@ Digits load(const MlpOptions& o) {
   return {draw_digits(o.draw, 1), draw_digits(o.draw / 10 + 1, 2), "drawn digits"};
 }
 
-void require_same_size(const Digits& digits) {
-  require(digits.train.height == digits.test.height && digits.train.width == digits.test.width,
-          "training and test images differ in size");
-}
-
-// The share of test images that are read correctly; the ranks share the work.
-double accuracy(comm::ProcessGroup& group, Module& model, const Dataset& test) {
-  const NoGradGuard no_grad;
-  const EvalGuard evaluating(model);
-  const Device device = model.device();
-  constexpr std::int64_t kBatch = 256;
-  double right = 0;
-  std::vector<std::int64_t> indices;
-  const auto count_right = [&] {
-    if (indices.empty()) return;
-    const Batch batch = test.get(indices).to(device);
-    const auto best = max(model.forward(batch.inputs), 1).second.to_vector<std::int64_t>();
-    const auto target = batch.targets.to_vector<std::int64_t>();
-    for (std::size_t i = 0; i < best.size(); ++i) right += best[i] == target[i] ? 1 : 0;
-    indices.clear();
-  };
-  for (std::int64_t i = group.rank(); i < test.size(); i += group.size()) {
-    indices.push_back(i);
-    if (static_cast<std::int64_t>(indices.size()) == kBatch) count_right();
-  }
-  count_right();
-  return sum_over_ranks(group, {right})[0] / static_cast<double>(test.size());
-}
-
-std::string headline(double score, const Dataset& test) {
-  return fmt::format("test accuracy {:.2f} % of {} images", 100 * score, test.size());
-}
-
-Metadata metadata_of(const TrainOptions& o) {
-  return {{"program", "train_mlp"}, {"seed", std::to_string(o.seed)}};
-}
-
-int train_mlp_per_step(const MlpOptions& o) {
-  const TrainOptions& common = o.common;
-  require(o.workers == 0, "--per-step does not go with --workers: leave it out");
-  Digits digits = load(o);
-  require_same_size(digits);
-  const std::int64_t pixels = digits.train.height * digits.train.width;
-  const ImageDataset train_set(std::move(digits.train), kClasses);
-  const ImageDataset test_set(std::move(digits.test), kClasses);
-  manual_seed(common.seed);
-  MLP model({pixels, o.hidden, o.hidden, kClasses});
-  model.to(device_of_rank(common.device));
-  SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
-  return train_per_step(
-      common,
-      {.program = "train_mlp",
-       .metadata = metadata_of(common),
-       .data = train_set,
-       .model = model,
-       .optimizer = optimizer,
-       .default_steps = kDefaultSteps,
-       .schedule = [&](std::int64_t steps) { return cosine_lr(common.lr, steps / 20, steps); },
-       .loss =
-           [](DistributedDataParallel& ddp, const Batch& batch) {
-             return cross_entropy(ddp.forward(batch.inputs), batch.targets);
-           },
-       .evaluate =
-           [&](comm::ProcessGroup& group) {
-             return headline(accuracy(group, model, test_set), test_set);
-           }});
-}
-
 int train_mlp(int argc, char** argv) {
   MlpOptions o;
   o.common.batch = 64;
@@ -168,81 +94,26 @@ int train_mlp(int argc, char** argv) {
   app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
   if (!parse_command_line(app, argc, argv)) return 0;
-  const TrainOptions& common = o.common;
-  if (common.per_step) return train_mlp_per_step(o);
-  const auto group = start(common);
-  TrainingRun run(*group, common);
-  std::int64_t batch_size = 0;
-  std::optional<ImageDataset> train_set, test_set;
-  std::optional<Batches> batches;
-  std::string origin;
-  together(*group, [&] {
-    batch_size = batch_per_rank(common, group->size());
-    Digits digits = load(o);
-    require_same_size(digits);
-    origin = digits.origin;
-    train_set.emplace(std::move(digits.train), kClasses);
-    test_set.emplace(std::move(digits.test), kClasses);
-    batches.emplace(*train_set, *group, batch_size, common.seed, o.workers);
-  });
-  run.open_folder();
-
-  manual_seed(common.seed);
-  const std::int64_t pixels = train_set->images().height * train_set->images().width;
-  MLP model({pixels, o.hidden, o.hidden, kClasses});
-  const Device device = device_of_rank(common.device);
-  model.to(device);
-  DistributedDataParallel ddp(model, group, ddp_options(common));
-  register_comm_hook(common, ddp, group);
-  SGD optimizer(model.parameters(), {.lr = common.lr, .momentum = o.momentum});
-  GradScaler scaler = scaler_of(common);
-
-  const std::int64_t steps_per_epoch =
-      (batches->per_epoch() + common.accumulate - 1) / common.accumulate;
-  const std::int64_t steps = steps_of(common, steps_per_epoch, kDefaultSteps);
-  const LrSchedule schedule = cosine_lr(common.lr, steps / 20, steps);
-  run.say(
-      fmt::format("train_mlp: {} ({} to train, {} to test), {} parameters, {} rank(s) x batch "
-                  "{}, {} steps; files go to {}",
-                  origin, train_set->size(), test_set->size(), parameter_count(model),
-                  group->size(), batch_size, steps, run.folder()));
-
-  const GreyImages& images = train_set->images();
-  const std::int64_t done =
-      run.resume({.model = model,
-                  .optimizer = optimizer,
-                  .scaler = scaler,
-                  .ddp = ddp,
-                  .batches = *batches,
-                  .batch_size = batch_size,
-                  .steps = steps,
-                  .data =
-                      [&] {
-                        return identity_of({std::as_bytes(std::span(images.pixels)),
-                                            std::as_bytes(std::span(images.labels))});
-                      },
-                  .fixed = {{"the program", "train_mlp"}},
-                  .free = {{"--momentum", fmt::format("{}", o.momentum)}}});
-  run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
-  for (std::int64_t step = done; step < steps; ++step) {
-    run.begin_step();
-    optimizer.zero_grad();
-    accumulate_gradients(run, ddp, *batches, scaler, common, device,
-                         [](const Tensor& x, const Tensor& y) { return cross_entropy(x, y); });
-    optimizer.set_lr(schedule(step));
-    scaler.step(optimizer);
-    scaler.update();
-    run.step_done(optimizer.lr(), scaler.get_scale());
-    check_drift_if_due(common, *group, model, step + 1);
-  }
-
-  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
-  const double score = accuracy(*group, model, *test_set);
-  run.finish({headline(score, *test_set),
-              {{"test_accuracy", score}},
-              model.state_dict(),
-              metadata_of(common)});
-  return 0;
+  return train_classifier(o.common,
+                          {.program = "train_mlp",
+                           .network = "mlp",
+                           .default_steps = kDefaultSteps,
+                           .momentum = o.momentum,
+                           .workers = o.workers,
+                           .load =
+                               [&] {
+                                 Digits digits = load(o);
+                                 return ImageSets{ImageDataset(std::move(digits.train), kClasses),
+                                                  ImageDataset(std::move(digits.test), kClasses),
+                                                  std::move(digits.origin)};
+                               },
+                           .make_model =
+                               [&](const Images& images) {
+                                 return std::make_unique<MLP>(std::vector<std::int64_t>{
+                                     images.height * images.width, o.hidden, o.hidden, kClasses});
+                               },
+                           .fixed = {},
+                           .free = {}});
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -47,6 +48,7 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
 }  // namespace
 
 Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, bool causal) {
+  const profile::Operation operation("attention");
   const Tensor q = autocast::lower(given_q), k = autocast::lower(given_k),
                v = autocast::lower(given_v);
   require(q.defined() && k.defined() && v.defined() && q.dim() == 4 && q.sizes() == k.sizes() &&
@@ -84,6 +86,7 @@ Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& giv
 }
 
 Tensor attention_qkv(const Tensor& given, int heads, bool causal) {
+  const profile::Operation operation("attention_qkv");
   const Tensor qkv = autocast::lower(given);
   require(qkv.defined() && qkv.dim() == 3 && heads > 0 && qkv.size(2) % (3 * heads) == 0,
           "attention_qkv: expected (batch, tokens, 3 * channels), channels divisible by " +

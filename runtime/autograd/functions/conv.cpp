@@ -9,6 +9,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -70,6 +71,7 @@ Conv2dShape conv_shape(const Tensor& x, const Tensor& weight, const Tensor& bias
 
 Tensor conv2d(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
               Pair stride, Pair padding, Pair dilation, std::int64_t groups) {
+  const profile::Operation operation("conv2d");
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
   const Conv2dShape s = conv_shape(x, weight, bias, stride, padding, dilation, groups);
@@ -162,6 +164,7 @@ Tensor averaged(const char* function, const char* node, const Tensor& x, const P
 }  // namespace
 
 Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
+  const profile::Operation operation("max_pool2d");
   const Pool2dShape s = pool_shape("max_pool2d", x, kernel, stride, padding, true);
   const Tensor image = wide(x.contiguous());
   const Shape out{x.size(0), x.size(1), s.out_h(), s.out_w()};
@@ -183,11 +186,13 @@ Tensor max_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding) {
 }
 
 Tensor avg_pool2d(const Tensor& x, Pair kernel, Pair stride, Pair padding, bool count_include_pad) {
+  const profile::Operation operation("avg_pool2d");
   return averaged("avg_pool2d", "AvgPool2dBackward", x,
                   pool_shape("avg_pool2d", x, kernel, stride, padding, count_include_pad));
 }
 
 Tensor global_avg_pool2d(const Tensor& x) {
+  const profile::Operation operation("global_avg_pool2d");
   detail::require_dims("global_avg_pool2d", "x", x, 4, "(n, channels, height, width)");
   const Pair all{x.size(2), x.size(3)};
   return averaged("global_avg_pool2d", "GlobalAvgPool2dBackward", x,

@@ -9,6 +9,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/device/profiler.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -49,6 +50,7 @@ Tensor promoting(BinaryFunction* function, const Tensor& a, const Tensor& b) {
 
 Tensor add(const Tensor& a, const Tensor& b) {
   if (to_promote(a, b)) return promoting(add, a, b);
+  const profile::Operation operation("add");
   return record("AddBackward", {a, b}, raw::binary(Binary::add, a, b, "add"), {},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
                   return Grads{saved.needs(0) ? raw::sum_to(g, sa) : Tensor(),
@@ -58,6 +60,7 @@ Tensor add(const Tensor& a, const Tensor& b) {
 
 Tensor sub(const Tensor& a, const Tensor& b) {
   if (to_promote(a, b)) return promoting(sub, a, b);
+  const profile::Operation operation("sub");
   return record("SubBackward", {a, b}, raw::binary(Binary::sub, a, b, "sub"), {},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, const Tensor& g) {
                   Tensor gb;
@@ -68,6 +71,7 @@ Tensor sub(const Tensor& a, const Tensor& b) {
 
 Tensor mul(const Tensor& a, const Tensor& b) {
   if (to_promote(a, b)) return promoting(mul, a, b);
+  const profile::Operation operation("mul");
   return record("MulBackward", {a, b}, raw::binary(Binary::mul, a, b, "mul"), {a, b},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
                   Tensor ga, gb;
@@ -81,6 +85,7 @@ Tensor mul(const Tensor& a, const Tensor& b) {
 
 Tensor div(const Tensor& a, const Tensor& b) {
   if (to_promote(a, b)) return promoting(div, a, b);
+  const profile::Operation operation("div");
   Tensor y = raw::binary(Binary::div, a, b, "div");
   return record("DivBackward", {a, b}, y, {y, b},
                 [sa = a.sizes(), sb = b.sizes()](const Saved& saved, Tensor g) {
@@ -98,11 +103,13 @@ Tensor div(const Tensor& a, const Tensor& b) {
 }
 
 Tensor add(const Tensor& a, double b) {
+  const profile::Operation operation("add");
   return record("AddBackward", {a}, raw::scalar(Scalar::add, a, b, "add"), {},
                 [](const Saved&, Tensor g) { return Grads{std::move(g)}; });
 }
 
 Tensor mul(const Tensor& a, double b) {
+  const profile::Operation operation("mul");
   return record("MulBackward", {a}, raw::scalar(Scalar::mul, a, b, "mul"), {},
                 [b](const Saved&, Tensor g) {
                   return Grads{raw::scalar(Scalar::mul, std::move(g), b, "mul")};
@@ -110,12 +117,14 @@ Tensor mul(const Tensor& a, double b) {
 }
 
 Tensor neg(const Tensor& x) {
+  const profile::Operation operation("neg");
   return record(
       "NegBackward", {x}, raw::unary(Unary::neg, x, "neg"), {},
       [](const Saved&, Tensor g) { return Grads{raw::unary(Unary::neg, std::move(g), "neg")}; });
 }
 
 Tensor pow(const Tensor& given, double exponent) {
+  const profile::Operation operation("pow");
   const Tensor x = autocast::f32(given);
   return record("PowBackward", {x}, raw::scalar(Scalar::pow, x, exponent, "pow"), {x},
                 [exponent](const Saved& saved, Tensor g) {
@@ -125,30 +134,37 @@ Tensor pow(const Tensor& given, double exponent) {
 }
 
 Tensor exp(const Tensor& x) {
+  const profile::Operation operation("exp");
   return unary_function("exp", "ExpBackward", Unary::exp, Binary::mul, Keep::output,
                         autocast::f32(x));
 }
 Tensor log(const Tensor& x) {
+  const profile::Operation operation("log");
   return unary_function("log", "LogBackward", Unary::log, Binary::div, Keep::input,
                         autocast::f32(x));
 }
 Tensor sqrt(const Tensor& x) {
+  const profile::Operation operation("sqrt");
   return unary_function("sqrt", "SqrtBackward", Unary::sqrt, Binary::sqrt_backward, Keep::output,
                         x);
 }
 Tensor tanh(const Tensor& x) {
+  const profile::Operation operation("tanh");
   return unary_function("tanh", "TanhBackward", Unary::tanh, Binary::tanh_backward, Keep::output,
                         x);
 }
 Tensor sigmoid(const Tensor& x) {
+  const profile::Operation operation("sigmoid");
   return unary_function("sigmoid", "SigmoidBackward", Unary::sigmoid, Binary::sigmoid_backward,
                         Keep::output, x);
 }
 Tensor relu(const Tensor& x) {
+  const profile::Operation operation("relu");
   return unary_function("relu", "ReluBackward", Unary::relu, Binary::relu_backward, Keep::output,
                         x);
 }
 Tensor gelu(const Tensor& x, Gelu approximate) {
+  const profile::Operation operation("gelu");
   return approximate == Gelu::erf ? unary_function("gelu", "GeluBackward", Unary::gelu_erf,
                                                    Binary::gelu_erf_backward, Keep::input, x)
                                   : unary_function("gelu", "GeluBackward", Unary::gelu_tanh,
@@ -156,6 +172,7 @@ Tensor gelu(const Tensor& x, Gelu approximate) {
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  const profile::Operation operation("masked_fill");
   return record("MaskedFillBackward", {x}, raw::masked_fill(x, mask, value, "masked_fill"), {mask},
                 [](const Saved& saved, Tensor g) {
                   return Grads{raw::masked_fill(std::move(g), saved[0], 0, "masked_fill")};
@@ -188,6 +205,7 @@ Tensor draw_mask(const Tensor& x, double keep_probability) {
 Tensor dropout(const Tensor& x, double p, bool training) {
   require(p >= 0 && p <= 1, "dropout: p must be between 0 and 1, got " + std::to_string(p));
   if (!training || p == 0 || x.numel() == 0) return x;
+  const profile::Operation operation("dropout");
   const Tensor mask = draw_mask(x, 1 - p);
   // In float, as 1 / (1 - p) of a float tensor; nothing is kept for p = 1.
   const double scale = p == 1                    ? 0

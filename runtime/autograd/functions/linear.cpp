@@ -11,6 +11,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -113,6 +114,7 @@ Tensor product(const Tensor& a, const Tensor& b, const Shape& sizes) {
 }  // namespace
 
 Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
+  const profile::Operation operation("matmul");
   const Tensor a = autocast::lower(given_a), b = autocast::lower(given_b);
   require(a.defined() && b.defined() && a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-2),
           "matmul: " + detail::shape_of(a) + " and " + detail::shape_of(b) +
@@ -140,6 +142,7 @@ Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
 }
 
 Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
+  const profile::Operation operation("linear");
   // The bias last: backward goes through its cast first, and so keeps the order below.
   const Tensor x = autocast::lower(given_x), weight = autocast::lower(given_weight),
                bias = autocast::lower(given_bias);
@@ -195,6 +198,7 @@ Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& g
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& index) {
+  const profile::Operation operation("embedding");
   require(weight.defined() && weight.dim() == 2 && index.defined() && index.dtype() == DType::i64,
           "embedding: expected weight (rows, dim) and index of i64, got weight " +
               detail::shape_of(weight) + " and index " + detail::shape_of(index) +

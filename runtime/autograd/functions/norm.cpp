@@ -5,6 +5,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -12,6 +13,7 @@ using detail::input, detail::output, detail::wide;
 
 Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
                   double eps) {
+  const profile::Operation operation("layer_norm");
   const Tensor x = autocast::f32(given_x), weight = autocast::f32(given_weight),
                bias = autocast::f32(given_bias);
   require(x.defined() && x.dim() >= 1 && x.size(-1) > 0,
@@ -96,6 +98,7 @@ BatchNormShape checked(const Tensor& x, const Tensor& weight, const Tensor& bias
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,
                   double momentum, double eps) {
+  const profile::Operation operation("batch_norm");
   const BatchNormShape s = checked(x, weight, bias, running_mean, running_var, training);
   const Tensor kept = x.contiguous(), image = wide(kept);
   const Tensor scale = weight.contiguous(), shift = bias.contiguous();

@@ -6,6 +6,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -49,6 +50,7 @@ int wrap(const Tensor& x, int dim, const char* what) {
 }  // namespace
 
 Tensor sum(const Tensor& given, const std::vector<int>& dims, bool keepdim) {
+  const profile::Operation operation("sum");
   const Tensor x = autocast::f32(given);
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "sum");
   return record("SumBackward", {x}, raw::sum(x, reduced, keepdim, "sum"), {},
@@ -58,6 +60,7 @@ Tensor sum(const Tensor& given, const std::vector<int>& dims, bool keepdim) {
 }
 
 Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  const profile::Operation operation("mean");
   const std::vector<bool> reduced = raw::reduced_dims(x, dims, "mean");
   const auto n = static_cast<double>(count_of(x.sizes(), reduced));
   return record(
@@ -71,6 +74,7 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 // In two passes, the mean first: no cancellation.
 Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
   if (is_half(x.dtype())) return to(var(to(x, DType::f32), dim, unbiased, keepdim), x.dtype());
+  const profile::Operation operation("var");
   const std::vector<bool> reduced = raw::reduced_dims(x, {dim}, "var");
   const auto n = static_cast<double>(count_of(x.sizes(), reduced));
   const double divisor = unbiased ? n - 1 : n;
@@ -90,6 +94,7 @@ Tensor var(const Tensor& x, int dim, bool unbiased, bool keepdim) {
 
 Tensor max(const Tensor& x) {
   if (is_half(x.dtype())) return to(max(to(x, DType::f32)), x.dtype());  // exact both ways
+  const profile::Operation operation("max");
   require(x.numel() > 0, "max: a tensor of shape " + to_string(x.sizes()) + " has no maximum");
   const Tensor flat = x.contiguous().view({-1});
   Tensor y = Tensor::empty({}, x.options());
@@ -114,6 +119,7 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int dim, bool keepdim) {
     const auto [values, indices] = max(to(x, DType::f32), dim, keepdim);
     return {to(values, x.dtype()), indices};
   }
+  const profile::Operation operation("max");
   const int d = wrap(x, dim, "max");
   require(x.size(d) > 0, "max: dimension " + std::to_string(dim) + " of shape " +
                              to_string(x.sizes()) + " is empty");

@@ -4,6 +4,7 @@
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/autograd/tensor_grad.hpp"
+#include "runtime/device/profiler.hpp"
 #include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
@@ -32,23 +33,31 @@ Tensor part_of(const char* node, const Tensor& x, const Part& part) {
 }  // namespace
 
 Tensor view(const Tensor& x, const Shape& sizes) {
+  const profile::Operation operation("view");
   return reshaped("ViewBackward", x, x.view(sizes));
 }
 Tensor reshape(const Tensor& x, const Shape& sizes) {
+  const profile::Operation operation("reshape");
   return reshaped("ReshapeBackward", x, x.reshape(sizes));
 }
-Tensor squeeze(const Tensor& x, int dim) { return reshaped("SqueezeBackward", x, x.squeeze(dim)); }
+Tensor squeeze(const Tensor& x, int dim) {
+  const profile::Operation operation("squeeze");
+  return reshaped("SqueezeBackward", x, x.squeeze(dim));
+}
 Tensor unsqueeze(const Tensor& x, int dim) {
+  const profile::Operation operation("unsqueeze");
   return reshaped("UnsqueezeBackward", x, x.unsqueeze(dim));
 }
 
 Tensor transpose(const Tensor& x, int dim0, int dim1) {
+  const profile::Operation operation("transpose");
   return record(
       "TransposeBackward", {x}, x.transpose(dim0, dim1), {},
       [dim0, dim1](const Saved&, const Tensor& g) { return Grads{g.transpose(dim0, dim1)}; });
 }
 
 Tensor permute(const Tensor& x, const std::vector<int>& dims) {
+  const profile::Operation operation("permute");
   Tensor y = x.permute(dims);
   std::vector<int> back(dims.size());
   for (std::size_t i = 0; i < dims.size(); ++i)
@@ -58,24 +67,31 @@ Tensor permute(const Tensor& x, const std::vector<int>& dims) {
 }
 
 Tensor expand(const Tensor& x, const Shape& sizes) {
+  const profile::Operation operation("expand");
   return record(
       "ExpandBackward", {x}, x.expand(sizes), {},
       [from = x.sizes()](const Saved&, const Tensor& g) { return Grads{raw::sum_to(g, from)}; });
 }
 
 Tensor slice(const Tensor& x, int dim, std::int64_t start, std::int64_t stop, std::int64_t step) {
+  const profile::Operation operation("slice");
   return part_of("SliceBackward", x,
                  [=](const Tensor& t) { return t.slice(dim, start, stop, step); });
 }
 
 Tensor select(const Tensor& x, int dim, std::int64_t index) {
+  const profile::Operation operation("select");
   return part_of("SelectBackward", x, [=](const Tensor& t) { return t.select(dim, index); });
 }
 
-Tensor clone(const Tensor& x) { return reshaped("CloneBackward", x, x.clone()); }
+Tensor clone(const Tensor& x) {
+  const profile::Operation operation("clone");
+  return reshaped("CloneBackward", x, x.clone());
+}
 
 Tensor to(const Tensor& x, Device device) {
   if (x.device() == device) return x;
+  const profile::Operation operation("to");
   return record("ToBackward", {x}, x.to(device), {},
                 [from = x.device()](const Saved&, const Tensor& g) { return Grads{g.to(from)}; });
 }
@@ -84,6 +100,7 @@ Tensor to(const Tensor& x, Device device) {
 // a 16-bit copy, whose gradient is widened on its way into the bucket.
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
+  const profile::Operation operation("to");
   if (!is_floating(dtype) || !is_floating(x.dtype())) return x.to(dtype);
   return record("ToBackward", {x}, x.to(dtype), {},
                 [from = x.dtype()](const Saved& saved, const Tensor& g) {
@@ -97,6 +114,7 @@ Tensor to(const Tensor& x, DType dtype) {
 Tensor contiguous(const Tensor& x) { return x.is_contiguous() ? x : clone(x); }
 
 Tensor cat(const std::vector<Tensor>& given, int dim) {
+  const profile::Operation operation("cat");
   const std::vector<Tensor> tensors = autocast::widest(given);
   require(!tensors.empty(), "cat: no tensors");
   const Tensor& first = tensors[0];

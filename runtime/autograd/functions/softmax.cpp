@@ -7,6 +7,7 @@
 #include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/functions/support.hpp"
+#include "runtime/device/profiler.hpp"
 
 namespace ringsmith {
 
@@ -115,16 +116,24 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
 
 }  // namespace
 
-Tensor softmax(const Tensor& x, int dim) { return softmax_of(Kind::softmax, x, dim); }
-Tensor log_softmax(const Tensor& x, int dim) { return softmax_of(Kind::log_softmax, x, dim); }
+Tensor softmax(const Tensor& x, int dim) {
+  const profile::Operation operation("softmax");
+  return softmax_of(Kind::softmax, x, dim);
+}
+Tensor log_softmax(const Tensor& x, int dim) {
+  const profile::Operation operation("log_softmax");
+  return softmax_of(Kind::log_softmax, x, dim);
+}
 
 Tensor nll_loss(const Tensor& log_probs, const Tensor& target, Reduction reduction,
                 std::int64_t ignore_index) {
+  const profile::Operation operation("nll_loss");
   return likelihood_loss("nll_loss", log_probs, target, reduction, ignore_index, 0, false);
 }
 
 Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction,
                      std::int64_t ignore_index, double label_smoothing) {
+  const profile::Operation operation("cross_entropy");
   require(
       label_smoothing >= 0 && label_smoothing <= 1,
       "cross_entropy: label_smoothing " + std::to_string(label_smoothing) + " is outside [0, 1]");
@@ -133,6 +142,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, Reduction reduction,
 }
 
 Tensor mse_loss(const Tensor& given_x, const Tensor& given_y, Reduction reduction) {
+  const profile::Operation operation("mse_loss");
   const Tensor x = autocast::f32(given_x), y = autocast::f32(given_y);
   require(x.defined() && y.defined() && x.sizes() == y.sizes() && x.dtype() == y.dtype(),
           "mse_loss: x " + detail::shape_of(x) + " and y " + detail::shape_of(y) +

@@ -26,6 +26,8 @@ constexpr milliseconds kShowInterval{25};  // between two showings of the board 
 constexpr microseconds kSlowYield{500};
 constexpr int kWaitsWithoutYield = 256;  // then yielding gets another try
 
+constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter ones would fill the tracer's ring
+
 }  // namespace
 
 Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
@@ -59,14 +61,16 @@ void Peers::pause() {
 #endif
 }
 
-void Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
+int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
   Control& me = mine();
   if (crowded_ > 0) --crowded_;
   const auto start = Clock::now();
   me.board.waited.store(0, std::memory_order_relaxed);
   auto next_check = start + kCheckInterval, next_show = start + kShowInterval;
+  int last = for_peer;
   while (!ready(context)) {
-    me.board.waits_for.store(for_peer, std::memory_order_relaxed);
+    last = for_peer;
+    me.board.waits_for.store(last, std::memory_order_relaxed);
     if (network_) {
       network_->progress();
       if (ready(context)) break;
@@ -98,6 +102,15 @@ void Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) 
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
   if (next_show > start + kShowInterval) show_board();  // the one shown says that we wait
+  return last;
+}
+
+void Peers::trace_wait_until_now(int for_peer, std::int64_t begin) const {
+  const std::int64_t end = trace::now_ns();
+  if (for_peer < 0 || end - begin < kTracedWait) return;
+  const bool same_node = peer(for_peer).link.node == peer(rank()).link.node;
+  trace::record(same_node ? kWaitWithinNode : kWaitBetweenNodes, trace::Category::wait, begin, end,
+                {"rank", for_peer});
 }
 
 void Peers::sleep_until_told(bool (*ready)(void*), void* context) {

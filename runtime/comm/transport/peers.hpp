@@ -5,11 +5,19 @@
 // ranks than cores the peer may need this core), then sleep on a futex until the peer rings. While
 // yielding and sleeping, look every couple of milliseconds for what would make the wait endless:
 // a peer that is gone (its socket has closed), a peer that has failed, the deadline.
+//
+// Traced, a wait of 20 us or more is a span that says whether the rank waited for is of the same
+// node. A peer that is late and a wire that is slow look alike here: this is the time of both.
 #pragma once
 
+#include "runtime/base/tracer.hpp"
 #include "runtime/comm/transport/peer_failures.hpp"
 
 namespace ringsmith::comm {
+
+// Names of spans, with the rank waited for last as their argument.
+inline constexpr const char* kWaitWithinNode = "wait for a rank of this node";
+inline constexpr const char* kWaitBetweenNodes = "wait for a rank of another node";
 
 // How long a thread may hold its core before it gives way.
 struct Patience {
@@ -26,13 +34,16 @@ class Peers : public PeerFailures {
   // we wait for; ready() may change it as it learns more.
   template <class Ready>
   void wait(const int& for_peer, Ready ready) {
+    if (ready()) return;
+    const std::int64_t begin = trace::enabled() ? trace::now_ns() : 0;
     for (int i = 0; i < patience().spins; ++i) {
-      if (ready()) return;
+      const int last = for_peer;
       look_or_pause();
+      if (ready()) return trace_wait(last, begin);
     }
-    if (!ready())
-      wait_long(
-          for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
+    const int last = wait_long(
+        for_peer, [](void* r) { return (*static_cast<Ready*>(r))(); }, &ready);
+    trace_wait(last, begin);
   }
   // Waits until all that was published is on its way: nobody moves it while this rank computes.
   void flush();
@@ -52,7 +63,12 @@ class Peers : public PeerFailures {
     else
       pause();
   }
-  void wait_long(const int& for_peer, bool (*ready)(void*), void* context);
+  // The peer that was waited for last.
+  int wait_long(const int& for_peer, bool (*ready)(void*), void* context);
+  void trace_wait(int for_peer, std::int64_t begin) const {
+    if (begin != 0) trace_wait_until_now(for_peer, begin);
+  }
+  void trace_wait_until_now(int for_peer, std::int64_t begin) const;
   void sleep_until_told(bool (*ready)(void*), void* context);
 
   Patience foreground_, background_;

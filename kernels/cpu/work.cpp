@@ -1,0 +1,127 @@
+#include "kernels/work.hpp"
+
+#include <algorithm>
+#include <string_view>
+
+#include "kernels/elementwise.hpp"
+
+namespace ringsmith::kernels {
+
+namespace {
+
+constexpr std::size_t kNone = Operands::kMost;
+
+struct Rule {
+  std::string_view kernel;
+  double flop;                 // for each pair of a product, or each element of the largest operand
+  std::size_t picked = kNone;  // the operand of which only some rows are read or written
+  bool updates = false;        // what it writes, it reads as well
+};
+constexpr Rule kRules[] = {
+    {"matmul", 2},
+    {"matmul_batch", 2},
+    {"linear", 2},
+    {"conv2d", 2},
+    {"conv2d_grad_input", 2},
+    {"conv2d_grad_weight", 2},
+    {"attention", 4},            // q k^T and P v
+    {"attention_backward", 10},  // q k^T again, and the products of dV, dP, dQ, dK
+    // The products end here (kProducts).
+    {"column_sum", 1},
+    {"conv2d_grad_bias", 1},
+    {"masked_scale", 1},
+    {"sum", 1},
+    {"max", 1},
+    {"softmax", 5},  // largest; less it, exp, their sum, the quotient
+    {"log_softmax", 5},
+    {"softmax_backward", 4},
+    {"log_softmax_backward", 5},
+    {"layer_norm", 8},  // sum; difference, square, sum; difference, quotient, scale, shift
+    {"layer_norm_backward", 13},
+    {"batch_stats", 4},
+    {"batch_norm", 4},
+    {"batch_norm_grad", 13},
+    {"update_running", 3, kNone, true},
+    {"inverse_std", 3, kNone, true},
+    {"embedding", 0, 0},
+    {"embedding_backward", 1, 2, true},
+    {"nll_rows", 1, 0},
+    {"reduce_losses", 1},
+    {"nll_backward", 1},
+    {"cross_entropy_backward", 4},
+    {"squared_error", 3},
+    {"squared_error_backward", 3},
+    {"max_pool2d", 1},
+    {"avg_pool2d", 1},
+    {"max_pool2d_grad", 1},
+    {"avg_pool2d_grad", 1},
+    {"sgd", 4, kNone, true},
+    {"adam", 14, kNone, true},
+    {"sum_of_squares", 2},
+    {"scale", 1, kNone, true},
+    {"unscale", 2, kNone, true},  // whether it is finite, and the product
+};
+
+constexpr std::ptrdiff_t kProducts = 8;  // so many of the rules count pairs
+
+// Of the element-wise kernels, by enumerator.
+double unary_flop(Unary f) {
+  switch (f) {
+    case Unary::sigmoid:  // exp, and 1 / (1 + e^-x)
+      return 4;
+    case Unary::gelu_erf:
+      return 5;
+    case Unary::gelu_tanh:
+      return 9;
+    default:
+      return 1;
+  }
+}
+double binary_flop(Binary f) {
+  switch (f) {
+    case Binary::tanh_backward:
+    case Binary::sigmoid_backward:
+      return 3;
+    case Binary::sqrt_backward:
+      return 2;
+    case Binary::gelu_erf_backward:
+      return 9;
+    case Binary::gelu_tanh_backward:
+      return 17;
+    default:
+      return 1;
+  }
+}
+
+double flop_of_each(std::string_view kernel, const Rule* rule, int function) {
+  if (kernel == "unary") return unary_flop(static_cast<Unary>(function));
+  if (kernel == "binary") return binary_flop(static_cast<Binary>(function));
+  if (kernel == "scalar") return static_cast<Scalar>(function) == Scalar::pow_backward ? 3 : 1;
+  return rule == nullptr ? 0 : rule->flop;
+}
+
+}  // namespace
+
+profile::Work work_of(const char* kernel, const Operands& o) {
+  const auto found = std::ranges::find(kRules, std::string_view(kernel), &Rule::kernel);
+  const Rule* rule = found == std::end(kRules) ? nullptr : &*found;
+  const std::size_t picked = rule == nullptr ? kNone : rule->picked;
+  double largest = 0;
+  for (std::size_t i = 0; i < o.count; ++i)
+    if (i != picked) largest = std::max(largest, o.all[i].elements);
+  profile::Work work;
+  for (std::size_t i = 0; i < o.count; ++i) {
+    const Operand& operand = o.all[i];
+    double bytes = operand.bytes;
+    if (i == picked && operand.elements > largest) bytes *= largest / operand.elements;
+    const bool read_too = operand.written && ((rule != nullptr && rule->updates) || o.added);
+    work.bytes += read_too ? 2 * bytes : bytes;
+  }
+  const bool product = found - std::begin(kRules) < kProducts;
+  const double amount = product ? o.pairs : largest;
+  work.flop = o.times * amount * flop_of_each(kernel, rule, o.function);
+  work.bytes *= o.times;
+  return work;
+}
+
+}  // namespace ringsmith::kernels

@@ -1,0 +1,156 @@
+#include "labs/apps/train/train_classifier.hpp"
+
+#include <fmt/format.h>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "labs/apps/train/accumulate.hpp"
+#include "labs/apps/train/data.hpp"
+#include "labs/apps/train/per_step.hpp"
+#include "labs/apps/train/run.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/optim/optimizer.hpp"
+
+namespace ringsmith::apps {
+
+namespace {
+
+constexpr EvaluationPlan kEvaluation{.batch = 256};
+
+std::string headline(double accuracy, const Dataset& test) {
+  return fmt::format("test accuracy {:.2f} % of {} images", 100 * accuracy, test.size());
+}
+
+Metadata metadata_of(const TrainOptions& o, const Classifier& c) {
+  return {{"program", c.program}, {"model", c.network}, {"seed", std::to_string(o.seed)}};
+}
+
+ImageSets load(const Classifier& c) {
+  ImageSets sets = c.load();
+  const Images &seen = sets.train.images(), &unseen = sets.test.images();
+  require(seen.height == unseen.height && seen.width == unseen.width,
+          "training and test images differ in size");
+  return sets;
+}
+
+std::unique_ptr<Module> make_model(const TrainOptions& o, const Classifier& c,
+                                   const ImageSets& sets) {
+  manual_seed(o.seed);
+  auto model = c.make_model(sets.train.images());
+  model->to(device_of_rank(o.device));
+  return model;
+}
+
+SGDOptions sgd_options(const TrainOptions& o, const Classifier& c) {
+  return {.lr = o.lr, .momentum = c.momentum, .weight_decay = c.weight_decay};
+}
+
+LrSchedule schedule_of(const TrainOptions& o, std::int64_t steps) {
+  return cosine_lr(o.lr, steps / 20, steps);
+}
+
+Tensor loss_of(const Tensor& outputs, const Tensor& labels) {
+  return cross_entropy(outputs, labels);
+}
+
+int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
+  require(c.workers == 0, "--per-step does not go with --workers: give --workers 0");
+  const ImageSets sets = load(c);
+  const auto model = make_model(common, c, sets);
+  SGD optimizer(model->parameters(), sgd_options(common, c));
+  return train_per_step(
+      common,
+      {.program = c.program,
+       .metadata = metadata_of(common, c),
+       .data = sets.train,
+       .model = *model,
+       .optimizer = optimizer,
+       .default_steps = c.default_steps,
+       .schedule = [&](std::int64_t steps) { return schedule_of(common, steps); },
+       .loss = [](DistributedDataParallel& ddp,
+                  const Batch& batch) { return loss_of(ddp.forward(batch.inputs), batch.targets); },
+       .evaluate =
+           [&](comm::ProcessGroup& group) {
+             return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy, sets.test);
+           }});
+}
+
+}  // namespace
+
+int train_classifier(const TrainOptions& common, const Classifier& c) {
+  if (common.per_step) return train_classifier_per_step(common, c);
+  const auto group = start(common);
+  TrainingRun run(*group, common);
+  std::int64_t batch_size = 0;
+  std::optional<ImageSets> sets;
+  std::optional<Batches> batches;
+  std::unique_ptr<Module> model;
+  together(*group, [&] {
+    batch_size = batch_per_rank(common, group->size());
+    sets.emplace(load(c));
+    batches.emplace(sets->train, *group, batch_size, common.seed, c.workers);
+    model = make_model(common, c, *sets);
+  });
+  run.open_folder();
+  const Device device = model->device();
+
+  DistributedDataParallel ddp(*model, group, ddp_options(common));
+  register_comm_hook(common, ddp, group);
+  SGD optimizer(model->parameters(), sgd_options(common, c));
+  GradScaler scaler = scaler_of(common);
+
+  const std::int64_t steps_per_epoch =
+      (batches->per_epoch() + common.accumulate - 1) / common.accumulate;
+  const std::int64_t steps = steps_of(common, steps_per_epoch, c.default_steps);
+  const LrSchedule schedule = schedule_of(common, steps);
+  run.say(
+      fmt::format("{}: {} ({} to train, {} to test), {} with {} parameters, {} rank(s) x batch {}, "
+                  "{} steps; files go to {}",
+                  c.program, sets->origin, sets->train.size(), sets->test.size(), c.network,
+                  parameter_count(*model), group->size(), batch_size, steps, run.folder()));
+
+  Trained trained{.model = *model,
+                  .optimizer = optimizer,
+                  .scaler = scaler,
+                  .ddp = ddp,
+                  .batches = *batches,
+                  .batch_size = batch_size,
+                  .steps = steps,
+                  .data =
+                      [&] {
+                        const Images& images = sets->train.images();
+                        return identity_of({std::as_bytes(std::span(images.pixels)),
+                                            std::as_bytes(std::span(images.labels))});
+                      },
+                  .fixed = {{"the program", c.program}},
+                  .free = {{"--momentum", fmt::format("{}", c.momentum)}}};
+  trained.fixed.insert(trained.fixed.end(), c.fixed.begin(), c.fixed.end());
+  trained.free.insert(trained.free.end(), c.free.begin(), c.free.end());
+  run.evaluate_with([&] {
+    ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
+    return evaluate(*group, *model, sets->test, kEvaluation);
+  });
+  const std::int64_t done = run.resume(trained);
+  run.start({steps, "samples", static_cast<double>(batch_size * group->size()), device});
+  for (std::int64_t step = done; step < steps; ++step) {
+    run.begin_step();
+    optimizer.zero_grad();
+    accumulate_gradients(run, ddp, *batches, scaler, common, device, loss_of);
+    optimizer.set_lr(schedule(step));
+    scaler.step(optimizer);
+    scaler.update();
+    run.step_done(optimizer.lr(), scaler.get_scale());
+    check_drift_if_due(common, *group, *model, step + 1);
+  }
+
+  if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
+  const double score = run.evaluate().accuracy;
+  run.finish({headline(score, sets->test),
+              {{"test_accuracy", score}},
+              model->state_dict(),
+              metadata_of(common, c)});
+  return 0;
+}
+
+}  // namespace ringsmith::apps

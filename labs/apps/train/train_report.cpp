@@ -1,0 +1,31 @@
+// train_report: report.html of a run's folder, made again from its files.
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/command_line.hpp"
+#include "labs/apps/train/run_report.hpp"
+
+namespace ringsmith::apps {
+namespace {
+
+int train_report(int argc, char** argv) {
+  std::vector<std::string> folders;
+  CLI::App app(
+      "Writes report.html into the folder of a run of train_gpt or train_mlp, from metrics.jsonl, "
+      "and run.json and trace.json where they are there: a run that died, or still runs, has a "
+      "report too.",
+      "train_report");
+  app.add_option("folder", folders, "runs/20260131-174503, or several")->required();
+  if (!parse_command_line(app, argc, argv)) return 0;
+  for (const std::string& folder : folders) fmt::print("{}\n", write_report(folder));
+  return 0;
+}
+
+}  // namespace
+}  // namespace ringsmith::apps
+
+int main(int argc, char** argv) {
+  return ringsmith::apps::run_program("train_report",
+                                      [&] { return ringsmith::apps::train_report(argc, argv); });
+}

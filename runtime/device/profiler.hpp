@@ -1,0 +1,104 @@
+// The profiler: how often each operation ran, how long it took, how much arithmetic it did and how
+// many bytes it touched.
+//
+//   linear(x, w, b)      |------------- Operation "linear" -------------|
+//     kernels::linear          |--- KernelScope: its FLOP and bytes ---|
+//
+// Operations are the differentiable functions (runtime/autograd/functions) and the nodes that
+// backward runs. The work of a kernel (kernels/work.hpp) counts for the innermost operation of its
+// thread; a kernel outside of any, such as an optimizer's, is an operation under its own name. Of
+// an operation's host time that of the operations inside it is taken off, so that the rows add up.
+//
+// On a GPU the host only queues kernels. Two events around each of them, on its stream, tell its
+// time there; what lies between the launch of a kernel and its first block is part of it.
+//
+// Operations are spans of the tracer too (Category::operation), those of a GPU on a track of its
+// own. Switched off, each operation and each kernel costs one relaxed load.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/device/stream.hpp"
+
+namespace ringsmith::profile {
+
+struct Work {
+  double flop = 0;   // additions, multiplications, comparisons, calls of exp and the like: one each
+  double bytes = 0;  // of the operands, each once for reading and once for writing
+};
+
+// All calls of one operation since the last take_rows().
+struct Row {
+  std::string name;
+  std::int64_t calls = 0;
+  std::int64_t host_ns = 0;    // less that of operations inside it
+  std::int64_t device_ns = 0;  // of its kernels on GPUs
+  Work work;
+};
+
+namespace detail {
+inline std::atomic<bool> on{false};
+}  // namespace detail
+
+[[nodiscard]] inline bool enabled() { return detail::on.load(std::memory_order_relaxed); }
+void enable(bool on);
+
+// Waits for the kernels that were recorded on GPUs and counts their time. Before it, and without a
+// call for long, rows lack some of it.
+void settle();
+// Settles, and returns the rows, those with the most time first, and forgets them.
+[[nodiscard]] std::vector<Row> take_rows();
+
+// A copy of the name that lives as long as the process.
+[[nodiscard]] const char* lasting(const std::string& name);
+
+// The operation of this thread until the end of the scope. The name must last.
+class Operation {
+ public:
+  explicit Operation(const char* name) {
+    if (enabled()) begin(name);
+  }
+  ~Operation() {
+    if (name_ != nullptr) end();
+  }
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+ private:
+  friend class KernelScope;
+  void begin(const char* name);
+  void end();
+
+  const char* name_ = nullptr;  // null: the profiler was off
+  Operation* outer_ = nullptr;
+  std::int64_t begin_ns_ = 0;
+  std::int64_t inside_ns_ = 0;  // in operations inside this one
+  Work work_;
+};
+
+// One kernel on the current stream of a device, from begin() to the end of the scope.
+class KernelScope {
+ public:
+  KernelScope() = default;
+  ~KernelScope() {
+    if (name_ != nullptr) end();
+  }
+  KernelScope(const KernelScope&) = delete;
+  KernelScope& operator=(const KernelScope&) = delete;
+
+  void begin(const char* name, Device device, const Work& work);
+
+ private:
+  void end();
+
+  const char* name_ = nullptr;
+  bool alone_ = false;  // outside of any operation
+  std::int64_t begin_ns_ = 0;
+  Work work_;
+  Event start_;  // on a GPU
+};
+
+}  // namespace ringsmith::profile
