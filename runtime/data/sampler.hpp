@@ -116,6 +116,8 @@ class StepSampler {
   // Of one of so many ranks, in the step to come. Changes nothing. UsageError if the dataset is
   // smaller than that step.
   [[nodiscard]] std::vector<std::int64_t> indices(int rank, int ranks) const;
+  // Of the step to come, if so many ranks do it.
+  [[nodiscard]] std::int64_t epoch(int ranks) const { return next(ranks).epoch; }
   void step_done(int ranks);  // the step of so many ranks counts
   // Before the step to come; a new epoch may begin with it.
   [[nodiscard]] const SamplerState& state() const { return state_; }

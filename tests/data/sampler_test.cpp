@@ -180,6 +180,7 @@ TEST_CASE("StepSampler: while the ranks stay it deals as DistributedSampler", "[
       const auto begin = all.begin() + step % steps * batch;
       CHECK(steps_of.indices(r, ranks) == std::vector(begin, begin + batch));
     }
+    CHECK(steps_of.epoch(ranks) == step / steps);
     steps_of.step_done(ranks);
   }
 }

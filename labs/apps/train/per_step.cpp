@@ -166,7 +166,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
                       1'000'003 * static_cast<std::uint64_t>(turn.step));
           mine = sampler.indices(turn.rank, turn.ranks);
           const Autocast autocast = autocast_of(o);
-          return task.loss(ddp, task.data.get_in_epoch(mine, sampler.state().epoch).to(device));
+          return task.loss(ddp, task.data.get_in_epoch(mine, sampler.epoch(turn.ranks)).to(device));
         },
         [&](const Turn& turn) {
           sampler.step_done(turn.ranks);

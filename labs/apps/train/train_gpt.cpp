@@ -141,25 +141,26 @@ int train_gpt_per_step(GptOptions& o) {
   GPT model(o.model);
   model.to(device_of_rank(common.device));
   AdamW optimizer(model.parameters(), adam_options(o));
-  return train_per_step(
-      common, {.program = "train_gpt",
-               .metadata = metadata_of(o),
-               .data = *corpus.train,
-               .model = model,
-               .optimizer = optimizer,
-               .default_steps = kDefaultSteps,
-               .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
-               .loss =
-                   [](DistributedDataParallel& ddp, const Batch& batch) {
-                     return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-                   },
-               .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
-               .evaluate =
-                   [&](comm::ProcessGroup& group) {
-                     return headline(
-                         evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss, corpus);
-                   },
-               .sample = [&] { return sample_of(o, corpus, model); }});
+  return train_per_step(common,
+                        {.program = "train_gpt",
+                         .metadata = metadata_of(o),
+                         .data = *corpus.train,
+                         .model = model,
+                         .optimizer = optimizer,
+                         .default_steps = kDefaultSteps,
+                         .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
+                         .loss =
+                             [](DistributedDataParallel& ddp, const Batch& batch) {
+                               return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
+                             },
+                         .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
+                         .evaluate =
+                             [&](comm::ProcessGroup& group) {
+                               const double nats =
+                                   evaluate(group, model, *corpus.held_out, evaluation_of(o)).loss;
+                               return headline(nats, corpus);
+                             },
+                         .sample = [&] { return sample_of(o, corpus, model); }});
 }
 
 int train_gpt(int argc, char** argv) {
