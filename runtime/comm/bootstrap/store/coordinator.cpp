@@ -183,7 +183,8 @@ void Coordinator::form(bool counts) {
   }
   joiners_.clear();
   // After a failed step, those whose state did not come still wait for it.
-  std::ranges::stable_partition(members_, &Worker::has_state);
+  std::stable_partition(members_.begin(), members_.end(),
+                        [](const Worker& w) { return w.has_state; });
   if (lost || come || (voted && !counts)) ++id_;
   over_ = last;
   due_.reset();
