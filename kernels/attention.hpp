@@ -61,7 +61,10 @@ void look(Operands& o, const Heads<T>& /*heads*/) {
 }
 template <class T>
 void look(Operands& o, const AttentionSaved<T>& saved) {
-  for (const auto& heads : {saved.q, saved.k, saved.v, saved.out}) look(o, heads);
+  look(o, saved.q);
+  look(o, saved.k);
+  look(o, saved.v);
+  look(o, saved.out);
   look(o, saved.statistics);
 }
 inline void look(Operands& o, const AttentionShape& s) {
