@@ -1,37 +1,17 @@
 // Text and IDX files: what they give, and the one clear line when they are broken.
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
-#include "runtime/base/error.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/images.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/data/test_files.hpp"
 
 using namespace ringsmith;
+using test::Folder;
+using test::refuses;
 using Bytes8 = std::vector<std::uint8_t>;
 
 namespace {
-
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("ringsmith_data_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] std::string path() const { return path_; }
-  [[nodiscard]] std::string write(const std::string& name, const Bytes8& bytes) const {
-    const std::string file = path_ / name;
-    std::ofstream(file, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()), std::ssize(bytes));
-    return file;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 Bytes8 text(const std::string& s) { return {s.begin(), s.end()}; }
 
@@ -42,19 +22,6 @@ Bytes8 idx(const std::vector<std::uint32_t>& sizes, const Bytes8& data, std::uin
       file.push_back(static_cast<std::uint8_t>(s >> shift));
   file.insert(file.end(), data.begin(), data.end());
   return file;
-}
-
-// One line that names the file and holds the given words.
-template <class F>
-void refuses(F&& call, const std::string& file, const std::string& words) {
-  try {
-    call();
-    FAIL("accepted " << file);
-  } catch (const UsageError& e) {
-    const std::string message = e.what();
-    CHECK_THAT(message, ContainsSubstring("'" + file + "'") && ContainsSubstring(words));
-    CHECK(message.find('\n') == std::string::npos);
-  }
 }
 
 }  // namespace
@@ -86,7 +53,7 @@ TEST_CASE("the validation part is the tail of each file, and no byte is in both 
   const Folder folder;
   const std::string a = folder.write("a", text("0123456789"));
   const std::string b = folder.write("b", text("abcde"));
-  const std::string empty = folder.write("empty", {});
+  const std::string empty = folder.write("empty", Bytes8{});
   const ByteText loaded = load_text({a, empty, b}, 0.2);
   CHECK(loaded.train == text("01234567abcd"));
   CHECK(loaded.validation == text("89e"));

@@ -6,35 +6,14 @@
 #include <filesystem>
 #include <fstream>
 #include <regex>
-#include <unistd.h>
 
-#include "runtime/base/error.hpp"
-#include "tests/support/catch.hpp"
+#include "tests/data/test_files.hpp"
 
 using namespace ringsmith;
+using test::Folder;
+using test::refuses;
 
 namespace {
-
-class Folder {
- public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() /
-              ("ringsmith_tokens_" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] std::string path() const { return path_; }
-  std::string write(const std::string& name, const std::string& bytes) const {
-    const std::string file = path_ / name;
-    std::ofstream(file, std::ios::binary) << bytes;
-    return file;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string base64(const std::string& bytes) {
   const std::string digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -116,18 +95,6 @@ std::string shard(const std::vector<int>& tokens, std::uint32_t magic = 20240520
   return out;
 }
 
-template <class F>
-void refuses(const F& call, const std::string& file, const std::string& words) {
-  try {
-    call();
-    FAIL("accepted " << file);
-  } catch (const UsageError& e) {
-    const std::string message = e.what();
-    CHECK_THAT(message, ContainsSubstring("'" + file + "'") && ContainsSubstring(words));
-    CHECK(message.find('\n') == std::string::npos);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("a vocabulary merges what a slow search merges, and gives the text back") {
@@ -205,7 +172,7 @@ TEST_CASE("shards: tokens of 16 bits, the held-out ones by name or the last tent
   CHECK(alone.train.size() == 18);
   CHECK(alone.validation == std::vector<Token>{50238, 50237});
   (void)folder.write("a_train_1.bin", shard({1, 2, 3}));
-  (void)folder.write("notes.txt", "not tokens");
+  (void)folder.write("notes.txt", std::string("not tokens"));
   CHECK(load_token_shards(folder.path(), 50257).train.size() == 21);  // a before b
   CHECK(load_token_shards(folder.path(), 50257).train[0] == 1);
   (void)folder.write("c_val_0.bin", shard({7, 8}));

@@ -22,8 +22,6 @@ struct ForkedRanks::Shared {
   std::atomic<std::uint64_t> progress[kMaxWorld];
 };
 
-namespace {
-
 std::string contents(int file) {
   std::string text;
   char block[4096];
@@ -32,8 +30,6 @@ std::string contents(int file) {
     text.append(block, static_cast<std::size_t>(n));
   return text;
 }
-
-}  // namespace
 
 ForkedRanks::ForkedRanks(int world, const Body& body)
     : shared_(static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,

@@ -22,6 +22,9 @@ struct Ending {
   pid_t pid = 0;
 };
 
+// All of an open file, for instance of a child's standard error in memory.
+[[nodiscard]] std::string contents(int file);
+
 class ForkedRanks {
  public:
   // Runs body on every rank; what it throws ends the rank as run_main() does. progress() is shared

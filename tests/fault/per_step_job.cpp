@@ -19,6 +19,7 @@
 #include "runtime/comm/bootstrap/store/server.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/parallel/per_step.hpp"
+#include "tests/fault/forked_ranks.hpp"
 
 namespace ringsmith::test {
 
@@ -201,15 +202,6 @@ struct Rank {
   bool returns = false;          // when the others have given up the quorum it was killed in
   int report = -1, errors = -1;  // files in memory
 };
-
-std::string contents(int file) {
-  std::string text;
-  char block[4096];
-  lseek(file, 0, SEEK_SET);
-  for (ssize_t n = 0; (n = read(file, block, sizeof block)) > 0;)
-    text.append(block, static_cast<std::size_t>(n));
-  return text;
-}
 
 void start(Rank& rank, int number, const PerStepPlan& plan, Board& board, std::uint16_t port) {
   rank.pid = fork();

@@ -4,11 +4,14 @@
 // other set of the same form (other seeds, shapes, worlds, numbers of cases) must pass unchanged. A
 // set may leave parts out; what is left out is reported as skipped.
 //
-//   index.json     {"torch", "seed", "ops": [case names], "optim": [run names]}
-//   ops/CASE.json  one call: attributes, inputs, output, its vector-Jacobian products, torch's
-//   error optim/RUN.json 20 steps of one optimizer randperm.json, sampler.json, buckets.json,
-//   ddp.json strict/*.json  whole training runs of DistributedDataParallel, every sum in plain
-//   scalar order amp/*.json  mixed precision, described and made by torch_amp.py
+//   index.json       {"torch", "seed", "ops": [case names], "optim": [run names]}
+//   ops/CASE.json    one call: attributes, inputs, output, its vector-Jacobian products, an error
+//   optim/RUN.json   20 steps of one optimizer
+//   randperm.json, sampler.json, buckets.json, ddp.json
+//   strict/RUN.json  a training with DistributedDataParallel, every sum in plain scalar order
+//   amp/             mixed precision; torch_amp.py describes and makes it
+//   features/        what else DDP can do; torch_ddp_features.py
+//   models/          first steps of whole models; torch_models.py
 //
 // A tensor is {"shape", "dtype": "f32"|"i64", "data": [row-major]}, or "npy": a file instead of
 // data.

@@ -1,19 +1,18 @@
 // Whole models, their first steps under real PyTorch DDP: initial values, losses, parameters and
-// buffers, bit for bit, by as many threads as the run had processes. Millions of parameters are
+// buffers, bit for bit, by ranks as threads. Millions of parameters are
 // compared by their checks: torch_models.py, which made the runs, says what that is.
 #include <bit>
 #include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "runtime/base/rng.hpp"
-#include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/nn/resnet.hpp"
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "tests/reference/data.hpp"
+#include "tests/reference/thread_ranks.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/kernel_mode.hpp"
 
@@ -146,23 +145,10 @@ TEST_CASE("models take the first steps that PyTorch takes, bit for bit") {
   for (const std::string& name : list("models")) {
     const json run = load("models/" + name + ".json");
     ++runs[name.substr(0, name.rfind("_w"))];
-    const int world = run.at("world").get<int>();
-    const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
-    std::vector<std::string> complaints(static_cast<std::size_t>(world));
-    std::vector<std::thread> ranks;
-    for (int r = 0; r < world; ++r)
-      ranks.emplace_back([&, r] {
-        try {
-          complaints[static_cast<std::size_t>(r)] = replay(
-              run,
-              comm::init_process_group(std::make_shared<comm::ThreadBootstrap>(rendezvous, r), {}));
-        } catch (const std::exception& e) {
-          complaints[static_cast<std::size_t>(r)] = e.what();
-        }
-      });
-    for (std::thread& rank : ranks) rank.join();
     INFO(name);
-    for (const std::string& complaint : complaints) CHECK(complaint == "");
+    for (const std::string& complaint :
+         complaints_of(run.at("world"), [&](auto group) { return replay(run, group); }))
+      CHECK(complaint == "");
   }
   if (is_shipped_set())
     CHECK(runs ==

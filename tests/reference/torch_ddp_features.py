@@ -251,10 +251,11 @@ def rounded(v):
     return float("%.9g" % v) if isinstance(v, float) else v
 
 
-def main():
+def main(doc, folder, runs, compute):
+    """Writes data/FOLDER/NAME_wWORLD.json for all runs() or those of --only: what compute(run, world, port) returns."""
     here = os.path.dirname(os.path.abspath(__file__))
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--out", default=os.path.join(here, "data", "features"))
+    ap = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    ap.add_argument("--out", default=os.path.join(here, "data", folder))
     ap.add_argument("--only", nargs="*", help="names of runs")
     args = ap.parse_args()
     if os.environ.get("ATEN_CPU_CAPABILITY") != "default":
@@ -264,14 +265,14 @@ def main():
     for name, run in runs().items():
         if args.only and name not in args.only:
             continue
-        for world in run.get("worlds", [1, 2, 3, 4, 5]):
+        for world in run.pop("worlds", [1, 2, 3, 4, 5]):
             port += 1
-            doc = (run_alone if run.get("alone") else run_ddp)(run, world, port)
             path = os.path.join(args.out, f"{name}_w{world}.json")
             with open(path, "w") as f:
-                json.dump(rounded(doc), f, separators=(",", ":"))
+                json.dump(compute(run, world, port), f, separators=(",", ":"))
             print(path, os.path.getsize(path), "bytes", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, "features", runs,
+         lambda run, world, port: rounded((run_alone if run.get("alone") else run_ddp)(run, world, port)))

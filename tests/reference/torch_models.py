@@ -16,10 +16,9 @@ RUN.json: {"model", "options", "world", "image": [c, h, w] or "tokens": in a row
   "steps": [{"loss": [rank], "params": checks after the step, "buffers": [rank] checks}]}
 Rank r takes the rows (world * step + r) * batch ... of step `step`.
 """
-import argparse, json, os, subprocess, sys
+import os
 
-STRICT = {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
-          "LD_PRELOAD": "/usr/lib/x86_64-linux-gnu/blas/libblas.so.3", "GLOO_SOCKET_IFNAME": "lo"}
+from torch_ddp_features import main
 
 
 def resnet(depth, classes, channels, width, small_stem):
@@ -179,26 +178,5 @@ def runs():
     }
 
 
-def main():
-    here = os.path.dirname(os.path.abspath(__file__))
-    ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    ap.add_argument("--out", default=os.path.join(here, "data", "models"))
-    ap.add_argument("--only", nargs="*", help="names of runs")
-    args = ap.parse_args()
-    if os.environ.get("ATEN_CPU_CAPABILITY") != "default":
-        sys.exit(subprocess.call([sys.executable, *sys.argv], env={**os.environ, **STRICT}))
-    os.makedirs(args.out, exist_ok=True)
-    port = 29000 + os.getpid() % 900
-    for name, run in runs().items():
-        if args.only and name not in args.only:
-            continue
-        for world in run.pop("worlds", [1, 2, 3, 4, 5]):
-            port += 1
-            path = os.path.join(args.out, f"{name}_w{world}.json")
-            with open(path, "w") as f:
-                json.dump(run_ddp(run, world, port), f, separators=(",", ":"))
-            print(path, os.path.getsize(path), "bytes", flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, "models", runs, run_ddp)

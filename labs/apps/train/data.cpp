@@ -90,7 +90,7 @@ Corpus load_corpus(const CorpusFiles& files, std::int64_t context) {
     tokens = {convert(text.train), convert(text.validation)};
     if (out.vocabulary) out.alphabet = out.vocabulary->size();
   }
-  if (out.alphabet != 256) out.unit = "token";
+  if (out.vocabulary || !files.tokens.empty()) out.unit = "token";
   const std::string units = std::string(out.unit) + "s";
   out.train_bytes = std::ssize(tokens.train);
   out.held_out_bytes = std::ssize(tokens.validation);

@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/train/progress.hpp"
@@ -17,6 +16,7 @@
 #include "runtime/checkpoint/sha256.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
 #include "runtime/data/sampler.hpp"
+#include "runtime/parallel/drift.hpp"
 #include "runtime/parallel/per_step.hpp"
 
 namespace ringsmith::apps {
@@ -93,25 +93,6 @@ class Announcer {
  private:
   std::vector<int> ranks_;
 };
-
-// Collective. Error unless all ranks have the same.
-std::string digest_of_all(comm::ProcessGroup& group, const Module& model) {
-  const std::string mine = digest_of(model);
-  std::vector<std::uint8_t> all(mine.size() * static_cast<std::size_t>(group.size()));
-  group.all_gather(std::span<const std::uint8_t>(reinterpret_cast<const std::uint8_t*>(mine.data()),
-                                                 mine.size()),
-                   std::span<std::uint8_t>(all));
-  for (int r = 0; r < group.size(); ++r) {
-    const std::string theirs(all.begin() + r * std::ssize(mine),
-                             all.begin() + (r + 1) * std::ssize(mine));
-    if (theirs != mine)
-      throw Error(
-          fmt::format("ranks {} and {} of the last group differ: parameters with SHA-256 "
-                      "{}... and {}...",
-                      group.rank(), r, mine.substr(0, 16), theirs.substr(0, 16)));
-  }
-  return mine;
-}
 
 }  // namespace
 
@@ -209,7 +190,8 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   training.finish([&](comm::ProcessGroup& group) {
     first = group.rank() == 0;
     ranks = group.size();
-    digest = digest_of_all(group, task.model);
+    check_drift(group, task.model.named_parameters());
+    digest = digest_of(task.model);
     headline = task.evaluate(group);
     if (!first) return;
     // Now: when this has counted nobody will come back to do it.

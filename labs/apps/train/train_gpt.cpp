@@ -200,7 +200,7 @@ int train_gpt(int argc, char** argv) {
   const std::int64_t steps = steps_of(
       common, std::max<std::int64_t>(1, corpus.train_bytes / tokens_per_step), kDefaultSteps);
   const LrSchedule schedule = schedule_of(o, steps);
-  const bool bytes = corpus.alphabet == 256;
+  const bool bytes = corpus.unit == std::string_view("byte");
   const double scale = bytes ? 1e3 : 1;
   const char* amount = bytes ? "KB" : "tokens";
   run.say(fmt::format(

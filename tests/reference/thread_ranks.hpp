@@ -1,0 +1,41 @@
+// A run of PyTorch's done again by as many threads as it had processes, over shared memory or with
+// a device for every rank (RINGSMITH_TEST_DEVICE).
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/comm/bootstrap/threads.hpp"
+#include "runtime/comm/process_group.hpp"
+#include "tests/support/device.hpp"
+
+namespace ringsmith::reference {
+
+// What replay() complains of on each rank, empty if nothing; what it throws is a complaint too, so
+// that the next run goes on.
+inline std::vector<std::string> complaints_of(
+    int world, const std::function<std::string(std::shared_ptr<comm::ProcessGroup>)>& replay) {
+  const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
+  std::vector<std::string> complaints(static_cast<std::size_t>(world));
+  std::vector<std::thread> ranks;
+  for (int r = 0; r < world; ++r)
+    ranks.emplace_back([&, r] {
+      std::string& complaint = complaints[static_cast<std::size_t>(r)];
+      try {
+        comm::GroupOptions options;
+        if (!test::device().is_cpu()) options.device = Device::cuda(r % device_count());
+        complaint = replay(comm::init_process_group(
+            std::make_shared<comm::ThreadBootstrap>(rendezvous, r), options));
+      } catch (const std::exception& e) {
+        complaint = e.what();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return complaints;
+}
+
+}  // namespace ringsmith::reference
