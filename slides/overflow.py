@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Looks at every built deck in headless Chromium: nothing leaves its slide, no figure is missing.
+"""Looks at every built deck in headless Chromium: nothing leaves its slide, no figure is missing or small.
 
     overflow.py build/slides            exits 0, or 1 with a line for each fault, or 77 without a browser
 
@@ -35,8 +35,14 @@ LOOK = """
       if (part.tagName == 'PRE' && part.scrollWidth > part.clientWidth + 1) { say('a line is too long: ' +
                         part.textContent.trim().slice(0, 60)); break; }
     }
-    for (const picture of section.querySelectorAll('img'))
+    for (const picture of section.querySelectorAll('img')) {
       if (!picture.complete || !picture.naturalWidth) say('picture is missing: ' + picture.getAttribute('src'));
+      const own = picture.getBoundingClientRect();
+      const scale = Math.min(own.width / picture.naturalWidth, own.height / picture.naturalHeight);
+      const wide = scale * picture.naturalWidth / box.width, high = scale * picture.naturalHeight / box.height;
+      if (wide < 0.8 && high < 0.6) say('picture is small: ' + Math.round(100 * wide) + ' % of the width, ' +
+                        Math.round(100 * high) + ' % of the height: ' + picture.getAttribute('src'));
+    }
     const footer = section.querySelector('footer');
     if (footer) for (const part of section.children)
       if (part != footer && part.getBoundingClientRect().bottom > footer.getBoundingClientRect().top + 1)

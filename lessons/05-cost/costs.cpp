@@ -1,4 +1,4 @@
-// costs: what an all-reduce costs on paper, three ways.
+// costs: what an all-reduce costs on paper, four ways.
 //
 //     lesson05_costs RANKS ALPHA BETA GAMMA SIZE...
 //
@@ -9,6 +9,8 @@
 #include <cstdlib>
 
 #include "runtime/comm/analysis/cost.hpp"
+#include "runtime/comm/schedule/halving.hpp"
+#include "runtime/comm/schedule/tree.hpp"
 
 using namespace ringsmith::comm;
 
@@ -22,6 +24,15 @@ double tree_all_reduce_time(int ranks, double size, Link link, double gamma) {
   return tree_time(ranks, size, link, gamma) + tree_time(ranks, size, link, 0);
 }
 
+// Halves of halves are exchanged with partners at half the distance, and back the same way. The
+// ranks beyond a power of two give their whole array to a partner first, and get the sum last.
+double halving_all_reduce_time(int ranks, double size, Link link, double gamma) {
+  const int core = halving_core(ranks);
+  const double share = (core - 1.0) / core, rounds = tree_rounds(core);
+  const double inside = 2 * (rounds * link.alpha + share * size * link.beta) + share * size * gamma;
+  return inside + (core < ranks ? 2 * (link.alpha + size * link.beta) + size * gamma : 0);
+}
+
 int main(int argc, char** argv) {
   if (argc < 6) {
     std::fprintf(stderr, "costs: say RANKS ALPHA BETA GAMMA SIZE..., as in 3 5 1 0 6\n");
@@ -30,16 +41,18 @@ int main(int argc, char** argv) {
   const int ranks = std::atoi(argv[1]);
   const Link link{std::atof(argv[2]), std::atof(argv[3])};
   const double gamma = std::atof(argv[4]);
-  std::printf("%10s %12s %12s %12s  best\n", "size", "flat", "tree", "ring");
+  std::printf("%10s %12s %12s %12s %12s  best\n", "size", "flat", "tree", "ring", "halving");
   for (int i = 5; i < argc; ++i) {
     const double size = std::atof(argv[i]);
     const double flat = flat_time(ranks, size, link, gamma);
     const double tree = tree_all_reduce_time(ranks, size, link, gamma);
     const double ring = ring_all_reduce_time(ranks, size, link, gamma);
-    const double best = std::min({flat, tree, ring});
-    std::printf("%10.0f %12.2f %12.2f %12.2f  %s\n", size, flat, tree, ring,
-                best == ring   ? "ring"
-                : best == tree ? "tree"
-                               : "flat");
+    const double halving = halving_all_reduce_time(ranks, size, link, gamma);
+    const double best = std::min({flat, tree, ring, halving});
+    std::printf("%10.0f %12.2f %12.2f %12.2f %12.2f  %s\n", size, flat, tree, ring, halving,
+                best == ring      ? "ring"
+                : best == halving ? "halving"
+                : best == tree    ? "tree"
+                                  : "flat");
   }
 }

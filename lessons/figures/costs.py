@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""costs.py OUT: flat, tree and ring over the size, for 8 ranks, from lesson05_costs. Both axes by powers."""
+"""costs.py OUT: four all-reduces over the size, for 8 ranks, from lesson05_costs. Both axes by powers."""
 import math
 import subprocess
 import sys
@@ -19,8 +19,9 @@ def place(size, time):
 def main():
     command = ["lesson05_costs", "8", "5", "1e-4", "5e-5", *map(str, SIZES)]
     rows = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.splitlines()[1:]
-    table = [[float(n) for n in row.split()[:4]] for row in rows]
-    shown = "Time of an all-reduce on 8 ranks over the size: tree below 74 KiB, ring above, flat never"
+    table = [[float(n) for n in row.split()[:5]] for row in rows]
+    shown = ("Time of an all-reduce on 8 ranks over the size: tree before ring below 74 KiB, ring before tree above, "
+             "halving before both, flat never")
     picture = Picture(760, 450, shown)
     title = "an all-reduce on 8 ranks, by the model: alpha 5 us, 10 GB/s, adding 20 GB/s"
     picture.text(20, 30, title, "title", "start")
@@ -34,10 +35,14 @@ def main():
         points = [place(row[0], row[column]) for row in table]
         picture.line(points, f"curve{column}")
         picture.text(points[-1][0] + 10, points[-1][1] + 5, name, "strong", "start")
+    points = [place(row[0], row[4]) for row in table]
+    picture.line(points, "curve3 dash")
+    x, y = points[next(n for n, row in enumerate(table) if row[0] >= 2 ** 17)]
+    picture.text(x, y + 24, "halving", "strong", "start")
     crossing = next(row for row in table if row[3] <= row[2])
     x, y = place(crossing[0], crossing[3])
     picture.line([(x, y), (x, TOP + HEIGHT)], "line dash")
-    picture.text(x + 6, TOP + HEIGHT - 10, "ring from here on", "quiet", "start")
+    picture.text(x + 6, TOP + HEIGHT - 10, "ring before tree from here on", "quiet", "start")
     picture.save(sys.argv[1])
 
 
