@@ -1,0 +1,196 @@
+// A disk that loses what was not synced, as real ones do when the power goes.
+//
+//                    file's bytes            folder's names
+//   at once, seen    append                  create, rename, remove
+//   by all who read
+//   kept, whatever   sync(path)              sync_folder(folder)
+//   happens
+//
+// Between the two anything may be true after a power cut: all of it, a part, nothing; the name
+// without the bytes, the bytes without the name, zeros where bytes should be. Changes of different
+// names reach the disk in any order. (Pillai et al., All File Systems Are Not Created Equal, 2014,
+// found every one of these on a file system in use.)
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <random>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lab16 {
+
+using Bytes = std::vector<std::byte>;
+
+// 64-bit FNV-1a: another value for bytes that differ in one place, and nearly always if in more.
+inline std::uint64_t digest(std::span<const std::byte> bytes) {
+  std::uint64_t hash = 14695981039346656037U;
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<std::uint64_t>(b)) * 1099511628211U;
+  return hash;
+}
+
+struct PowerCut {};  // ends the program: nobody is there to catch it
+struct DiskFull : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct NoSuchFile : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class Disk {
+ public:
+  // An empty file. One that had this name is no longer under it.
+  void create(const std::string& path) {
+    operation();
+    names_[path] = std::make_shared<File>();
+    pending_.push_back({"", path, names_[path]});
+  }
+  // DiskFull: a part of the bytes may have been appended.
+  void append(const std::string& path, std::span<const std::byte> bytes) {
+    operation();
+    File& file = *find(path);
+    const std::size_t fits = std::min(bytes.size(), capacity_ - std::min(capacity_, size()));
+    file.bytes.insert(file.bytes.end(), bytes.begin(), bytes.begin() + std::ptrdiff_t(fits));
+    if (fits < bytes.size()) throw DiskFull("no space left for '" + path + "'");
+  }
+  // All bytes that the file has now are kept. This says nothing of its name.
+  void sync(const std::string& path) {
+    operation();
+    File& file = *find(path);
+    file.kept = file.bytes;
+  }
+  // One step: whoever reads sees the old file under `to`, or the new one.
+  void rename(const std::string& from, const std::string& to) {
+    operation();
+    const std::shared_ptr<File> file = find(from);
+    names_.erase(from);
+    names_[to] = file;
+    pending_.push_back({from, to, file});
+  }
+  void remove(const std::string& path) {
+    operation();
+    (void)find(path);
+    names_.erase(path);
+    pending_.push_back({path, "", nullptr});
+  }
+  // All names that the folder has now are kept.
+  void sync_folder(const std::string& folder) {
+    operation();
+    std::vector<Change> left;
+    for (const Change& change : pending_)
+      if (!is_in(change.from, folder) && !is_in(change.to, folder))
+        left.push_back(change);
+      else
+        apply(change, kept_names_);
+    pending_ = left;
+  }
+  [[nodiscard]] Bytes read(const std::string& path) const { return find(path)->bytes; }
+  // "a" and "b" for the files folder/a and folder/b, in no particular order.
+  [[nodiscard]] std::vector<std::string> list(const std::string& folder) const {
+    std::vector<std::string> found;
+    for (const auto& [path, file] : names_)
+      if (is_in(path, folder)) found.push_back(path.substr(folder.size() + 1));
+    std::shuffle(found.begin(), found.end(), std::mt19937(unsigned(operations_) + 7));
+    return found;
+  }
+
+  // For drivers from here on.
+  enum class After { nothing, names, torn, data, everything, zeros, random };
+  void cut_power_at(std::int64_t operation) { cut_at_ = operation; }
+  void set_capacity(std::size_t bytes) { capacity_ = bytes; }
+  [[nodiscard]] std::int64_t operations() const { return operations_; }
+  // What is there after the power cut, in one of the ways in which it may be.
+  [[nodiscard]] Disk reboot(After after, std::uint64_t seed) const;
+  // Behind everybody's back, kept at once.
+  void overwrite(const std::string& path, const Bytes& bytes) {
+    names_[path] = kept_names_[path] = std::make_shared<File>(File{bytes, bytes});
+  }
+
+ private:
+  struct File {
+    Bytes bytes, kept;
+  };
+  struct Change {
+    std::string from, to;  // create has no from, remove no to
+    std::shared_ptr<File> file;
+  };
+  using Names = std::map<std::string, std::shared_ptr<File>>;
+
+  static bool is_in(const std::string& path, const std::string& folder) {
+    return path.size() > folder.size() + 1 && path.starts_with(folder + "/") &&
+           path.find('/', folder.size() + 1) == std::string::npos;
+  }
+  static void apply(const Change& change, Names& names) {
+    if (!change.from.empty()) names.erase(change.from);
+    if (!change.to.empty()) names[change.to] = change.file;
+  }
+  void operation() {
+    if (operations_ >= cut_at_) throw PowerCut{};
+    ++operations_;
+  }
+  [[nodiscard]] std::shared_ptr<File> find(const std::string& path) const {
+    const auto found = names_.find(path);
+    if (found == names_.end()) throw NoSuchFile("there is no '" + path + "'");
+    return found->second;
+  }
+  [[nodiscard]] std::size_t size() const {
+    std::size_t all = 0;
+    for (const auto& [path, file] : names_) all += file->bytes.size();
+    return all;
+  }
+
+  Names names_, kept_names_;
+  std::vector<Change> pending_;  // of names, in order; not yet kept
+  std::int64_t operations_ = 0, cut_at_ = INT64_MAX;
+  std::size_t capacity_ = SIZE_MAX;
+};
+
+inline Disk Disk::reboot(After after, std::uint64_t seed) const {
+  std::mt19937_64 draw(seed);
+  Names names = kept_names_;
+  std::vector<std::string> stuck;  // names of which an earlier change has not reached the disk
+  for (const Change& change : pending_) {
+    const auto waits = [&](const std::string& name) {
+      return !name.empty() && std::find(stuck.begin(), stuck.end(), name) != stuck.end();
+    };
+    const bool reached =
+        after == After::random ? draw() % 2 == 0 : after != After::nothing && after != After::data;
+    if (reached && !waits(change.from) && !waits(change.to))
+      apply(change, names);
+    else
+      stuck.insert(stuck.end(), {change.from, change.to});
+  }
+  Disk out;
+  for (const auto& [path, file] : names) {
+    const Bytes &now = file->bytes, &kept = file->kept;
+    Bytes bytes = now;
+    const auto zeroed = [&] {
+      std::fill(bytes.begin() + std::ptrdiff_t(std::min(kept.size(), bytes.size())), bytes.end(),
+                std::byte{0});
+    };
+    if (now != kept) switch (after == After::random ? After(draw() % 6) : after) {
+        case After::nothing:
+        case After::names:
+          bytes = kept;
+          break;
+        case After::torn:
+          bytes.resize(kept.size() + (now.size() - kept.size()) / 2);
+          break;
+        case After::zeros:
+          zeroed();
+          break;
+        default:
+          break;
+      }
+    out.overwrite(path, bytes);
+  }
+  return out;
+}
+
+}  // namespace lab16

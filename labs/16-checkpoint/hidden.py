@@ -1,0 +1,145 @@
+"""Hidden tests of lab 16: every crash point, every byte, full disks, ranks that come and go."""
+from labs.course.lab import load_sibling
+from labs.course.testing import expect, lab_test
+
+HIDDEN_SEED = 51870233
+public = load_sibling(__file__, "public")
+ALL = list(range(7))
+
+
+@lab_test
+def any_bits(lab):
+    """NaN, infinity, -0, the smallest numbers; empty and long arrays; names with blanks, ends of lines and zeros; large steps."""
+    nan, inf = float("nan"), float("inf")
+    cases = [(0, {}, {}), (1, {"": []}, {"": ""}), (2**40 + 3, {"w": [nan, inf, -inf, -0.0, 1e-45, 3.4e38]}, {"a b": "x y\n"}),
+             (2**62, {"a": [1.0], "b\n": [2.0, 3.0], " ": [4.0] * 3000}, {"n": "a\0b\nc", "a": "|" * 5000, "b=c": "1;2"}),
+             (7, {"a": [0.1], "a ": [0.2, 0.3]}, {"a": "b", "a b": "", "b": "a"})]
+    for step, tensors, texts in cases:
+        public.packed(lab, step, tensors, texts)
+
+
+@lab_test
+def every_byte(lab):
+    """A file that is cut, longer, or changed at any byte is Damaged, and never anything else."""
+    public.packed(lab, 0, {}, {}, damage=1)
+    public.packed(lab, 2**33, {"w": [0.0] * 9, "": []}, {"t": "zeros\0\0\0", "": ""}, damage=1)
+
+
+@lab_test
+def every_cut(lab):
+    """The power is cut before every operation; the disk is as bad as it may be; keep 1 to 3, steps saved again."""
+    for steps, keep in [([10, 20, 30], 1), ([5, 9, 10, 11], 2), ([99, 100, 101, 102, 103], 3), ([20, 10, 20], 2),
+                        ([7, 7, 7], 1)]:
+        if steps == sorted(set(steps)):
+            public.cuts(lab, steps, keep, ALL)
+        public_again(lab, steps, keep)
+    for _ in range(6):
+        public.cuts(lab, [1, 2, 3], lab.random.choice((1, 2)), [public.RANDOM])
+
+
+def public_again(lab, steps, keep):
+    """Steps saved twice: what is loaded is right, whichever version."""
+    seen = lab.run("power_cuts", steps=steps, keep=keep, afters=ALL)
+    rows = list(seen["rows"])
+    for at in range(0, len(rows), 8):
+        cut, after, promised, saving, step, right, _, files = rows[at:at + 8]
+        where = f"power cut before operation {cut}; {public.AFTER[after]}"
+        expect.that(promised == -1 or step != -1, f"{where}: step {promised} was saved, none is loaded", seen)
+        expect.that(right, f"{where}: step {step} is loaded with a content that it never had", seen)
+        expect.at_most(f"{where}: after one more save the folder has", files, keep, "files", seen)
+
+
+@lab_test
+def cut_twice(lab):
+    """The power is cut again, while the program that was started again saves."""
+    public.cuts(lab, [10, 20], 1, ALL, depth=1)
+    public.cuts(lab, [8, 9, 10], 2, ALL, depth=1)
+
+
+@lab_test
+def keeps(lab):
+    """What is damaged does not count among `keep`, files of other names stay, a neighbour's folder too."""
+    for keep, script, numbers, found, skipped, listed in [
+            (2, "sssl", [30, 10, 20, 0], [30], [], "step-20 step-30"),
+            (2, "sssdlsl", [8, 9, 10, 10, 0, 11, 0], [9, 11], ["step-10"], "step-10 step-11 step-9"),
+            (1, "stlsl", [99, 99, 0, 50, 0], [-1, 50], ["step-99"] * 2, "step-50 step-99"),
+            (3, "ssssdell", [1, 2, 30, 4, 30, 4, 0, 0], [2, 2], ["step-30 step-4"] * 2, "step-2 step-30 step-4"),
+            (2, "ssdoso", [5, 6, 6, 0, 6, 0], [5, 6], ["step-6"], "step-5 step-6"),
+            (1, "ssdosso", [5, 6, 6, 0, 6, 7, 0], [-1, 7], ["step-6"], "step-7"),
+            (1, "ssslsl", [3 * 2**40, 2**33, 10, 0, 2**42, 0], [3 * 2**40, 2**42], [], f"step-{2**42}"),
+            (2, "ssteol", [0, 1, 0, 1, 0, 0], [-1, -1], ["step-1 step-0"] * 2, "step-0 step-1")]:
+        seen = lab.run("history", keep=keep, script=script, numbers=numbers, rooms=[])
+        expect.equal("the steps that load_newest found", list(seen["found"]), found, seen)
+        got = [line.strip() for line in seen["skipped"].splitlines() if line.strip()]
+        expect.equal("skipped", got, skipped, seen)
+        expect.equal("the folder at the end", sorted(set(seen["listed"].splitlines()[-1].split())),
+                     sorted(set(listed.split()) | {"notes.txt", "step-007", "step-x"}), seen)
+        expect.equal("the folder of another training, of which 2 are kept", seen["neighbour"],
+                     "step-1000000 step-11 ", seen)
+
+
+@lab_test
+def disk_full(lab):
+    """No room: DiskFull, what was there is there, nothing unfinished is left; with room again it goes on."""
+    seen = lab.run("history", keep=2, script="ssflsl", numbers=[8, 9, 10, 0, 10, 0], rooms=[0, 1, 20, 60])
+    expect.equal("errors other than DiskFull", seen["errors"], "", seen)
+    expect.equal("the steps that load_newest found", list(seen["found"]), [9, 10], seen)
+    lines = seen["listed"].splitlines()
+    expect.equal("the folder after the failure", lines[2], lines[1], seen)
+    for world in (1, 3, 4):
+        seen = public.trained(lab, [world, world], [4, 3], [2, -1], full=[1, 0])
+        for rank in range(world):
+            expect.that(seen[f"error.0.{rank}"].startswith("save: "), f"the disk of rank 0 is full, and rank {rank} of "
+                        f"{world} does not hear of it", seen)
+            expect.that(not seen[f"resumed.1.{rank}"], f"rank {rank} has resumed from what was never saved", seen)
+        whole = public.trained(lab, [world], [4], [-1], undisturbed=1, run_seed=7)
+        again = public.trained(lab, [world], [4], [2], full=[1], run_seed=7)
+        for rank in range(world):
+            expect.equal(f"rank {rank}'s state two steps after a save that failed", again[f"state.0.{rank}"],
+                         whole[f"state.0.{rank}"], again)
+
+
+@lab_test
+def bit_for_bit(lab):
+    """Any number of ranks, a stop at any step, in any epoch, with fewer samples than ranks too."""
+    for world, samples in [(1, 10), (2, 7), (3, 3), (4, 10), (5, 2), (5, 11)]:
+        for stop_at in lab.random.sample(range(9), 3):
+            public.same_as_undisturbed(lab, world, stop_at, 10, samples)
+
+
+@lab_test
+def come_and_go(lab):
+    """3 ranks, 2, 3 again, 5, 1, 5: each sample once an epoch, no noise twice, a rank that comes back goes on."""
+    for worlds in ([3, 2, 3], [1, 4, 2, 4], [3, 2, 3, 5, 1, 5], [5, 3, 1, 2, 5]):
+        samples = lab.random.choice((10, 13, 31))
+        seed = lab.random.randrange(1000)
+        steps = [3] * len(worlds)
+        saves = [2] * (len(worlds) - 1) + [-1]
+        seen = public.trained(lab, worlds, steps, saves, samples, run_seed=seed)
+        ids, noises = [], {}
+        for phase, world in enumerate(worlds):
+            rows = [list(seen[f"ids.{phase}.{rank}"]) for rank in range(world)]
+            ids += [i for step in zip(*rows) for i in step if i >= 0]
+            for rank in range(world):
+                noises.setdefault(rank, []).extend(seen[f"noises.{phase}.{rank}"])
+                expect.same_bits(f"rank {rank}'s parameters in phase {phase}, against rank 0's",
+                                 seen[f"parameters.{phase}.{rank}"], seen[f"parameters.{phase}.0"], seen)
+        for at in range(0, len(ids) - samples + 1, samples):
+            expect.equal(f"the samples of epoch {at // samples}, sorted", sorted(ids[at:at + samples]),
+                         list(range(samples)), seen)
+        most = max(worlds)
+        alone = public.trained(lab, [most], [40], [-1], 1000, run_seed=seed, undisturbed=1)
+        for rank in range(most):
+            want = list(alone[f"noises.0.{rank}"])[:len(noises[rank])]
+            expect.equal(f"the noise of rank {rank}, over all phases {worlds}", noises[rank], want, seen)
+
+
+@lab_test
+def another_model(lab):
+    """A checkpoint of a model with another number of parameters is refused by every rank; the training is as it was."""
+    for world, sizes in [(1, [6, 5]), (3, [6, 7]), (3, [6, 1]), (2, [1, 6])]:
+        seen = public.trained(lab, [world, world], [2, 0], [2, -1], sizes=sizes)
+        for rank in range(world):
+            expect.that(seen[f"error.1.{rank}"].startswith("resume: "),
+                        f"rank {rank} resumes from a model of {sizes[0]} parameters into one of {sizes[1]}", seen)
+            expect.that(seen[f"untouched.1.{rank}"], f"rank {rank}'s training was changed by a refused checkpoint", seen)

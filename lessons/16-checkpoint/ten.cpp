@@ -1,0 +1,48 @@
+// ten [RANKS STEPS RANKS]: an epoch of ten samples, begun by so many ranks, killed after so many
+// steps, finished by so many others. A step gives each rank one sample.
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "runtime/data/sampler.hpp"
+
+using namespace ringsmith;
+
+namespace {
+
+constexpr std::int64_t kSamples = 10;
+
+// One line per step: the samples of its ranks. At most `most` steps.
+SamplerState play(int ranks, SamplerState from, std::int64_t most, int first_step) {
+  std::vector<std::vector<std::int64_t>> shares;
+  SamplerState reached;
+  std::int64_t steps = 0;
+  for (int rank = 0; rank < ranks; ++rank) {
+    DistributedSampler sampler(kSamples, {.replicas = ranks, .rank = rank});
+    sampler.load_state(from);
+    shares.push_back(sampler.indices());
+    steps = std::min(most, std::ssize(shares.back()));
+    reached = sampler.state(steps);
+  }
+  for (std::int64_t i = 0; i < steps; ++i) {
+    std::printf("  step %d  ", first_step + static_cast<int>(i));
+    for (int rank = 0; rank < ranks; ++rank)
+      std::printf(" %ld", long(shares[std::size_t(rank)][std::size_t(i)]));
+    std::printf("\n");
+  }
+  return reached;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto number = [&](int at, int fallback) {
+    return argc > at ? std::atoi(argv[at]) : fallback;
+  };
+  const int before = number(1, 3), steps = number(2, 2), after = number(3, 2);
+  std::printf("%d ranks\n", before);
+  const SamplerState state = play(before, {}, steps, 0);
+  std::printf("saved: epoch %ld, %ld places used; killed; %d ranks\n", long(state.epoch),
+              long(state.used), after);
+  play(after, state, kSamples, steps);
+}
