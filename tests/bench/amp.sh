@@ -28,7 +28,7 @@ median() { sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : 
 
 kinds=(f32 widened)
 for kind in avx512_bf16 amx_bf16; do
-  if one $kind > /dev/null; [ ! -s "$work/errors" ]; then kinds+=($kind); fi
+  [ -z "$(one $kind)" ] || kinds+=($kind)
 done
 for ((round = 1; round <= rounds; ++round)); do
   for kind in "${kinds[@]}"; do
