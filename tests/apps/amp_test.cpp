@@ -120,7 +120,8 @@ TEST_CASE("--amp with what is no 16-bit type is one line that names the choices"
     CHECK_THAT(r.err, ContainsSubstring("--amp: f8 not in {off,bf16,f16}"));
     const auto products = run_app(0, program, {"--bf16-products", "vnni"});
     CHECK(products.exit_code == 6);
-    CHECK_THAT(products.err,
-               ContainsSubstring("--bf16-products: vnni not in {auto,widened,avx512_bf16,amx_bf16"));
+    CHECK_THAT(
+        products.err,
+        ContainsSubstring("--bf16-products: vnni not in {auto,widened,avx512_bf16,amx_bf16"));
   }
 }
