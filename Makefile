@@ -10,7 +10,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -83,6 +83,10 @@ test-template: configure ## labs/template as your own program: installed, as a s
 test-arm64: deps ## on x86: build for arm64, and run what an emulated processor can (ROOMS="base comm": those)
 	@.ci/deps g++-aarch64-linux-gnu qemu-user-static mmdebstrap
 	@JOBS=$(JOBS) tests/arm64/run.sh "$(BUILD)" $(ROOMS)
+
+test-bf16: deps ## on x86: bf16 products on emulated processors that have AVX-512-BF16 and AMX (Bochs with Linux)
+	@.ci/deps mmdebstrap debian-archive-keyring gzip
+	@JOBS=$(JOBS) tests/bf16/run.sh "$(BUILD)"
 
 test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, measure; adds to tests/gpu/RESULTS.md
 	@tests/gpu/run.sh

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace ringsmith::kernels {
 
@@ -23,6 +24,18 @@ enum class Products : std::uint8_t { own, openblas };
 [[nodiscard]] Products products();
 void set_products(Products products);
 Products parse_products(std::string_view name);  // "own" | "openblas", else UsageError
+
+// How the fast kernels of the CPU multiply matrices of bf16: widened to floats, with the same bits on
+// every processor, or by instructions for them (cpu/fast/matmul_bf16.hpp). Unless it is set, the
+// last of these that the processor has.
+enum class Bf16Products : std::uint8_t { widened, avx512_bf16, amx_bf16 };
+
+[[nodiscard]] Bf16Products bf16_products();
+void set_bf16_products(Bf16Products products);  // UsageError if the processor does not have it
+[[nodiscard]] std::vector<Bf16Products> bf16_products_here();  // those that it has
+[[nodiscard]] std::string_view name_of(Bf16Products products);
+// By name, or "auto": what is used unless something is set. Else UsageError.
+Bf16Products parse_bf16_products(std::string_view name);
 
 // How a device multiplies matrices of floats: with all 24 bits, or the operands rounded to 11 on
 // their way into tensor cores (NVIDIA, from compute capability 8.0 on; nothing else changes).

@@ -1,8 +1,11 @@
 #include "kernels/mode.hpp"
 
+#include <array>
 #include <atomic>
+#include <cstddef>
 #include <string>
 
+#include "kernels/cpu/fast/matmul_bf16.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::kernels {
@@ -30,6 +33,44 @@ Products parse_products(std::string_view name) {
   if (name == "own") return Products::own;
   if (name == "openblas") return Products::openblas;
   throw UsageError("unknown products '" + std::string(name) + "': use own or openblas");
+}
+
+namespace {
+constexpr std::array kAllBf16{Bf16Products::widened, Bf16Products::avx512_bf16,
+                              Bf16Products::amx_bf16};
+std::atomic<Bf16Products>& current_bf16() {
+  static std::atomic<Bf16Products> current{bf16_products_here().back()};
+  return current;
+}
+}  // namespace
+
+Bf16Products bf16_products() { return current_bf16().load(std::memory_order_relaxed); }
+
+void set_bf16_products(Bf16Products p) {
+  require(cpu::fast::processor_has(p), "this processor, or its Linux, has no " +
+                                           std::string(name_of(p)) + ": use auto or widened");
+  current_bf16().store(p, std::memory_order_relaxed);
+}
+
+std::vector<Bf16Products> bf16_products_here() {
+  std::vector<Bf16Products> found;
+  for (const Bf16Products p : kAllBf16)
+    if (cpu::fast::processor_has(p)) found.push_back(p);
+  return found;
+}
+
+std::string_view name_of(Bf16Products p) {
+  constexpr std::array<std::string_view, kAllBf16.size()> kNames{"widened", "avx512_bf16",
+                                                                 "amx_bf16"};
+  return kNames.at(static_cast<std::size_t>(p));
+}
+
+Bf16Products parse_bf16_products(std::string_view name) {
+  if (name == "auto") return bf16_products_here().back();
+  for (const Bf16Products p : kAllBf16)
+    if (name == name_of(p)) return p;
+  throw UsageError("unknown bf16 products '" + std::string(name) +
+                   "': use auto, widened, avx512_bf16 or amx_bf16");
 }
 
 Float32 float32() { return current_float32.load(std::memory_order_relaxed); }

@@ -118,5 +118,10 @@ TEST_CASE("--amp with what is no 16-bit type is one line that names the choices"
     const auto r = run_app(0, program, {"--amp", "f8"});
     CHECK(r.exit_code == 6);
     CHECK_THAT(r.err, ContainsSubstring("--amp: f8 not in {off,bf16,f16}"));
+    const auto products = run_app(0, program, {"--bf16-products", "vnni"});
+    CHECK(products.exit_code == 6);
+    CHECK_THAT(
+        products.err,
+        ContainsSubstring("--bf16-products: vnni not in {auto,widened,avx512_bf16,amx_bf16"));
   }
 }

@@ -1,9 +1,15 @@
 // Products of 16-bit matrices, and conversions of whole arrays: the bits of the float product of
-// the widened matrices, rounded once, and those of kernels/half.hpp.
+// the widened matrices, rounded once, and those of kernels/half.hpp. Products by a processor's
+// instructions for bf16 (kernels/cpu/fast/matmul_bf16.hpp): every one that this processor has,
+// compared with the exact sums. `make test-bf16` runs this on emulated processors that have them.
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/copy.hpp"
@@ -59,6 +65,18 @@ std::vector<float> rounded(std::vector<float> values) {
   return values;
 }
 
+// How products of bf16 are computed, for the length of a scope.
+class Bf16Scope {
+ public:
+  explicit Bf16Scope(Bf16Products how) : previous_(bf16_products()) { set_bf16_products(how); }
+  ~Bf16Scope() { set_bf16_products(previous_); }
+  Bf16Scope(const Bf16Scope&) = delete;
+  Bf16Scope& operator=(const Bf16Scope&) = delete;
+
+ private:
+  Bf16Products previous_;
+};
+
 using Shapes = std::vector<std::vector<std::int64_t>>;
 
 template <class T>
@@ -86,6 +104,78 @@ std::vector<std::uint16_t> bits_of(const std::vector<T>& values) {
   std::vector<std::uint16_t> out;
   for (const T v : values) out.push_back(v.bits);
   return out;
+}
+
+// What a b + begin is, of the numbers that bf16 keeps, and how far a sum in float may be from it,
+// in whatever order it adds: k + 2 operations, each of which rounds to 24 bits or flushes to zero.
+struct Exact {
+  std::vector<double> sums, bounds;
+
+  Exact(const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& begin,
+        std::int64_t m, std::int64_t n, std::int64_t k) {
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        const double first = begin[static_cast<std::size_t>(i * n + j)];
+        double sum = first, magnitudes = std::abs(first);
+        for (std::int64_t p = 0; p < k; ++p) {
+          const double product = static_cast<double>(a[static_cast<std::size_t>(i * k + p)]) *
+                                 static_cast<double>(b[static_cast<std::size_t>(p * n + j)]);
+          sum += product;
+          magnitudes += std::abs(product);
+        }
+        sums.push_back(sum);
+        bounds.push_back(static_cast<double>(k + 2) * (0x1.01p-24 * magnitudes + 0x1p-126));
+      }
+  }
+  // Whether each number is what a sum within the bound is rounded to.
+  [[nodiscard]] bool allows(const std::vector<float>& got) const {
+    constexpr float kInf = std::numeric_limits<float>::infinity();
+    const auto rounded_to = [](double x, float outwards) {
+      return static_cast<float>(bf16(std::nextafter(static_cast<float>(x), outwards)));
+    };
+    bool all = got.size() == sums.size();
+    for (std::size_t i = 0; all && i < got.size(); ++i)
+      all = rounded_to(sums[i] - bounds[i], -kInf) <= got[i] &&
+            got[i] <= rounded_to(sums[i] + bounds[i], kInf);
+    return all;
+  }
+  // If every partial sum is a float, whether each number is the sum, rounded once.
+  [[nodiscard]] bool equals(const std::vector<float>& got) const {
+    return got == rounded<bf16>(std::vector<float>(sums.begin(), sums.end()));
+  }
+};
+
+// Integers that sum to few bits, so that one product too many or too few shows.
+std::vector<float> small_integers(std::int64_t n, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::vector<float> values(static_cast<std::size_t>(n));
+  for (float& v : values) v = static_cast<float>(static_cast<int>(generator() % 5) - 2);
+  return values;
+}
+
+// Every storage order of a and b, or each at least once if they are large; c's follow.
+void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integers) {
+  const auto values = [&](std::int64_t count, unsigned seed) {
+    return rounded<bf16>(integers ? small_integers(count, seed) : random_values(count, seed));
+  };
+  const std::vector<float> left = values(m * k, 1), right = values(k * n, 2);
+  const std::vector<float> before = values(m * n, 3), zeros(before.size());
+  const Exact fresh(left, right, zeros, m, n, k), added(left, right, before, m, n, k);
+  for (int layout = 0; layout<16; layout += m * n * k> 20'000 ? 3 : 1)
+    for (const Store how : {Store::replace, Store::add}) {
+      const Stored<bf16> a(left, m, k, layout % 4), b(right, k, n, layout / 4);
+      const Stored<bf16> c(before, m, n, (layout + layout / 4) % 4);
+      const std::size_t gaps = c.nans();
+      cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix, how);
+      const Exact& exact = how == Store::add ? added : fresh;
+      INFO(m << " x " << n << " x " << k << ", layout " << layout << ", "
+             << (how == Store::add ? "added" : "replaced"));
+      if (integers)
+        REQUIRE(exact.equals(c.wide()));
+      else
+        REQUIRE(exact.allows(c.wide()));
+      REQUIRE(c.nans() == gaps);
+    }
 }
 
 // Every float whose last bits lie at, below and above a tie of T, and what has no neighbours.
@@ -140,6 +230,7 @@ TEST_CASE("arrays are widened and rounded as one number is: all codes, ties, NaN
 TEST_CASE("a 16-bit product is the float product of the widened matrices, rounded once") {
   const Shapes shapes = {{1, 1, 1},    {1, 17, 3},    {17, 1, 33},    {31, 65, 127},
                          {64, 33, 70}, {255, 9, 300}, {257, 258, 40}, {5, 600, 513}};
+  const Bf16Scope on_any_processor(Bf16Products::widened);
   for (const auto mode : {Mode::fast, Mode::oracle}) {
     const ModeScope scope(mode);
     check_bits<bf16>(mode == Mode::fast ? shapes : Shapes(shapes.begin(), shapes.begin() + 4));
@@ -147,7 +238,115 @@ TEST_CASE("a 16-bit product is the float product of the widened matrices, rounde
   }
 }
 
+TEST_CASE("bf16 products, by everything that this processor has for them, are the exact sums") {
+  // Sizes around vectors, tiles, pairs, and blocks.
+  const Shapes shapes = {{1, 1, 1},   {1, 17, 2},   {2, 16, 3},    {5, 15, 31},   {6, 63, 32},
+                         {7, 64, 33}, {13, 65, 34}, {16, 32, 64},  {17, 33, 65},  {32, 48, 16},
+                         {33, 1, 70}, {47, 80, 63}, {48, 112, 17}, {3, 260, 257}, {257, 4, 300},
+                         {4, 7, 513}, {1, 1, 1000}, {64, 65, 96},  {34, 31, 256}, {31, 18, 255}};
+  for (const Bf16Products products : bf16_products_here()) {
+    const Bf16Scope scope(products);
+    INFO(name_of(products));
+    for (const auto& s : shapes)
+      for (const bool integers : {true, false}) check_bf16_shape(s[0], s[1], s[2], integers);
+  }
+}
+
+TEST_CASE(
+    "bf16 products, by everything: nothing in, NaN, infinity, threads, numbers below 2^-126") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  for (const Bf16Products products : bf16_products_here()) {
+    const Bf16Scope scope(products);
+    INFO(name_of(products));
+    for (const Store how : {Store::replace, Store::add}) {
+      const Stored<bf16> a({}, 5, 0, 0), b({}, 0, 7, 0), c(std::vector<float>(35, 3.0F), 5, 7, 0);
+      cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix, how);
+      CHECK(c.wide() == std::vector<float>(35, how == Store::add ? 3.0F : 0.0F));
+      const Stored<bf16> no_rows({}, 0, 5, 0), none({}, 0, 5, 0),
+          square(random_values(25, 1), 5, 5, 0);
+      cpu::matmul<bf16>(no_rows.matrix, square.matrix, none.matrix, how);
+      cpu::matmul<bf16>(square.matrix, no_rows.matrix.t(), none.matrix.t(), how);
+    }
+
+    // One number that is not finite, in its last row, column and k: it reaches its own row or
+    // column of C and nothing else, also where tiles were filled up.
+    const std::int64_t m = 19, n = 21, k = 35;
+    for (const float x : {inf, -inf, nan})
+      for (const bool in_a : {true, false}) {
+        std::vector<float> left(static_cast<std::size_t>(m * k), 1.0F);
+        std::vector<float> right(static_cast<std::size_t>(k * n), 1.0F);
+        (in_a ? left : right).back() = x;
+        const Stored<bf16> a(left, m, k, 0), b(right, k, n, 1);
+        const Stored<bf16> c(std::vector<float>(static_cast<std::size_t>(m * n)), m, n, 0);
+        cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix);
+        bool right_everywhere = true;
+        for (std::int64_t i = 0; i < m; ++i)
+          for (std::int64_t j = 0; j < n; ++j) {
+            const auto got = static_cast<float>(c.matrix(i, j));
+            const bool reached = in_a ? i == m - 1 : j == n - 1;
+            right_everywhere &= !reached        ? got == static_cast<float>(k)
+                                : std::isnan(x) ? std::isnan(got)
+                                                : got == x;
+          }
+        INFO(x << (in_a ? " in a" : " in b"));
+        CHECK(right_everywhere);
+      }
+    for (const auto& [x, y] : {std::pair{inf, 0.0F}, std::pair{0.0F, -inf}}) {  // 1 + inf 0
+      const Stored<bf16> a({1, x}, 1, 2, 0), b({1, y}, 2, 1, 0), c({0}, 1, 1, 0);
+      cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix);
+      CHECK(std::isnan(c.wide()[0]));
+    }
+    {
+      const Stored<bf16> a({inf, 1, inf}, 1, 3, 0), b({1, 1, -1}, 3, 1, 0), c({0}, 1, 1, 0);
+      cpu::matmul<bf16>(a.matrix, b.matrix, c.matrix);  // inf - inf, of different pairs
+      CHECK(std::isnan(c.wide()[0]));
+    }
+
+    const Stored<bf16> left(random_values(300 * 70, 1), 300, 70, 0);
+    const Stored<bf16> right(random_values(70 * 270, 2), 70, 270, 1);
+    const Stored<bf16> one(random_values(300 * 270, 3), 300, 270, 0);
+    const Stored<bf16> three(random_values(300 * 270, 3), 300, 270, 0);
+    cpu::matmul<bf16>(left.matrix, right.matrix, one.matrix);
+    set_threads(3);
+    cpu::matmul<bf16>(left.matrix, right.matrix, three.matrix);
+    set_threads(1);
+    CHECK(one.wide() == three.wide());
+
+    // The instructions take an operand below 2^-126 for zero, and make zero of such a sum.
+    const bool floats = products == Bf16Products::widened;
+    const Stored<bf16> tiny({0x1p-130F, 0x1p-100F}, 2, 1, 0), scales({0x1p100F, 0x1p-30F}, 1, 2, 0);
+    const Stored<bf16> out({0, 0, 0, 0}, 2, 2, 0);
+    cpu::matmul<bf16>(tiny.matrix, scales.matrix, out.matrix);
+    CHECK(out.wide() ==
+          std::vector<float>{floats ? 0x1p-30F : 0.0F, 0.0F, 1.0F, floats ? 0x1p-130F : 0.0F});
+  }
+}
+
+TEST_CASE("bf16 products are chosen by name, and refused where the processor has none") {
+  CHECK(bf16_products() == bf16_products_here().back());
+  CHECK(parse_bf16_products("auto") == bf16_products());
+  for (const Bf16Products p :
+       {Bf16Products::widened, Bf16Products::avx512_bf16, Bf16Products::amx_bf16}) {
+    CHECK(parse_bf16_products(name_of(p)) == p);
+    const auto here = bf16_products_here();
+    if (std::find(here.begin(), here.end(), p) == here.end())
+      CHECK_THROWS_WITH(set_bf16_products(p), ContainsSubstring(std::string(name_of(p))) &&
+                                                  ContainsSubstring("use auto or widened"));
+  }
+  CHECK_THROWS_WITH(parse_bf16_products("vnni"), ContainsSubstring("use auto, widened"));
+}
+
+// For tests/bf16, whose emulated processors must be found to have what they have.
+TEST_CASE("this processor multiplies bf16 by AVX-512-BF16", "[.avx512_bf16]") {
+  CHECK(name_of(bf16_products()) == "avx512_bf16");
+}
+TEST_CASE("this processor multiplies bf16 by AMX", "[.amx_bf16]") {
+  CHECK(name_of(bf16_products()) == "amx_bf16");
+  CHECK(bf16_products_here().size() == 3);
+}
+
 TEST_CASE("a 16-bit linear adds its bias before it rounds") {
+  const Bf16Scope on_any_processor(Bf16Products::widened);
   const std::int64_t m = 9, n = 300, k = 270;
   const Stored<bf16> x(random_values(m * k, 1), m, k, 0), w(random_values(n * k, 2), n, k, 0);
   const Stored<bf16> y(random_values(m * n, 3), m, n, 0), bias(random_values(n, 4), 1, n, 0);
@@ -158,6 +357,27 @@ TEST_CASE("a 16-bit linear adds its bias before it rounds") {
   cpu::linear<bf16>(x.matrix, w.matrix,
                     std::span<const bf16>(bias.matrix.data, static_cast<std::size_t>(n)), y.matrix);
   CHECK(y.wide() == rounded<bf16>(want));
+}
+
+TEST_CASE("bf16 linear, by everything that this processor has for it") {
+  const std::int64_t m = 9, n = 70, k = 270;
+  const Stored<bf16> x(random_values(m * k, 1), m, k, 0), w(random_values(n * k, 2), n, k, 0);
+  const Stored<bf16> y(random_values(m * n, 3), m, n, 0), bias(random_values(n, 4), 1, n, 0);
+  std::vector<float> begin;
+  for (std::int64_t i = 0; i < m; ++i)
+    for (const float v : bias.wide()) begin.push_back(v);
+  std::vector<float> transposed;
+  for (std::int64_t p = 0; p < k; ++p)
+    for (std::int64_t j = 0; j < n; ++j) transposed.push_back(static_cast<float>(w.matrix(j, p)));
+  const Exact exact(x.wide(), transposed, begin, m, n, k);
+  for (const Bf16Products products : bf16_products_here()) {
+    const Bf16Scope scope(products);
+    INFO(name_of(products));
+    cpu::linear<bf16>(x.matrix, w.matrix,
+                      std::span<const bf16>(bias.matrix.data, static_cast<std::size_t>(n)),
+                      y.matrix);
+    CHECK(exact.allows(y.wide()));
+  }
 }
 
 TEST_CASE(

@@ -1,19 +1,23 @@
-// Products of f16 and bf16 matrices with float sums, for processors without instructions for them.
+// Products of f16 and bf16 matrices with float sums.
 //
 // C is computed block by block. The sums of a block are floats in cache; the blocks of A and B that
 // it needs are widened into cache as they lie, and the float product (kernels/cpu/gemm.hpp) adds
 // them up. So every element is the sum that the float product of the widened matrices has, bit for
 // bit, and is rounded once. A block of A or B is widened once for kBlock^3 multiply-adds.
 //
-// A processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX) has its place in
-// add_product(), which sees 16-bit operands and floats.
+// A processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX) does that instead,
+// with sums of another order: matmul_bf16.hpp.
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
+#include "kernels/cpu/fast/matmul_bf16.hpp"
 #include "kernels/cpu/gemm.hpp"
 #include "kernels/cpu/half_vector.hpp"
 #include "kernels/matmul.hpp"
+#include "kernels/mode.hpp"
 #include "kernels/parallel.hpp"
 
 namespace ringsmith::kernels::cpu::fast {
@@ -52,6 +56,10 @@ Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory
 // sums += a b
 template <class T>
 void add_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& sums) {
+  if constexpr (std::is_same_v<T, bf16>)
+    if (const Bf16Products how = bf16_products();
+        how != Bf16Products::widened && products() == Products::own)
+      return add_product_bf16(a, b, sums, how);
   thread_local std::vector<float> a_memory, b_memory;
   const Matrix<const float> wide_a = widened(a, a_memory), wide_b = widened(b, b_memory);
   const auto transposed = [](const auto& m) { return m.col_stride != 1 && m.row_stride == 1; };
@@ -73,9 +81,13 @@ void add_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matri
 template <class T>
 void block_of_c(const Matrix<const T>& a, const Matrix<const T>& b, std::span<const T> bias,
                 const Matrix<T>& c, Store store) {
-  thread_local std::vector<float> memory;
-  memory.resize(static_cast<std::size_t>(c.rows * c.cols));
-  const auto sums = row_major(memory.data(), c.rows, c.cols);
+  struct alignas(64) CacheLine {
+    std::array<float, kTileSide> floats;
+  };
+  thread_local std::vector<CacheLine> memory;
+  const std::int64_t stride = whole_tiles(c.cols);
+  memory.resize(static_cast<std::size_t>(whole_tiles(c.rows) * stride / kTileSide));
+  const Matrix<float> sums{reinterpret_cast<float*>(memory.data()), c.rows, c.cols, stride, 1};
   for (std::int64_t r = 0; r < c.rows; ++r)
     for (std::int64_t j = 0; j < c.cols; ++j) {
       const auto at = static_cast<std::size_t>(j);
@@ -88,7 +100,7 @@ void block_of_c(const Matrix<const T>& a, const Matrix<const T>& b, std::span<co
     add_product(part(a, {0, a.rows}, k), part(b, k, {0, b.cols}), sums);
   }
   for (std::int64_t r = 0; r < c.rows; ++r) {
-    const float* from = sums.data + r * c.cols;
+    const float* from = sums.data + r * stride;
     if (c.col_stride == 1)
       narrow(from, c.data + r * c.row_stride, c.cols);
     else

@@ -13,9 +13,9 @@ namespace {
 
 typedef float Quad __attribute__((vector_size(16)));
 
-[[maybe_unused, gnu::always_inline]] inline void transpose_4x4(const float* x,
-                                                               std::int64_t x_stride, float* out,
-                                                               std::int64_t out_stride) {
+template <class T>
+[[gnu::always_inline]] inline void transpose_4x4(const T* x, std::int64_t x_stride, T* out,
+                                                 std::int64_t out_stride) {
   Quad a, b, c, d;
   std::memcpy(&a, x, sizeof a);
   std::memcpy(&b, x + x_stride, sizeof b);
@@ -35,9 +35,11 @@ typedef float Quad __attribute__((vector_size(16)));
   std::memcpy(out + 3 * out_stride, &d, sizeof d);
 }
 
-// x is (rows, cols), out (cols, rows), rows of both contiguous; strides from row to row.
-[[maybe_unused]] inline void transpose(const float* x, std::int64_t x_stride, std::int64_t rows,
-                                       std::int64_t cols, float* out, std::int64_t out_stride) {
+// x is (rows, cols), out (cols, rows), rows of both contiguous; strides from row to row. T is any
+// type of four bytes.
+template <class T>
+requires(sizeof(T) == 4) void transpose(const T* x, std::int64_t x_stride, std::int64_t rows,
+                                        std::int64_t cols, T* out, std::int64_t out_stride) {
   constexpr std::int64_t kBand = 16;  // rows of x: a cache line of out
   const std::int64_t whole = cols / 4 * 4;
   for (std::int64_t band = 0; band < rows; band += kBand) {

@@ -86,12 +86,14 @@ void add_matmul(std::vector<Case>& cases) {
       return std::vector<bf16>(v.begin(), v.end());
     };
     const auto d = std::make_shared<Halves>(Halves{half(a), half(b), half(*c)});
-    cases.push_back({"matmul", "c = a b, bf16", fmt::format("{0}x{0}x{0}", n),
-                     2.0 * static_cast<double>(n * n * n), true, [=] {
-                       matmul<bf16>(row_major<const bf16>(d->a.data(), n, n),
-                                    row_major<const bf16>(d->b.data(), n, n),
-                                    row_major(d->c.data(), n, n));
-                     }});
+    for (const kernels::Bf16Products how : kernels::bf16_products_here())
+      cases.push_back(
+          {"matmul", fmt::format("c = a b, bf16, {}", name_of(how)), fmt::format("{0}x{0}x{0}", n),
+           2.0 * static_cast<double>(n * n * n), true, [=] {
+             kernels::set_bf16_products(how);
+             matmul<bf16>(row_major<const bf16>(d->a.data(), n, n),
+                          row_major<const bf16>(d->b.data(), n, n), row_major(d->c.data(), n, n));
+           }});
   }
 }
 

@@ -51,6 +51,11 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
   app.add_option("--products", o.products,
                  "matrix products of the fast kernels: ringsmith's own, or OpenBLAS's")
       ->check(CLI::IsMember({"own", "openblas"}));
+  app.add_option(
+         "--bf16-products", o.bf16_products,
+         "matrix products of --amp bf16 on the CPU: by the processor's instructions for "
+         "them if it has any (auto), by these, or widened: the same bits on every processor")
+      ->check(CLI::IsMember({"auto", "widened", "avx512_bf16", "amx_bf16"}));
   app.add_option("--float32", o.float32,
                  "matrix products on a GPU: strict, or tf32: operands rounded to 11 bits, for "
                  "tensor cores")
@@ -174,6 +179,8 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
 comm::GroupOptions group_of(const MachineOptions& o) {
   kernels::set_mode(kernels::parse_mode(o.kernels));
   kernels::set_products(kernels::parse_products(o.products));
+  if (o.bf16_products != "auto")  // which asks Linux for tiles, on first use
+    kernels::set_bf16_products(kernels::parse_bf16_products(o.bf16_products));
   kernels::set_float32(kernels::parse_float32(o.float32));
   kernels::set_threads(o.threads);
   comm::GroupOptions options = group_options(o);

@@ -18,6 +18,7 @@ struct MachineOptions : JobOptions {
   int threads = 1;
   std::string kernels = "fast";
   std::string products = "own";
+  std::string bf16_products = "auto";
   std::string float32 = "strict";
   double bucket_cap_mb = 25;
   bool stage_through_host = false;

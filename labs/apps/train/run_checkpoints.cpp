@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/mode.hpp"
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/train/run_files.hpp"
 #include "runtime/base/process.hpp"
@@ -256,6 +257,8 @@ Reached RunCheckpoints::resume(const Trained& trained) {
            {"--threads", std::to_string(o.threads)},
            {"--kernels", o.kernels},
            {"--products", o.products},
+           {"--bf16-products",
+            o.amp == "bf16" ? std::string(name_of(kernels::bf16_products())) : o.bf16_products},
            {"--float32", o.float32},
            {"--algorithm", o.algorithm},
            {"--bucket-cap-mb", fmt::format("{}", o.bucket_cap_mb)},

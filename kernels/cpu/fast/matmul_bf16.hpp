@@ -1,0 +1,40 @@
+// Products of bf16 matrices by the instructions that x86 processors have for them.
+//
+//   AVX-512-BF16   vdpbf16ps   16 sums, each += a0 b0 + a1 b1: 32 multiply-adds
+//   AMX-BF16       tdpbf16ps   16 x 16 sums, each += 16 such pairs: 8,192 multiply-adds
+//
+// Both take pairs of neighbouring k, add in float, and round to nearest even. They differ from the
+// float product of the widened matrices in two ways. Sums have another order: vdpbf16ps adds a
+// pair's second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time, and
+// their sum to C. And numbers below 2^-126 are zeros, those that come in as well as those that come
+// out. NaN and infinity propagate, and sums of integers below 2^24 are exact. Otherwise a sum of k
+// products lies within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact one, if no operand is
+// below 2^-126: the bound of tests/kernels/half_test.cpp.
+//
+// So the bits of a bf16 training depend on the processor. Within DDP that does no harm: ranks
+// compute gradients, each with its own instructions, then all take the same step with the same
+// average, so parameters stay equal to the bit (runtime/parallel/drift.hpp). A run that must have
+// the same bits on another kind of processor says Bf16Products::widened (--bf16-products widened).
+#pragma once
+
+#include "kernels/half.hpp"
+#include "kernels/matmul.hpp"
+#include "kernels/mode.hpp"
+
+namespace ringsmith::kernels::cpu::fast {
+
+// Whether this processor, and its kernel, can do it. The first question about AMX asks Linux to let
+// this process use tiles.
+[[nodiscard]] bool processor_has(Bf16Products how);
+
+// sums += a b. `how` is not `widened`, and the processor has it. The memory behind sums has
+// whole_tiles(sums.rows) rows of whole_tiles(sums.cols); what lies beyond sums is overwritten.
+void add_product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
+                      const Matrix<float>& sums, Bf16Products how);
+
+constexpr std::int64_t kTileSide = 16;  // rows of a tile, floats of a vector
+constexpr std::int64_t whole_tiles(std::int64_t n) {
+  return (n + kTileSide - 1) / kTileSide * kTileSide;
+}
+
+}  // namespace ringsmith::kernels::cpu::fast
