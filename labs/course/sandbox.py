@@ -94,7 +94,8 @@ class Sandbox:
     def __init__(self, wanted=None):
         self.root = os.geteuid() == 0
         self.changes_user = self.root
-        self.kind, self.privileged, self.abi, self.why = "none", False, 0, "LABS_SANDBOX=none"
+        self.kind, self.privileged, self.abi = "none", False, 0
+        self.why = "LABS_SANDBOX=none" if wanted == "none" else None
         self.version = ""
         if wanted in (None, "bubblewrap"):
             for self.privileged in ((True, False) if self.root else (False,)):
