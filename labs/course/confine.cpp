@@ -1,14 +1,14 @@
-// confine [OPTION VALUE]... -- PROGRAM ARGUMENTS...: gives up rights and limits itself, then becomes PROGRAM.
+// confine [OPTION VALUE]... -- PROGRAM ARGUMENTS...: gives up rights, then becomes PROGRAM.
 //
-//   --memory N, --data N, --file N, --processor N, --processes N   rlimits: bytes, bytes, bytes, seconds, a count
-//   --user N             (as root) becomes this user, who owns nothing but --own
-//   --calls inside       seccomp: no system call that reaches out of a sandbox, or makes one of its own
-//   --calls alone        the same, and those that namespaces would make harmless: for machines without them
-//   --landlock 1         Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all that can be opened.
-//                        It stays as the parent, and whatever the program started ends with the program.
+//   --memory N --data N --file N   bytes, --processor N seconds, --processes N: rlimits
+//   --user N          (as root) becomes this user, who owns nothing but --own
+//   --calls inside    seccomp: no system call that reaches out of a sandbox, or makes one of its own
+//   --calls alone     the same, and those that namespaces would make harmless, where there are none
+//   --landlock 1      Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all that
+//                     can be opened. It stays as the parent, and ends what the program has started.
 //
-// labs/course/sandbox.py decides which. In bubblewrap it runs inside, as the last step before a student's driver.
-// `confine --probe` prints the ABI of this kernel's Landlock, 0 without.
+// labs/course/sandbox.py decides which. In bubblewrap it runs inside, as the last step before a
+// student's driver. `confine --probe` prints the ABI of this kernel's Landlock, 0 without.
 //
 // Landlock: https://docs.kernel.org/userspace-api/landlock.html
 #include <cerrno>
@@ -95,8 +95,8 @@ constexpr std::uint32_t architecture = AUDIT_ARCH_AARCH64;
 #error "confine knows the system calls of x86-64 and arm64"
 #endif
 
-// Each refused call fails with EPERM; clone3 with ENOSYS, so that the C library falls back to clone, whose flags
-// can be seen. No call of another architecture.
+// Each refused call fails with EPERM; clone3 with ENOSYS, so that the C library falls back to
+// clone, whose flags can be seen. No call of another architecture.
 void restrict_calls(bool without_namespaces) {
   const auto statement = [](int code, std::uint32_t k) {
     return sock_filter{std::uint16_t(code), 0, 0, k};
@@ -121,11 +121,12 @@ void restrict_calls(bool without_namespaces) {
       SYS_bpf, SYS_perf_event_open, SYS_userfaultfd, SYS_open_by_handle_at, SYS_name_to_handle_at,
       SYS_init_module, SYS_finit_module, SYS_delete_module, SYS_kexec_load, SYS_reboot, SYS_swapon,
       SYS_swapoff, SYS_acct, SYS_quotactl, SYS_syslog, SYS_personality, SYS_fanotify_init,
-      // Newer than some headers; the same number everywhere: io_uring (goes round seccomp), pidfd_getfd, mounts.
+      // Newer than some headers, the same number everywhere: io_uring (which goes round seccomp),
+      // pidfd_getfd, mounts.
       425, 426, 427, 438, 428, 429, 430, 431, 432, 433, 442};
   if (without_namespaces) {
-    // Nothing may leave the process group, which ends as a whole; and what Landlock does not look at: the length (up to
-    // ABI 2), owner, mode, times and attributes of files that the program cannot open.
+    // Nothing may leave the process group, which ends as a whole; and what Landlock does not look
+    // at: the length (up to ABI 2), owner, mode, times and attributes of files that it keeps shut.
     for (const long call :
          {SYS_setsid, SYS_setpgid, SYS_truncate, SYS_fchmod, SYS_fchmodat, SYS_fchown, SYS_fchownat,
           SYS_utimensat, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr, SYS_removexattr,
@@ -174,7 +175,7 @@ void become(const std::string& user, const std::string& own) {
 
 void end_the_group(int) { kill(0, SIGKILL); }
 
-// The program in a child; the parent waits, ends what is left, and ends as the child did. The judge's end ends both.
+// The program in a child; the parent waits and ends as the child did. The judge's end ends both.
 void stay_as_parent() {
   signal(SIGTERM, end_the_group);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
