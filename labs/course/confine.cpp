@@ -2,10 +2,10 @@
 //
 //   --memory N --data N --file N   bytes, --processor N seconds, --processes N: rlimits
 //   --user N          (as root) becomes this user, who owns nothing but --own
-//   --calls inside    seccomp: no system call that reaches out of a sandbox, or makes one of its own
+//   --calls inside    seccomp: no system call that reaches out of a sandbox, or makes a new one
 //   --calls alone     the same, and those that namespaces would make harmless, where there are none
-//   --landlock 1      Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all that
-//                     can be opened. It stays as the parent, and ends what the program has started.
+//   --landlock 1      Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all
+//                     that can be opened. It stays as the parent: all ends with the program.
 //
 // labs/course/sandbox.py decides which. In bubblewrap it runs inside, as the last step before a
 // student's driver. `confine --probe` prints the ABI of this kernel's Landlock, 0 without.
