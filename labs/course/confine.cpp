@@ -238,6 +238,7 @@ int main(int argc, char** argv) {
   limit(RLIMIT_FSIZE, options["--file"]);
   limit(RLIMIT_CPU, options["--processor"]);
   limit(RLIMIT_NPROC, options["--processes"]);
+  execv(program[0], program);
   fexecve(file, program, environ);
   fail(program[0]);
 }

@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 sys.dont_write_bytecode = True
 PLACE = pathlib.Path(tempfile.mkdtemp(prefix="labs-test-"))
+PLACE.chmod(0o755)  # root's judge runs programs as other users
 atexit.register(shutil.rmtree, PLACE, ignore_errors=True)
 os.environ["LABS_WORK"] = str(PLACE / "work")
 os.environ.setdefault("LABS_BUILD", str(ROOT / "build" / "labs"))
