@@ -1,18 +1,23 @@
-"""From a student's files to a driver: compile, look at what the object wants from outside, link.
+"""From a student's files to a driver: preprocess, look at the text, compile, look at the object, link. Each step of a
+compiler that sees a student's text is in a sandbox, and has a deadline.
 
 Everything lands in build/labs/cache/KEY, where KEY is the hash of all that went in. The same text is compiled once,
 and a mutant that was judged yesterday starts at once.
 """
+import concurrent.futures
+import functools
 import hashlib
 import os
 import pathlib
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
 
-from labs.course import forbidden
-from labs.course.lab import BUILD, ROOT, select
+from labs.course import apart, forbidden, sandbox
+from labs.course.lab import BUILD, PATIENCE, ROOT, select
 from labs.course.split import texts
 from labs.course.verdicts import AuthorError, Cheat, Crash
 
@@ -24,6 +29,8 @@ LIBRARIES = ["-pthread"]
 VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
         "flags": ["-Ikernels/vgpu/include", "-DRINGSMITH_VGPU", "-Wno-unknown-pragmas"],
         "link": ["-lboost_context", "-lfmt"]}
+LONGEST = 300 * PATIENCE    # seconds of one step of the compiler; sandbox.py limits its processor time
+MOST_WORDS = 1 << 20        # characters that are read of what it says
 _kit_lock = threading.Lock()
 
 
@@ -40,6 +47,7 @@ def _hash(*parts):
     return digest.hexdigest()[:24]
 
 
+@functools.cache
 def _compiler():
     try:
         done = subprocess.run([CXX, "--version"], capture_output=True, text=True, check=True)
@@ -52,12 +60,20 @@ def _sources(patterns):
     return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
 
+def _new(place):
+    """A folder that nobody else has. What a judge that was killed has left there goes."""
+    sandbox.sweep(place, ".new")
+    new = pathlib.Path(tempfile.mkdtemp(dir=place, prefix=f".new-{os.getpid()}-"))
+    new.chmod(0o755)
+    return new
+
+
 def _in_place(folder, make):
     """Makes a folder once: others see it complete or not at all."""
     if folder.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    new = pathlib.Path(tempfile.mkdtemp(dir=folder.parent, prefix=".new-"))
+    new = _new(folder.parent)
     try:
         make(new)
         new.rename(folder)
@@ -134,9 +150,6 @@ def _flags(lab):
 
 def build(lab, files, swapped=None):
     """Compiles {name: text} into a driver. Returns its path and the compiler's warnings."""
-    trouble = forbidden.look_at_text(lab, "\n".join(files.values()))
-    if trouble:
-        raise Cheat(trouble)
     used = swapped_in(lab) if swapped is None else swapped
     kit_library = kit()
     libraries = [kit_library]
@@ -146,7 +159,7 @@ def build(lab, files, swapped=None):
         libraries.append(library(name, patterns, _flags(lab)))
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
-    key = _hash(_compiler(), FLAGS, lab.build, pathlib.Path(forbidden.__file__).read_bytes(), *libraries,
+    key = _hash(_compiler(), FLAGS, lab.build, _rules(), *libraries,
                 *(d.read_bytes() for d in drivers),
                 *(f"{owner.slug}/{n}\n{t}" for owner, own in parts for n, t in own.items()))
     folder = BUILD / "cache" / f"{lab.slug}-{key}"
@@ -172,50 +185,129 @@ def _included(driver, parts):
     return sorted(reached, key=lambda r: (r[0].slug, r[1]))
 
 
+@functools.cache
+def _rules():
+    """What decides whether a text is compiled, as bytes: a cached verdict is as old as these."""
+    files = ["apart.py", "forbidden.py", "sandbox.py", "symbols.txt"]
+    return b"".join(pathlib.Path(__file__).with_name(name).read_bytes() for name in files)
+
+
+# What a compiler says when it runs into a limit of ours, and what a student is told.
+LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler was not done after "
+           f"{sandbox.COMPILER['processor']} s of processor time: a template or a constant that does not end?"),
+          (r"(cc1plus|as|ld|LLVM ERROR): .*out of memory|virtual memory exhausted|: Cannot allocate memory",
+           f"the compiler needs more than {sandbox.COMPILER['memory'] >> 30} GiB: a template that does not end?"),
+          (r"File size limit exceeded|File too large", "what the compiler writes is larger than "
+           f"{sandbox.COMPILER['file'] >> 20} MiB: a large array with a value in it?")]
+
+
+def _step(words, reads, own, name):
+    """One step of a compiler. (whether it went well, what it said); its words are limited like its files."""
+    said = own / name
+    with open(said, "wb") as file:
+        process = subprocess.Popen(sandbox.here().compiler(words, reads, own), cwd=ROOT, stdin=subprocess.DEVNULL,
+                                   stdout=file, stderr=file, start_new_session=True,
+                                   env={"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "CCACHE_DISABLE": "1",
+                                        "LC_ALL": os.environ.get("LC_ALL", "C.UTF-8"),
+                                        "TMPDIR": "/tmp" if sandbox.here().private else str(own)})
+        try:
+            status = process.wait(LONGEST)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise Broken(f"the compiler was not done after {LONGEST:g} s") from None  # not cached: a busy machine?
+    with open(said, errors="replace") as file:
+        output = file.read(MOST_WORDS).replace(f"{own}/", "work/")
+    said.unlink()
+    if status == 0:
+        return True, output
+    if output.startswith(("bwrap: ", "confine: ")):
+        raise AuthorError(f"the sandbox fails: {output.splitlines()[0]}")
+    if sandbox.here().ended(status) == -signal.SIGXCPU:
+        return False, LIMITS[0][1]
+    return False, next((message for pattern, message in LIMITS if re.search(pattern, output)), output)
+
+
 class Unit:
-    """One translation unit: a driver with the students' files that it includes. Compiled once for the same text."""
+    """One translation unit: a driver with the students' files that it includes. Made once for the same text."""
 
     def __init__(self, lab, source, parts, flags):
         self.lab, self.source, self.flags = lab, source, flags
         self.files = _included(source, parts)
         linked = [p for group in lab.build.get("libraries", {}).values() for p in group]
         headers = [p.read_bytes() for p in _sources(["labs/kit/*.hpp", *linked]) if p.suffix in (".hpp", ".h")]
-        self.key = _hash(_compiler(), FLAGS, flags, source.read_bytes(), *headers,
+        self.key = _hash(_compiler(), FLAGS, flags, lab.build, _rules(), source.read_bytes(), *headers,
                          *(f"{owner.slug}/{name}\n{text}" for owner, name, text in self.files))
         self.folder = BUILD / "cache" / f"unit-{self.key}"
 
-    def start(self):
-        """The compiler, running; None when there is nothing to do."""
-        if self.folder.exists():
-            return None
-        self.new = pathlib.Path(tempfile.mkdtemp(dir=self.folder.parent, prefix=".new-"))
-        options = []
-        for owner, name, text in self.files:
-            (self.new / owner.slug).mkdir(exist_ok=True)
-            (self.new / owner.slug / name).write_text(text)
-            options.append(f'-D{owner.macro(name)}="{self.new / owner.slug / name}"')
-            options.append(f"-ffile-prefix-map={self.new}/=work/")
-        language = ["-x", "c++"] if self.source.suffix == ".cu" else []
-        return subprocess.Popen([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(self.new / "needs.d"),
-                                 "-c", str(self.source.relative_to(ROOT)), "-o", str(self.new / "unit.o")],
-                                cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    def make(self):
+        """Leaves unit.o, and what the compiler said; or, without unit.o, why there is none: cheat.txt or its words."""
+        _in_place(self.folder, self._make)
 
-    def finish(self, job):
-        if job is not None:
-            output = job.communicate()[1]
-            (self.new / "compiler.txt").write_text(output.replace(f"{self.new}/", "work/"))
-            needs = self.new / "needs.d"
-            if needs.exists():  # the student's files are where the cache has them now
-                needs.write_text(needs.read_text().replace(str(self.new), str(self.folder)))
-            try:
-                self.new.rename(self.folder)
-            except OSError:  # another process was faster
-                shutil.rmtree(self.new)
-        return (self.folder / "compiler.txt").read_text()
+    def _reads(self):
+        """What a compiler may read beside the system."""
+        found = [ROOT / "labs/kit", *(ROOT / path for path in self.lab.build.get("includes", []))]
+        if self.lab.build.get("vgpu"):
+            found += [ROOT / "kernels/vgpu", ROOT / "runtime/base", ROOT / "kernels/half.hpp"]  # as in a handout
+        for group in self.lab.build.get("libraries", {}).values():
+            found += [path for path in _sources(group) if path.suffix in (".hpp", ".h")]
+        kit = ROOT / "labs/kit"
+        return sorted({path for path in found if path.exists() and (path == kit or not path.is_relative_to(kit))})
+
+    def _make(self, new):
+        options, macros = [f"-ffile-prefix-map={new}/=work/"], {}
+        for owner, name, text in self.files:
+            (new / owner.slug).mkdir(exist_ok=True)
+            (new / owner.slug / name).write_text(text)
+            macros[owner.macro(name)] = new / owner.slug / name
+        said, cheat = self._apart(new, options, macros)
+        if not cheat and said is None:
+            # All of the students' text comes where the driver includes the first of their files.
+            (new / "empty.hpp").write_text("#pragma once\n")
+            first = next(iter(self._asked(macros)), None)
+            options += [f'-D{m}="{new / ("clean.hpp" if m == first else "empty.hpp")}"' for m in macros]
+            language = ["-x", "c++"] if self.source.suffix == ".cu" else []
+            source = str(self.source.relative_to(ROOT))
+            well, said = _step([CXX, *FLAGS, *self.flags, *options, *language, "-MD", "-MF", str(new / "needs.d"), "-c",
+                                source, "-o", str(new / "unit.o")], [*self._reads(), self.source], new, "said")
+            if not well:
+                (new / "unit.o").unlink(missing_ok=True)
+            if (new / "needs.d").exists():  # the student's files are where the cache has them now
+                (new / "needs.d").write_text((new / "needs.d").read_text().replace(str(new), str(self.folder)))
+        if cheat:
+            (new / "cheat.txt").write_text(cheat)
+        (new / "compiler.txt").write_text(said or "")
+
+    def _asked(self, macros):
+        """The macros by which the driver includes students' files, in its order."""
+        return [m for m in re.findall(r"^\s*#\s*include\s+(\w+)", self.source.read_text(), re.M) if m in macros]
+
+    def _apart(self, new, options, macros):
+        """Writes clean.hpp. (why that cannot be, or None; what makes it a cheat, or None)."""
+        (new / "all.cpp").write_text("".join(f"#include {macro}\n" for macro in self._asked(macros)))
+        names = {path.name for path in macros.values()}
+        defines = [f'-D{macro}="{path}"' for macro, path in macros.items()]
+        well, said = _step([CXX, *FLAGS, "-w", *self.flags, *options, *defines, "-E", "-dD", "-dI",
+                            str(new / "all.cpp"), "-o", str(new / "all.ii")], self._reads(), new, "said")
+        if not well:
+            return said, forbidden.not_there(self.lab, said)
+        try:
+            preprocessed = (new / "all.ii").read_text(errors="replace")
+            text = apart.read(preprocessed, lambda name: name in names or name.startswith((f"{new}/", "work/")))
+        except apart.Unreadable as trouble:
+            return str(trouble), None
+        finally:
+            (new / "all.ii").unlink(missing_ok=True)
+        (new / "clean.hpp").write_text(text.clean)
+        return None, forbidden.look_at_text(self.lab, text)
 
     @property
     def object(self):
         return self.folder / "unit.o"
+
+    def said(self, name):
+        path = self.folder / name
+        return path.read_text() if path.exists() else ""
 
 
 def _build_into(new, lab, parts, drivers, libraries):
@@ -223,15 +315,21 @@ def _build_into(new, lab, parts, drivers, libraries):
     if lab.build.get("vgpu"):
         flags, link = VGPU["flags"] + flags, VGPU["link"] + link
     units = [Unit(lab, source, parts, flags) for source in drivers]
-    jobs = [unit.start() for unit in units]  # at the same time: a student waits
-    output = "".join(unit.finish(job) for unit, job in zip(units, jobs))
-    if all(unit.object.exists() for unit in units):
-        trouble = next(filter(None, (forbidden.look(lab, unit, libraries) for unit in units)), None)
-        if trouble:
-            (new / "cheat.txt").write_text(trouble)
+    with concurrent.futures.ThreadPoolExecutor(len(units)) as pool:  # at the same time: a student waits
+        list(pool.map(Unit.make, units))
+    output = "\n".join(dict.fromkeys(filter(None, (unit.said("compiler.txt") for unit in units))))
+    cheat = next(filter(None, (unit.said("cheat.txt") for unit in units)), None)
+    if not cheat and all(unit.object.exists() for unit in units):
+        trouble, cheats = next(filter(None, (forbidden.look(lab, unit, libraries) for unit in units)), ("", False))
+        if cheats:
+            cheat = trouble
+        elif trouble:
+            output = trouble
         else:
-            done = subprocess.run([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group",
-                                   *map(str, libraries), "-Wl,--end-group", *LIBRARIES, *link, "-o",
-                                   str(new / "driver")], capture_output=True, text=True)
-            output += done.stderr
+            _, said = _step([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group", *map(str, libraries),
+                             "-Wl,--end-group", *LIBRARIES, *link, "-o", str(new / "driver")],
+                            [*(unit.folder for unit in units), *(path.parent for path in libraries)], new, "said")
+            output += said
+    if cheat:
+        (new / "cheat.txt").write_text(cheat)
     (new / "compiler.txt").write_text(output)

@@ -5,7 +5,7 @@ import re
 import shutil
 import time
 
-from labs.course import manifest, reports, terminal
+from labs.course import manifest, reports, sandbox, terminal
 from labs.course.grading import grade, untouched
 from labs.course.lab import WORK, all_labs
 from labs.course.split import texts
@@ -18,7 +18,7 @@ def submission(lab, folder=None):
     missing = [f for f in lab.files if not (where / f).exists()]
     if missing:
         raise AuthorError(f"{where / missing[0]} is not there yet. Begin with: make lab N={lab.number}")
-    return {f: (where / f).read_text() for f in lab.files}
+    return {f: (where / f).read_text(errors="replace") for f in lab.files}
 
 
 def start(lab):
@@ -42,6 +42,9 @@ def _task(message):
 def check(lab, only=None, seed=None):
     report = grade(lab, submission(lab), only=only, public_only=not only, seed=seed)
     terminal.show(report)
+    beware = sandbox.note()
+    if beware:
+        print(beware)
     edited = manifest.require_whole()
     if edited:
         print(f"Beware: {edited}. With that, make grade gives 0.")
@@ -52,9 +55,11 @@ def check(lab, only=None, seed=None):
     return all(r.status == "pass" for r in report.results)
 
 
-def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None):
+def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
     """Every test that is here. A handout whose tests were edited scores zero; so does anything that is a cheat."""
+    sandbox.require(unsafe)
     report = grade(lab, submission(lab, submission_folder), only=only, seed=seed)
+    report.sandbox = sandbox.here().describe()
     report.cheat = report.cheat or manifest.require_whole() or ""
     terminal.show(report, grading=True, command="grade")
     if reports_folder:

@@ -1,34 +1,67 @@
-"""What a student's object may not ask for. A lab is about writing the thing: calling MPI, or the course's own answer,
-is no solution; and no lab needs the file system, other processes, or the judge's channel unless its lab.toml allows it.
+"""What a submission may ask for. A lab is about writing the thing: calling MPI, or the course's own answer, is no
+solution; and no lab needs files, other processes, or the judge's channel unless its lab.toml allows it.
+
+The text is looked at as apart.py gives it, word by word; the object by its symbols: what is not in symbols.txt, in the
+libraries that it is linked with, or in `allow` of lab.toml is refused. What is in GROUPS is no slip: it is a cheat.
 """
 import functools
+import pathlib
 import re
 import subprocess
 
 from labs.course.lab import LABS, ROOT
 
-# What a symbol is, for the message. Mangled names: _ZN9ringsmith is namespace ringsmith.
+# Groups of symbols that no submission calls by mistake, for the message: without leading underscores, and without _chk,
+# 64 and the like at the end. Mangled names: _ZN9ringsmith is namespace ringsmith.
 GROUPS = [
     (r"P?MPI_\w+|nccl\w+", "calls a finished collective, {}: this lab is about writing it"),
-    (r"_Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),
-    (r"_ZN3kit7channel\w*", "calls the judge's channel, {}"),
-    (r"_?_?[eE]xit|quick_exit", "leaves the program by {}, before the judge has its answer"),
-    (r"t?g?kill|killpg|pthread_kill|ptrace|getppid|process_vm_\w+|sigqueue", "reaches for other processes by {}"),
-    (r"v?fork|clone3?|system|popen|exec[vl]\w*|posix_spawnp?|dlm?open|dlsym|prctl|unshare|setsid|setpgid",
+    (r"Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),
+    (r"ZN3kit7channel\w*", "calls the judge's channel, {}"),
+    (r"[eE]xit|quick_exit", "leaves the program by {}, before the judge has its answer"),
+    (r"t?g?kill|killpg|pthread_(kill|sigqueue|cancel)|ptrace|getppid|process_vm_\w+|sigqueue|pidfd_\w+",
+     "reaches for other processes by {}"),
+    (r"v?[fF]ork|forkpty|openpty|login_tty|daemon|clone3?|system|popen|f?exec[vl]\w*|posix_spawn\w*|dlm?open|dlv?sym"
+     r"|prctl|unshare|setns|setsid|setpgid|wordexp|glob|ZN5boost7process\w*",
      "starts or loads something by {}"),
-    (r"open(at)?(64)?|f(re)?open(64)?|fdopen|creat(64)?|opendir|fdopendir|readlink\w*"
-     r"|_ZNSt\d+basic_i?o?f(stream|ilebuf)\w*|_ZNSt10filesystem\w*",
+    (r"open(at|at2|dir)?|f(re|d)?open|fdopendir|creat|readlink\w*|scandir\w*|n?ftw|fts_\w+|mkstemps?|tmpfile"
+     r"|ZN?K?St\d+basic_i?o?f(stream|ilebuf)\w*|ZNK?St10filesystem\w*",
      "opens files by {}: hidden tests and seeds are files"),
-    (r"p?readv?(64)?|p?writev?(64)?|dprintf|vdprintf|sendfile(64)?|splice|fcntl(64)?|ioctl|dup[23]?",
+    (r"unlink(at)?|remove|rename(at2?)?|f?truncate|rmdir|mkdir(at)?|[fl]?ch(mod|own)(at)?|(sym)?link(at)?|mknod(at)?"
+     r"|mkfifo(at)?|utimens?at|f?chdir|chroot|mount|umount2?",
+     "changes files by {}"),
+    (r"p?readv?2?|p?writev?2?|v?dprintf|sendfile|splice|tee|copy_file_range|fcntl|ioctl|dup[23]?",
      "uses file descriptors by {}: the judge's channel is one"),
-    (r"socket|connect|bind|accept4?|shm_open|mmap(64)?|memfd_create", "makes a connection of its own by {}"),
+    (r"socket(pair)?|connect|bind|listen|accept4?|send(to|m?msg)?|recv(from|m?msg)?|getaddrinfo|gethostby\w+"
+     r"|(shm|sem)_(open|unlink)|mq_\w+|shm(get|at|ctl)|msg(get|snd|rcv)|mmap|mremap|mprotect|memfd_create",
+     "makes a connection or a mapping of its own by {}"),
 ]
-# Definitions that would stand before the C library's or the kit's.
-OWN = re.compile(r"main|" + "|".join(pattern for pattern, _ in GROUPS[3:]))
-ASSEMBLY = re.compile(r"\b(__)?asm(__)?\b")
-# The standard library's own semaphores and futures call syscall(): so it is the text that must not.
-SYSTEM_CALL = re.compile(r"\bsyscall\b|\bSYS_\w+|\b__NR_\w+|##")
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)
+
+# Attributes that say how to compile, not what a name means: not alias, ifunc, section, weak, constructor, symver.
+ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallthrough flatten format gnu_inline hot
+    leaf malloc may_alias maybe_unused nodiscard noinline nonnull noreturn nothrow optimize packed pure returns_nonnull
+    target tls_model unused vector_size visibility warn_unused_result""".split())
+PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
+                     r"|GCC (push|pop)_options|omp\b.*|message.*")
+# Headers of the kit that are the judge's: a student's code has no business there.
+JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|\w+_state|nodes/(staged|whereabouts)|verbs/\w+)"
+                    r"\.hpp")
+# Names of files that only somebody who looks for them writes.
+COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
+                    r"|.*\.(py|toml|txt|json)")
+KEYWORDS = set("""alignas alignof and and_eq auto bitand bitor bool break case catch char char8_t char16_t
+    char32_t class compl concept const consteval constexpr constinit const_cast continue co_await co_return
+    co_yield decltype default delete do double dynamic_cast else enum explicit export extern false final float for
+    friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq override
+    private protected public register reinterpret_cast requires return short signed sizeof static static_assert
+    static_cast struct switch template this thread_local throw true try typedef typeid typename union unsigned
+    using virtual void volatile wchar_t while xor xor_eq""".split())
+
+
+@functools.cache
+def _allowed():
+    """The symbols of symbols.txt."""
+    lines = pathlib.Path(__file__).with_name("symbols.txt").read_text().splitlines()
+    return re.compile("|".join(line for line in lines if line and not line.startswith("#")))
 
 
 @functools.cache
@@ -37,9 +70,9 @@ def _symbols(path, mtime):
     wanted, defined = set(), set()
     for line in subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout.splitlines():
         parts = line.split()
-        if len(parts) >= 2 and parts[-2] in "Uw":
+        if len(parts) >= 2 and parts[-2] in "Uwv":
             wanted.add(parts[-1])
-        elif len(parts) == 3 and parts[1] in "TDBRWVi":
+        elif len(parts) == 3 and parts[1] in "TDBRWVGSCiu":
             defined.add((parts[2], parts[1]))
     return wanted, defined
 
@@ -51,6 +84,96 @@ def symbols(path):
 def _readable(symbol):
     done = subprocess.run(["c++filt", symbol], capture_output=True, text=True)
     return re.sub(r"\(.*", "", done.stdout.strip() or symbol)
+
+
+def _group(symbol):
+    """What a symbol is refused for, or None."""
+    bare = re.sub(r"(_2|_chk|64|_nocancel)+$", "", re.sub(r"^_*(libc_)?", "", symbol))
+    return next((what for pattern, what in GROUPS if re.fullmatch(pattern, bare)), None)
+
+
+def not_there(lab, message):
+    """The compiler's complaint about a file that cannot be included, if that is none of a submission's business."""
+    found = re.search(r"error: '?([^\n:']+)'?(: No such file| file not found|: Permission denied|: Is a dir)", message)
+    if not found or not COURSE.fullmatch(found.group(1)):
+        return None
+    return f"includes {found.group(1)}, which is not part of this lab's kit"
+
+
+def _included(lab, written):
+    name = written[1:-1]
+    own = (LABS / "kit", *(ROOT / path for path in lab.build.get("includes", [])))
+    there = (ROOT / name).resolve()
+    outside = there.exists() and not any(there.is_relative_to(path.resolve()) for path in own)
+    if COURSE.fullmatch(name) and name not in lab.build.get("includes", []) or outside or JUDGES.fullmatch(name):
+        return f"includes {name}, which is not part of this lab's kit"
+    return None
+
+
+@functools.cache
+def _kit_words(drivers):
+    """Words of the kit's and the driver's code: not those in capitals, nor very short ones."""
+    found = set()
+    for path in [*(LABS / "kit").rglob("*.hpp"), *drivers]:
+        found.update(re.findall(r"[A-Za-z_]\w{2,}", re.sub(r'//[^\n]*|"[^"\n]*"', "", path.read_text())))
+    return {word for word in found if not word.isupper()}
+
+
+def _attributes(words):
+    """Names of attributes, __aligned__ as aligned."""
+    for i, word in enumerate(words):
+        if word in ("__attribute__", "__attribute", "__declspec"):
+            depth = 0
+            for name in words[i + 1:]:
+                depth += (name == "(") - (name == ")")
+                if depth == 0:
+                    break
+                if depth == 2 and re.match(r"\w", name):
+                    yield name.strip("_")
+        elif word in ("gnu", "clang", "__gnu__") and words[i + 1:i + 2] == ["::"]:
+            yield words[i + 2].strip("_")
+        elif word == "using" and words[i - 2:i] == ["[", "["]:
+            yield "using"
+
+
+def _specialized(words, at):
+    """Whether template <> at `at` is of something in namespace kit."""
+    for i in range(at + 3, len(words)):
+        if words[i] in "{;(":
+            return False
+        if words[i] in ("kit", "ringsmith") and words[i + 1] == "::" and words[i - 1] not in ("<", ",", "const"):
+            return True
+    return False
+
+
+def look_at_text(lab, text):
+    """text: an apart.Text. None, or what it does that no submission may, as a message."""
+    trouble = next(filter(None, (_included(lab, written) for written in text.includes)), None)
+    if trouble:
+        return trouble
+    words, allowed = text.words, lab.build.get("allow", [])
+    for i, word in enumerate(words):
+        if word in ("asm", "__asm", "__asm__"):
+            return "has inline assembly"
+        if word == "syscall" and word not in allowed:
+            return "makes system calls directly (syscall)"
+        if word.startswith("_Z"):
+            return f"names a symbol by its mangled name, {word}"
+        if word in ("kit", "ringsmith") and "namespace" in (words[i - 1], words[i - 2] if words[i - 1] == "::" else ""):
+            return f"opens the namespace {word}, which is the course's"
+        if word == "template" and words[i + 1:i + 3] == ["<", ">"] and _specialized(words, i):
+            return "specializes a template of the kit's"
+    for name in _attributes(words):
+        if name not in ATTRIBUTES:
+            return f"gives a name another meaning by the attribute {name}"
+    for pragma in text.pragmas:
+        if not PRAGMAS.fullmatch(pragma):
+            return f"changes the compiler by #pragma {pragma}"
+    drivers = tuple(lab.folder / d for d in lab.build.get("drivers", ["driver.cpp"]))
+    for name in text.macros:
+        if name in KEYWORDS or name in _kit_words(drivers):
+            return f"defines {name}, a word of the language or of the kit, as a macro"
+    return None
 
 
 def _outside(lab, dependencies, folder):
@@ -69,37 +192,30 @@ def _outside(lab, dependencies, folder):
     return None
 
 
-def look_at_text(lab, text):
-    """What can be seen before anything is compiled: None, or a message."""
-    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.S)
-    if ASSEMBLY.search(code):
-        return "has inline assembly"
-    if SYSTEM_CALL.search(code) and "syscall" not in lab.build.get("allow", []):
-        return f"makes system calls directly, or pastes words together ({SYSTEM_CALL.search(code).group()})"
-    for name in INCLUDE.findall(code):
-        if not name.startswith(("labs/kit/", *lab.build.get("includes", []))) and name not in lab.files:
-            return f"includes {name}, which is not part of this lab's kit"
-    return None
-
-
 def look(lab, unit, libraries):
-    """None, or what the compiled submission reaches for, as a message."""
+    """(message, whether that is a cheat) of what the compiled submission reaches for; None when it is in order."""
     outside = _outside(lab, unit.folder / "needs.d", unit.folder)
     if outside:
-        return f"includes {outside}, which is not part of this lab's kit"
+        return f"includes {outside}, which is not part of this lab's kit", True
     allowed = re.compile("|".join(lab.build.get("allow", [])) or r"(?!)")
     wanted, defined = symbols(unit.object)
+    linked = {name: kind for path in libraries for name, kind in symbols(path)[1]}
+    unknown = None
     for symbol in sorted(wanted):
         plain = symbol.split("@")[0]
         if allowed.fullmatch(plain):
             continue
-        for pattern, what in GROUPS:
-            if re.fullmatch(pattern, plain):
-                return what.format(_readable(plain))
-    kit_defines = {name for path in libraries for name, kind in symbols(path)[1] if kind in "TDB"}
+        group = _group(plain)
+        if group:
+            return group.format(_readable(plain)), True
+        if not _allowed().fullmatch(plain) and (plain not in linked or plain == "main"):
+            unknown = unknown or plain
     for symbol, kind in sorted(defined):
-        if kind in "TDBRi" and (OWN.fullmatch(symbol) or symbol in kit_defines):
-            return f"defines {_readable(symbol)} anew, in place of the judge's or the C library's"
-        if kind in "WV" and symbol in kit_defines:
-            return f"defines {_readable(symbol)} anew, in place of the kit's"
+        c_name = not symbol.startswith(("_Z", "DW.ref."))
+        if kind in "TDBRGSCi" and (c_name or _group(symbol) or linked.get(symbol, "W") in "TDB") or \
+                kind in "WVu" and (c_name or linked.get(symbol, "W") in "TDB"):
+            return f"defines {_readable(symbol)} anew, in place of the judge's or the C library's", True
+    if unknown:
+        return (f"it asks for {_readable(unknown)}, which is not among what a lab may use "
+                "(labs/course/symbols.txt)"), False
     return None

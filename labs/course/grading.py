@@ -3,6 +3,7 @@ import concurrent.futures
 import dataclasses
 import os
 import re
+import struct
 import time
 
 from labs.course.build import Broken, build
@@ -37,6 +38,7 @@ class Report:
     warnings: str = ""
     seconds: float = 0.0
     cheat: str = ""         # what makes the whole submission score zero
+    sandbox: str = ""       # which one, and what it leaves open: a line
     swapped: list = dataclasses.field(default_factory=list)
 
     @property
@@ -70,6 +72,9 @@ def _one(lab, driver, test, seed):
         if result.status in ("wrong", "not attempted", "crash") and FORGED.search(bench.printed + verdict.printed):
             result.status = "cheat"
             result.message = f"it prints a verdict of its own, and its answer is not right: {result.message}"
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
+        result.status = "crash"
+        result.message = f"the answer is none that this test can read ({type(error).__name__}: {error})"
     result.seconds, result.runs = time.monotonic() - begun, bench.runs
     return result
 

@@ -17,8 +17,8 @@ from labs.course.lab import ROOT, all_labs
 from labs.course.split import MARK, texts
 from labs.course.verdicts import AuthorError
 
-COURSE = ["__init__", "__main__", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest", "overlap",
-          "record", "reports", "runner", "split", "terminal", "testing", "verdicts"]
+COURSE = ["__init__", "__main__", "apart", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest",
+          "overlap", "record", "reports", "runner", "sandbox", "split", "terminal", "testing", "verdicts"]
 MAKEFILE = """# The labs of the course. `make` prints the commands.
 .DEFAULT_GOAL := help
 help: ## this list
@@ -34,7 +34,8 @@ README = """# The labs
     make grade N={first}      the tests that are here, with points; the others are your instructor's
     make progress       where you stand
 
-Needed: g++ 12 or newer (or CXX=clang++), make, Python 3.11, binutils. No GPU, no adapter, no root.
+Needed: g++ 12 or newer (or CXX=clang++), make, Python 3.11, binutils. No GPU, no adapter, no root. With bubblewrap
+installed (`apt install bubblewrap`), or on a kernel with Landlock, your code is compiled and run in a sandbox.
 `labs/NN-slug/README.md` is the task. Only files in `work/` are yours: the others are sealed (`labs/MANIFEST.sha256`).
 
 {labs}
@@ -74,6 +75,8 @@ def contents(labs):
         found[f"labs/kit/{path.name}"] = path.read_text()
     for stem in COURSE:
         found[f"labs/course/{stem}.py"] = (ROOT / f"labs/course/{stem}.py").read_text()
+    for name in ("confine.cpp", "symbols.txt"):
+        found[f"labs/course/{name}"] = (ROOT / f"labs/course/{name}").read_text()
     found["labs/course/labs.mk"] = (ROOT / "labs/course/labs.mk").read_text().split("# For instructors")[0]
     found["Makefile"] = MAKEFILE
     for name in ("LICENSE", "lessons/AI_POLICY.md", "lessons/CHANGELOG.md"):
@@ -161,8 +164,8 @@ def prove(archive, labs):
                                       text=True)
                 if done.returncode:
                     raise AuthorError(f"make lab N={number} fails in the handout:\n{done.stdout}{done.stderr}")
-            done = subprocess.run(["make", "-s", "grade", f"N={lab.number}"], cwd=root, env=env, capture_output=True,
-                                  text=True)
+            done = subprocess.run(["make", "-s", "grade", f"N={lab.number}", "UNSAFE=1"], cwd=root, env=env,
+                                  capture_output=True, text=True)
             zero = re.search(rf"lab {lab.number}, .*: 0 of (\d+) tests pass, 0 of", done.stdout)
             if not zero or "not attempted" not in done.stdout or int(zero.group(1)) == 0:
                 raise AuthorError(f"lab {lab.number} of the handout does not build, or does not score zero:\n"

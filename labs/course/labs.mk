@@ -1,6 +1,6 @@
 # The course's targets: included by the Makefile of the repository and by that of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
-LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST))
+LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
 .PHONY: lab check hint grade watch reset progress handout instructor soak grade-the-grader
 
 lab: ## a lab's skeleton to work/, for instance make lab N=06 (never overwrites)

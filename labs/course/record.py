@@ -41,24 +41,31 @@ def encode(values):
     return b"".join(parts)
 
 
+def _value(code, raw):
+    """Raises ValueError or struct.error for bytes that are no such value."""
+    if code in ARRAYS:
+        return array.array(ARRAYS[code], raw)
+    if code in "id":
+        return struct.unpack("<q" if code == "i" else "<d", raw)[0]
+    if code not in "sB":
+        raise ValueError(code)
+    return raw.decode(errors="replace") if code == "s" else raw
+
+
 def decode(data):
+    """Raises Torn, whatever the bytes are: they may be a submission's."""
     values, at = {}, 0
     while at < len(data):
         line = data.find(b"\n", at)
         try:
-            name, code, size = data[at:line].decode().split(" ")
-            raw = data[line + 1:line + 1 + int(size)]
-            if line < 0 or len(raw) != int(size):
+            name, code, digits = data[at:line].decode().split(" ")
+            if line < 0 or len(code) != 1 or not (digits.isascii() and digits.isdigit()) or len(digits) > 12:
                 raise ValueError
-        except ValueError:
+            raw = data[line + 1:line + 1 + int(digits)]
+            if len(raw) != int(digits):
+                raise ValueError
+            values[name] = _value(code, raw)
+        except (ValueError, struct.error):
             raise Torn(f"torn at byte {at}") from None
-        if code in ARRAYS:
-            values[name] = array.array(ARRAYS[code], raw)
-        elif code == "i":
-            values[name], = struct.unpack("<q", raw)
-        elif code == "d":
-            values[name], = struct.unpack("<d", raw)
-        else:
-            values[name] = raw.decode(errors="replace") if code == "s" else raw
-        at = line + 2 + int(size)
+        at = line + 2 + len(raw)
     return values

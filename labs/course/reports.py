@@ -65,6 +65,8 @@ def gradescope(report):
         output += f" This submission scores 0, because it {report.cheat}"
     if report.swapped:
         output += f" From the course, not the student: lab {', '.join(report.swapped)}."
+    if report.sandbox:
+        output += f" Graded in this {report.sandbox}."
     return {"score": report.total, "execution_time": int(report.seconds), "output": output, "output_format": "text",
             "visibility": "visible", "stdout_visibility": "hidden", "tests": tests}
 

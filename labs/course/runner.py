@@ -6,7 +6,6 @@ code that prints, exits, or writes into that pipe does not make an answer; the l
 import dataclasses
 import os
 import pathlib
-import resource
 import secrets
 import selectors
 import shutil
@@ -15,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-from labs.course import record
+from labs.course import record, sandbox
 from labs.course.verdicts import Cheat, Crash, Hang, NotAttempted, NotVerified, Verdict, Wrong
 
 MOST_OUTPUT = 1 << 16       # bytes kept of what a program prints
@@ -39,14 +38,17 @@ def _frame(data, nonce):
     if at < 0:
         return None, data
     line = data.find(b"\n", at)
-    size = int(data[at + len(head):line] or b"0") if line > 0 else 0
-    body = data[line + 1:line + 1 + size]
-    if line < 0 or len(body) < size:
+    digits = data[at + len(head):line]
+    if line < 0 or not digits.isdigit() or len(digits) > 12:
         return None, data
+    body = data[line + 1:line + 1 + int(digits)]
     try:
-        return record.decode(body), data[:at] + data[line + 1 + size:]
+        values = record.decode(body)
     except record.Torn:
         return None, data
+    if len(body) < int(digits) or not all(isinstance(values.get(f"kit.{n}"), str) for n in ("status", "message")):
+        return None, data
+    return values, data[:at] + data[line + 1 + len(body):]
 
 
 def _exchange(process, pidfd, request, to_driver, from_driver, deadline):
@@ -95,30 +97,35 @@ def _kill(group):
         pass
 
 
+def _folder():
+    """A folder for one run. What a judge that was killed has left goes."""
+    place = pathlib.Path(tempfile.gettempdir())
+    sandbox.sweep(place, "lab")
+    return pathlib.Path(tempfile.mkdtemp(prefix=f"lab-{os.getpid()}-"))
+
+
 def run(driver, scenario, values, limits):
     nonce = secrets.token_hex(16)
     request = record.encode({**values, "scenario": scenario, "kit.nonce": nonce,
                              "kit.deadline": float(limits["deadline"])})
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="lab-"))
+    jail = sandbox.here()
+    folder = None if jail.private else _folder()
+    memory, data, file_size = int(limits["memory_mib"]) << 20, None, 64 << 20
+    if limits.get("vgpu"):  # it reserves a tebibyte for each device, as addresses and as a file: count what is used
+        memory, data, file_size = 16 << 40, memory, 1 << 40
     in_read, in_write = os.pipe()
     out_read, out_write = os.pipe()
     begun = time.monotonic()
     try:
         process = subprocess.Popen(
-            [str(driver), str(in_read), str(out_write)], pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder, start_new_session=True,
-            env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder), "LAB_NAME": "lab-" + nonce[:12],
+            jail.program(driver, [str(in_read), str(out_write)], folder, memory, data, file_size),
+            pass_fds=(in_read, out_write), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=folder or "/", start_new_session=True,
+            env={"PATH": "/usr/bin:/bin", "TMPDIR": str(folder or "/tmp"), "LAB_NAME": "lab-" + nonce[:12],
                  "VGPU_GUARD": "pages",  # where the processor has no protection keys: a student's slip is to be seen
                  **{k: v for k, v in os.environ.items() if k.startswith("VGPU_")}})
         os.close(in_read)
         os.close(out_write)
-        memory, file_size = int(limits["memory_mib"]) << 20, 64 << 20
-        if limits.get("vgpu"):  # it reserves a tebibyte for each device, as addresses and as a file: count what is used
-            resource.prlimit(process.pid, resource.RLIMIT_DATA, (memory, memory))
-            memory, file_size = 16 << 40, 1 << 40
-        resource.prlimit(process.pid, resource.RLIMIT_AS, (memory, memory))
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (file_size, file_size))
-        resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
         pidfd = os.pidfd_open(process.pid)
         got, ended = _exchange(process, pidfd, request, in_write, out_read, begun + limits["deadline"] + GRACE)
         os.close(pidfd)
@@ -127,9 +134,10 @@ def run(driver, scenario, values, limits):
         process.stdout.close()
     finally:
         os.close(out_read)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
     answer, junk = _frame(bytes(got["answer"]), nonce)
-    return Reply(answer, junk, process.returncode if ended else None, got["out"].decode(errors="replace"),
+    return Reply(answer, junk, jail.ended(process.returncode) if ended else None, got["out"].decode(errors="replace"),
                  time.monotonic() - begun)
 
 

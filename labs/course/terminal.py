@@ -57,6 +57,8 @@ def show(report, grading=False, command="check"):
     if report.swapped:
         line += f"; swapped in from the course: lab {', '.join(report.swapped)}"
     print(f"{line} ({report.seconds:.1f} s)")
+    if report.sandbox:
+        print(report.sandbox)
     unverified = [r.name for r in report.results if r.status == "not verified"]
     if unverified:
         print(f"not verified on this machine, and no pass: {', '.join(unverified)}")
