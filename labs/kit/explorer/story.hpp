@@ -1,0 +1,35 @@
+// An execution as text: a line for each step, in an order in which nothing happens before what it
+// depends on.
+//
+//      3  producer   tail.store(1, relaxed)
+//      4  consumer   tail.load(acquire) -> 1                 step 3's
+//      5  consumer   slot 0 is read: 0
+#pragma once
+
+#include "labs/kit/explorer/execution.hpp"
+
+namespace explorer {
+
+class Story {
+ public:
+  void clear() { steps_.clear(); }
+  void add(const Event& event, const char* name);
+  // Plain memory. Returns a handle of the step for number().
+  std::uint32_t touch(std::size_t thread, bool write, const std::string& name, Value value);
+  [[nodiscard]] std::size_t number(std::uint32_t step) const;  // as it is told, from 1
+  [[nodiscard]] std::string told(const Execution& execution,
+                                 const std::vector<std::string>& threads) const;
+
+ private:
+  struct Step {
+    std::size_t thread = 0;
+    bool plain = false, write = false, hidden = false;
+    Id id;                        // unless plain
+    const char* name = nullptr;   // of the operation
+    std::string memory;           // if plain
+    Value value = 0;
+  };
+  std::vector<Step> steps_;
+};
+
+}  // namespace explorer
