@@ -29,7 +29,8 @@ using Litmus = std::vector<std::vector<Operation>>;  // [thread]
 using Outcomes = std::map<std::string, std::uint64_t>;
 Outcomes outcomes(const Litmus& litmus);
 
-inline std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last) {
+inline std::string text_of(const std::vector<std::vector<int>>& seen,
+                           const std::vector<int>& last) {
   std::string text;
   for (const auto& thread : seen) {
     for (const int v : thread) text += std::to_string(v);

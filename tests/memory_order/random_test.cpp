@@ -39,9 +39,13 @@ class Generator {
     constexpr Order kFences[] = {acquire, release, acq_rel, seq_cst, seq_cst};
     const int place = below(2);
     switch (below(fences ? 10 : 8)) {
-      case 0: case 1: case 2:
+      case 0:
+      case 1:
+      case 2:
         return {What::load, place, kLoads[below(3)], 0};
-      case 3: case 4: case 5:
+      case 3:
+      case 4:
+      case 5:
         return {What::store, place, kStores[below(3)], value++};
       case 6:
         return {What::add, place, kAll[below(5)], 1};
@@ -69,7 +73,7 @@ Result run(const Litmus& litmus) {
           {"thread " + std::to_string(t), [s, t, &thread = litmus[t]] {
              for (const Operation& op : thread) {
                int zero = 0;
-               if (op.what == What::load) // not atomic::load: again and again would be a wait
+               if (op.what == What::load)  // not atomic::load: again and again would be a wait
                  s->seen[t].push_back(from_value<int>(load(s->at(op.place).key(), op.order)));
                if (op.what == What::store) s->at(op.place).store(op.value, op.order);
                if (op.what == What::add)

@@ -85,17 +85,19 @@ class plain {
   plain(const plain&) = delete;
   plain& operator=(const plain&) = delete;
   [[nodiscard]] T get() const {
-    touch(key_, 1, false, name_, as_value(value_));
+    const Value shown = as_value(value_);
+    touch(key_, 1, false, name_, -1, &shown);
     return value_;
   }
   void set(T value) {
     value_ = value;
-    touch(key_, 1, true, name_, as_value(value_));
+    const Value shown = as_value(value_);
+    touch(key_, 1, true, name_, -1, &shown);
   }
 
  private:
   Key key_;
-  std::string name_;
+  const char* name_;
   T value_;
 };
 

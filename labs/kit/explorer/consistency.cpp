@@ -108,8 +108,7 @@ bool Execution::extended_coherence(const Event& a, const Event& b) const {
 bool Execution::sc_before(const Event& a, const Event& b) const {
   if (a.id == b.id) return false;
   if (a.id.thread == b.id.thread) return a.id.index < b.id.index;
-  const bool same_place =
-      a.kind != Kind::fence && b.kind != Kind::fence && a.place == b.place;
+  const bool same_place = a.kind != Kind::fence && b.kind != Kind::fence && a.place == b.place;
   if (same_place && knows(b, a)) return true;
   if (same_place && b.kind == Kind::store && extended_coherence(a, b)) return true;  // mo, rb
   const auto elsewhere = [](const Event& x, const Event& e) {

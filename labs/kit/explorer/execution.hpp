@@ -42,7 +42,7 @@ struct Event {
   Kind kind = Kind::load;
   Order order = relaxed;
   bool update = false, exclusive = false;  // update: a load of one that may turn out to be none
-  std::uint32_t place = 0;  // Location
+  std::uint32_t place = 0;                 // Location
   Value value = 0;
   Id id, from;              // from: of loads, and the load's of an exclusive store
   std::uint32_t stamp = 0;  // when the search added it

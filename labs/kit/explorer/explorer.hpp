@@ -40,19 +40,15 @@ namespace explorer {
 enum class Order : std::uint8_t { relaxed, acquire, release, acq_rel, seq_cst };
 inline constexpr Order relaxed = Order::relaxed, acquire = Order::acquire, release = Order::release,
                        acq_rel = Order::acq_rel, seq_cst = Order::seq_cst;
-constexpr bool acquires(Order o) {
-  return o == acquire || o == acq_rel || o == seq_cst;
-}
-constexpr bool releases(Order o) {
-  return o == release || o == acq_rel || o == seq_cst;
-}
+constexpr bool acquires(Order o) { return o == acquire || o == acq_rel || o == seq_cst; }
+constexpr bool releases(Order o) { return o == release || o == acq_rel || o == seq_cst; }
 
 struct Thread {
   std::string name;
   std::function<void()> body;
 };
 struct Program {
-  std::vector<Thread> threads;      // at most kMostThreads
+  std::vector<Thread> threads;       // at most kMostThreads
   std::function<void()> after = {};  // when all have ended: sees the last value of everything
 };
 constexpr std::size_t kMostThreads = 6;
@@ -80,18 +76,19 @@ struct Result {
   std::uint64_t runs = 0;        // of the program, complete or not
   std::size_t events = 0;        // atomic operations of the longest execution
   double seconds = 0;
-  bool complete = false;  // nothing was left out, and nothing failed
-  std::string failure;    // empty, or what went wrong first
-  std::string execution;  // if so: what led to it, a line for each step
+  bool complete = false;                          // nothing was left out, and nothing failed
+  std::string failure;                            // empty, or what went wrong first
+  std::string execution;                          // if so: what led to it, a line for each step
   std::map<std::string, std::uint64_t> outcomes;  // what outcome() said, and in how many executions
-  std::uint64_t weakened = 0;  // accesses that a Weakening has changed
+  std::uint64_t weakened = 0;                     // accesses that a Weakening has changed
 };
 
 // make() builds the program anew for each execution, always the same.
 Result explore(const std::function<Program()>& make, const Options& options = {});
 
 // For threads and for `after`:
-void require(bool holds, const std::string& what);  // if not, the exploration ends with this failure
+void require(bool holds,
+             const std::string& what);  // if not, the exploration ends with this failure
 void outcome(const std::string& text);
 
 // ---- for front ends: atomic.hpp, and code whose atomics a compiler has instrumented ----
@@ -100,8 +97,8 @@ using Value = std::uint64_t;
 using Key = std::uint64_t;  // of a location; the same in each execution
 using Site = const void*;   // of the call
 
-bool exploring();           // inside a thread of a program, or in its `after`
-Key new_key();              // the next free one of this execution
+bool exploring();  // inside a thread of a program, or in its `after`
+Key new_key();     // the next free one of this execution
 // Before its first use. Names are of string constants or live as long as the exploration.
 void declare(Key key, const std::string& name, Value initial);
 bool declared(Key key);
@@ -113,8 +110,10 @@ void store(Key key, Value value, Order order, int bytes = 8);
 using Next = std::function<bool(Value before, Value& after)>;
 Value update(Key key, const char* name, const Next& next, Order order, Order if_not = relaxed);
 void fence(Order order);
-// Plain memory: `bytes` keys from this one.
-void touch(Key first, std::size_t bytes, bool write, const std::string& name, Value shown);
+// Plain memory: `bytes` keys from this one, called name[index], or name if that is -1. shown: what
+// is there, if that is known.
+void touch(Key first, std::size_t bytes, bool write, const char* name, std::int64_t index,
+           const Value* shown);
 
 // The condition of a wait; it has no effect but its loads.
 void begin_wait();

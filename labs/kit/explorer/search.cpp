@@ -70,7 +70,8 @@ class Search {
   void store(Key key, Value value, Order order, int bytes);
   Value update(Key key, const char* name, const Next& next, Order order, Order if_not);
   void fence(Order order);
-  void touch(Key first, std::size_t bytes, bool write, const std::string& name, Value shown);
+  void touch(Key first, std::size_t bytes, bool write, const char* name, std::int64_t index,
+             const Value* shown);
   void begin_wait();
   void end_wait(bool ready);
   [[noreturn]] void fail(const std::string& what);
@@ -87,8 +88,8 @@ class Search {
   void resume(std::size_t thread);
   static void enter();
   [[gnu::noinline]] static void prepare(Fiber& f);
-  void give_way();              // to the scheduler; returns when the thread is resumed
-  [[noreturn]] void drop();     // the model does not allow this run
+  void give_way();           // to the scheduler; returns when the thread is resumed
+  [[noreturn]] void drop();  // the model does not allow this run
   [[noreturn]] void stand_still();
   void await_turn();
   [[nodiscard]] std::size_t self() const { return std::size_t(running_); }
@@ -109,7 +110,7 @@ class Search {
   [[nodiscard]] bool maximal(const Event& e, const Event& store) const;
   void commit(const Event& event, const char* name);
   void push(Guide guide) { stack_.push_back(std::move(guide)); }
-  void note_race(const std::string& name, std::uint32_t one, std::uint32_t other);
+  void note_race(std::uint32_t one, std::uint32_t other);
 
   const std::function<Program()>& make_;
   const Options& options_;
@@ -434,7 +435,8 @@ void Search::revisit(const Event& store) {
     auto& left = other.orders[store.place];
     const std::size_t oldest = execution_.oldest_visible(self(), store.place);
     const Id known = execution_.at(store.place, oldest);
-    const auto begin = known.initial() ? 0 : std::find(left.begin(), left.end(), known) - left.begin() + 1;
+    const auto begin =
+        known.initial() ? 0 : std::find(left.begin(), left.end(), known) - left.begin() + 1;
     const std::vector<Id> before = left;
     for (auto p = std::size_t(begin); p <= before.size(); ++p) {
       const Id previous = p == 0 ? Id{} : before[p - 1];
@@ -471,17 +473,18 @@ bool Search::maximal(const Event& e, const Event& store) const {
 
 // ---- plain memory ----
 
-void Search::touch(Key first, std::size_t bytes, bool write, const std::string& name, Value shown) {
+void Search::touch(Key first, std::size_t bytes, bool write, const char* name, std::int64_t index,
+                   const Value* shown) {
   if (after_ || running_ < 0) return;
   const std::size_t me = self();
   const Clock& known = execution_.known(me);
   const auto mine = std::uint16_t(execution_.events(me).size() + 1);
-  const std::uint32_t step = story_.touch(me, write, name, shown);
+  const std::uint32_t step = story_.touch(me, write, name, index, bytes, shown);
   fiber().last_site = nullptr;
   for (Key key = first; key < first + bytes; ++key) {
     Shadow& s = shadows_[key];
     if (s.run != result_.runs) s = {}, s.run = result_.runs;
-    const auto races = [&](std::uint32_t other) { note_race(name, other, step); };
+    const auto races = [&](std::uint32_t other) { note_race(other, step); };
     if (s.writer >= 0 && std::size_t(s.writer) != me && known[std::size_t(s.writer)] < s.written)
       races(s.step);
     for (std::size_t t = 0; write && t < program_.threads.size(); ++t)
@@ -498,9 +501,9 @@ void Search::touch(Key first, std::size_t bytes, bool write, const std::string& 
   }
 }
 
-void Search::note_race(const std::string& name, std::uint32_t one, std::uint32_t other) {
+void Search::note_race(std::uint32_t one, std::uint32_t other) {
   if (failure_.empty()) {
-    failure_ = "data race on " + name;
+    failure_ = "data race on " + story_.memory_of(other);
     race_ = {one, other};
   }
   if (turn_ != kFollowing) stand_still();
@@ -582,9 +585,8 @@ void Search::conclude() {
     waiting.push_back(t);
     const auto& events = execution_.events(t);
     for (std::size_t i = fibers_[t].wait_begins; i < events.size(); ++i)
-      if (events[i].kind == Kind::load &&
-          execution_.position(events[i].place, events[i].from) <
-              execution_.orders[events[i].place].size())
+      if (events[i].kind == Kind::load && execution_.position(events[i].place, events[i].from) <
+                                              execution_.orders[events[i].place].size())
         forever = false;
   }
   if (failure_.empty() && waiting.empty()) {
@@ -628,8 +630,7 @@ Result Search::all() {
     run();
   }
   result_.complete = stack_.empty() && result_.failure.empty();
-  result_.seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result_;
 }
 
@@ -669,8 +670,9 @@ Value update(Key key, const char* name, const Next& next, Order order, Order if_
   return current->update(key, name, next, order, if_not);
 }
 void fence(Order order) { current->fence(order); }
-void touch(Key first, std::size_t bytes, bool write, const std::string& name, Value shown) {
-  current->touch(first, bytes, write, name, shown);
+void touch(Key first, std::size_t bytes, bool write, const char* name, std::int64_t index,
+           const Value* shown) {
+  current->touch(first, bytes, write, name, index, shown);
 }
 void begin_wait() { current->begin_wait(); }
 void end_wait(bool ready) { current->end_wait(ready); }

@@ -35,15 +35,27 @@ void Story::add(const Event& event, const char* name) {
   steps_.push_back(step);
 }
 
-std::uint32_t Story::touch(std::size_t thread, bool write, const std::string& name, Value value) {
+std::uint32_t Story::touch(std::size_t thread, bool write, const char* name, std::int64_t index,
+                           std::size_t bytes, const Value* value) {
   Step step;
   step.thread = thread;
   step.plain = true;
   step.write = write;
-  step.memory = name;
-  step.value = value;
+  step.name = name;
+  step.index = index;
+  step.bytes = bytes;
+  step.shown = value != nullptr;
+  if (value != nullptr) step.value = *value;
   steps_.push_back(step);
   return std::uint32_t(steps_.size() - 1);
+}
+
+std::string Story::memory_of(std::uint32_t number) const {
+  const Step& s = steps_[number];
+  if (s.index < 0) return s.name;
+  std::string text = std::string(s.name) + "[" + std::to_string(s.index);
+  if (s.bytes > 1) text += ".." + std::to_string(s.index + std::int64_t(s.bytes) - 1);
+  return text + "]";
 }
 
 std::size_t Story::number(std::uint32_t step) const {
@@ -70,7 +82,11 @@ std::string Story::told(const Execution& x, const std::vector<std::string>& thre
     if (s.hidden) continue;
     std::string what, note;
     if (s.plain) {
-      what = s.memory + (s.write ? " = " : " is read: ") + text(s.value);
+      what = memory_of(std::uint32_t(i));
+      if (!s.shown)
+        what += s.write ? " is written" : " is read";
+      else
+        what += (s.write ? " = " : " is read: ") + text(s.value);
     } else {
       const Event& e = x.event(s.id);
       const std::string order = text(e.order);
@@ -82,8 +98,7 @@ std::string Story::told(const Execution& x, const std::vector<std::string>& thre
         what = place + "(" + order + ") -> " + text(e.value);
         note = whose(e.from);
         const std::size_t at = x.position(e.place, e.from), newest = x.orders[e.place].size();
-        if (at < newest && x.happened(x.at(e.place, newest)) &&
-            step_of(x.at(e.place, newest)) < i)
+        if (at < newest && x.happened(x.at(e.place, newest)) && step_of(x.at(e.place, newest)) < i)
           note += ", not yet " + whose(x.at(e.place, newest));
       } else if (e.exclusive) {
         what = place + "(" + order + ") -> " + text(x.value_of(e.from, e.place)) + ", makes it " +

@@ -15,7 +15,9 @@ class Story {
   void clear() { steps_.clear(); }
   void add(const Event& event, const char* name);
   // Plain memory. Returns a handle of the step for number().
-  std::uint32_t touch(std::size_t thread, bool write, const std::string& name, Value value);
+  std::uint32_t touch(std::size_t thread, bool write, const char* name, std::int64_t index,
+                      std::size_t bytes, const Value* value);
+  [[nodiscard]] std::string memory_of(std::uint32_t step) const;
   [[nodiscard]] std::size_t number(std::uint32_t step) const;  // as it is told, from 1
   [[nodiscard]] std::string told(const Execution& execution,
                                  const std::vector<std::string>& threads) const;
@@ -24,9 +26,11 @@ class Story {
   struct Step {
     std::size_t thread = 0;
     bool plain = false, write = false, hidden = false;
-    Id id;                        // unless plain
-    const char* name = nullptr;   // of the operation
-    std::string memory;           // if plain
+    Id id;                       // unless plain
+    const char* name = nullptr;  // of the operation, or of plain memory
+    std::int64_t index = -1;     // in it
+    std::size_t bytes = 0;
+    bool shown = false;
     Value value = 0;
   };
   std::vector<Step> steps_;
