@@ -8,7 +8,6 @@
 //   no thin air        nothing reads from what depends on it: by construction, since a run makes
 //                      the store first
 #include <algorithm>
-#include <stdexcept>
 
 #include "labs/kit/explorer/execution.hpp"
 
@@ -22,8 +21,7 @@ void Execution::begin(std::size_t threads) {
   events_.resize(threads);
   for (auto& events : events_) events.clear();
   states_.assign(threads, {});
-  sc_.clear();
-  reached_.clear();
+  sc_.assign(threads, {});
   has_sc_fence_ = false;
 }
 
@@ -122,22 +120,43 @@ bool Execution::sc_before(const Event& a, const Event& b) const {
   return x < mine.size() && y > 0 && knows(theirs[y - 1], mine[x]);
 }
 
-// False if the accesses cannot be put in one order any more.
+// False if the accesses cannot be put in one order any more. Those of a thread follow each other, so
+// of each thread the first that must come after an access says it all, and the last before it.
 bool Execution::add_sc(const Event& e) {
-  const std::size_t n = sc_.size();
-  if (n == kMostSc) throw std::length_error("more than 512 seq_cst accesses in one execution");
-  std::bitset<kMostSc> after, before;
-  for (std::size_t i = 0; i < n; ++i) {
-    const Event& other = event(sc_[i]);
-    if (sc_before(e, other)) after |= reached_[i], after.set(i);
-    if (sc_before(other, e)) before.set(i);
+  const auto thread = std::size_t(e.id.thread);
+  Clock after, before{};  // [thread]: the first after e, and how many before it, by index in sc_
+  after.fill(kNone);
+  const auto earliest = [](Clock& to, const Clock& from) {
+    for (std::size_t t = 0; t < to.size(); ++t) to[t] = std::min(to[t], from[t]);
+  };
+  for (std::size_t t = 0; t < threads(); ++t) {
+    const auto& others = sc_[t];
+    // What has been made before e comes after it only by coherence.
+    for (std::size_t i = 0; i < others.size() && t != thread; ++i)
+      if (const Event& other = event(others[i].id); other.place == e.place && sc_before(e, other)) {
+        after[t] = std::min(after[t], std::uint16_t(i));
+        earliest(after, others[i].after);
+        break;
+      }
+    for (std::size_t i = others.size(); i > 0 && before[t] == 0; --i)
+      if (sc_before(event(others[i - 1].id), e)) before[t] = std::uint16_t(i);
   }
-  for (std::size_t i = 0; i < n; ++i)
-    if (before[i] && after[i]) return false;
-  for (std::size_t i = 0; i < n; ++i)
-    if (before[i] || (reached_[i] & before).any()) reached_[i] |= after, reached_[i].set(n);
-  sc_.push_back(e.id);
-  reached_.push_back(after);
+  for (std::size_t t = 0; t < threads(); ++t)
+    if (after[t] < before[t]) return false;
+  Clock from_e = after;
+  from_e[thread] = std::min(after[thread], std::uint16_t(sc_[thread].size()));
+  for (std::size_t t = 0; t < threads(); ++t)
+    for (std::size_t i = sc_[t].size(); i > 0; --i) {
+      Clock& its = sc_[t][i - 1].after;
+      bool precedes = i <= before[t], news = false;
+      for (std::size_t u = 0; u < threads(); ++u) {
+        precedes = precedes || its[u] < before[u];
+        news = news || its[u] > from_e[u];
+      }
+      if (precedes && !news) break;  // nor for those before it, which have all that it has
+      if (precedes) earliest(its, from_e);
+    }
+  sc_[thread].push_back({e.id, after});
   return true;
 }
 

@@ -10,8 +10,8 @@
 // order and reads-from, whatever the memory orders).
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <bitset>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
@@ -116,15 +116,18 @@ class Execution {
   struct State {
     Clock now{}, past{}, acquirable{}, fenced{};
   };
-  static constexpr std::size_t kMostSc = 512;
+  static constexpr std::uint16_t kNone = 0xffff;
   [[nodiscard]] bool sc_before(const Event& a, const Event& b) const;
   [[nodiscard]] bool extended_coherence(const Event& a, const Event& b) const;
   bool add_sc(const Event& event);
 
   std::vector<std::vector<Event>> events_;
   std::vector<State> states_;
-  std::vector<Id> sc_;                         // seq_cst accesses
-  std::vector<std::bitset<kMostSc>> reached_;  // [i]: those of sc_ that must come after it
+  struct ScAccess {
+    Id id;
+    Clock after;  // [thread]: index of its first seq_cst access that must come after this one
+  };
+  std::vector<std::vector<ScAccess>> sc_;  // [thread]
   bool has_sc_fence_ = false;
 };
 

@@ -605,10 +605,10 @@ void Search::conclude() {
   } else if (failure_.empty() && !forever) {
     ++result_.waiting;
   } else if (failure_.empty()) {
-    failure_ = "waits forever: ";
+    failure_.clear();
     for (const std::size_t t : waiting)
       failure_ += (t == waiting.front() ? "" : " and ") + program_.threads[t].name;
-    failure_ += ", although every store has been seen";
+    failure_ += waiting.size() == 1 ? " waits forever" : " wait forever";
   }
   if (failure_.empty()) return;
   if (race_.first != race_.second)
