@@ -55,8 +55,8 @@ constexpr std::size_t kMostThreads = 6;
 
 enum class Access : std::uint8_t { load, store, update, fence };
 
-// An order made weaker than it is in the program: of all accesses of this kind to locations that
-// have this name. (Fences have the name "fence".)
+// An order made weaker than it is in the program: of all accesses of this kind to locations of this
+// name, or name[...]. (Fences have the name "fence".)
 struct Weakening {
   std::string location;
   Access access = Access::load;

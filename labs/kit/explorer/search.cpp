@@ -41,6 +41,7 @@ struct Fiber {
   std::size_t wait_begins = 0;  // first event of the wait's condition
   Site last_site = nullptr;     // of the last event, if that was a load
   Key last_key = 0;
+  std::size_t last_begins = 0;  // its events
 };
 
 // Of a byte of plain memory: who has stored it last, and who has loaded it since.
@@ -159,7 +160,7 @@ Order Search::weakened(std::uint32_t place, Access access, Order order, bool* to
   for (const Weakening& w : options_.weakened) {
     const std::string& name =
         access == Access::fence ? std::string("fence") : execution_.locations[place].name;
-    if (w.access != access || w.location != name) continue;
+    if (w.access != access || (name != w.location && name.rfind(w.location + "[", 0) != 0)) continue;
     ++result_.weakened;
     if (w.torn && torn != nullptr) *torn = true;
     if (!w.torn) order = w.order;
@@ -238,7 +239,7 @@ Value Search::load(Key key, Order order, Site site, int bytes) {
   }
   Fiber& me = fiber();
   if (!me.in_wait && site != nullptr && me.last_site == site && me.last_key == key) {
-    me.wait_begins = execution_.events(self()).size() - 1;
+    me.wait_begins = me.last_begins;
     end_wait(false);
   }
   bool torn = false;
@@ -251,9 +252,11 @@ Value Search::load(Key key, Order order, Site site, int bytes) {
     commit(e, "load");
     return e.value;
   };
+  const std::size_t begins = execution_.events(self()).size();
   Value value = once();
-  if (torn && bytes == 8) value = (value >> 32 << 32) | (once() & 0xffffffffU);
+  if (torn && bytes == 8) value = (value & 0xffffffffU) | (once() >> 32 << 32);
   me.last_site = site;
+  me.last_begins = begins;
   me.last_key = key;
   return value;
 }

@@ -3,6 +3,7 @@
 // A lane has eight slots. Six messages are in flight when the threads begin, so that the third one
 // that is posted waits for the first credit; the receiver takes all nine.
 #include "runtime/comm/transport/channel.hpp"
+
 #include "tests/memory_order/explored/handoff.hpp"
 
 using namespace explorer;
