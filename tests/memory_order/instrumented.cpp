@@ -1,7 +1,7 @@
 #include "tests/memory_order/instrumented.hpp"
 
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -246,6 +246,16 @@ class Enumeration {
 
 }  // namespace
 
+std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last) {
+  std::string text;
+  for (const auto& thread : seen) {
+    for (const int v : thread) text += std::to_string(v);
+    text += '|';
+  }
+  for (const int v : last) text += std::to_string(v);
+  return text;
+}
+
 Outcomes outcomes(const Litmus& litmus) { return Enumeration(litmus).all(); }
 
 }  // namespace oracle

@@ -28,16 +28,11 @@ using Litmus = std::vector<std::vector<Operation>>;  // [thread]
 // in how many executions.
 using Outcomes = std::map<std::string, std::uint64_t>;
 Outcomes outcomes(const Litmus& litmus);
+std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last);
 
-inline std::string text_of(const std::vector<std::vector<int>>& seen,
-                           const std::vector<int>& last) {
-  std::string text;
-  for (const auto& thread : seen) {
-    for (const int v : thread) text += std::to_string(v);
-    text += '|';
-  }
-  for (const int v : last) text += std::to_string(v);
-  return text;
-}
+// The same by the explorer.
+explorer::Result explored(const Litmus& litmus);
+
+std::string described(const Litmus& litmus);
 
 }  // namespace oracle

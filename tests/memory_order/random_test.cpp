@@ -3,7 +3,6 @@
 // found twice.
 #include <random>
 
-#include "labs/kit/explorer/atomic.hpp"
 #include "tests/memory_order/oracle.hpp"
 #include "tests/support/catch.hpp"
 
@@ -58,58 +57,13 @@ class Generator {
   std::mt19937 bits_;
 };
 
-Result run(const Litmus& litmus) {
-  return explore([&] {
-    struct State {
-      atomic<int> x{"x", 0}, y{"y", 0};
-      std::vector<std::vector<int>> seen;
-      atomic<int>& at(int place) { return place == 0 ? x : y; }
-    };
-    const auto s = std::make_shared<State>();
-    s->seen.resize(litmus.size());
-    Program program;
-    for (std::size_t t = 0; t < litmus.size(); ++t)
-      program.threads.push_back(
-          {"thread " + std::to_string(t), [s, t, &thread = litmus[t]] {
-             for (const Operation& op : thread) {
-               int zero = 0;
-               if (op.what == What::load)  // not atomic::load: again and again would be a wait
-                 s->seen[t].push_back(from_value<int>(load(s->at(op.place).key(), op.order)));
-               if (op.what == What::store) s->at(op.place).store(op.value, op.order);
-               if (op.what == What::add)
-                 s->seen[t].push_back(s->at(op.place).fetch_add(op.value, op.order));
-               if (op.what == What::swap_if_zero) {
-                 s->at(op.place).compare_exchange_strong(zero, op.value, op.order, relaxed);
-                 s->seen[t].push_back(zero);
-               }
-               if (op.what == What::fence) fence(op.order);
-             }
-           }});
-    program.after = [s] { outcome(oracle::text_of(s->seen, {s->x.load(), s->y.load()})); };
-    return program;
-  });
-}
-
-std::string described(const Litmus& litmus) {
-  constexpr const char* kOrders[] = {"rlx", "acq", "rel", "acq_rel", "sc"};
-  constexpr const char* kWhats[] = {"load", "store", "add", "swap_if_zero", "fence"};
-  std::string text;
-  for (const auto& thread : litmus) {
-    for (const Operation& op : thread)
-      text += std::string(kWhats[int(op.what)]) + " " + "xy"[op.place] + " " +
-              kOrders[int(op.order)] + " " + std::to_string(op.value) + "; ";
-    text += "\n";
-  }
-  return text;
-}
-
 void compare(unsigned seed, int programs, const Shape& shape) {
   Generator generator(seed);
   std::uint64_t executions = 0;
   for (int i = 0; i < programs; ++i) {
     const Litmus litmus = generator.next(shape);
-    const Result found = run(litmus);
-    CAPTURE(i, described(litmus), found.failure);
+    const Result found = oracle::explored(litmus);
+    CAPTURE(i, oracle::described(litmus), found.failure);
     REQUIRE(found.complete);
     REQUIRE(found.outcomes == oracle::outcomes(litmus));
     executions += found.executions;
