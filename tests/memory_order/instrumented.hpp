@@ -2,8 +2,8 @@
 //
 // A file of this folder that is compiled with -fsanitize=thread calls a function before each access
 // to memory, and in the place of each atomic operation. Those functions are ThreadSanitizer's, but
-// it is not linked here: instrumented.cpp has them, and asks the explorer what to return. So what is
-// explored are the headers as they are, std::atomic and all.
+// it is not linked here: instrumented.cpp has them, and asks the explorer what to return. So the
+// explorer runs the headers as they are, std::atomic and all.
 //
 //     tail_->load()  -->  __tsan_atomic64_load(tail_, seq_cst)  -->  explorer::load(...)
 //

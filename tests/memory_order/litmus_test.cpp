@@ -1,7 +1,7 @@
 // The classical litmus tests, with all the outcomes that each may have, and no other.
 //
-// An outcome is what each thread has read, thread by thread, then the last values of x and y:
-// "|10|11" is message passing gone wrong: the second thread has seen the flag y, and not the data x.
+// An outcome is what each thread has read, thread by thread, then the last values of x and y.
+// "|10|11" is message passing gone wrong: the second thread has seen the flag y, and not the data.
 // The names are those of the literature (Alglave, Maranget, Tautschnig: Herding cats, TOPLAS 2014).
 #include <set>
 

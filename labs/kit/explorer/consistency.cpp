@@ -1,10 +1,11 @@
 // The memory model: RC11, with the release sequences of C++20 (of updates only).
 //
-//   happens before     program order, and a release that an acquire reads from: by the store or by a
-//                      fence before it, to the load or to a fence after it
+//   happens before     program order, and a release that an acquire reads from: by the store or a
+//                      fence before it, to the load or a fence after it
 //   coherence          of the stores to one location, no thread goes back behind one that it knows
 //   atomicity          the store of an update follows the store that its load read
-//   seq_cst            an order of all seq_cst accesses and fences exists that agrees with ... (psc)
+//   seq_cst            one order of all seq_cst accesses and fences agrees with what they see of
+//                      each other (the relation psc has no cycle)
 //   no thin air        nothing reads from what depends on it: by construction, since a run makes
 //                      the store first
 #include <algorithm>
@@ -92,7 +93,7 @@ bool knows(const Event& later, const Event& earlier) {  // earlier happens befor
 }
 }  // namespace
 
-// mo, rb, rf, and what they make together: a's store stands before b's in the order of the location.
+// mo, rb, rf, and what they make together: a's store stands before b's in the location's order.
 bool Execution::extended_coherence(const Event& a, const Event& b) const {
   if (a.kind == Kind::fence || b.kind == Kind::fence || a.place != b.place || a.id == b.id)
     return false;
@@ -120,8 +121,8 @@ bool Execution::sc_before(const Event& a, const Event& b) const {
   return x < mine.size() && y > 0 && knows(theirs[y - 1], mine[x]);
 }
 
-// False if the accesses cannot be put in one order any more. Those of a thread follow each other, so
-// of each thread the first that must come after an access says it all, and the last before it.
+// False if the accesses cannot be put in one order any more. Those of a thread follow each other:
+// of each thread, the first that must come after an access says it all, and the last before it.
 bool Execution::add_sc(const Event& e) {
   const auto thread = std::size_t(e.id.thread);
   Clock after, before{};  // [thread]: the first after e, and how many before it, by index in sc_

@@ -1,5 +1,5 @@
-// Sleeping until a counter moves, and waking who sleeps: each says something, then looks at what the
-// other says.
+// Sleeping until a counter moves, and waking who sleeps: each says something, then looks at what
+// the other says.
 //
 //     who sleeps                                  who publishes
 //       seen = rings                                counter = value

@@ -1,6 +1,6 @@
-// In the place of runtime/comm/transport/peers.hpp, by the order of include folders: two ranks of one
-// host in the memory of one process, for channel.hpp as it is. Left out is what hand-offs do not need:
-// sockets, deadlines, reports. The counters, the slots and the bells are the real ones.
+// In the place of runtime/comm/transport/peers.hpp, by the order of include folders: two ranks of
+// one host in the memory of one process, for channel.hpp as it is. Left out is what hand-offs do
+// not need: sockets, deadlines, reports. The counters, the slots and the bells are the real ones.
 #pragma once
 
 #include <memory>
