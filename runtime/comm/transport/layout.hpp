@@ -14,17 +14,9 @@
 #include <cstdint>
 
 #include "runtime/comm/failure/rank_report.hpp"
+#include "runtime/comm/transport/doorbell.hpp"
 
 namespace ringsmith::comm {
-
-// Sleeping and waking. A waiter that has waited long says so in `sleeping`, looks once more, and
-// sleeps on `rings`, or on its sockets if it has remote peers too; a rank that publishes a counter
-// looks at `sleeping` (no system call when kAwake).
-constexpr std::uint32_t kAwake = 0, kOnFutex = 1, kOnSockets = 2;
-struct alignas(kLine) Doorbell {
-  std::atomic<std::uint32_t> sleeping{kAwake};
-  std::atomic<std::uint32_t> rings{0};
-};
 
 struct Control : RankReport {
   alignas(kLine) Answer answers[2];

@@ -114,8 +114,7 @@ std::vector<int> PeerMemory::node_of() const {
 
 void PeerMemory::ring(int rank) {
   Doorbell& bell = control(rank).bell;
-  bell.rings.fetch_add(1);
-  if (bell.sleeping.load() == kOnSockets) {
+  if (bell.ring() == kOnSockets) {
     const char byte = 0;  // a full socket will wake it as well
     (void)send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     return;

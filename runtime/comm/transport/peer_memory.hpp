@@ -54,15 +54,13 @@ class PeerMemory {
     return Bytes(between_nodes_.load(std::memory_order_relaxed));
   }
 
-  // Stores a counter that others wait for, then wakes those that sleep. This store and the look at
-  // `sleeping`, and the sleeper's of both, are seq_cst (release and acquire would not do, which
-  // shows on arm64): either the sleeper sees the counter or we see the sleeper.
+  // Stores a counter that others wait for, then wakes those that sleep (doorbell.hpp).
   void publish(std::atomic<std::uint64_t>& counter, std::uint64_t value) {
-    counter.exchange(value, std::memory_order_seq_cst);
+    publish_count(counter, value);
     for (int r = 0; r < size(); ++r) tell(r, counter, value);
   }
   void publish_to(int rank, std::atomic<std::uint64_t>& counter, std::uint64_t value) {
-    counter.exchange(value, std::memory_order_seq_cst);
+    publish_count(counter, value);
     tell(rank, counter, value);
   }
   // The same for a counter that nobody waits for yet: remote ranks may see it later, but before
@@ -113,7 +111,7 @@ class PeerMemory {
   }
   void tell(int rank, const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
     if (!on_network(rank)) {
-      if (control(rank).bell.sleeping.load(std::memory_order_seq_cst) != kAwake) ring(rank);
+      if (control(rank).bell.owner_sleeps()) ring(rank);
       return;
     }
     network_->publish(rank, offset_of(&counter), value);

@@ -115,16 +115,14 @@ void Peers::trace_wait_until_now(int for_peer, std::int64_t begin) const {
 
 void Peers::sleep_until_told(bool (*ready)(void*), void* context) {
   Doorbell& bell = mine().bell;
-  const std::uint32_t seen = bell.rings.load();
-  bell.sleeping.store(network_ ? kOnSockets : kOnFutex);
-  if (!ready(context)) {
-    const timespec limit{0, std::chrono::nanoseconds(kCheckInterval).count()};
-    if (network_)
-      network_->sleep(kCheckInterval);
-    else
-      syscall(SYS_futex, &bell.rings, FUTEX_WAIT, seen, &limit, nullptr, 0);
-  }
-  bell.sleeping.store(kAwake);
+  bell.sleep_unless([&] { return ready(context); }, network_ ? kOnSockets : kOnFutex,
+                    [&](std::uint32_t seen) {
+                      const timespec limit{0, std::chrono::nanoseconds(kCheckInterval).count()};
+                      if (network_)
+                        network_->sleep(kCheckInterval);
+                      else
+                        syscall(SYS_futex, &bell.rings, FUTEX_WAIT, seen, &limit, nullptr, 0);
+                    });
 }
 
 void Peers::flush() {

@@ -1,0 +1,134 @@
+// One execution while it is being made: the events of each thread, which store each load reads
+// from, the order of the stores to each location, and who knows of whom.
+//
+//     producer   1 tail.store(1, release) ----.                an event: (thread, index)
+//                2 tail.store(2, release)      \  reads from
+//     consumer   1 tail.load(acquire) -> 1  <---'
+//
+// Whether an event may happen, and with what value, is decided from two vector clocks: `before`
+// (what happens before the event, in the sense of C++) and `past` (what it may depend on: program
+// order and reads-from, whatever the memory orders).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "labs/kit/explorer/explorer.hpp"
+
+namespace explorer {
+
+// [thread]: how many of its events.
+using Clock = std::array<std::uint16_t, kMostThreads>;
+inline void join(Clock& to, const Clock& from) {
+  for (std::size_t t = 0; t < kMostThreads; ++t) to[t] = std::max(to[t], from[t]);
+}
+
+// An event; thread -1: the initial value of a location.
+struct Id {
+  std::int16_t thread = -1;
+  std::uint16_t index = 0;
+  bool operator==(const Id&) const = default;
+  [[nodiscard]] bool initial() const { return thread < 0; }
+};
+
+enum class Kind : std::uint8_t { load, store, fence };
+
+// An update is two events: a load and, next in the thread, a store; both are `exclusive`.
+struct Event {
+  Kind kind = Kind::load;
+  Order order = relaxed;
+  bool update = false, exclusive = false;  // update: a load of one that may turn out to be none
+  std::uint32_t place = 0;                 // Location
+  Value value = 0;
+  Id id, from;              // from: of loads, and the load's of an exclusive store
+  std::uint32_t stamp = 0;  // when the search added it
+  Clock before{}, past{};   // itself included
+  Clock released{};         // of stores: what a load that acquires gets to know
+  [[nodiscard]] bool sc_access() const { return kind != Kind::fence && order == seq_cst; }
+  [[nodiscard]] bool sc_fence() const { return kind == Kind::fence && order == seq_cst; }
+};
+
+struct Location {
+  std::string name;
+  Value initial = 0;
+  bool declared = false;
+  std::vector<Id> accesses;  // so far
+};
+
+// What the program does not decide by itself. The search makes these; a run follows one, and goes
+// on from its end.
+struct Guide {
+  struct Entry {
+    std::uint32_t stamp;
+    Id from;
+  };
+  std::array<std::vector<Entry>, kMostThreads> threads;
+  std::vector<std::vector<Id>> orders;  // [place]: its stores, the initial value left out
+  std::uint32_t next_stamp = 0;
+  int urgent = -1;  // this thread has made the load of an update, and not yet the store
+};
+
+class Execution {
+ public:
+  void clear();  // before the program declares its locations
+  void begin(std::size_t threads);
+
+  [[nodiscard]] const Event& event(Id id) const {
+    return events_[std::size_t(id.thread)][id.index];
+  }
+  [[nodiscard]] bool happened(Id id) const {
+    return id.initial() || id.index < events_[std::size_t(id.thread)].size();
+  }
+  [[nodiscard]] std::size_t threads() const { return events_.size(); }
+  [[nodiscard]] const std::vector<Event>& events(std::size_t thread) const {
+    return events_[thread];
+  }
+  [[nodiscard]] Value value_of(Id store, std::uint32_t place) const {
+    return store.initial() ? locations[place].initial : event(store).value;
+  }
+  // Position of a store in the order of its location; 0 is the initial value.
+  [[nodiscard]] std::size_t position(std::uint32_t place, Id store) const;
+  [[nodiscard]] Id at(std::uint32_t place, std::size_t position) const {
+    return position == 0 ? Id{} : orders[place][position - 1];
+  }
+  // Coherence: the thread knows of the store at this position, and cannot go back behind it.
+  [[nodiscard]] std::size_t oldest_visible(std::size_t thread, std::uint32_t place) const;
+  // Atomicity: may a store come right after this position? source: what an update has read.
+  [[nodiscard]] bool fits(std::uint32_t place, std::size_t after, bool exclusive, Id source) const;
+  // The next event of the thread as it would be; add() makes it so.
+  [[nodiscard]] Event next(std::size_t thread, Kind kind, Order order, std::uint32_t place) const;
+  // False if the execution is not one that the model allows: only seq_cst can be violated here.
+  bool add(Event event);
+  [[nodiscard]] bool fences_agree() const;  // the same, if there are seq_cst fences
+
+  // What the thread knows: a plain access happens before all that know more of the thread.
+  [[nodiscard]] const Clock& known(std::size_t thread) const { return states_[thread].now; }
+  [[nodiscard]] bool has_sc_fence() const { return has_sc_fence_; }
+
+  std::vector<Location> locations;
+  std::vector<std::vector<Id>> orders;  // [place], as in a Guide; stores yet to be made among them
+
+ private:
+  struct State {
+    Clock now{}, past{}, acquirable{}, fenced{};
+  };
+  static constexpr std::uint16_t kNone = 0xffff;
+  [[nodiscard]] bool sc_before(const Event& a, const Event& b) const;
+  [[nodiscard]] bool extended_coherence(const Event& a, const Event& b) const;
+  bool add_sc(const Event& event);
+
+  std::vector<std::vector<Event>> events_;
+  std::vector<State> states_;
+  struct ScAccess {
+    Id id;
+    Clock after;  // [thread]: index of its first seq_cst access that must come after this one
+  };
+  std::vector<std::vector<ScAccess>> sc_;  // [thread]
+  bool has_sc_fence_ = false;
+};
+
+}  // namespace explorer

@@ -1,0 +1,33 @@
+// Kernels of engine B under the explorer: each thread of a block is a thread of the program. Their
+// source is compiled for the emulator (kernels/vgpu), but without it: device.cpp has the few
+// functions of it that kernels call.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/device/calls.hpp"
+#include "tests/memory_order/explored/handoff.hpp"
+
+namespace explorer {
+
+// The devices of a program: ranks, with one block of so many threads each.
+class Devices {
+ public:
+  Devices(int ranks, int threads);
+  Devices(const Devices&) = delete;
+  Devices& operator=(const Devices&) = delete;
+  ~Devices();
+  // The program's threads, rank by rank: `body` calls launch_ring() and so on, which run at once.
+  Program program(const std::function<void(int rank, int thread)>& body,
+                  const std::shared_ptr<void>& keep) const;
+
+ private:
+  struct World;
+  friend int vgpu::barrier(vgpu::Combine, bool, const vgpu::Source&);
+  static World* current;  // of the program that was made last
+  std::unique_ptr<World> world_;
+};
+
+}  // namespace explorer

@@ -1,0 +1,38 @@
+// RC11 a second time, as the paper has it: relations over a finished execution, and axioms on them.
+//
+// Every assignment of stores to loads and every order of the stores is tried, and those that the
+// axioms allow are counted. This shares no code with the explorer, which builds executions event by
+// event with vector clocks; it is hopelessly slow beyond ten events. Updates are one event here.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "labs/kit/explorer/explorer.hpp"
+
+namespace oracle {
+
+using explorer::Order;
+
+enum class What { load, store, add, swap_if_zero, fence };
+struct Operation {
+  What what;
+  int place = 0;
+  Order order = explorer::relaxed;
+  int value = 1;  // stored, or added
+};
+using Litmus = std::vector<std::vector<Operation>>;  // [thread]
+
+// What each load and update read, thread by thread, then the last value of each of two places; and
+// in how many executions.
+using Outcomes = std::map<std::string, std::uint64_t>;
+Outcomes outcomes(const Litmus& litmus);
+std::string text_of(const std::vector<std::vector<int>>& seen, const std::vector<int>& last);
+
+// The same by the explorer.
+explorer::Result explored(const Litmus& litmus);
+
+std::string described(const Litmus& litmus);
+
+}  // namespace oracle
