@@ -71,6 +71,7 @@ class ToyLoss {
   ToyLoss(const kit::Request& in, kit::Cluster& cluster, int rank)
       : cluster_(cluster),
         rank_(rank),
+        meet_(in.integer("meet", 0) != 0),
         format_(format_of(in)),
         table_(format_),
         size_(std::size_t(in.integer("size"))),
@@ -84,7 +85,7 @@ class ToyLoss {
     if (weights.size() != size_)
       throw kit::Misuse{"backward was given " + std::to_string(weights.size()) +
                         " weights of a model with " + std::to_string(size_)};
-    cluster_.end_of_step(rank_);  // all ranks are in a backward at the same time, as they would be
+    if (meet_) cluster_.end_of_step(rank_);  // all ranks are in a backward at the same time
     batches_.push_back(batch);
     factors_.push_back(factor);
     seen_.insert(seen_.end(), weights.begin(), weights.end());
@@ -110,6 +111,7 @@ class ToyLoss {
  private:
   kit::Cluster& cluster_;
   int rank_;
+  bool meet_;
   Format format_;
   Table table_;
   std::size_t size_;

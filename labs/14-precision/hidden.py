@@ -112,15 +112,15 @@ def scaler_state(lab):
 @lab_test
 def agreement(lab):
     """Task 7: any rank, any batch of a group, infinities that cancel: all ranks skip the same steps."""
-    for world, accumulate in ((2, 1), (2, 3), (4, 2), (8, 1), (8, 3)):
-        batches = 3 * accumulate + 1
+    for world, accumulate in ((2, 3), (4, 2), (8, 1)):
+        batches = 2 * accumulate + 1
         for rank in sorted({0, world // 2, world - 1}):
             batch = accumulate + lab.random.randrange(accumulate)
             weight, value = lab.random.randrange(3), lab.random.choice([1e6, -1e6, 3e38])
             offset = with_overflow(world, 3, batches, [(rank, batch, weight)], value)
             training = Training("f16", world, [1.0, -2.0, 4.0], offset, accumulate=accumulate, momentum=0.5, lr=0.25,
                                 state=(64.0, 2.0, 0.5, 2.0, 1.0))
-            train(lab, training, [list(range(batches)), list(range(accumulate))])
+            train(lab, training, [list(range(batches)), list(range(accumulate))], meet=rank == 0)
     for world in (2, 4):  # + and - infinity: their sum is a NaN, on the ranks or between two batches of one
         offset = with_overflow(world, 2, 4, [(0, 1, 0)])
         offset[world - 1][2] = -1e6
@@ -138,19 +138,18 @@ def agreement(lab):
 @lab_test
 def groups(lab):
     """Task 8: groups of 1 batch, of all, of more than there are; empty epochs; and the next epoch begins anew."""
-    for world in (1, 2, 3, 5, 8):
-        for accumulate, count in ((1, 3), (2, 5), (4, 6), (8, 4), (100, 2), (3, 5), (7, 7)):
-            if world in (3, 5) and accumulate in (3, 7):
-                continue  # a third of 105 is exact, and a third of that, in f16, is not
+    for world, cases in ((1, ((3, 7), (8, 4))), (2, ((1, 3), (3, 5), (7, 7), (100, 2))), (8, ((4, 6),)),
+                         (3, ((2, 5), (100, 4))), (5, ((4, 6),))):  # a third of 105 is exact, a ninth is not
+        for accumulate, count in cases:
             offset = [[105.0 * ((b * 5 + r * 3 + i * 4) % 9 - 4) for b in range(7) for i in range(2)] for r in range(world)]
             form = "f16" if world in (3, 5) else lab.random.choice(public.FORMATS)
             training = Training(form, world, [3.0, 1024.0], offset, accumulate=accumulate, lr=0.125,
                                 state=(2.0, 2.0, 0.5, 2.0, 0.0))
             batches = list(range(count))
             train(lab, training, [batches, [], batches[:1], batches[::-1]])
-    many = [[float((b * 31 + r) % 17 - 8) for b in range(100)] for r in range(2)]
+    many = [[float((b * 31 + r) % 17 - 8) for b in range(50)] for r in range(2)]
     train(lab, Training("f16", 2, [0.5], many, accumulate=8, lr=0.001, momentum=0.875,
-                        state=(4.0, 2.0, 0.5, 5.0, 0.0)), [list(range(100)), list(range(99, -1, -1))])
+                        state=(4.0, 2.0, 0.5, 5.0, 0.0)), [list(range(50)), list(range(49, -1, -1))])
     training = Training("f16", 2, [1.0], [[1.0], [2.0]])
     seen = lab.run("refused", accumulate=[0, -1, 1, -(1 << 31), 2, 1 << 30], **training.request())
     want = "invalid_argument invalid_argument  invalid_argument   "
@@ -161,11 +160,10 @@ def groups(lab):
 def broken_batch(lab):
     """Tasks 6 and 7: a batch throws, under NoSync or not. The next step is as if that one had never begun."""
     for form in public.FORMATS:
-        for world in (1, 2, 4, 5):
+        for world in (1, 2, 5):
             rows = [[float((b * 3 + r) % 7 * 5) for b in range(8)] for r in range(world)]
-            public.replica(lab, form, world, "tszts", rows)
-            public.replica(lab, form, world, "mtzns", rows)
-    for world in (1, 2, 8):
+            public.replica(lab, form, world, "tsztsmtzns", rows)
+    for world in (1, 2, 4):
         for at in range(3):
             group = [0, 1, 2]
             group[at] = public.BROKEN
@@ -180,7 +178,7 @@ def broken_batch(lab):
 @lab_test
 def long_training(lab):
     """All of it: gradients that depend on the weights, momentum, overflows, several epochs, on 1 to 8 ranks."""
-    for world in (1, 2, 4, 8):
+    for world in (1, 2, 8):
         for form in public.FORMATS:
             size, batches = lab.random.choice((1, 3, 5)), 9
             offset = [[lab.random.uniform(-4, 4) for _ in range(size * batches)] for _ in range(world)]

@@ -355,10 +355,8 @@ def backward(lab):
         # 256 + 1 + 1 is 258, which bf16 has, though not by way of 257.
         replica(lab, form, 1, "nns", [[256.0, 1.0, 1.0]])
         for world in (1, 2, 4):
-            rows = [[float(2 ** (b + 3 * r) + b) for b in range(8)] for r in range(world)]
-            replica(lab, form, world, "szsz", rows)
-            replica(lab, form, world, "snsznns", rows)
-            replica(lab, form, world, "mszns", rows)
+            rows = [[float(2 ** (b % 8 + r) + b) for b in range(9)] for r in range(world)]
+            replica(lab, form, world, "szsnsznns" if form == "f16" else "mszns", rows)
 
 
 def replica(lab, form, world, script, rows):
