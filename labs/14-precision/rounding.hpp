@@ -58,8 +58,7 @@ inline std::uint16_t to_f16(float value) {
   // A normal number keeps exponent and fraction in one row; of a subnormal one the leading 1 is
   // written out, and as many bits are lost as it lies below 2^-14.
   const bool normal = field >= 113;
-  const std::uint32_t row =
-      normal ? magnitude - (112U << 23) : (magnitude & 0x7FFFFF) | 0x800000;
+  const std::uint32_t row = normal ? magnitude - (112U << 23) : (magnitude & 0x7FFFFF) | 0x800000;
   const std::uint32_t shift = normal ? 13 : 126 - field;
   const std::uint32_t kept = row >> shift, lost = row & ((1U << shift) - 1);
   const std::uint32_t half = 1U << (shift - 1);

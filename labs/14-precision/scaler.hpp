@@ -22,11 +22,12 @@ namespace lab14 {
 
 // All that a scaler is, between two steps.
 struct ScalerState {
-  float scale = 65536;               // finite, above 0
-  double growth_factor = 2;          // finite, above 1
-  double backoff_factor = 0.5;       // between 0 and 1, neither of them
+  float scale = 65536;                  // finite, above 0
+  double growth_factor = 2;             // finite, above 1
+  double backoff_factor = 0.5;          // between 0 and 1, neither of them
   std::int64_t growth_interval = 2000;  // 1 or more
-  std::int64_t growth_tracker = 0;      // good steps since the scale changed: 0 or more, below the interval
+  std::int64_t growth_tracker =
+      0;  // good steps since the scale changed: 0 or more, below the interval
 };
 
 class GradScaler {

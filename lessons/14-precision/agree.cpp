@@ -113,8 +113,7 @@ void groups(bool by_own_size) {
       }
       line += number(w.grad().item<float>());
     }
-    return line + ",  reductions" +
-           number(static_cast<double>(ddp.reducer().statistics().step));
+    return line + ",  reductions" + number(static_cast<double>(ddp.reducer().statistics().step));
   });
 }
 

@@ -56,12 +56,10 @@ int main() {
   for (int step = 0; step < 6; ++step)
     std::printf(" %g", static_cast<double>(weight = r(weight + 0.5F)));
   std::printf("\n  master in f32  ");
-  for (int step = 0; step < 6; ++step)
-    std::printf(" %g", static_cast<double>(master += 0.5F));
+  for (int step = 0; step < 6; ++step) std::printf(" %g", static_cast<double>(master += 0.5F));
   std::printf("\n  ... rounded    ");
   master = 256;
-  for (int step = 0; step < 6; ++step)
-    std::printf(" %g", static_cast<double>(r(master += 0.5F)));
+  for (int step = 0; step < 6; ++step) std::printf(" %g", static_cast<double>(r(master += 0.5F)));
 
   std::printf("\nfive gradients 10 20 30 40 50 as 2 + 2 + 1: the gradients of the three steps\n");
   const float groups[3][2] = {{10, 20}, {30, 40}, {50, 0}};

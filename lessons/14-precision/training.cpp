@@ -44,19 +44,19 @@ void round_all(const std::vector<Tensor>& parameters) {
 
 struct Way {
   const char* name;
-  bool products = false;   // of forward and backward, in `dtype`
-  bool weights = false;    // no masters: what the optimizer has made is rounded
+  bool products = false;  // of forward and backward, in `dtype`
+  bool weights = false;   // no masters: what the optimizer has made is rounded
   DType dtype = DType::bf16;
-  float loss_scale = 0;    // 0: without a scaler
-  double unit = 1;         // the loss is measured in other units: gradients times this, lr by it
+  float loss_scale = 0;  // 0: without a scaler
+  double unit = 1;       // the loss is measured in other units: gradients times this, lr by it
 };
 
 void train(const Way& way, const Points& points, std::map<int, int>* powers = nullptr) {
   manual_seed(1);  // the same first weights for each
   MLP model({2, 16, 2});
   SGD optimizer(model.parameters(), {.lr = 0.02 / way.unit, .momentum = 0.9});
-  GradScaler scaler({.init_scale = way.loss_scale != 0 ? way.loss_scale : 1.0,
-                     .enabled = way.loss_scale != 0});
+  GradScaler scaler(
+      {.init_scale = way.loss_scale != 0 ? way.loss_scale : 1.0, .enabled = way.loss_scale != 0});
   if (powers == nullptr) std::printf("%-34s", way.name);
   std::int64_t zeros = 0, all = 0, skipped = 0;
   for (int step = 1; step <= 2000; ++step) {
@@ -108,7 +108,8 @@ int main(int argc, char**) {
   train({.name = "products in f16", .products = true, .dtype = DType::f16}, points);
   train(small_loss, points);
   const auto f16 = [&](const char* name, float scale) {
-    return Way{.name = name, .products = true, .dtype = DType::f16, .loss_scale = scale, .unit = small};
+    return Way{
+        .name = name, .products = true, .dtype = DType::f16, .loss_scale = scale, .unit = small};
   };
   train({.name = "loss / 2^18: products in bf16", .products = true, .unit = small}, points);
   train(f16("loss / 2^18: products in f16", 0), points);

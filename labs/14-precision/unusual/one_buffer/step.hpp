@@ -92,7 +92,8 @@ class Trainer {
 
   bool step(std::span<const int> batches) {
     begin();
-    for (std::size_t i = 0; i < batches.size(); ++i) add(batches[i], i + 1 == batches.size(), batches.size());
+    for (std::size_t i = 0; i < batches.size(); ++i)
+      add(batches[i], i + 1 == batches.size(), batches.size());
     return end();
   }
 
