@@ -211,7 +211,8 @@ KIT_SCENARIO(scaler) {
 
 // One letter a deed, each backward of the next batch:
 //   z  zero_grad      s  a backward      n  one under NoSync      m  two, nested NoSyncs
-//   t  as n, and the batch is broken           x  a broken one in a nested NoSync, then one in the outer
+//   t  as n, and the batch is broken
+//   x  a broken one in a nested NoSync, then one in the outer
 KIT_SCENARIO(replica) {
   kit::Cluster cluster(kit::cluster_options(in));
   const std::string script = in.text("script");

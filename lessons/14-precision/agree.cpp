@@ -1,5 +1,5 @@
-// agree: three ranks, one of which overflows f16; scales that differ; five batches in groups of two.
-// One section for each argument: skip, scales, groups.
+// agree: three ranks, one of which overflows f16; scales that differ; five batches in groups of
+// two. One section for each argument: skip, scales, groups.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
