@@ -1,0 +1,97 @@
+// Lab 14, part 1: floats in 16 bits.
+//
+//     float   s eeeeeeee fffffffffffffffffffffff     8 bits of exponent, 23 of fraction
+//     bf16    s eeeeeeee fffffff                     the same exponents, 7 bits of fraction
+//     f16     s eeeee ffffffffff                     fewer exponents, 10 bits of fraction
+//
+// All three mean the same by their fields, with bias = 127, 127 and 15:
+//
+//     exponent field 0          0.fraction * 2^(1 - bias)         zero and subnormal numbers
+//     all ones                  infinity (fraction 0) or NaN
+//     any other e               1.fraction * 2^(e - bias)
+//
+// A NaN is quiet when the first bit of its fraction is 1. A code is the 16 bits as a number.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "labs/kit/todo.hpp"
+
+namespace lab14 {
+
+// Task 1. The nearest bf16; of two that are equally near, the one whose last bit is 0. What is
+// beyond the largest finite one by half a step or more becomes infinite. The sign stays, also of a
+// zero. A NaN becomes a quiet NaN, whichever of its bits are set.
+inline std::uint16_t to_bf16(float value) {
+#ifdef SOLUTION
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7FFFFFFF) > 0x7F800000) return std::uint16_t(bits >> 16 | 0x40);
+  // A little less than half a step, or half a step if the last bit that stays is 1. A carry out of
+  // the fraction moves the exponent up, as it should: up to that of infinity.
+  return std::uint16_t((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
+#else
+  (void)value;
+  kit::todo("task 1, to_bf16");
+#endif
+}
+
+// Task 1 as well: exact.
+inline float from_bf16(std::uint16_t code) {
+#ifdef SOLUTION
+  return std::bit_cast<float>(std::uint32_t(code) << 16);
+#else
+  (void)code;
+  kit::todo("task 1, from_bf16");
+#endif
+}
+
+// Task 2. The nearest f16, by the same rules. f16 has subnormal numbers down to 2^-24.
+inline std::uint16_t to_f16(float value) {
+#ifdef SOLUTION
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits >> 16 & 0x8000, magnitude = bits & 0x7FFFFFFF;
+  if (magnitude > 0x7F800000) return std::uint16_t(sign | 0x7E00);
+  if (magnitude >= 0x47800000) return std::uint16_t(sign | 0x7C00);  // 65536 and more
+  const std::uint32_t field = magnitude >> 23;
+  if (field < 102) return std::uint16_t(sign);  // less than half of 2^-24
+  // A normal number keeps exponent and fraction in one row; of a subnormal one the leading 1 is
+  // written out, and as many bits are lost as it lies below 2^-14.
+  const bool normal = field >= 113;
+  const std::uint32_t row = normal ? magnitude - (112U << 23) : (magnitude & 0x7FFFFF) | 0x800000;
+  const std::uint32_t shift = normal ? 13 : 126 - field;
+  const std::uint32_t kept = row >> shift, lost = row & ((1U << shift) - 1);
+  const std::uint32_t half = 1U << (shift - 1);
+  const bool up = lost > half || (lost == half && (kept & 1) != 0);
+  return std::uint16_t(sign | (kept + up));
+#else
+  (void)value;
+  kit::todo("task 2, to_f16");
+#endif
+}
+
+// Task 2 as well: exact.
+inline float from_f16(std::uint16_t code) {
+#ifdef SOLUTION
+  const std::uint32_t sign = std::uint32_t(code & 0x8000) << 16;
+  const std::uint32_t field = code >> 10 & 0x1F, fraction = code & 0x3FF;
+  if (field == 0x1F) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
+  if (field != 0) return std::bit_cast<float>(sign | (field + 112) << 23 | fraction << 13);
+  const float magnitude = float(fraction) * 0x1p-24F;
+  return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
+#else
+  (void)code;
+  kit::todo("task 2, from_f16");
+#endif
+}
+
+// Given: both by name.
+enum class Format { bf16, f16 };
+inline std::uint16_t encode(Format format, float value) {
+  return format == Format::bf16 ? to_bf16(value) : to_f16(value);
+}
+inline float decode(Format format, std::uint16_t code) {
+  return format == Format::bf16 ? from_bf16(code) : from_f16(code);
+}
+
+}  // namespace lab14

@@ -1,0 +1,185 @@
+// Lab 14, part 3: training steps that lose nothing on N ranks.
+//
+//     masters, f32 --round--> weights, 16 bits --backward--> gradients of a batch, 16 bits
+//        ^                                                        |
+//        |                                                     += in f32, batch after batch
+//        |                                                        |
+//      optimizer <-- unscale, finite? <-- the average over the ranks, once a step
+//
+// The model is the driver's:
+//
+//     model.size()                              how many weights it has
+//     model.format()                            Format::bf16 or Format::f16
+//     model.backward(weights, batch, factor)    the gradients of factor * loss(batch), as codes:
+//                                               std::vector<std::uint16_t>. It throws if the batch
+//                                               is broken. A batch is known by its number, an int.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include "labs/kit/cluster.hpp"
+#include "labs/kit/todo.hpp"
+#include "rounding.hpp"
+#include "scaler.hpp"
+
+namespace lab14 {
+
+// One rank's copy of the model, and the gradients that its backwards add up.
+template <class Model>
+class Replica {
+ public:
+  Replica(Model& model, kit::Group& group)
+      : model_(model), group_(group), grad_(model.size(), 0.0F) {}
+
+  // In f32, one for each weight.
+  [[nodiscard]] std::span<float> grad() { return grad_; }
+  void zero_grad() { std::fill(grad_.begin(), grad_.end(), 0.0F); }
+
+  // Task 5. Adds the gradients of factor * loss(batch) to grad(). Then, unless a NoSync is alive,
+  // grad() becomes its average over the ranks: one all-reduce.
+  void backward(std::span<const std::uint16_t> weights, int batch, float factor) {
+#ifdef SOLUTION
+    const std::vector<std::uint16_t> codes = model_.backward(weights, batch, factor);
+    for (std::size_t i = 0; i < grad_.size(); ++i) grad_[i] += decode(model_.format(), codes[i]);
+    if (!synchronising_) return;
+    group_.all_reduce(grad_).wait();
+    for (float& g : grad_) g /= float(group_.world());
+#else
+    (void)weights, (void)batch, (void)factor;
+    kit::todo("task 5, backward");
+#endif
+  }
+
+  // Task 6. While it lives, backwards stay local. When it ends, however it ends, things are as they
+  // were before it: they may be nested.
+  class NoSync {
+   public:
+    explicit NoSync(Replica& replica)
+#ifdef SOLUTION
+        : replica_(replica), before_(replica.synchronising_) {
+      replica_.synchronising_ = false;
+    }
+    ~NoSync() { replica_.synchronising_ = before_; }
+#else
+    {
+      (void)replica;
+      kit::todo("task 6, NoSync");
+    }
+#endif
+    NoSync(const NoSync&) = delete;
+    NoSync& operator=(const NoSync&) = delete;
+#ifdef SOLUTION
+
+   private:
+    Replica& replica_;
+    bool before_;
+#endif
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+
+ private:
+  Model& model_;
+  kit::Group& group_;
+  std::vector<float> grad_;
+#ifdef SOLUTION
+  bool synchronising_ = true;
+#endif
+};
+
+// Given: SGD with momentum.
+struct Sgd {
+  float lr = 0.01F;
+  float momentum = 0;
+  std::vector<float> velocity = {};
+
+  void step(std::span<float> values, std::span<const float> grad) {
+    velocity.resize(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      velocity[i] = momentum * velocity[i] + grad[i];
+      values[i] -= lr * velocity[i];
+    }
+  }
+};
+
+template <class Model>
+class Trainer {
+ public:
+  // masters: the same on all ranks. A step is made of `accumulate` batches, at least 1:
+  // std::invalid_argument (task 8).
+  Trainer(Model& model, kit::Group& group, std::vector<float> masters, int accumulate,
+          const ScalerState& scaler, const Sgd& optimizer)
+      : model_(model),
+        replica_(model, group),
+        masters_(std::move(masters)),
+        accumulate_(accumulate),
+        scaler_(scaler),
+        optimizer_(optimizer) {
+#ifdef SOLUTION
+    if (accumulate < 1) throw std::invalid_argument("accumulate must be 1 or more");
+#endif
+  }
+
+  [[nodiscard]] std::span<const float> masters() const { return masters_; }
+  [[nodiscard]] const GradScaler& scaler() const { return scaler_; }
+
+  // Task 7. One step from the mean loss of these batches, at least one: the loss of each counts
+  // 1 / batches.size(), and is scaled. All ranks have equally many. Returns whether the step was
+  // made: on all ranks, or, if a gradient was not finite on any of them, on none; then masters and
+  // optimizer are as before. When a backward throws, the exception goes on to the caller, and the
+  // next step begins as if this one had never been.
+  bool step(std::span<const int> batches) {
+#ifdef SOLUTION
+    std::vector<std::uint16_t> weights;
+    for (const float master : masters_) weights.push_back(encode(model_.format(), master));
+    const float factor = scaler_.scale(1 / float(batches.size()));
+    replica_.zero_grad();
+    {
+      const auto local = replica_.no_sync();
+      for (const int batch : batches.first(batches.size() - 1))
+        replica_.backward(weights, batch, factor);
+    }
+    replica_.backward(weights, batches.back(), factor);
+    // After the average: all ranks look at the same numbers, and one rank's infinity is in them.
+    const bool found = scaler_.unscale({replica_.grad()});
+    if (!found) optimizer_.step(masters_, replica_.grad());
+    scaler_.update();
+    return !found;
+#else
+    (void)batches;
+    kit::todo("task 7, step");
+#endif
+  }
+
+  // Task 8. One pass over the batches, in groups of `accumulate`; the last group takes what is
+  // left. Returns how many steps were made.
+  int epoch(std::span<const int> batches) {
+#ifdef SOLUTION
+    int made = 0;
+    while (!batches.empty()) {
+      const std::size_t group = std::min(batches.size(), std::size_t(accumulate_));
+      made += step(batches.first(group));
+      batches = batches.subspan(group);
+    }
+    return made;
+#else
+    (void)batches;
+    kit::todo("task 8, epoch");
+#endif
+  }
+
+ private:
+  Model& model_;
+  Replica<Model> replica_;
+  std::vector<float> masters_;
+  int accumulate_;
+  GradScaler scaler_;
+  Sgd optimizer_;
+};
+
+}  // namespace lab14
