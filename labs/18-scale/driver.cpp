@@ -1,5 +1,4 @@
-// Runs the student's formulas and simulator and says what came out. No verdicts here.
-#include LAB18_FORMS
+// Part 2 of the driver: runs the student's simulator and says what came out. No verdicts here.
 #include LAB18_MUSEUM
 #include LAB18_SIMULATOR
 
@@ -72,49 +71,6 @@ struct Key {
 
 }  // namespace
 
-// One formula, for each row of arguments.
-KIT_SCENARIO(formula) {
-  const std::string name = in.text("name");
-  const std::vector<double> x = in.numbers("arguments");
-  std::vector<double> results;
-  const auto each = [&](std::size_t arity, auto call) {
-    for (std::size_t i = 0; i + arity <= x.size(); i += arity) results.push_back(call(&x[i]));
-  };
-  if (name == "job_mtbf") results.push_back(lab18::job_mtbf(x));
-  if (name == "chance_of_failure")
-    each(2, [](const double* a) { return lab18::chance_of_failure(a[0], a[1]); });
-  if (name == "young") each(2, [](const double* a) { return lab18::young(a[0], a[1]); });
-  if (name == "daly") each(2, [](const double* a) { return lab18::daly(a[0], a[1]); });
-  if (name == "expected_time")
-    each(5, [](const double* a) { return lab18::expected_time(a[0], a[1], a[2], a[3], a[4]); });
-  if (name == "goodput")
-    each(4, [](const double* a) { return lab18::goodput(a[0], a[1], a[2], a[3]); });
-  if (name == "expected_slowest")
-    each(3, [](const double* a) {
-      return lab18::expected_slowest(a[0], a[1], std::int64_t(a[2]));
-    });
-  out.put("results", results);
-}
-
-KIT_SCENARIO(statistics) {
-  const std::vector<double> a = in.numbers("a"), b = in.numbers("b");
-  const lab18::Estimate one = lab18::estimate(a);
-  out.put("estimate", std::vector<double>{one.mean, one.error});
-  if (a.size() == b.size()) {
-    const lab18::Estimate both = lab18::difference(a, b);
-    out.put("difference", std::vector<double>{both.mean, both.error});
-  }
-}
-
-// mean, error, expected, errors of each question.
-KIT_SCENARIO(agreement) {
-  const std::vector<double> x = in.numbers("questions");
-  Integers answers;
-  for (std::size_t i = 0; i + 4 <= x.size(); i += 4)
-    answers.push_back(lab18::agrees({x[i], x[i + 1]}, x[i + 2], x[i + 3]));
-  out.put("answers", answers);
-}
-
 // Two queues, in turns. Operation k >= 0: push key k with the number of the operation into queue
 // (number modulo 2); -1, -2: pop queue 0, 1.
 KIT_SCENARIO(queue) {
@@ -148,7 +104,7 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Several jobs in one process: four numbers of each plan, and the failures of all, counts[i] of job i.
+// Several jobs in one process: four numbers of each plan; the failures of all, counts[i] of job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
   const Integers failures = in.integers("failures");
@@ -230,19 +186,6 @@ KIT_SCENARIO(refusals) {
   out.put("clusters", of_clusters);
 }
 
-KIT_SCENARIO(refused_formulas) {
-  const double nan = std::numeric_limits<double>::quiet_NaN();
-  const auto mtbf = [](std::vector<double> ranks) {
-    return std::int64_t(refuses([&] { (void)lab18::job_mtbf(ranks); }));
-  };
-  const std::vector<double> none, one{1}, two{1, 2};
-  out.put("mtbf", Integers{mtbf({1, 0}), mtbf({-1, 1}), mtbf({1, nan}), mtbf({nan, 1})});
-  out.put("estimate", refuses([&] { (void)lab18::estimate(none); }));
-  out.put("difference", Integers{refuses([&] { (void)lab18::difference(one, two); }),
-                                 refuses([&] { (void)lab18::difference(two, one); }),
-                                 refuses([&] { (void)lab18::difference(none, none); })});
-}
-
 // Rounds of times[step * ranks + rank], several tables in one process.
 KIT_SCENARIO(steps) {
   const Integers times = in.integers("times"), ranks = in.integers("ranks");
@@ -258,8 +201,7 @@ KIT_SCENARIO(steps) {
       continue;
     }
     const std::vector<lab18::Update> all = lab18::asynchronous(own, int(ranks[i]));
-    for (const lab18::Update& u : all)
-      updates.insert(updates.end(), {u.at, u.rank, u.staleness});
+    for (const lab18::Update& u : all) updates.insert(updates.end(), {u.at, u.rank, u.staleness});
     lengths.push_back(std::int64_t(all.size()));
   }
   out.put("together", together);
@@ -276,31 +218,19 @@ KIT_SCENARIO(worth) {
   out.put("from", from);
 }
 
-// The same trials for several intervals: how long the job takes at each. failures: counts[t] of
-// trial t. The means, their errors, and the differences to the first interval.
-KIT_SCENARIO(sweep) {
-  const Integers counts = in.integers("counts"), failures = in.integers("failures");
-  std::vector<double> means, errors, more, error_of_more, first;
-  for (const std::int64_t interval : in.integers("intervals")) {
-    const Plan plan{in.integer("work"), interval, in.integer("save"), in.integer("restart")};
-    std::vector<double> ends;
-    std::size_t from = 0;
-    for (const std::int64_t count : counts) {
-      const std::span<const Time> own(failures.data() + from, std::size_t(count));
-      from += std::size_t(count);
-      const std::vector<Phase> phases = lab18::timeline(plan, own);
-      if (phases.empty()) throw kit::Misuse{"a job with work has no phases"};
-      ends.push_back(double(phases.back().end));
-    }
-    if (first.empty()) first = ends;
-    const lab18::Estimate seen = lab18::estimate(ends), beside = lab18::difference(ends, first);
-    means.push_back(seen.mean), errors.push_back(seen.error);
-    more.push_back(beside.mean), error_of_more.push_back(beside.error);
+// Many trials of one plan: when each is done. failures: counts[t] of trial t.
+KIT_SCENARIO(trials) {
+  const Plan plan = plan_of(in.integers("plan"), 0);
+  const Integers failures = in.integers("failures");
+  Integers ends;
+  std::size_t from = 0;
+  for (const std::int64_t count : in.integers("counts")) {
+    const std::vector<Phase> phases =
+        lab18::timeline(plan, std::span(failures).subspan(from, std::size_t(count)));
+    from += std::size_t(count);
+    ends.push_back(phases.empty() ? 0 : phases.back().end);
   }
-  out.put("means", means);
-  out.put("errors", errors);
-  out.put("more", more);
-  out.put("error_of_more", error_of_more);
+  out.put("ends", ends);
 }
 
 // The student's tests: plan, failures and expected account of each.

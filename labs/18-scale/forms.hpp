@@ -1,5 +1,5 @@
-// Lab 18, part 1: what can be said on paper about a job of many ranks, and how to compare it with a
-// simulation.
+// Lab 18, part 1: what can be said on paper about a job of many ranks, and how to compare it with
+// a simulation.
 //
 //     | work tau | save C | work tau | save C | wo X       X: a failure, on average every M
 //                                             restart R, and the work since the last save again
@@ -20,8 +20,8 @@
 
 namespace lab18 {
 
-// Task 1. The mean time between failures of a job that fails when any of its ranks does; ranks[r] is
-// that of rank r, above 0, and infinity for one that never fails. Without ranks: infinity.
+// Task 1. The mean time between failures of a job that fails when any of its ranks does; ranks[r]
+// is that of rank r, above 0, and infinity for one that never fails. Without ranks: infinity.
 // std::invalid_argument if one is not above 0, or NaN.
 inline double job_mtbf(std::span<const double> ranks) {
 #ifdef SOLUTION
@@ -37,8 +37,9 @@ inline double job_mtbf(std::span<const double> ranks) {
 #endif
 }
 
-// Task 1. The probability of at least one failure in a time `duration`, when failures have no memory
-// (exponential times between them, of mean mtbf). Right to nine digits for short durations too.
+// Task 1. The probability of at least one failure in a time `duration`, when failures have no
+// memory (exponential times between them, of mean mtbf). Right to nine digits for short durations
+// too.
 inline double chance_of_failure(double mtbf, double duration) {
 #ifdef SOLUTION
   return -std::expm1(-duration / mtbf);
@@ -58,8 +59,8 @@ inline double young(double save, double mtbf) {
 #endif
 }
 
-// Task 2. Daly's: Young's times (1 + x/3 + x^2/9) with x = sqrt(save / (2 mtbf)), less save; but mtbf
-// itself if a save takes 2 mtbf or longer.
+// Task 2. Daly's: Young's times (1 + x/3 + x^2/9) with x = sqrt(save / (2 mtbf)), less save; but
+// mtbf itself if a save takes 2 mtbf or longer.
 inline double daly(double save, double mtbf) {
 #ifdef SOLUTION
   if (save >= 2 * mtbf) return mtbf;
@@ -71,9 +72,9 @@ inline double daly(double save, double mtbf) {
 #endif
 }
 
-// Task 3. The expected time of a job of `work` that saves after each `interval` of it, but not at its
-// end. A failure, in work, in a save or in a restart, begins a restart; its work since the last
-// complete save is done again. A stretch of length s between two points that are kept takes
+// Task 3. The expected time of a job of `work` that saves after each `interval` of it, but not at
+// its end. A failure, in work, in a save or in a restart, begins a restart; its work since the
+// last complete save is done again. A stretch of length s between two points that are kept takes
 // M e^(R/M) (e^(s/M) - 1). work, interval > 0; mtbf may be infinity.
 inline double expected_time(double work, double interval, double save, double restart,
                             double mtbf) {
@@ -88,7 +89,8 @@ inline double expected_time(double work, double interval, double save, double re
 #endif
 }
 
-// Task 3. The share of time that a long job trains: interval / (expected time of interval and save).
+// Task 3. The share of time that a long job trains: interval / (expected time of interval and
+// save).
 inline double goodput(double interval, double save, double restart, double mtbf) {
 #ifdef SOLUTION
   if (std::isinf(mtbf)) return interval / (interval + save);
@@ -118,8 +120,8 @@ struct Estimate {
   double error = 0;
 };
 
-// Task 5. The standard error is s / sqrt(n), s^2 the sum of squared differences to the mean, by n - 1.
-// Of one sample it is infinity. The samples may be huge and nearly equal: 1e15 and 1e15 + 1.
+// Task 5. The standard error is s / sqrt(n), s^2 the sum of squared differences to the mean, by n
+// - 1. Of one sample it is infinity. The samples may be huge and nearly equal: 1e15 and 1e15 + 1.
 // std::invalid_argument without a sample.
 inline Estimate estimate(std::span<const double> samples) {
 #ifdef SOLUTION
@@ -137,8 +139,8 @@ inline Estimate estimate(std::span<const double> samples) {
 #endif
 }
 
-// Task 5. By how much a is greater than b, where a[i] and b[i] met the same failures: the estimate of
-// the differences. std::invalid_argument if their numbers differ.
+// Task 5. By how much a is greater than b, where a[i] and b[i] met the same failures: the
+// estimate of the differences. std::invalid_argument if their numbers differ.
 inline Estimate difference(std::span<const double> a, std::span<const double> b) {
 #ifdef SOLUTION
   if (a.size() != b.size()) throw std::invalid_argument("difference: not as many a as b");
@@ -151,8 +153,8 @@ inline Estimate difference(std::span<const double> a, std::span<const double> b)
 #endif
 }
 
-// Task 5. Whether the mean is at most `errors` standard errors from `expected`. Never if one of the
-// numbers is NaN or infinite.
+// Task 5. Whether the mean is at most `errors` standard errors from `expected`. Never if one of
+// the numbers is NaN or infinite.
 inline bool agrees(const Estimate& seen, double expected, double errors) {
 #ifdef SOLUTION
   return std::isfinite(seen.error) && std::isfinite(expected) && std::isfinite(errors) &&

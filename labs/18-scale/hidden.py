@@ -315,6 +315,9 @@ def accounts(lab):
     hour = 3600 * SECOND
     times = [54 * DAY, 54 * DAY - 1, hour - 1, hour, 0] + [lab.random.randrange(60 * DAY) for _ in range(30)]
     ranks = [16384, 16384, 1000000, 1, 16384] + [lab.random.choice((1, 3, 16384, 24576, 1000000)) for _ in range(30)]
+    for n in (16381, 999983, 7):  # primes: times whose product is just short of whole hours, or just whole
+        times += [pow(n, -1, hour) * (hour - 1) % hour + 40 * hour, hour * n]
+        ranks += [n, n]
     seen = lab.run("gpu_hours", times=times, ranks=ranks)
     for time, n, got in zip(times, ranks, seen["hours"]):
         expect.equal(f"the GPU-hours of {time} ns on {n} ranks", got, time * n // hour, seen)
@@ -342,7 +345,8 @@ def play(lab, plan, machines, spares, repair, lives, **how):
     for i, want in enumerate(failures):
         expect.equal(f"failure {i}, as (when, machine, substitute)", tuple(got[3 * i:3 * i + 3]), want, seen)
     expect.equal("the number of failures", len(got) // 3, len(failures), seen)
-    expect.equal("the machines in the order in which they joined", list(seen["joined"]), joined[:1000], seen)
+    if plan[0]:  # without work it does not matter who joins
+        expect.equal("the machines in the order in which they joined", list(seen["joined"]), joined[:1000], seen)
     if how.get("rows", 1):
         same_phases("the job", seen["rows"], phases, seen)
     same_account("the job", seen["sum"], account(phases), seen)
@@ -379,13 +383,13 @@ def together(lab):
 
 @lab_test
 def crowd(lab):
-    """Task 9: 200,000 machines that all fail once: what looks at all machines at every event does not finish."""
-    machines = 200_000
+    """Task 9: 120,000 machines that all fail once: what looks at all machines at every event does not finish."""
+    machines = 120_000
     lives = lab.random.sample(range(1 << 44), machines)
     plan = (1 << 44, (1 << 28) + 1, 1 << 12, 1 << 10)
     want = account(timeline(plan, sorted(lives)))
     seen = lab.run("cluster", plan=list(plan), machines=machines, spares=machines, repair=NEVER // 2, draws=1,
-                   lives=array.array("q", lives + [NEVER] * machines), rows=0)
+                   lives=array.array("q", lives + [NEVER] * machines), rows=0, deadline=5)
     expect.equal("the number of failures", len(seen["failures"]) // 3, machines, seen)
     expect.equal("the times of the failures", list(seen["failures"][::3]), sorted(lives), seen)
     expect.equal("the spares that joined", list(seen["failures"][2::3]), list(range(machines, 2 * machines)), seen)
@@ -468,20 +472,23 @@ def agrees_with_daly(lab):
             mine.append(int(at * SECOND))
         failures += mine
         counts.append(len(mine))
-    seen = lab.run("sweep", work=int(work) * SECOND, save=int(save) * SECOND, restart=int(restart) * SECOND,
-                   intervals=[i * SECOND for i in intervals], counts=counts, failures=failures)
-    for i, interval in enumerate(intervals):
-        want = SECOND * expected(work, float(interval), save, restart, mtbf)
-        expect.that(abs(seen["means"][i] - want) <= 6 * seen["errors"][i],
-                    f"the mean time at intervals of {interval} s is {seen['means'][i] / SECOND:.0f} +- "
-                    f"{seen['errors'][i] / SECOND:.0f} s, expected are {want / SECOND:.0f}", seen)
-        expect.that(seen["errors"][i] < 0.02 * want, "the standard error is not that of 250 trials", seen)
-        if i:
-            expect.that(seen["more"][i] >= -6 * seen["error_of_more"][i],
-                        f"intervals of {interval} s are better than Daly's {best} s", seen)
-    for i in (1, 4):
-        expect.that(seen["more"][i] > 6 * seen["error_of_more"][i] > 0,
-                    f"intervals of {intervals[i]} s are not worse than Daly's {best} s", seen)
+    ends = {}
+    for interval in intervals:
+        plan = [int(n) * SECOND for n in (work, interval, save, restart)]
+        seen = lab.run("trials", plan=plan, counts=counts, failures=failures)
+        ends[interval] = [end / SECOND for end in seen["ends"]]
+    for interval in intervals:
+        seen = lab.run("statistics", a=ends[interval], b=ends[best])
+        (mean, error), (more, error_of_more) = seen["estimate"], seen["difference"]
+        want = expected(work, float(interval), save, restart, mtbf)
+        expect.that(abs(mean - want) <= 6 * error,
+                    f"the mean time at intervals of {interval} s is {mean:.0f} +- {error:.0f} s, expected are {want:.0f}",
+                    seen)
+        expect.that(error < 0.02 * want, f"{error:.0f} s is not the standard error of 250 trials", seen)
+        expect.that(more >= -6 * error_of_more, f"intervals of {interval} s are better than Daly's {best} s", seen)
+        if interval in (best // 4, 4 * best):
+            expect.that(more > 6 * error_of_more > 0, f"intervals of {interval} s are not worse than Daly's {best} s",
+                        seen)
 
 
 @lab_test

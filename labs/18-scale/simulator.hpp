@@ -1,11 +1,11 @@
-// Lab 18, part 2: a simulator of a job of many ranks. It plays failures, saves, restarts, spares and
-// stragglers event by event, and loses no nanosecond:
+// Lab 18, part 2: a simulator of a job of many ranks. It plays failures, saves, restarts, spares
+// and stragglers event by event, and loses no nanosecond:
 //
 //     useful + saving + restarting + lost + waiting = the time that has passed
 //
-// Time is in whole nanoseconds. 54 days are 4.7e15: too many for 32 bits and for a float, and 54 days
-// of 16,384 ranks, 7.6e19, are too many for 64 bits. All failures are given: a simulation with the
-// same input has the same output, to the nanosecond.
+// Time is in whole nanoseconds. 54 days are 4.7e15: too many for 32 bits and for a float, and 54
+// days of 16,384 ranks, 7.6e19, are too many for 64 bits. All failures are given: a simulation
+// with the same input has the same output, to the nanosecond.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@
 
 namespace lab18 {
 
-using Time = std::int64_t;                   // nanoseconds
+using Time = std::int64_t;                     // nanoseconds
 inline constexpr Time kNever = Time{1} << 62;  // longer than any run: 146 years
 
 // Task 6. Events by time: pop() takes the one with the least key; of equal keys, the one that was
@@ -154,8 +154,8 @@ class Progress {
 };
 #endif
 
-// Task 7. The phases of a job that fails at the given moments, in ascending order, two at the same
-// moment perhaps, until its work is done. Failures after that do not matter.
+// Task 7. The phases of a job that fails at the given moments, in ascending order, two at the
+// same moment perhaps, until its work is done. Failures after that do not matter.
 //
 // What ends at t is complete, also if a failure comes at t; what begins at t is cut at t. Every
 // phase that begins is listed, even if it lasts 0. A failure during a restart begins it anew.
@@ -175,9 +175,9 @@ inline std::vector<Phase> timeline(const Plan& plan, std::span<const Time> failu
 #endif
 }
 
-// Where the time went. useful: work that was kept. lost: work that was thrown away, whether its phase
-// was cut or not, and saves that were cut. saving: complete saves. restarting: all restarts, cut or
-// not. waiting: for a machine.
+// Where the time went. useful: work that was kept. lost: work that was thrown away, whether its
+// phase was cut or not, and saves that were cut. saving: complete saves. restarting: all
+// restarts, cut or not. waiting: for a machine.
 struct Account {
   Time useful = 0;
   Time saving = 0;
@@ -213,8 +213,8 @@ inline Account account(std::span<const Phase> phases) {
 #endif
 }
 
-// Task 8. What a time costs on `ranks` GPUs, at most a million: whole GPU-hours, rounded down. The
-// product of the two need not fit 64 bits.
+// Task 8. What a time costs on `ranks` GPUs, at most a million: whole GPU-hours, rounded down.
+// The product of the two need not fit 64 bits.
 inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
 #ifdef SOLUTION
   constexpr Time kHour = 3'600'000'000'000;
@@ -225,16 +225,16 @@ inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
 #endif
 }
 
-// A job needs `machines` of them at work at the same time, numbered from 0; `spares` more stand by,
-// with the next numbers. One that fails comes back to the spares after `repair`.
+// A job needs `machines` of them at work at the same time, numbered from 0; `spares` more stand
+// by, with the next numbers. One that fails comes back to the spares after `repair`.
 struct Cluster {
   int machines = 1;
   int spares = 0;
   Time repair = 0;
 };
 
-// How long a machine lasts from the moment at which it joins the job; 1 to kNever. Every call draws
-// anew: one call each time that a machine joins.
+// How long a machine lasts from the moment at which it joins the job; 1 to kNever. Every call
+// draws anew: one call each time that a machine joins.
 using Lives = std::function<Time(int machine)>;
 
 struct Failure {
@@ -249,15 +249,16 @@ struct Run {
 };
 
 // Task 9. The job on a cluster. At 0, machines 0, 1, ... join, in this order. When one fails, the
-// spare that has stood by longest joins at once (at first that of the lowest number), and a restart
-// begins. If there is none, the job waits until machines are repaired and all places are taken; then
-// a restart begins. Machines fail while they are in the job, whether it works, saves, restarts or
-// waits; spares do not fail.
+// spare that has stood by longest joins at once (at first that of the lowest number), and a
+// restart begins. If there is none, the job waits until machines are repaired and all places are
+// taken; then a restart begins. Machines fail while they are in the job, whether it works, saves,
+// restarts or waits; spares do not fail.
 //
 // At the same moment: first the phase that ends then is complete; then repairs end; then machines
 // fail. Repairs of the same moment end in the order in which they began, and machines of the same
-// moment fail in the order in which they joined. O(log machines) a failure: no event may look at all
-// machines. std::invalid_argument as in check(), and for less than 1 machine, or a number below 0.
+// moment fail in the order in which they joined. What would happen when the work is done, or later,
+// does not. O(log machines) a failure: no event may look at all machines. std::invalid_argument as
+// in check(), and for less than 1 machine, or a number below 0.
 inline Run simulate(const Plan& plan, const Cluster& cluster, const Lives& lives) {
 #ifdef SOLUTION
   if (cluster.machines < 1 || cluster.spares < 0 || cluster.repair < 0)
@@ -328,9 +329,10 @@ struct Update {
   std::int64_t staleness = 0;
 };
 
-// Task 10. The same gradients, and nobody waits: rank r pulls at 0, computes its s-th gradient for
-// times[s * ranks + r], pushes it, pulls at the same moment, and goes on, until it has done all its
-// steps. All updates in order; at the same moment the rank of the lowest number pushes first.
+// Task 10. The same gradients, and nobody waits: rank r pulls at 0, computes its s-th gradient
+// for times[s * ranks + r], pushes it, pulls at the same moment, and goes on, until it has done
+// all its steps. All updates in order; at the same moment the rank of the lowest number pushes
+// first.
 inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) {
 #ifdef SOLUTION
   EventQueue<std::pair<Time, int>, std::size_t> events;
@@ -353,10 +355,10 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
 #endif
 }
 
-// Task 10. A slow rank makes every step last `slow`; without it a step lasts `fast`. Putting it out
-// costs a restart of length `restart`, and `redo` steps since the last save, which are done again
-// without it. From how many remaining steps on (not counting those) does the job end earlier, by at
-// least 1 ns? -1: never.
+// Task 10. A slow rank makes every step last `slow`; without it a step lasts `fast`. Putting it
+// out costs a restart of length `restart`, and `redo` steps since the last save, which are done
+// again without it. From how many remaining steps on (not counting those) does the job end
+// earlier, by at least 1 ns? -1: never.
 inline std::int64_t worth_from(Time slow, Time fast, Time restart, std::int64_t redo) {
 #ifdef SOLUTION
   if (slow <= fast) return -1;

@@ -1,4 +1,4 @@
-// The job of the lesson, in minutes: three ranks, each with an MTBF of 30 hours, four hours of work.
+// The job of the lesson, in minutes: three ranks of an MTBF of 30 hours, four hours of work.
 // It runs the simulator of lab 18.
 #define SOLUTION
 #include <fmt/core.h>

@@ -91,9 +91,16 @@ inline Account account(std::span<const Phase> phases) {
   for (auto p = phases.rbegin(); p != phases.rend(); ++p) {
     const Time length = p->end - p->begin;
     switch (p->kind) {
-      case Kind::wait: a.waiting += length; break;
-      case Kind::restart: a.restarting += length; break;
-      case Kind::save: (p->cut ? a.lost : a.saving) += length; kept = !p->cut; break;
+      case Kind::wait:
+        a.waiting += length;
+        break;
+      case Kind::restart:
+        a.restarting += length;
+        break;
+      case Kind::save:
+        (p->cut ? a.lost : a.saving) += length;
+        kept = !p->cut;
+        break;
       case Kind::work:
         if (p->cut) kept = false;
         (kept ? a.useful : a.lost) += length;
@@ -107,7 +114,8 @@ inline std::int64_t gpu_hours(Time time, std::int64_t ranks) {
   std::int64_t hours = 0, rest = 0;  // by halves of the ranks, as one multiplies by hand
   for (int bit = 40; bit >= 0; --bit) {
     hours = 2 * hours + 2 * rest / hour, rest = 2 * rest % hour;
-    if ((ranks >> bit) & 1) hours += time / hour + (rest + time % hour) / hour, rest = (rest + time % hour) % hour;
+    if ((ranks >> bit) & 1)
+      hours += time / hour + (rest + time % hour) / hour, rest = (rest + time % hour) % hour;
   }
   return hours;
 }
@@ -128,7 +136,8 @@ struct Run {
 
 inline Run simulate(const Plan& plan, const Cluster& c, const Lives& lives) {
   check(plan);
-  if (c.machines < 1 || c.spares < 0 || c.repair < 0) throw std::invalid_argument("no such cluster");
+  if (c.machines < 1 || c.spares < 0 || c.repair < 0)
+    throw std::invalid_argument("no such cluster");
   Run run;
   std::multimap<Time, int> failing, repairing;
   std::list<int> idle;
@@ -141,7 +150,7 @@ inline Run simulate(const Plan& plan, const Cluster& c, const Lives& lives) {
   };
   fill();
   for (bool restart = false;; restart = true) {
-    // All places are taken: the job runs until the first of them fails, whatever is repaired by then.
+    // All places are taken: the job runs until the first of them fails.
     now = failing.begin()->first;
     if (play(plan, since, now, saved, restart, run.phases)) return run;
     const auto repaired = [&] {
@@ -196,7 +205,8 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
       pushes.emplace_back(at += times[i], r, s);
   }
   std::sort(pushes.begin(), pushes.end());
-  std::map<int, std::int64_t> before;  // of each rank: how many pushes there were after its last one
+  std::map<int, std::int64_t>
+      before;  // of each rank: how many pushes there were after its last one
   std::vector<Update> updates;
   for (const auto& [at, rank, step] : pushes) {
     const auto number = std::int64_t(updates.size());

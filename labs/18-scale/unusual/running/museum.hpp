@@ -1,5 +1,5 @@
-// Unusual and correct: the expectations come from the student's own simulator, which is tested by the
-// other tasks; the cases are few moments of one large job.
+// Unusual and correct: the expectations come from the student's own simulator, which the other
+// tasks test; the cases are few moments of one large job.
 #pragma once
 
 #include <vector>
