@@ -20,9 +20,9 @@ struct Case {
 inline constexpr std::size_t kMostCases = 12, kMostFailures = 6;  // of the whole list; of each case
 
 // Task 11. At most 12 cases with at most 6 failures each: they must be few, so think which bug
-// each of them would find. An exhibit is found by a case if it has another account, or finds
-// none. A case that a right simulator fails as well is a false alarm: it finds nothing, and costs
-// one exhibit.
+// each of them would find. An exhibit is found by a case if its account differs, or finds none. A
+// case that a right simulator fails as well is a false alarm: it finds nothing, and costs one
+// exhibit.
 inline std::vector<Case> cases() {
 #ifdef SOLUTION
   // Without failures: 10 work, 3 save, 10 work, 3 save, 4 work, done at 30.

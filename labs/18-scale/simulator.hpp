@@ -104,7 +104,7 @@ struct Phase {
   bool cut = false;
 };
 
-// For tasks 7 and 9. std::invalid_argument if interval is not above 0, or another time negative.
+// For tasks 7 and 9. std::invalid_argument if interval is not above 0, or any other time negative.
 inline void check(const Plan& plan) {
 #ifdef SOLUTION
   if (plan.interval <= 0) throw std::invalid_argument("Plan: interval must be above 0");
