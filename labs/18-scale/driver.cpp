@@ -4,7 +4,7 @@
 
 #include "labs/kit/driver.hpp"
 
-#include <deque>
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -38,6 +38,17 @@ Integers rows_of(const std::vector<Phase>& phases) {
   rows.reserve(4 * phases.size());
   for (const Phase& p : phases) rows.insert(rows.end(), {int(p.kind), p.begin, p.end, p.cut});
   return rows;
+}
+
+// A long answer is cut, and has a digest of all of it: h = 31 h + number, modulo 2^64.
+void put_long(kit::Observation& out, const char* name, Integers numbers) {
+  constexpr std::size_t kMost = 12000;
+  std::uint64_t digest = 0;
+  for (const std::int64_t n : numbers) digest = 31 * digest + std::uint64_t(n);
+  out.put(std::string(name) + ".count", numbers.size());
+  out.put(std::string(name) + ".digest", std::int64_t(digest));
+  numbers.resize(std::min(numbers.size(), kMost));
+  out.put(name, numbers);
 }
 
 std::vector<Phase> phases_of(const Integers& rows) {
@@ -161,7 +172,7 @@ KIT_SCENARIO(cluster) {
   for (const lab18::Failure& f : run.failures)
     failures.insert(failures.end(), {f.at, f.machine, f.substitute});
   append(sum, lab18::account(run.phases));
-  out.put("failures", failures);
+  put_long(out, "failures", failures);
   out.put("joined", order);
   out.put("sum", sum);
   out.put("end", run.phases.empty() ? 0 : run.phases.back().end);
@@ -205,7 +216,7 @@ KIT_SCENARIO(steps) {
     lengths.push_back(std::int64_t(all.size()));
   }
   out.put("together", together);
-  out.put("updates", updates);
+  put_long(out, "updates", updates);
   out.put("lengths", lengths);
 }
 
