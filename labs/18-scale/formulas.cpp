@@ -1,0 +1,79 @@
+// Part 1 of the driver: asks the student's formulas and statistics. No verdicts here.
+#include LAB18_FORMS
+
+#include <string>
+#include <vector>
+
+#include "labs/kit/driver.hpp"
+
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+// Whether a call refuses its arguments; what else it throws is not caught.
+template <class Call>
+bool refuses(Call call) {
+  try {
+    call();
+  } catch (const std::invalid_argument&) {
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// One formula, for each row of arguments.
+KIT_SCENARIO(formula) {
+  const std::string name = in.text("name");
+  const std::vector<double> x = in.numbers("arguments");
+  std::vector<double> results;
+  const auto each = [&](std::size_t arity, auto call) {
+    for (std::size_t i = 0; i + arity <= x.size(); i += arity) results.push_back(call(&x[i]));
+  };
+  if (name == "job_mtbf") results.push_back(lab18::job_mtbf(x));
+  if (name == "chance_of_failure")
+    each(2, [](const double* a) { return lab18::chance_of_failure(a[0], a[1]); });
+  if (name == "young") each(2, [](const double* a) { return lab18::young(a[0], a[1]); });
+  if (name == "daly") each(2, [](const double* a) { return lab18::daly(a[0], a[1]); });
+  if (name == "expected_time")
+    each(5, [](const double* a) { return lab18::expected_time(a[0], a[1], a[2], a[3], a[4]); });
+  if (name == "goodput")
+    each(4, [](const double* a) { return lab18::goodput(a[0], a[1], a[2], a[3]); });
+  if (name == "expected_slowest")
+    each(3,
+         [](const double* a) { return lab18::expected_slowest(a[0], a[1], std::int64_t(a[2])); });
+  out.put("results", results);
+}
+
+KIT_SCENARIO(statistics) {
+  const std::vector<double> a = in.numbers("a"), b = in.numbers("b");
+  const lab18::Estimate one = lab18::estimate(a);
+  out.put("estimate", std::vector<double>{one.mean, one.error});
+  if (a.size() == b.size()) {
+    const lab18::Estimate both = lab18::difference(a, b);
+    out.put("difference", std::vector<double>{both.mean, both.error});
+  }
+}
+
+// mean, error, expected, errors of each question.
+KIT_SCENARIO(agreement) {
+  const std::vector<double> x = in.numbers("questions");
+  Integers answers;
+  for (std::size_t i = 0; i + 4 <= x.size(); i += 4)
+    answers.push_back(lab18::agrees({x[i], x[i + 1]}, x[i + 2], x[i + 3]));
+  out.put("answers", answers);
+}
+
+KIT_SCENARIO(refused_formulas) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto mtbf = [](std::vector<double> ranks) {
+    return std::int64_t(refuses([&] { (void)lab18::job_mtbf(ranks); }));
+  };
+  const std::vector<double> none, one{1}, two{1, 2};
+  out.put("mtbf", Integers{mtbf({1, 0}), mtbf({-1, 1}), mtbf({1, nan}), mtbf({nan, 1})});
+  out.put("estimate", refuses([&] { (void)lab18::estimate(none); }));
+  out.put("difference", Integers{refuses([&] { (void)lab18::difference(one, two); }),
+                                 refuses([&] { (void)lab18::difference(two, one); }),
+                                 refuses([&] { (void)lab18::difference(none, none); })});
+}
