@@ -48,6 +48,8 @@ class Mutant:
     line: str       # where it begins, stripped: the identity, which survives when other lines come and go
     number: int     # of that line today
     ordinal: int    # among mutants that are alike in all of this
+    form: str       # how it can stand beside the original in one program (schema.py): "expression", "statement", "tail"
+    whole: tuple    # of that expression or statement: (start, end)
 
     @property
     def id(self):
@@ -94,24 +96,25 @@ class Source:
         span = self.at(cursor)
         return self.text[span[0]:span[1]].decode() if span else None
 
-    def change(self, operator, start, end, put):
+    def change(self, operator, start, end, put, form="", whole=None):
         old = self.text[start:end].decode()
         if old.strip() != put.strip():
-            self.found.append((operator, start, end, old, put))
+            self.found.append((operator, start, end, old, put, form, whole or (start, end)))
 
-    def replace(self, operator, cursor, put):
+    def replace(self, operator, cursor, put, form="expression"):
         span = self.at(cursor)
         if span:
-            self.change(operator, *span, put)
+            self.change(operator, *span, put, form)
 
     def mutants(self):
         seen, made = {}, []
-        for operator, start, end, old, put in sorted(set(self.found), key=lambda f: (f[1], f[2], f[0], f[4])):
+        once = {found[:5]: found for found in self.found}.values()
+        for operator, start, end, old, put, form, whole in sorted(once, key=lambda f: (f[1], f[2], f[0], f[4])):
             number = self.text.count(b"\n", 0, start) + 1
             line = self.text.splitlines()[number - 1].decode().strip()
             key = (operator, old, put, line)
             seen[key] = seen.get(key, 0) + 1
-            made.append(Mutant(self.name, operator, start, end, old, put, line, number, seen[key]))
+            made.append(Mutant(self.name, operator, start, end, old, put, line, number, seen[key], form, whole))
         return made
 
 
@@ -146,7 +149,7 @@ def binary(source, cursor, left, right):
     start, end, sign = place
     for kind, table in SWAPS.items():
         for other in table.get(sign, []):
-            source.change(kind, start, end, other)
+            source.change(kind, start, end, other, "expression", source.at(cursor))
     if sign in SWAPS["arithmetic"] or sign in SWAPS["logic"]:
         whole = source.at(cursor)
         a, b = source.at(left), source.at(right)
@@ -173,7 +176,8 @@ def call(source, cursor):
         span_a, span_b = source.at(a), source.at(b)
         if same and span_a[1] <= span_b[0]:
             middle = source.text[span_a[1]:span_b[0]].decode()
-            source.change("swapped", span_a[0], span_b[1], source.of(b) + middle + source.of(a))
+            source.change("swapped", span_a[0], span_b[1], source.of(b) + middle + source.of(a),
+                          "expression", source.at(cursor))
     if cursor.spelling in ("min", "max") and len(given) == 2:
         source.replace("operand", cursor, source.of(given[0]))
         source.replace("operand", cursor, source.of(given[1]))
@@ -216,9 +220,9 @@ def statement(source, cursor, parent):
         return
     if cursor.kind == K.COMPOUND_STMT and parent.kind not in (*LOOPS, K.COMPOUND_STMT, K.IF_STMT):
         return
-    source.replace("deleted", cursor, "{}" if cursor.kind in WHOLE else "(void)0")
+    source.replace("deleted", cursor, "{}" if cursor.kind in WHOLE else "(void)0", "statement")
     if cursor.kind in (K.BREAK_STMT, K.CONTINUE_STMT):
-        source.replace("jump", cursor, "continue" if cursor.kind == K.BREAK_STMT else "break")
+        source.replace("jump", cursor, "continue" if cursor.kind == K.BREAK_STMT else "break", "statement")
 
 
 def block(source, cursor):
@@ -234,10 +238,10 @@ def block(source, cursor):
             def ended(cursor, span):
                 return source.of(cursor) + ("" if source.of(cursor).endswith("}") else ";")
             tail = span_b[1] if source.of(b).endswith("}") else source.text.index(b";", span_b[1]) + 1
-            source.change("moved", span_a[0], tail, ended(b, span_b) + " " + ended(a, span_a))
+            source.change("moved", span_a[0], tail, ended(b, span_b) + " " + ended(a, span_a), "statement")
         else:
             middle = source.text[span_a[1]:span_b[0]].decode()
-            source.change("moved", span_a[0], span_b[1], source.of(b) + middle + source.of(a))
+            source.change("moved", span_a[0], span_b[1], source.of(b) + middle + source.of(a), "statement")
 
 
 def branch(source, cursor):
@@ -269,9 +273,10 @@ def loop(source, cursor):
     if not text:
         return
     if body.kind == K.COMPOUND_STMT:
-        source.replace("jump", body, text[:-1] + "break; }")
+        end = source.at(body)[1]
+        source.change("jump", end - 1, end, "break; }", "tail")
     else:
-        source.replace("jump", body, "{ " + text + "; break; }")
+        source.replace("jump", body, "{ " + text + "; break; }", "statement")
         statement(source, body, cursor)
 
 
@@ -311,7 +316,7 @@ def reference(source, cursor, scopes, parent):
         fields = [f.spelling for f in target.semantic_parent.get_children()
                   if f.kind == K.FIELD_DECL and plain(f.type) == plain(target.type) and f.spelling != name]
         for other in fields[:2]:
-            source.change("variable", span[1] - len(name), span[1], other)
+            source.change("variable", span[1] - len(name), span[1], other, "expression", span)
     if re.search(r"rank|^root$|^me$", name) and is_number(cursor.type) and parent.kind != K.UNARY_OPERATOR:
         source.replace("rank", cursor, "0")
         source.replace("rank", cursor, f"({text} + 1)")
