@@ -16,7 +16,7 @@ def objects(lab):
     expect.that("nosuch7" in seen["error"], f"no std::runtime_error that names the device nosuch7: {seen['error']!r}",
                 seen)
     expect.equal("the device that was opened", seen["opened"], "sim0", seen)
-    expect.equal("the bytes of the two memory regions of one endpoint", sorted(seen["lengths"][:2]), [512, 4096], seen)
+    expect.equal("the bytes of the two memory regions of one endpoint", sorted(seen["region_bytes"][:2]), [512, 4096], seen)
     remote = [access & 6 for access in seen["rights"]]
     expect.equal("what the peer may do with the memory regions of one endpoint (2: write)", sorted(remote[:2]), [0, 2],
                  seen)

@@ -114,7 +114,7 @@ void observe(Observation& out) {
   out.put("send_completions", hub().send_completions);
   out.put("most_outstanding", hub().most_outstanding);
   out.put("rights", hub().rights);
-  out.put("lengths", hub().lengths);
+  out.put("region_bytes", hub().lengths);
   for (const auto& [rank, values] : hub().attributes)
     out.put("attributes." + std::to_string(rank), values);
   out.put("opened", hub().opened);
