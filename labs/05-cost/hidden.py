@@ -91,7 +91,10 @@ def cheapest(lab):
     for m, cases in [(machine(lab), far), ({**machine(lab), "beta": 0.0}, far),
                      ({"alpha": lab.random.uniform(1, 9), "beta": 0.2, "gamma": 0.1}, near_by),
                      ({"alpha": lab.random.uniform(1, 9), "beta": 0.0, "gamma": 0.3}, near_by),
-                     ({"alpha": 0.0, "beta": 0.4, "gamma": 0.0}, near_by)]:
+                     ({"alpha": 0.0, "beta": 0.4, "gamma": 0.0}, near_by),
+                     # 8 ranks, 8 elements: tree and ring cost the same at alpha 17
+                     ({"alpha": 17 * (1 + 3e-8), "beta": 1.0, "gamma": 0.0}, near_by),
+                     ({"alpha": 17 * (1 - 3e-8), "beta": 1.0, "gamma": 0.0}, near_by)]:
         seen = lab.run("formulas", only="cheapest", worlds=[w for w, _ in cases], counts=[c for _, c in cases],
                        element=4, **m)
         for (world, count), got in zip(cases, seen["cheapest"]):
@@ -122,7 +125,7 @@ def least(lab):
     """Task 7: the bound; no prediction lies below it."""
     element = lab.random.choice((2, 8))
     m = machine(lab)
-    cases = [(world, count) for world in (*WORLDS, 1000) for count in (0, 1, 1000, 10 ** 8, 2 ** 31 + 1, 2 ** 40 + 3)]
+    cases = [(world, count) for world in (*WORLDS, 1000) for count in (0, 1, 1000, 2 ** 24 + 1, 10 ** 8, 2 ** 40 + 3)]
     seen = lab.run("formulas", worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=element, **m)
     for i, (world, count) in enumerate(cases):
         want = 2 * (world - 1) / world * element * count * m["beta"]

@@ -102,7 +102,8 @@ class Trial:
         self.lock = threading.Lock()
         self.known = {}
         self.cache_file = BUILD / "mutate" / f"{lab.number}.json"
-        self.cache = json.loads(self.cache_file.read_text()) if self.cache_file.exists() else {}
+        kept = json.loads(self.cache_file.read_text()) if self.cache_file.exists() else {}
+        self.cache, self.killers = kept.get("outcomes", {}), kept.get("killers", {})
         self.base = self._everything()
 
     def _everything(self):
@@ -125,8 +126,7 @@ class Trial:
     def generate(self):
         folder = self.place / "solution"
         flags = [f for f in self.quick.common if f not in ("-w", "-fno-sanitize-recover=alignment")]
-        flags += [f"-I{ROOT}", *self.quick.texts(self.solution, folder), "-x", "c++", "-resource-dir",
-                  "/usr/lib/llvm-14/lib/clang/14.0.6"]
+        flags += [f"-I{ROOT}", *self.quick.texts(self.solution, folder), "-x", "c++", *mutators.resources()]
         flags = [f if not f.startswith("-I") or f.startswith("-I/") else f"-I{ROOT / f[2:]}" for f in flags]
         sources = [mutators.Source(name, text, mutators.own_lines((self.lab.folder / name).read_text(), name),
                                    folder / self.lab.slug / name) for name, text in self.solution.items()]
@@ -152,10 +152,11 @@ class Trial:
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             list(pool.map(timed, self.tests))
 
-    def order(self):
-        """Tests that kill many in little time first."""
+    def order(self, mutant):
+        """The test that killed it last time first; then those that kill many in little time."""
         with self.lock:
-            return sorted(self.tests, key=lambda t: (1 + self.kills[t[0]]) / (0.05 + self.spent[t[0]]), reverse=True)
+            return sorted(self.tests, key=lambda t: (t[0] == self.killers.get(mutant.id),
+                                                     (1 + self.kills[t[0]]) / (0.05 + self.spent[t[0]])), reverse=True)
 
     def together(self, mutants):
         """Compiles as many mutants as can be into one program. Returns (program, {mutant: its number there})."""
@@ -175,13 +176,13 @@ class Trial:
             rejected |= blamed
         return None, {}
 
-    def judge(self, files, folder):
+    def judge(self, mutant, files, folder):
         driver, digest, said = self.quick.compile(files, folder, self.known)
         if driver is None:
             if digest:
                 return Outcome(*self.known[digest].split("|")[:2]) if digest in self.known else Outcome("equivalent")
             return Outcome("does not compile", message=said[:200])
-        found = self.execute(driver)
+        found = self.execute(mutant, driver)
         if found.status == "survived":  # what -O1 does not see, -O2 may
             again = folder / "again"
             if self.quick.code(files, again, "-O2") == self.optimised():
@@ -194,8 +195,8 @@ class Trial:
                 self.known["-O2"] = self.quick.code(self.solution, self.place / "optimised" / "again", "-O2")
             return self.known["-O2"]
 
-    def execute(self, driver):
-        for name, function, seed in self.order():
+    def execute(self, mutant, driver):
+        for name, function, seed in self.order(mutant):
             try:
                 function(Hasty(self.lab, driver, name, seed, self.slowest[name]))
             except Verdict as verdict:
@@ -216,21 +217,24 @@ class Trial:
             if number:
                 named = program.with_name(f"m{number}")
                 os.link(program, named)
-                outcome = self.execute(named)
+                outcome = self.execute(mutant, named)
+                named.unlink()
             if outcome.status == "survived":  # nobody noticed it there: alone, as a student would write it
-                outcome = self.judge(files, folder)
+                outcome = self.judge(mutant, files, folder)
         finally:
             folders.append(folder)
         outcome.seconds = time.monotonic() - begun
         with self.lock:
             self.cache[key] = dataclasses.astuple(outcome)
+            self.killers[mutant.id] = outcome.test
         return outcome
 
     def save(self, keep):
         """What today's mutants need, and no more."""
         self.cache_file.parent.mkdir(parents=True, exist_ok=True)
         keys = {self.key(m.apply(self.solution)) for m in keep}
-        self.cache_file.write_text(json.dumps({k: v for k, v in self.cache.items() if k in keys}))
+        kept = {"outcomes": {k: v for k, v in self.cache.items() if k in keys}, "killers": self.killers}
+        self.cache_file.write_text(json.dumps(kept))
 
 
 def progress(lab, done, all_of_them, survived, begun):

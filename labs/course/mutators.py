@@ -8,6 +8,7 @@ and the mistakes of this course: narrow types, weak memory orders, swapped state
 """
 import dataclasses
 import hashlib
+import pathlib
 import re
 
 from labs.course.split import split
@@ -389,6 +390,11 @@ def words(source, unit):
         if match := re.fullmatch(r"memory_order_(\w+)", token.spelling):
             for other in WEAKER.get(match.group(1), []):
                 source.change("order", start, end, "memory_order_" + other)
+
+
+def resources():
+    """The flags for libclang's own headers, which its library alone does not find."""
+    return [f"-resource-dir={max(pathlib.Path('/usr/lib/llvm-14/lib/clang').glob('*'), default='/usr')}"]
 
 
 def mutants_of(sources, units):
