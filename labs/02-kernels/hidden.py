@@ -89,8 +89,8 @@ def sgd_misaligned(lab):
     for k, n in enumerate((0, 1, 2, 3, 4, 5, 6, 7, 9, 127, 258, 1024)):
         seen = friendly.sgd(lab, n, *((1, 1), (2, 32), (9, 64))[k % 3], rates=rates[k % 6])
         expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
-    places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40, 2 ** 40 + 8]
+    places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40 + 16, 2 ** 40 + 8]
     seen = lab.run("widths", places=places)
     for at, got in enumerate(seen["widths"]):
-        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]
+        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]  # of six
         expect.equal(f"sgd_width of arrays at addresses {three}", got, 1 if any(p % 16 for p in three) else 4, seen)
