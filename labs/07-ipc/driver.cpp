@@ -220,8 +220,7 @@ KIT_SCENARIO(threads) {
   for (int r = 0; r < shared->plan.world; ++r)
     std::thread([shared, r] {
       try {
-        shared->runs[r] =
-            be_rank(shared->plan, shared->meeting, r, true, shared->messages[r]);
+        shared->runs[r] = be_rank(shared->plan, shared->meeting, r, true, shared->messages[r]);
       } catch (...) {
         const std::lock_guard lock(shared->mutex);
         if (!shared->failed) shared->failed = std::current_exception();

@@ -83,9 +83,13 @@ int ibv_modify_qp(ibv_qp* given, ibv_qp_attr* attributes, int mask) {
     pair.attributes.sq_psn = attributes->sq_psn;
     pair.attributes.rnr_retry = attributes->rnr_retry;
     const auto& route = pair.attributes.ah_attr.grh;
-    hub().attributes[pair.rank] = {pair.attributes.path_mtu, route.hop_limit, route.sgid_index,
-                                   pair.attributes.min_rnr_timer, attributes->timeout,
-                                   attributes->retry_cnt, attributes->rnr_retry,
+    hub().attributes[pair.rank] = {pair.attributes.path_mtu,
+                                   route.hop_limit,
+                                   route.sgid_index,
+                                   pair.attributes.min_rnr_timer,
+                                   attributes->timeout,
+                                   attributes->retry_cnt,
+                                   attributes->rnr_retry,
                                    pair.attributes.qp_access_flags,
                                    std::int64_t(pair.receives.size())};
   }
