@@ -77,7 +77,7 @@ def matmul_loads(lab):
 
 @lab_test
 def sgd_misaligned(lab):
-    """Arrays that begin anywhere, any n, grids of any size; momentum 0, no decay, a rate of 0, and each of them large."""
+    """Arrays that begin anywhere, any n, grids of any size; momentum, decay or rate are 0, or large."""
     rates = [(0.5, 0.0, 0.25), (0.25, 0.5, 0.0), (0.0, 0.5, 2.0), (8.0, 0.5, 0.25), (0.5, 8.0, 0.25), (0.25, 0.5, 8.0)]
     for _ in range(2):
         for offsets in [(1, 0, 0), (0, 2, 0), (0, 0, 3), (1, 1, 1)]:

@@ -53,7 +53,7 @@ def calls_of(name, world, count):
 
 @lab_test
 def worlds(lab):
-    """The three times for every world and awkward counts, none and more than 2^40 among them; each price dominant once."""
+    """The three times for every world and awkward counts, 0 and more than 2^40 among them; each price dominates once."""
     small = [(world, count) for world in (*WORLDS, 6, 64, 1000) for count in counts_for(world)]
     large = [(world, count) for world in (1, 2, 3, 7, 1000) for count in (2 ** 24 + 1, 2 ** 31 + 1, 2 ** 40 + 3)]
     large += [(2 ** 24 + 1, 5), (2 ** 24 + 1, 2 ** 33 + 1), (2 ** 29, 1), (2 ** 29 + 1, 2 ** 31)]
@@ -137,7 +137,7 @@ def least(lab):
 
 @lab_test
 def fits(lab):
-    """Task 8: alpha and beta from messages measured on the fabric; and from noisy ones, by relative errors, in any order, some lengths often."""
+    """Task 8: alpha and beta from messages on the fabric, and from noisy ones, by relative errors, in any order."""
     alpha, beta = lab.random.uniform(2, 9), lab.random.uniform(0.01, 0.5)
     sizes, times = [], []
     for count in (0, 1, 10, 100, 1000):

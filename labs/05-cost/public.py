@@ -43,7 +43,7 @@ def adding(lab):
 
 @lab_test
 def decides(lab):
-    """Tasks 5 and 6: the ring for 6 bytes on three ranks, the tree for 8 on eight; 160/17 bytes is where eight change over."""
+    """Tasks 5 and 6: the ring for 6 bytes on three ranks, the tree for 8 on eight, which change over at 160/17."""
     how = {"worlds": [3, 8], "counts": [6, 8], "alpha": 5.0, "beta": 1.0, "element": 1}
     seen = lab.run("formulas", only="cheapest", **how)
     expect.equal("the cheapest on 3 ranks, 6 bytes, and on 8 ranks, 8 bytes (flat 0, tree 1, ring 2)",

@@ -31,7 +31,7 @@ def slow_reader(lab):
 
 @lab_test
 def calls_200(lab):
-    """200 calls one behind the other, with no wait and no barrier in between, one rank slow; calls of all sizes, two rings."""
+    """200 calls one behind the other, with no wait in between, one rank slow; calls of all sizes, two rings, long lives."""
     ring(lab, 3, 7, slots=2, slot_elements=3, slow=1, calls=200, deadline=25)
     counts = [10, 0, 3, 97, 1, 2, 40]
     ring(lab, 3, 0, slots=3, slot_elements=5, counts=counts)

@@ -26,8 +26,8 @@ struct Rank {
   std::atomic<std::uint64_t>& sees(const void* flag) {
     return seen[reinterpret_cast<std::uintptr_t>(flag) / 128 % 16];
   }
-  // A relaxed store needs a fence between the data, which come before it, and itself; a relaxed load
-  // that has seen something new needs one before the data that follow.
+  // A relaxed store needs a fence between itself and the data before it; a relaxed load that has
+  // seen something new needs one before the data that follow.
   std::atomic<bool> fenced = false, unfenced_load = false;
   std::atomic<std::int64_t> bare_stores = 0, bare_loads = 0;
   void data_may_follow() {

@@ -120,7 +120,7 @@ KIT_SCENARIO(split) {
   out.put("parts", flat);
 }
 
-// Tasks 2 and 4 alone: parts of a batch, given as first, count, first, count, ..., and put together.
+// Tasks 2 and 4 alone: parts of a batch, given as first, count, first, count, ..., put together.
 KIT_SCENARIO(pieces) {
   kit::Devices devices(int(in.integer("devices")));
   const auto numbers = in.integers("parts");

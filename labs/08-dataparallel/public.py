@@ -75,7 +75,8 @@ def split(lab):
 def pieces(lab):
     """Tasks 2 and 4: part i lies on device i, and all come back to the root one below the other."""
     for devices, rows, width, parts in [(3, 7, 2, [(0, 3), (3, 3), (6, 1)]), (2, 4, 3, [(0, 4)]), (1, 2, 1, [(0, 2)]),
-                                        (4, 9, 2, [(5, 2), (0, 1), (8, 1), (1, 4)]), (3, 2, 2, [(0, 1), (1, 0), (1, 1)])]:
+                                        (4, 9, 2, [(5, 2), (0, 1), (8, 1), (1, 4)]),
+                                        (3, 2, 2, [(0, 1), (1, 0), (1, 1)])]:
         seen = lab.run("pieces", devices=devices, rows=rows, width=width, parts=[n for part in parts for n in part])
         expect.equal("the devices of the parts", list(seen["places"]), list(range(len(parts))), seen)
         batch = filled(rows, width, 3)

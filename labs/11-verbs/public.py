@@ -16,7 +16,8 @@ def objects(lab):
     expect.that("nosuch7" in seen["error"], f"no std::runtime_error that names the device nosuch7: {seen['error']!r}",
                 seen)
     expect.equal("the device that was opened", seen["opened"], "sim0", seen)
-    expect.equal("the bytes of the two memory regions of one endpoint", sorted(seen["region_bytes"][:2]), [512, 4096], seen)
+    expect.equal("the bytes of the two memory regions of one endpoint", sorted(seen["region_bytes"][:2]), [512, 4096],
+                 seen)
     remote = [access & 6 for access in seen["rights"]]
     expect.equal("what the peer may do with the memory regions of one endpoint (2: write)", sorted(remote[:2]), [0, 2],
                  seen)
@@ -31,7 +32,8 @@ def connects(lab):
         for rank in (0, 1):
             names = {"path_mtu (3: 1024 bytes)": 3, "hop_limit": 64, "sgid_index": index, "min_rnr_timer": 12,
                      "timeout": 18, "retry_cnt": 7, "rnr_retry (7: without end)": 7,
-                     "qp_access_flags (2: the peer may write)": 2, "number of receive requests that were posted": receives}
+                     "qp_access_flags (2: the peer may write)": 2,
+                     "number of receive requests that were posted": receives}
             for (name, want), got in zip(names.items(), seen[f"attributes.{rank}"]):
                 if name.startswith("qp_access"):
                     got &= 6  # the right to write locally is not the peer's

@@ -28,7 +28,8 @@ def credits(lab):
     for slots, size, count in [(1, 8, 20), (3, 40, 60), (7, 3, 270)]:
         lengths = [lab.random.choice((0, size, lab.random.randrange(size + 1))) for _ in range(count)]
         seen = lab.run("both_ways", world=2, slot_bytes=size, slots=slots, lengths=lengths)
-        expect.equal("bytes or lengths of messages in both directions that are not what was sent", seen["wrong"], 0, seen)
+        expect.equal("bytes or lengths of messages in both directions that are not what was sent", seen["wrong"], 0,
+                     seen)
         expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
 
 

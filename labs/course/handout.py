@@ -69,7 +69,9 @@ def without_dead_links(name, text, names):
 def packages(labs):
     """What the emulator of CUDA links, for the labs that use it."""
     numbers = " and ".join(lab.number for lab in labs if lab.build.get("vgpu"))
-    return f"; for {numbers} also Boost.Context and fmt (Debian, Ubuntu: libboost-context-dev libfmt-dev)" if numbers else ""
+    if not numbers:
+        return ""
+    return f"; for {numbers} also Boost.Context and fmt (Debian, Ubuntu: libboost-context-dev libfmt-dev)"
 
 
 def contents(labs):

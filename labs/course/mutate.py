@@ -295,7 +295,7 @@ def report(lab, generated, found, on_file, seconds, partial=False):
     if not partial:
         for known in on_file:
             if known not in ids:
-                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no mutant any more"
+                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no mutant now"
                 trouble.append(f"{lab.slug}/survivors.toml: \"{known}\" {why}: take it out")
     values = [len(generated), len(found), statuses["does not compile"], statuses["equivalent"],
               statuses["wrong"] + statuses["not attempted"], statuses["hang"], statuses["crash"], statuses["cheat"],

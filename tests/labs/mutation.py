@@ -77,9 +77,11 @@ class Mutators(unittest.TestCase):
     def test_what_is_made(self):
         _, mutants = made(ANNOTATED)
         changes = {(m.operator, m.old, m.put) for m in mutants}
-        for wanted in [("relation", "<=", "<"), ("relation", ">", ">="), ("constant", "1", "0"), ("narrow", "int64_t", "int16_t"),
+        for wanted in [("relation", "<=", "<"), ("relation", ">", ">="), ("constant", "1", "0"),
+                       ("narrow", "int64_t", "int16_t"),
                        ("assignment", "+=", "="), ("jump", "break", "continue"), ("rank", "rank", "0"),
-                       ("order", "memory_order_release", "memory_order_relaxed"), ("state", "std::int64_t", "static std::int64_t"),
+                       ("order", "memory_order_release", "memory_order_relaxed"),
+                       ("state", "std::int64_t", "static std::int64_t"),
                        ("deleted", "data = 7", "(void)0"), ("variable", "i", "total")]:
             self.assertIn(wanted, changes)
         self.assertTrue(any(m.operator == "moved" and "memory_order" in m.old for m in mutants))
@@ -110,7 +112,8 @@ class Schema(unittest.TestCase):
             self.assertNotIn(number, left_out)
             os.link(program, folder / f"m{number}")
             (folder / "text.hpp").write_text(mutant.apply({"text.hpp": solution})["text.hpp"])
-            subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(folder / "alone")], check=True)
+            subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(folder / "alone")],
+                           check=True)
             self.assertNotEqual(said(folder, "alone"), "9 7 1")
             self.assertEqual(said(folder, f"m{number}"), said(folder, "alone"))
 
@@ -126,7 +129,7 @@ class Report(unittest.TestCase):
         self.assertIn("nobody notices", trouble({})[0])
         self.assertEqual(trouble({one.id: "a reason"}), [])
         self.assertIn("is killed by a test", trouble({one.id: "a reason", other.id: "a reason"})[0])
-        self.assertIn("is no mutant any more", trouble({one.id: "a reason", "123456 old": "a reason"})[0])
+        self.assertIn("is no mutant now", trouble({one.id: "a reason", "123456 old": "a reason"})[0])
 
     def test_reasons_on_file_are_words(self):
         lab = types.SimpleNamespace(slug="00-none", folder=PLACE)
