@@ -52,10 +52,11 @@ def between_processes(lab):
 @lab_test
 def nothing_hidden(lab):
     """all_reduce enqueues and returns: no wait for a stream or a device in it, no copy through the host."""
-    for world in (2, 3):  # each rank calls when the one before it has called all: waiting for another would hang
-        seen = ring(lab, world, 32, slots=2, slot_elements=8, calls=4, in_turns=1)
+    seen = ring(lab, 2, 32, slots=2, slot_elements=8, calls=4)
     expect.equal("waits for a device, stream or event inside all_reduce", seen["syncs"], 0, seen)
     expect.equal("bytes copied from or to the host's memory", seen["staged"], 0, seen)
+    # Each rank calls when the one before it has called all: whatever waits in there, counted or not, waits forever.
+    ring(lab, 3, 32, slots=2, slot_elements=8, calls=4, in_turns=1)
 
 
 @lab_test
