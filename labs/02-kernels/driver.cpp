@@ -62,11 +62,6 @@ KIT_SCENARIO(matmul) {
   out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
 }
 
-KIT_SCENARIO(grid) {
-  const dim3 grid = lab02::matmul_grid(in.integer("m"), in.integer("n"));
-  out.put("grid", std::vector<std::int64_t>{grid.x, grid.y, grid.z});
-}
-
 // The width for all triples of addresses. Nothing lies there, and nobody looks.
 KIT_SCENARIO(widths) {
   std::vector<const float*> places;

@@ -58,11 +58,6 @@ def matmul_odd(lab):
                     x[i] = 1 + abs(value)
             a[-1], b[-n] = math.inf, math.inf
         friendly.matmul(lab, m, n, k, positive)
-    for m, n in [(1, 1), (16, 17), (5, 2 ** 33 + 1), (2 ** 31 + 3, 7), (2 ** 24 + 1, 100)]:
-        seen = lab.run("grid", m=m, n=n)
-        (x, y), (less, more) = sorted(seen["grid"][:2]), sorted((m, n))  # which is which is the kernel's affair
-        expect.that(less <= 16 * x <= less + 48 and more <= 16 * y <= more + 48,
-                    f"matmul_grid({m}, {n}) has {x} x {y} blocks of 16 x 16 threads", seen)
 
 
 @lab_test
