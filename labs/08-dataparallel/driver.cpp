@@ -215,6 +215,7 @@ KIT_SCENARIO(by_turns) {
         one.parameters[p].numbers()[k] -= found[p].numbers()[k];
     }
   }
+  first.devices.observe(out);
   out.put("alone", first.model.alone || second.model.alone);
 }
 

@@ -71,6 +71,11 @@ def memory(lab):
         for device in range(1, devices):
             expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)
             expect.equal(f"bytes held on device {device} after the step", seen["held"][device], 0, seen)
+    # Forwards without a backward: what the one before has kept is given back.
+    seen = lab.run("by_turns", devices=[3, 1], ops=[0, 0, 3, 5, 3] * 4, inputs=inputs, outputs=outputs)
+    for device in (1, 2):
+        expect.at_most(f"device {device} holds at most, in four forwards", seen["most"][device],
+                       2 * size + 4 * 3 * (2 * inputs + 4 * outputs), "bytes", seen)
 
 
 @lab_test
