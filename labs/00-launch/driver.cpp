@@ -6,6 +6,7 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <iterator>
 #include <sstream>
@@ -53,8 +54,8 @@ void put_outcome(kit::Observation& out, const lab00::Outcome& outcome) {
 
 // What a process tells the others in these tests, and what it got: one card a line.
 void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t patience,
-                   kit::Observation& seen) {
-  const std::string card = kit::host_name() + " " + std::to_string(getpid());
+                   kit::Observation& seen, bool blank = false) {
+  const std::string card = blank ? "" : kit::host_name() + " " + std::to_string(getpid());
   const auto begun = Clock::now();
   const int requests = kit::whereabouts().requests;
   std::string cards, error;
@@ -100,6 +101,8 @@ KIT_SCENARIO(launch) {
                            return int(of_rank(in, "codes", seat.rank));
                          });
   std::string error;
+  const std::vector<std::string> foreign = words_of(in.text("foreign", ""));
+  for (const std::string& name : foreign) nodes.folder().create(name, "not the job's");
   const auto begun = Clock::now();
   try {
     put_outcome(out, lab00::launch(nodes, slots_of(in)));
@@ -108,9 +111,11 @@ KIT_SCENARIO(launch) {
   }
   out.put("seconds", since(begun));
   out.put("error", error);
-  std::string files;
-  for (const std::string& name : nodes.folder().list()) files += name + " ";
+  std::string files, left;
+  for (const std::string& name : nodes.folder().list())
+    (std::count(foreign.begin(), foreign.end(), name) ? left : files) += name + " ";
   out.put("files", files);
+  out.put("foreign", left);
   nodes.observe(out, true);
 }
 
@@ -122,7 +127,7 @@ KIT_SCENARIO(meet) {
   int index = 0;
   kit::StagedNodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
     pause(late[std::size_t(index)]);
-    meet_and_tell(folder, seat, in.integer("patience"), seen);
+    meet_and_tell(folder, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1));
     return 0;
   });
   for (; index < int(ranks.size()); ++index)

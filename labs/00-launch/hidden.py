@@ -58,3 +58,5 @@ def whole_job(lab):
     for world in WORLDS:
         counts = [world] if world < 3 else [world - world // 2, world // 2] if world < 5 else [1, world - 3, 2]
         public.whole(lab, counts)
+    seen = lab.run("meet", world=4, ranks=[2, 0, 3, 1], late=[0, 20, 0, 40], patience=4000, blank=3)  # an empty card
+    public.met(seen, {0: 2, 1: 0, 2: 3, 3: 1})

@@ -2,10 +2,10 @@
 from labs.course.testing import expect, lab_test
 
 
-def placing(counts, names="abcdefgh"):
-    """The nodes of the ranks, and the request for them: counts[k] processes on node k."""
+def placing(counts, names="dbfaceg"):
+    """The nodes of the ranks, and the request for them: counts[k] processes on node k, in no order of names."""
     hosts = [name for name, count in zip(names, counts) for _ in range(count)]
-    return hosts, {"nodes": " ".join(names[:len(counts)]), "where": " ".join(names[:len(counts)]),
+    return hosts, {"nodes": " ".join(sorted(set(names[:len(counts)]))), "where": " ".join(names[:len(counts)]),
                    "counts": list(counts)}
 
 
@@ -56,9 +56,12 @@ def names(lab):
 @lab_test
 def starts(lab):
     """Task 2: each rank is started once, on its node, also when nodes have different numbers of slots."""
-    for counts in ([1], [3], [2, 3], [1, 0, 4], [0, 2]):
-        hosts, where = placing(counts)
-        seen = lab.run("launch", **where)
+    for counts, names in (([1], "a"), ([3], "b"), ([2, 3], "ba"), ([1, 0, 4], "cab"), ([0, 2], "ab"), ([2, 1, 2], "bab"),
+                          ([0], "a"), ([], "")):
+        hosts, where = placing(counts, names)
+        seen = lab.run("launch", foreign="aaa zzz.claim 0", **where)
+        expect.equal("files in the folder that are not the job's, after launch", seen["foreign"].split(),
+                     sorted(["aaa", "zzz.claim", "0"]), seen)
         started(seen, hosts)
         clean(seen)
         expect.equal("the rank that failed (-1: none)", seen["failed"], -1, seen)
@@ -79,6 +82,14 @@ def first_failure(lab):
         expect.equal("the rank that failed first", seen["failed"], failing, seen)
         expect.equal("the code of the outcome", seen["outcome"], code, seen)
         clean(seen)
+    hosts, where = placing([2, 2])
+    seen = lab.run("launch", after=[500, long, long, 50], codes=[5, 0, 0, 255], deadline=4, **where)
+    expect.equal("the rank that failed first", seen["failed"], 3, seen)
+    expect.equal("the code of the outcome", seen["outcome"], 255, seen)
+    seen = lab.run("launch", after=[0, 300, 0, 100], **where)
+    expect.equal("the rank that failed (-1: none)", seen["failed"], -1, seen)
+    expect.that(seen["seconds"] >= 0.3, f"launch returned after {seen['seconds']:.2f} s; rank 1 runs for 0.3 s", seen)
+    clean(seen)
 
 
 @lab_test

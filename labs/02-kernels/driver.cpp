@@ -62,6 +62,18 @@ KIT_SCENARIO(matmul) {
   out.put("loads", std::vector<std::int64_t>{std::int64_t(counted[0]), std::int64_t(counted[1])});
 }
 
+// The width for all triples of addresses. Nothing lies there, and nobody looks.
+KIT_SCENARIO(widths) {
+  std::vector<const float*> places;
+  for (const std::int64_t address : in.integers("places"))
+    places.push_back(reinterpret_cast<const float*>(std::uintptr_t(address)));
+  std::vector<std::int64_t> widths;
+  for (const float* g : places)
+    for (const float* p : places)
+      for (const float* v : places) widths.push_back(lab02::sgd_width(g, p, v));
+  out.put("widths", widths);
+}
+
 KIT_SCENARIO(sgd) {
   seed_emulator(in);
   const Stream stream;

@@ -3,8 +3,9 @@ import math
 import pathlib
 
 from labs.course.lab import load_module
-from labs.course.testing import expect, lab_test
+from labs.course.testing import expect, floats, lab_test
 
+HIDDEN_SEED = 30418857
 friendly = load_module(pathlib.Path(__file__).with_name("public.py"))
 
 
@@ -23,8 +24,8 @@ def rows_shapes(lab):
         for i, value in enumerate(x):
             x[i] = -1 - abs(value)
     for count, cols, blocks, threads in [(1, 1, 1, 1), (9, 100, 2, 64), (5, 3, 8, 32), (3, 0, 1, 32), (7, 257, 3, 256),
-                                         (40, 33, 1, 16), (0, 5, 1, 32)]:
-        friendly.rows(lab, count, cols, blocks, threads)
+                                         (40, 33, 1, 16), (0, 5, 1, 32), (4, 9, 3, 1), (2, 1, 1, 256), (6, 64, 2, 2)]:
+        friendly.rows(lab, count, cols, blocks, threads, unit=lab.random.choice((0.25, 2.0 ** 30)))
         friendly.rows(lab, count, cols, blocks, threads, negative)
 
 
@@ -39,18 +40,30 @@ def nan_wins(lab):
                 x[5 * 100 + where] = -math.inf
             friendly.rows(lab, 6, 100, 2, 32, spoil)
 
+    def endless(x):
+        x[0:50] = floats([-math.inf] * 50)       # row 0: nothing else
+        x[60], x[90] = math.inf, -math.inf       # row 1: the largest is a number, the sum is none
+    friendly.rows(lab, 3, 50, 1, 16, endless)
+
 
 @lab_test
 def matmul_odd(lab):
     """Sizes that no tile divides, single rows and columns, nothing to add."""
     for m, n, k in [(1, 1, 1), (17, 15, 16), (16, 16, 17), (33, 5, 47), (1, 40, 3), (40, 1, 31), (3, 3, 0), (48, 31, 1)]:
         friendly.matmul(lab, m, n, k)
+    for m, n, k in [(5, 3, 17), (18, 33, 40), (16, 17, 1)]:  # an infinity in the last tile stays in its row and column
+        def positive(a, b, n=n):
+            for x in (a, b):
+                for i, value in enumerate(x):
+                    x[i] = 1 + abs(value)
+            a[-1], b[-n] = math.inf, math.inf
+        friendly.matmul(lab, m, n, k, positive)
 
 
 @lab_test
 def matmul_loads(lab):
     """Each element that a block loads serves 16 threads: a and b are read once for each tile, not once for each product."""
-    for m, n, k in [(32, 32, 32), (40, 24, 20)]:
+    for m, n, k in [(32, 32, 32), (40, 24, 20), (5, 50, 17), (1, 1, 33)]:
         seen = friendly.matmul(lab, m, n, k)
         down, across = -(-m // 16), -(-n // 16)
         for name, got, least in [("a", seen["loads"][0], m * k * across), ("b", seen["loads"][1], k * n * down)]:
@@ -59,11 +72,20 @@ def matmul_loads(lab):
 
 @lab_test
 def sgd_misaligned(lab):
-    """Arrays that begin anywhere, n that is no multiple of four, grids of any size."""
+    """Arrays that begin anywhere, any n, grids of any size; momentum, decay or rate are 0, or large."""
+    rates = [(0.5, 0.0, 0.25), (0.25, 0.5, 0.0), (0.0, 0.5, 2.0), (8.0, 0.5, 0.25), (0.5, 8.0, 0.25), (0.25, 0.5, 8.0)]
     for _ in range(2):
-        for offsets in [(0, 0, 0), (1, 0, 0), (0, 2, 0), (0, 0, 3), (1, 1, 1)]:
+        for offsets in [(1, 0, 0), (0, 2, 0), (0, 0, 3), (1, 1, 1)]:
             n = lab.random.choice((0, 1, 3, 4, 5, 127, 255, 258))
             given = dict(zip(("offset_g", "offset_p", "offset_v"), offsets))
-            seen = friendly.sgd(lab, n, blocks=lab.random.choice((1, 2, 9)), threads=lab.random.choice((1, 32, 64)), **given)
-            expect.equal(f"sgd_width at {offsets} elements behind multiples of 16 bytes", seen["width"],
-                         1 if any(offsets) else 4, seen)
+            seen = friendly.sgd(lab, n, blocks=lab.random.choice((1, 2, 9)), threads=lab.random.choice((1, 32, 64)),
+                                rates=lab.random.choice(rates), **given)
+            expect.equal(f"sgd_width at {offsets} elements behind multiples of 16 bytes", seen["width"], 1, seen)
+    for k, n in enumerate((0, 1, 2, 3, 4, 5, 6, 7, 9, 127, 258, 1024)):
+        seen = friendly.sgd(lab, n, *((1, 1), (2, 32), (9, 64))[k % 3], rates=rates[k % 6])
+        expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
+    places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40 + 16, 2 ** 40 + 8]
+    seen = lab.run("widths", places=places)
+    for at, got in enumerate(seen["widths"]):
+        three = [places[at // 36], places[at // 6 % 6], places[at % 6]]  # of six
+        expect.equal(f"sgd_width of arrays at addresses {three}", got, 1 if any(p % 16 for p in three) else 4, seen)

@@ -1,17 +1,17 @@
-"""Public tests of lab 02: one friendly case for each kernel. Inputs are small whole numbers, so that no sum rounds
-and every order of adding, and every fused multiply-add, gives the same bits.
+"""Public tests of lab 02: one friendly case for each kernel. Inputs are small multiples of 1/4, or all of a large power
+of two, so that no sum rounds and every order of adding, and every fused multiply-add, gives the same bits.
 """
 import math
 
 from labs.course.testing import expect, floats, lab_test
 
 
-def numbers(lab, count):
-    return floats(lab.random.randrange(-8, 9) for _ in range(count))
+def numbers(lab, count, unit=0.25):
+    return floats(unit * lab.random.randrange(-32, 33) for _ in range(count))
 
 
 def axpy(lab, n, blocks, threads, **how):
-    a, x, y = float(lab.random.randrange(-4, 5)), numbers(lab, n), numbers(lab, n)
+    a, x, y = lab.random.randrange(-9, 10) / 4, numbers(lab, n), numbers(lab, n)
     want = floats(a * xi + yi for xi, yi in zip(x, y))
     seen = lab.run("axpy", n=n, a=a, x=x, y=y, blocks=blocks, threads=threads, **how)
     expect.same_bits("y", seen["y"], want, seen)
@@ -21,8 +21,8 @@ def largest_of(row):
     return math.nan if any(math.isnan(v) for v in row) else max(row, default=-math.inf)
 
 
-def rows(lab, count, cols, blocks, threads, change=lambda x: None):
-    x = numbers(lab, count * cols)
+def rows(lab, count, cols, blocks, threads, change=lambda x: None, unit=0.25):
+    x = numbers(lab, count * cols, unit)
     change(x)
     split = [x[r * cols:(r + 1) * cols] for r in range(count)]
     seen = lab.run("rows", rows=count, cols=cols, x=x, blocks=blocks, threads=threads)
@@ -30,8 +30,9 @@ def rows(lab, count, cols, blocks, threads, change=lambda x: None):
     expect.same_bits("sum", seen["sum"], floats(map(sum, split)), seen)
 
 
-def matmul(lab, m, n, k):
+def matmul(lab, m, n, k, change=lambda a, b: None):
     a, b = numbers(lab, m * k), numbers(lab, k * n)
+    change(a, b)
     columns = [b[j::n] if k else [] for j in range(n)]
     want = floats(sum(map(float.__mul__, a[i * k:(i + 1) * k], column)) for i in range(m) for column in columns)
     seen = lab.run("matmul", m=m, n=n, k=k, a=a, b=b)
@@ -39,9 +40,9 @@ def matmul(lab, m, n, k):
     return seen
 
 
-def sgd(lab, n, blocks=2, threads=32, **offsets):
-    """Rates that are powers of two: exact, like the numbers."""
-    lr, momentum, decay = 0.5, 0.5, 0.25
+def sgd(lab, n, blocks=2, threads=32, rates=(0.5, 2.0, 0.25), **offsets):
+    """Rates (lr, momentum, decay) that are powers of two, or nothing: exact, like the numbers."""
+    lr, momentum, decay = rates
     g, p, v = numbers(lab, n), numbers(lab, n), numbers(lab, n)
     want_v = floats(momentum * vi + (gi + decay * pi) for gi, pi, vi in zip(g, p, v))
     want_p = floats(pi - lr * vi for pi, vi in zip(p, want_v))

@@ -55,9 +55,12 @@ KIT_SCENARIO(fits) {
   std::vector<lab05::Sample> samples;
   const std::vector<double> bytes = in.numbers("bytes"), seconds = in.numbers("seconds");
   for (std::size_t i = 0; i < bytes.size(); ++i) samples.push_back({bytes[i], seconds[i]});
+  const std::vector<lab05::Sample> others = {{1, 3}, {2, 7}};
+  (void)lab05::fit(others);  // the next fit knows nothing of this one
   const lab05::Machine machine = lab05::fit(samples);
   out.put("alpha", machine.alpha);
   out.put("beta", machine.beta);
+  out.put("gamma", machine.gamma);
 }
 
 // Plays a list of calls: rank, to, out, from, in. -1 is nobody; counts are elements of 4 bytes.

@@ -53,13 +53,17 @@ def calls_of(name, world, count):
 
 @lab_test
 def worlds(lab):
-    """The three times for every world and awkward counts, none among them."""
-    m = machine(lab)
-    cases = [(world, count) for world in (*WORLDS, 6, 64, 1000) for count in counts_for(world)]
+    """The three times for every world and awkward counts, 0 and more than 2^40 among them; each price dominates once."""
+    small = [(world, count) for world in (*WORLDS, 6, 64, 1000) for count in counts_for(world)]
+    large = [(world, count) for world in (1, 2, 3, 7, 1000) for count in (2 ** 24 + 1, 2 ** 31 + 1, 2 ** 40 + 3)]
+    many = [(2 ** 16, 5), (2 ** 16 + 1, 2 ** 33 + 1)]  # whoever plays every step of a ring needs their square
     for name, at in (("flat", 0), ("tree", 1), ("ring", 2)):
-        for element in (2, 4):
+        for element, change in ((2, {}), (4, {"alpha": 0.0}), (8, {"beta": 0.0}), (1, {"gamma": 3e-9, "alpha": 0.0})):
+            m, cases = {**machine(lab), **change}, small + large + (many if name != "ring" else [])
             seen = lab.run("formulas", only=name, worlds=[w for w, _ in cases], counts=[c for _, c in cases],
                            element=element, **m)
+            for i, (world, _) in enumerate(cases if name == "tree" else []):
+                expect.equal(f"tree_rounds({world})", seen["rounds"][i], rounds_of(world), seen)
             for (world, count), got in zip(cases, seen[name]):
                 near(f"the time of {name} on {world} ranks, {count} elements of {element} bytes", got,
                      costs(world, count, element, **m)[at], seen)
@@ -81,10 +85,16 @@ def predicts(lab):
 
 @lab_test
 def cheapest(lab):
-    """Task 5: which one is cheapest, over eight powers of ten."""
-    for _ in range(3):
-        m = machine(lab)
-        cases = [(world, 10 ** k) for world in (2, 3, 4, 8, 64, 1000) for k in range(9)]
+    """Task 5: which one is cheapest, over eight powers of ten, and where whole elements decide."""
+    near_by = [(world, count) for world in (2, 3, 4, 5, 7, 8, 9, 33) for count in range(60)]
+    far = [(world, 10 ** k) for world in (2, 3, 4, 8, 64, 1000) for k in range(9)]
+    for m, cases in [(machine(lab), far), ({**machine(lab), "beta": 0.0}, far),
+                     ({"alpha": lab.random.uniform(1, 9), "beta": 0.2, "gamma": 0.1}, near_by),
+                     ({"alpha": lab.random.uniform(1, 9), "beta": 0.0, "gamma": 0.3}, near_by),
+                     ({"alpha": 0.0, "beta": 0.4, "gamma": 0.0}, near_by),
+                     # 8 ranks, 8 elements: tree and ring cost the same at alpha 17
+                     ({"alpha": 17 * (1 + 3e-8), "beta": 1.0, "gamma": 0.0}, near_by),
+                     ({"alpha": 17 * (1 - 3e-8), "beta": 1.0, "gamma": 0.0}, near_by)]:
         seen = lab.run("formulas", only="cheapest", worlds=[w for w, _ in cases], counts=[c for _, c in cases],
                        element=4, **m)
         for (world, count), got in zip(cases, seen["cheapest"]):
@@ -98,7 +108,8 @@ def cheapest(lab):
 def crossover(lab):
     """Task 6: where tree and ring cost the same; 0 on up to three ranks, infinity where a byte costs nothing."""
     cases = [1, 2, 3, 4, 5, 6, 7, 8, 64, 1000]
-    for change in ({}, {"gamma": 0.0}, {"beta": 0.0}, {"beta": 0.0, "gamma": 0.0}, {"alpha": 0.0}):
+    for change in ({}, {"gamma": 0.0}, {"beta": 0.0}, {"beta": 0.0, "gamma": 0.0}, {"alpha": 0.0},
+                   {"alpha": 0.0, "beta": 0.0, "gamma": 0.0}, {"gamma": 7e-9}):
         m = {**machine(lab), **change}
         seen = lab.run("formulas", only="crossover", worlds=cases, counts=[1] * len(cases), element=4, **m)
         for world, got in zip(cases, seen["crossover"]):
@@ -112,11 +123,12 @@ def crossover(lab):
 @lab_test
 def least(lab):
     """Task 7: the bound; no prediction lies below it."""
+    element = lab.random.choice((2, 8))
     m = machine(lab)
-    cases = [(world, count) for world in WORLDS for count in (0, 1, 1000, 10 ** 8)]
-    seen = lab.run("formulas", worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=4, **m)
+    cases = [(world, count) for world in (*WORLDS, 1000) for count in (0, 1, 1000, 2 ** 24 + 1, 10 ** 8, 2 ** 40 + 3)]
+    seen = lab.run("formulas", worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=element, **m)
     for i, (world, count) in enumerate(cases):
-        want = 2 * (world - 1) / world * 4 * count * m["beta"]
+        want = 2 * (world - 1) / world * element * count * m["beta"]
         near(f"the bound for {world} ranks and {count} elements", seen["least"][i], want, seen)
         for name in ("flat", "tree", "ring"):
             expect.that(seen[name][i] >= want * (1 - 1e-9),
@@ -125,7 +137,7 @@ def least(lab):
 
 @lab_test
 def fits(lab):
-    """Task 8: alpha and beta from messages measured on the fabric; and from noisy ones, by relative errors."""
+    """Task 8: alpha and beta from messages on the fabric, and from noisy ones, by relative errors, in any order."""
     alpha, beta = lab.random.uniform(2, 9), lab.random.uniform(0.01, 0.5)
     sizes, times = [], []
     for count in (0, 1, 10, 100, 1000):
@@ -136,11 +148,14 @@ def fits(lab):
     near("alpha from five messages", seen["alpha"], alpha, seen, 1e-6)
     near("beta from five messages", seen["beta"], beta, seen, 1e-6)
     alpha, beta = 5e-6, 1e-10
-    sizes = [float(1 << k) for k in range(6, 27, 2)]
-    times = [(alpha + beta * s) * lab.random.uniform(0.9, 1.1) for s in sizes]
-    xs, ys = [1 / t for t in times], [s / t for s, t in zip(sizes, times)]
-    xx, xy, yy = (sum(a * b for a, b in zip(p, q)) for p, q in ((xs, xs), (xs, ys), (ys, ys)))
-    wanted = (sum(xs) * yy - sum(ys) * xy) / (xx * yy - xy * xy), (xx * sum(ys) - xy * sum(xs)) / (xx * yy - xy * xy)
-    seen = lab.run("fits", bytes=sizes, seconds=times)
-    near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
-    near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
+    for sizes in ([float(1 << k) for k in range(6, 27, 2)], [8.0] * 5 + [3e5, 3e5, 2.0 ** 33, 1.0, 0.0, 8.0]):
+        lab.random.shuffle(sizes)
+        times = [(alpha + beta * s) * lab.random.uniform(0.9, 1.1) for s in sizes]
+        xs, ys = [1 / t for t in times], [s / t for s, t in zip(sizes, times)]
+        xx, xy, yy = (sum(a * b for a, b in zip(p, q)) for p, q in ((xs, xs), (xs, ys), (ys, ys)))
+        over = xx * yy - xy * xy
+        wanted = (sum(xs) * yy - sum(ys) * xy) / over, (xx * sum(ys) - xy * sum(xs)) / over
+        seen = lab.run("fits", bytes=sizes, seconds=times)
+        near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
+        near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
+        expect.equal("gamma, which no message tells", seen["gamma"], 0.0, seen)

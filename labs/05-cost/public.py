@@ -39,3 +39,25 @@ def adding(lab):
     for name, want in (("flat", 3 * 8.0), ("tree", 2 * 8.0), ("ring", 3 * 2.0)):
         seen = lab.run("formulas", only=name, worlds=[4], counts=[8], alpha=0.0, beta=0.0, gamma=1.0, element=1)
         near(f"the time of {name} on 4 ranks that only costs adding", seen[name][0], want, seen)
+
+
+@lab_test
+def decides(lab):
+    """Tasks 5 and 6: the ring for 6 bytes on three ranks, the tree for 8 on eight, which change over at 160/17."""
+    how = {"worlds": [3, 8], "counts": [6, 8], "alpha": 5.0, "beta": 1.0, "element": 1}
+    seen = lab.run("formulas", only="cheapest", **how)
+    expect.equal("the cheapest on 3 ranks, 6 bytes, and on 8 ranks, 8 bytes (flat 0, tree 1, ring 2)",
+                 list(seen["cheapest"]), [2, 1], seen)
+    seen = lab.run("formulas", only="crossover", **how)
+    for world, got, want in zip((3, 8), seen["crossover"], (0.0, 160 / 17)):
+        near(f"the crossover of {world} ranks", got, want, seen)
+
+
+@lab_test
+def bound_and_fit(lab):
+    """Tasks 7 and 8: 8 s is the bound for three ranks and six bytes; two messages tell alpha 5 and beta 1."""
+    seen = lab.run("formulas", only="least", worlds=[3], counts=[6], alpha=5.0, beta=1.0, element=1)
+    near("the bound for 3 ranks and 6 bytes", seen["least"][0], 8.0, seen)
+    seen = lab.run("fits", bytes=[0.0, 6.0], seconds=[5.0, 11.0])
+    near("alpha from two messages", seen["alpha"], 5.0, seen)
+    near("beta from two messages", seen["beta"], 1.0, seen)

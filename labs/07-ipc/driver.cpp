@@ -9,6 +9,8 @@
 #undef cudaIpcOpenMemHandle
 #undef cudaIpcCloseMemHandle
 #undef cudaDeviceSynchronize
+#undef cudaFree
+#undef __syncthreads
 #undef cudaStreamSynchronize
 #undef cudaStreamQuery
 #undef cudaEventSynchronize
@@ -19,7 +21,9 @@
 #undef atomic_ref
 
 #include <cstdlib>
+#include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
 
 #include "labs/kit/counted.hpp"
@@ -34,6 +38,7 @@ namespace {
 // Where ranks meet: zeroed memory that all of them see, threads or processes.
 struct Meeting {
   std::atomic<int> arrived;
+  std::atomic<int> enqueued;  // ranks that have enqueued all their calls
   lab07::Offer offers[hostile::kMostRanks];
   // All ranks have come here `turn` times, from 1.
   void wait(int world, int turn) {
@@ -45,14 +50,22 @@ struct Meeting {
 struct Plan {
   int world = 1;
   std::int64_t count = 0, calls = 1, slots = 2, slot_elements = 8;
-  bool in_place = false;
+  bool in_place = false, in_turns = false;
+  std::int64_t rings = 1;            // used by turns, with slots of other sizes
+  std::uint64_t lived = 0;           // messages that each ring has passed on before
+  std::vector<std::int64_t> counts;  // of the calls; without them all have `count`
   explicit Plan(const kit::Request& in)
       : world(int(in.integer("world"))),
         count(in.integer("count")),
         calls(in.integer("calls", 1)),
         slots(in.integer("slots", 2)),
         slot_elements(in.integer("slot_elements", 8)),
-        in_place(in.integer("in_place", 0) != 0) {
+        in_place(in.integer("in_place", 0) != 0),
+        in_turns(in.integer("in_turns", 0) != 0),
+        rings(in.integer("rings", 1)),
+        lived(std::uint64_t(in.integer("lived", 0))),
+        counts(in.has("counts") ? in.integers("counts")
+                                : std::vector<std::int64_t>(std::size_t(calls), count)) {
     setenv("VGPU_SEED", std::to_string(in.integer("seed")).c_str(), 1);
     setenv("VGPU_DEVICES", "8", 1);
     hostile::seed = std::uint64_t(in.integer("seed"));
@@ -69,49 +82,79 @@ void start_device(int rank, int world, bool one_process) {
 
 const std::byte* stations[hostile::kMostRanks];  // of the ranks of this process, for the report
 
+// One rank's part of one ring: its station, and its neighbours' by their offers.
+struct Place {
+  std::unique_ptr<kit::DeviceArray<std::byte>> station;
+  lab07::Mapped previous{}, next{};
+  lab07::Ring ring{};
+};
+
 // One rank: meets the others, runs all calls one behind the other, and waits once, at the end. The
 // elements of all calls are numbered through, so that what belongs to another call is seen.
-std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process) {
+std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, bool one_process,
+                                  std::int64_t& messages) {
   start_device(rank, plan.world, one_process);
   const kit::Stream stream;
-  const auto all = std::size_t(plan.count * plan.calls);
-  const auto station_bytes =
-      sizeof(lab07::Station) + std::size_t(plan.slots * plan.slot_elements) * sizeof(Counted);
-  const kit::DeviceArray<std::byte> station(stream, std::vector<std::byte>(station_bytes));
-  stations[rank] = station.data();
   const int process = one_process ? 1 : rank + 1;
-  meeting.offers[rank] = lab07::make_offer(station.data(), process);
-  meeting.wait(plan.world, 1);
-  const auto neighbour = [&](int by) {
-    return lab07::open_offer(meeting.offers[(rank + by + plan.world) % plan.world], process);
-  };
-  lab07::Mapped previous = neighbour(-1), next = neighbour(+1);
-  const auto as_station = [](void* p) { return static_cast<lab07::Station*>(p); };
-  const lab07::Ring ring{rank,
-                         plan.world,
-                         as_station(station.data()),
-                         as_station(previous.pointer),
-                         as_station(next.pointer),
-                         int(plan.slots),
-                         plan.slot_elements};
-  std::vector<Counted> values(all);
-  for (std::size_t i = 0; i < all; ++i) values[i] = Counted::of(rank, i);
-  const kit::DeviceArray<Counted> input(stream, values), apart(stream, all);
-  Counted* const output = plan.in_place ? input.data() : apart.data();
-  for (std::int64_t call = 0; call < plan.calls; ++call) {
-    hostile::in_call = true;
-    lab07::all_reduce<Counted>(ring, stream.get(), input.data() + call * plan.count,
-                               output + call * plan.count, plan.count);
-    hostile::in_call = false;
+  std::vector<Place> places(std::size_t(plan.rings));
+  int turn = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const auto slots = plan.slots + std::int64_t(i),
+               elements = plan.slot_elements + 2 * std::int64_t(i);
+    std::vector<std::byte> fresh(sizeof(lab07::Station) +
+                                 std::size_t(slots * elements) * sizeof(Counted));
+    const lab07::Station counters{plan.lived, plan.lived, plan.lived, plan.lived};
+    std::memcpy(fresh.data(), &counters, sizeof counters);
+    places[i].station = std::make_unique<kit::DeviceArray<std::byte>>(stream, fresh);
+    stations[rank] = places[i].station->data();
+    meeting.offers[rank] = lab07::make_offer(places[i].station->data(), process);
+    meeting.wait(plan.world, ++turn);
+    const auto neighbour = [&](int by) {
+      return lab07::open_offer(meeting.offers[(rank + by + plan.world) % plan.world], process);
+    };
+    places[i].previous = neighbour(-1), places[i].next = neighbour(+1);
+    const auto as_station = [](void* p) { return static_cast<lab07::Station*>(p); };
+    places[i].ring = {rank,
+                      plan.world,
+                      as_station(places[i].station->data()),
+                      as_station(places[i].previous.pointer),
+                      as_station(places[i].next.pointer),
+                      int(slots),
+                      elements};
+    meeting.wait(plan.world, ++turn);  // all have read the offers
   }
+  std::int64_t all = 0;
+  for (const std::int64_t count : plan.counts) all += count;
+  std::vector<Counted> values(static_cast<std::size_t>(all));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = Counted::of(rank, i);
+  const kit::DeviceArray<Counted> input(stream, values), apart(stream, values.size());
+  Counted* const output = plan.in_place ? input.data() : apart.data();
+  // Who waits for another rank inside all_reduce waits forever, if that one calls it later.
+  while (plan.in_turns && meeting.enqueued < rank)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  std::int64_t at = 0;
+  for (std::size_t call = 0; call < plan.counts.size(); ++call) {
+    hostile::in_call = true;
+    lab07::all_reduce<Counted>(places[call % places.size()].ring, stream.get(), input.data() + at,
+                               output + at, plan.counts[call]);
+    hostile::in_call = false;
+    at += plan.counts[call];
+  }
+  ++meeting.enqueued;
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
   hostile::ranks[rank].done = true;
   // A kernel that nobody waited for answers for its result, not for memory freed under it.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  meeting.wait(plan.world, 2);
-  lab07::close_mapped(previous);
-  lab07::close_mapped(next);
-  meeting.wait(plan.world, 3);  // the owner frees its memory after all have released it
+  meeting.wait(plan.world, ++turn);
+  for (Place& place : places) {
+    const std::vector<std::byte> bytes = place.station->host();
+    lab07::Station counters{};
+    std::memcpy(&counters, bytes.data(), sizeof counters);
+    messages += std::int64_t(counters.tail - plan.lived);
+    lab07::close_mapped(place.previous);
+    lab07::close_mapped(place.next);
+  }
+  meeting.wait(plan.world, ++turn);  // the owner frees its memory after all have released it
   return runs_of(got);
 }
 
@@ -123,9 +166,8 @@ void put_counts(kit::Observation& out) {
   out.put("narrow", hostile::narrow.load());
   std::int64_t bare_stores = 0, bare_loads = 0;
   for (const hostile::Rank& rank : hostile::ranks) {
-    if (rank.fences > 0) continue;  // relaxed flags and fences beside them: fine
-    bare_stores += rank.weak_stores;
-    if (rank.strong_loads == 0) bare_loads += rank.weak_loads;
+    bare_stores += rank.bare_stores;
+    bare_loads += rank.bare_loads;
   }
   out.put("bare_stores", bare_stores);
   out.put("bare_loads", bare_loads);
@@ -166,6 +208,7 @@ KIT_SCENARIO(threads) {
     std::mutex mutex;
     std::exception_ptr failed;
     std::vector<std::int64_t> runs[hostile::kMostRanks];
+    std::int64_t messages[hostile::kMostRanks] = {};
     std::atomic<int> ended = 0;
   };
   auto* const shared = new Shared{.plan = Plan(in),
@@ -177,7 +220,7 @@ KIT_SCENARIO(threads) {
   for (int r = 0; r < shared->plan.world; ++r)
     std::thread([shared, r] {
       try {
-        shared->runs[r] = be_rank(shared->plan, shared->meeting, r, true);
+        shared->runs[r] = be_rank(shared->plan, shared->meeting, r, true, shared->messages[r]);
       } catch (...) {
         const std::lock_guard lock(shared->mutex);
         if (!shared->failed) shared->failed = std::current_exception();
@@ -196,7 +239,10 @@ KIT_SCENARIO(threads) {
   }
   const std::lock_guard lock(shared->mutex);
   if (shared->failed) std::rethrow_exception(shared->failed);
-  for (int r = 0; r < shared->plan.world; ++r) out.put("out." + std::to_string(r), shared->runs[r]);
+  for (int r = 0; r < shared->plan.world; ++r) {
+    out.put("out." + std::to_string(r), shared->runs[r]);
+    out.put("messages." + std::to_string(r), shared->messages[r]);
+  }
   put_counts(out);
 }
 
@@ -210,7 +256,9 @@ KIT_SCENARIO(processes) {
   kit::Processes(options).run(
       [&](kit::Member& self, kit::Observation& seen) {
         auto& meeting = *reinterpret_cast<Meeting*>(self.memory().data());
-        seen.put("out", be_rank(plan, meeting, self.rank(), false));
+        std::int64_t messages = 0;
+        seen.put("out", be_rank(plan, meeting, self.rank(), false, messages));
+        seen.put("messages", messages);
         put_counts(seen);
       },
       out);

@@ -4,6 +4,7 @@ import pathlib
 from labs.course.lab import load_module
 from labs.course.testing import WORLDS, expect, lab_test
 
+HIDDEN_SEED = 52290613
 ring = load_module(pathlib.Path(__file__).with_name("public.py")).ring
 
 
@@ -30,8 +31,13 @@ def slow_reader(lab):
 
 @lab_test
 def calls_200(lab):
-    """200 calls one behind the other, with no wait and no barrier in between, one rank slow."""
+    """200 calls one behind the other, with no wait in between, one rank slow; calls of all sizes, two rings, long lives."""
     ring(lab, 3, 7, slots=2, slot_elements=3, slow=1, calls=200, deadline=25)
+    counts = [10, 0, 3, 97, 1, 2, 40]
+    ring(lab, 3, 0, slots=3, slot_elements=5, counts=counts)
+    ring(lab, 4, 0, slots=2, slot_elements=3, counts=counts, rings=2, slow=3)
+    for lived in (2 ** 32 - 3, 2 ** 40 + 1):  # messages before: the counters have 64 bits
+        ring(lab, 3, 30, slots=3, slot_elements=4, calls=3, lived=lived)
 
 
 @lab_test
@@ -49,12 +55,14 @@ def nothing_hidden(lab):
     seen = ring(lab, 2, 32, slots=2, slot_elements=8, calls=4)
     expect.equal("waits for a device, stream or event inside all_reduce", seen["syncs"], 0, seen)
     expect.equal("bytes copied from or to the host's memory", seen["staged"], 0, seen)
+    # Each rank calls when the one before it has called all: whatever waits in there, counted or not, waits forever.
+    ring(lab, 3, 32, slots=2, slot_elements=8, calls=4, in_turns=1)
 
 
 @lab_test
 def flags_in_order(lab):
     """Flags reach across devices and bring their data: system scope, release and acquire (or fences)."""
-    seen = ring(lab, 2, 32, slots=2, slot_elements=8)
+    seen = ring(lab, 3, 50, slots=2, slot_elements=8, calls=2)
     expect.equal("accesses to flags whose scope ends at the device's edge", seen["narrow"], 0, seen)
-    expect.equal("flags stored relaxed, with no fence anywhere", seen["bare_stores"], 0, seen)
-    expect.equal("flags loaded relaxed only, with no fence anywhere", seen["bare_loads"], 0, seen)
+    expect.equal("flags stored relaxed, with no fence between the data and them", seen["bare_stores"], 0, seen)
+    expect.equal("flags loaded relaxed, with no fence between them and the data", seen["bare_loads"], 0, seen)

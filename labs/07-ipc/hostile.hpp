@@ -26,7 +26,15 @@ struct Rank {
   std::atomic<std::uint64_t>& sees(const void* flag) {
     return seen[reinterpret_cast<std::uintptr_t>(flag) / 128 % 16];
   }
-  std::atomic<std::int64_t> weak_stores = 0, weak_loads = 0, strong_loads = 0, fences = 0;
+  // A relaxed store needs a fence between itself and the data before it; a relaxed load that has
+  // seen something new needs one before the data that follow.
+  std::atomic<bool> fenced = false, unfenced_load = false;
+  std::atomic<std::int64_t> bare_stores = 0, bare_loads = 0;
+  void data_may_follow() {
+    fenced = false;
+    if (unfenced_load.exchange(false)) ++bare_loads;
+  }
+  void fence() { fenced = true, unfenced_load = false; }
   std::atomic<bool> done = false;
 };
 inline Rank ranks[kMostRanks];
@@ -61,6 +69,7 @@ inline cudaError_t cudaIpcCloseMemHandle(void* base) {
   return code;
 }
 inline cudaError_t cudaDeviceSynchronize() { return syncs += in_call, ::cudaDeviceSynchronize(); }
+inline cudaError_t cudaFree(void* p) { return syncs += in_call, ::cudaFree(p); }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   return syncs += in_call, ::cudaStreamSynchronize(s);
 }
@@ -82,8 +91,12 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   return ::cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
 inline void fence() {
-  ++me().fences;
+  me().fence();
   ::__threadfence_system();
+}
+inline void barrier(vgpu::Source where = vgpu::Source::current()) {
+  me().data_may_follow();
+  ::__syncthreads(where);
 }
 
 }  // namespace hostile
@@ -91,7 +104,7 @@ inline void fence() {
 namespace cuda {
 
 inline void watched_fence(memory_order order, thread_scope scope = thread_scope_system) {
-  ++hostile::me().fences;
+  hostile::me().fence();
   atomic_thread_fence(order, scope);
 }
 
@@ -106,16 +119,19 @@ class watched_ref : public atomic_ref<T, Scope> {
     const T value = Base::load(order, where);
     hostile::Rank& rank = hostile::me();
     if (Scope != thread_scope_system) ++hostile::narrow;
-    (hostile::weak(order) ? rank.weak_loads : rank.strong_loads)++;
     rank.polls = p_;
     const auto now = static_cast<::std::uint64_t>(value);
-    if (rank.sees(p_).exchange(now) != now) ++hostile::progress, hostile::pause();
+    const bool fresh = rank.sees(p_).exchange(now) != now;
+    if (!hostile::weak(order)) rank.unfenced_load = false;
+    if (fresh && hostile::weak(order)) rank.unfenced_load = true, rank.fenced = false;
+    if (fresh) ++hostile::progress, hostile::pause();
     return value;
   }
   void store(T value, memory_order order = memory_order_seq_cst) const {
     hostile::Rank& rank = hostile::me();
     if (Scope != thread_scope_system) ++hostile::narrow;
-    rank.weak_stores += hostile::weak(order);
+    if (hostile::weak(order) && !rank.fenced) ++rank.bare_stores;
+    if (rank.unfenced_load.exchange(false)) ++rank.bare_loads;
     Base::store(value, order);
     ++hostile::progress;
     hostile::pause();
@@ -130,6 +146,8 @@ class watched_ref : public atomic_ref<T, Scope> {
 #define cudaIpcOpenMemHandle hostile::cudaIpcOpenMemHandle
 #define cudaIpcCloseMemHandle hostile::cudaIpcCloseMemHandle
 #define cudaDeviceSynchronize hostile::cudaDeviceSynchronize
+#define cudaFree hostile::cudaFree
+#define __syncthreads hostile::barrier
 #define cudaStreamSynchronize hostile::cudaStreamSynchronize
 #define cudaStreamQuery hostile::cudaStreamQuery
 #define cudaEventSynchronize hostile::cudaEventSynchronize

@@ -5,7 +5,12 @@ from labs.course.testing import expect, lab_test
 def ring(lab, world, count, how="threads", **options):
     """One run: `calls` all-reduces one behind the other, elements numbered through."""
     seen = lab.run(how, world=world, count=count, **options)
-    expect.each_once(seen, world, count * options.get("calls", 1))
+    counts = options.get("counts", [count] * options.get("calls", 1))
+    expect.each_once(seen, world, sum(counts))
+    slot = options.get("slot_elements", 8)  # the smallest of any ring
+    allowed = sum((2 * world - 2) * -(-(-(-c // world)) // slot) for c in counts)
+    for rank in range(world):
+        expect.at_most(f"rank {rank} was sent", seen[f"messages.{rank}"], allowed, "messages", seen)
     return seen
 
 

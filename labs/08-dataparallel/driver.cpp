@@ -6,8 +6,11 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <thread>
 
 namespace {
 
@@ -101,6 +104,10 @@ Buffer filled(kit::Devices& devices, std::size_t rows, std::size_t width, std::i
   return b;
 }
 
+void put_into(Buffer& buffer, const std::vector<float>& numbers) {
+  std::copy(numbers.begin(), numbers.end(), buffer.numbers().begin());
+}
+
 }  // namespace
 
 KIT_SCENARIO(split) {
@@ -111,6 +118,105 @@ KIT_SCENARIO(split) {
     flat.push_back(std::int64_t(p.count));
   }
   out.put("parts", flat);
+}
+
+// Tasks 2 and 4 alone: parts of a batch, given as first, count, first, count, ..., put together.
+KIT_SCENARIO(pieces) {
+  kit::Devices devices(int(in.integer("devices")));
+  const auto numbers = in.integers("parts");
+  std::vector<lab08::Part> parts;
+  for (std::size_t i = 0; i + 1 < numbers.size(); i += 2)
+    parts.push_back({std::size_t(numbers[i]), std::size_t(numbers[i + 1])});
+  const Buffer batch =
+      filled(devices, std::size_t(in.integer("rows")), std::size_t(in.integer("width")), 3);
+  const std::vector<Buffer> scattered = lab08::scatter(devices, batch, parts);
+  std::vector<std::int64_t> places;
+  for (const Buffer& piece : scattered) places.push_back(piece.device());
+  out.put("places", places);
+  for (std::size_t i = 0; i < scattered.size(); ++i)
+    out.put("piece." + std::to_string(i), scattered[i].numbers());
+  const Buffer whole = lab08::gather(devices, scattered);
+  out.put("whole", whole.numbers());
+  out.put("whole_device", whole.device());
+  out.put("width", std::int64_t(whole.width()));
+}
+
+// Task 3 alone. All replicas are to be inside at once; those listed throw, each kind of exception
+// by turns, all with the same words; the others take a little longer.
+KIT_SCENARIO(apply) {
+  const int replicas = int(in.integer("replicas"));
+  const auto failing = in.integers("failing");
+  const std::string words = in.text("words");
+  std::vector<std::atomic<int>> ran(static_cast<std::size_t>(replicas));
+  std::atomic<int> inside = 0, ended = 0;
+  std::atomic<bool> alone = false;
+  const auto body = [&](int i) {
+    ++ran.at(std::size_t(i));
+    ++inside;
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+    while (inside < replicas && !alone) {
+      if (std::chrono::steady_clock::now() > until) alone = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    const bool fails = std::find(failing.begin(), failing.end(), i) != failing.end();
+    if (!fails) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ++ended;
+    if (fails && i % 3 == 0) throw std::out_of_range(words);
+    if (fails && i % 3 == 1) throw std::runtime_error(words);
+    if (fails) throw std::invalid_argument(words);
+  };
+  std::string said = "nothing";
+  try {
+    lab08::parallel_apply(replicas, body);
+  } catch (const std::runtime_error& error) {
+    said = error.what();
+  }
+  out.put("ended", std::int64_t(ended));
+  out.put("alone", bool(alone));
+  out.put("said", said);
+  std::vector<std::int64_t> times(ran.begin(), ran.end());
+  out.put("ran", times);
+}
+
+// Two objects in one process, with devices of their own, used by turns: object, forward 0 or
+// backward 1, rows, salt, replicas, ... No batch outlives its forward.
+KIT_SCENARIO(by_turns) {
+  const auto ops = in.integers("ops"), counts = in.integers("devices");
+  struct One {
+    kit::Devices devices;
+    Linear model;
+    std::vector<Buffer> parameters;
+    lab08::DataParallel parallel;
+    One(int count, const kit::Request& request)
+        : devices(count), model(devices, request), parallel(devices, model, parameters) {
+      const auto inputs = std::size_t(request.integer("inputs")),
+                 outputs = std::size_t(request.integer("outputs"));
+      parameters.push_back(filled(devices, outputs, inputs, 1));
+      parameters.push_back(filled(devices, 1, outputs, 2));
+    }
+  };
+  One first(int(counts[0]), in), second(int(counts[1]), in);
+  for (std::size_t at = 0, number = 0; at + 5 <= ops.size(); at += 5, ++number) {
+    One& one = ops[at] == 0 ? first : second;
+    const bool forward = ops[at + 1] == 0;
+    const Buffer given =
+        filled(one.devices, std::size_t(ops[at + 2]),
+               std::size_t(in.integer(forward ? "inputs" : "outputs")), ops[at + 3]);
+    one.model.expect(int(ops[at + 4]), false);
+    const std::string name = "." + std::to_string(number);
+    if (forward) {
+      out.put("y" + name, one.parallel.forward(given).numbers());
+      continue;
+    }
+    const std::vector<Buffer> found = one.parallel.backward(given);
+    for (std::size_t p = 0; p < found.size(); ++p) {
+      out.put("g" + name + "." + std::to_string(p), found[p].numbers());
+      for (std::size_t k = 0; k < found[p].numbers().size(); ++k)
+        one.parameters[p].numbers()[k] -= found[p].numbers()[k];
+    }
+  }
+  first.devices.observe(out);
+  out.put("alone", first.model.alone || second.model.alone);
 }
 
 // Steps of forward, backward and an update; `fail`: in which step the failing replicas throw, in
@@ -128,8 +234,10 @@ KIT_SCENARIO(train) {
   const int replicas = int(in.integer("replicas"));
   std::string said;
   for (std::int64_t step = 0; step < in.integer("steps"); ++step) {
-    const Buffer batch = filled(devices, rows, inputs, 10 + step);
-    const Buffer gradient = filled(devices, rows, outputs, 20 + step);
+    Buffer batch = filled(devices, rows, inputs, 10 + step);
+    Buffer gradient = filled(devices, rows, outputs, 20 + step);
+    if (in.has("x")) put_into(batch, in.floats("x"));
+    if (in.has("dy")) put_into(gradient, in.floats("dy"));
     devices.forget_traffic();
     devices.forget_most();
     try {

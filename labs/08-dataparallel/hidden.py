@@ -2,10 +2,12 @@
 import pathlib
 
 from labs.course.lab import load_module
-from labs.course.testing import expect, lab_test
+from labs.course.testing import expect, floats, lab_test
 
 public = load_module(pathlib.Path(__file__).with_name("public.py"))
-train, parts_of = public.train, public.parts_of
+train, parts_of, filled = public.train, public.parts_of, public.filled
+
+HIDDEN_SEED = 61907733
 
 
 @lab_test
@@ -17,7 +19,10 @@ def steps(lab):
 
 @lab_test
 def failures(lab):
-    """A replica that throws is named; all are waited for; the next step works."""
+    """A replica that throws is named, whatever it says; all are waited for; the next step works."""
+    for replicas, failing, words in ((1, [0], "x"), (12, [11, 2, 10], "no memory"), (5, [4], ""),
+                                     (3, [0, 2], ""), (2, [1], "replica 0: no memory\ntwo lines")):
+        public.apply(lab, replicas, failing, words)
     for when in "fb":
         for devices, failing in ((2, [1]), (4, [2]), (4, [3, 1]), (3, [0, 1, 2]), (8, [7])):
             seen = train(lab, devices, 2 * devices, steps=2, fail=when, failing=failing)
@@ -66,3 +71,40 @@ def memory(lab):
         for device in range(1, devices):
             expect.at_most(f"device {device} holds at most", seen["most"][device], 2 * size + data, "bytes", seen)
             expect.equal(f"bytes held on device {device} after the step", seen["held"][device], 0, seen)
+    # Forwards without a backward: what the one before has kept is given back.
+    seen = lab.run("by_turns", devices=[3, 1], ops=[0, 0, 3, 5, 3] * 4, inputs=inputs, outputs=outputs)
+    for device in (1, 2):
+        expect.at_most(f"device {device} holds at most, in four forwards", seen["most"][device],
+                       2 * size + 4 * 3 * (2 * inputs + 4 * outputs), "bytes", seen)
+
+
+@lab_test
+def by_turns(lab):
+    """Two objects in one process, batches of other sizes: backward belongs to the last forward of its object."""
+    counts = (lab.random.choice((3, 4)), lab.random.choice((2, 5)))
+    plan = [(0, 0, 7), (1, 0, 3), (0, 1, 7), (0, 0, 2), (0, 0, 5), (1, 1, 3), (0, 1, 5), (1, 0, 11), (0, 0, 1),
+            (1, 1, 11), (0, 1, 1), (0, 0, 9), (1, 0, 0), (0, 1, 9), (1, 1, 0)]
+    ops = [(one, kind, rows, 30 + k, len(parts_of(rows, counts[one]))) for k, (one, kind, rows) in enumerate(plan)]
+    inputs, outputs = 2, 3
+    seen = lab.run("by_turns", devices=counts, ops=[n for op in ops for n in op], inputs=inputs, outputs=outputs)
+    expect.that(not seen["alone"], "a replica computed alone for 3 s: the others must run at the same time", seen)
+    models = [public.OneDevice(inputs, outputs), public.OneDevice(inputs, outputs)]
+    for k, (one, kind, rows, salt, _) in enumerate(ops):
+        if kind == 0:
+            want = models[one].forward(filled(rows, inputs, salt))
+            expect.same_bits(f"the output of call {k}, object {one}, {rows} rows", seen[f"y.{k}"], want, seen)
+            continue
+        for p, gradient in enumerate(models[one].backward(filled(rows, outputs, salt))):
+            name = f"call {k}, object {one}: the gradient of parameter {p}"
+            expect.same_bits(name, seen[f"g.{k}.{p}"], gradient, seen)
+
+
+@lab_test
+def order_of_sums(lab):
+    """Gradients are added from the lowest replica on: 1e9 - 1e9 + 1 is 1, and 1 - 1e9 + 1e9 is not."""
+    for dy in ([1e9, -1e9, 1.0], [1e9, -1e9, 1.0, 2.0], [2e9, -1e9, -1e9, 1.0, 2.0]):
+        n = len(dy)
+        seen = lab.run("train", devices=n, rows=n, inputs=1, outputs=1, steps=1, replicas=n, x=floats([1.0] * n),
+                       dy=floats(dy))
+        for p in range(2):
+            expect.same_bits(f"the gradient of parameter {p}", seen[f"gradient.{p}"], floats([sum(dy)]), seen)

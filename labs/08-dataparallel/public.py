@@ -13,18 +13,37 @@ def parts_of(rows, devices):
     return parts or [(0, 0)]
 
 
+def flat(matrix):
+    return floats(n for row in matrix for n in row)
+
+
+class OneDevice:
+    """The model of driver.cpp on one device, with Python's numbers."""
+
+    def __init__(self, inputs, outputs):
+        self.w, self.b = filled(outputs, inputs, 1), filled(1, outputs, 2)
+
+    def forward(self, x):
+        self.x = x
+        return flat([b + sum(p * q for p, q in zip(w, row)) for w, b in zip(self.w, self.b[0])] for row in x)
+
+    def backward(self, dy):
+        """The gradients; the parameters are the next step's."""
+        over = range(len(self.x))
+        dw = [[sum(dy[r][o] * self.x[r][i] for r in over) for i in range(len(w))] for o, w in enumerate(self.w)]
+        db = [[sum(dy[r][o] for r in over) for o in range(len(self.w))]]
+        self.w = [[p - d for p, d in zip(*both)] for both in zip(self.w, dw)]
+        self.b = [[p - d for p, d in zip(*both)] for both in zip(self.b, db)]
+        return [flat(dw), flat(db)]
+
+
 def expected(rows, inputs, outputs, steps):
-    """Output and gradients of the last step, on one device, with Python's numbers."""
-    w, b = filled(outputs, inputs, 1), filled(1, outputs, 2)
+    """Output and gradients of the last step, on one device."""
+    model = OneDevice(inputs, outputs)
     for step in steps:
-        x, dy = filled(rows, inputs, 10 + step), filled(rows, outputs, 20 + step)
-        y = [[b[0][o] + sum(p * q for p, q in zip(w[o], row)) for o in range(outputs)] for row in x]
-        dw = [[sum(dy[r][o] * x[r][i] for r in range(rows)) for i in range(inputs)] for o in range(outputs)]
-        db = [[sum(dy[r][o] for r in range(rows)) for o in range(outputs)]]
-        w = [[p - d for p, d in zip(*both)] for both in zip(w, dw)]
-        b = [[p - d for p, d in zip(*both)] for both in zip(b, db)]
-    flat = [floats(n for row in m for n in row) for m in (y, dw, db)]
-    return flat[0], flat[1:]
+        y = model.forward(filled(rows, inputs, 10 + step))
+        gradients = model.backward(filled(rows, outputs, 20 + step))
+    return y, gradients
 
 
 def train(lab, devices, rows, inputs=3, outputs=2, steps=1, **how):
@@ -45,10 +64,45 @@ def train(lab, devices, rows, inputs=3, outputs=2, steps=1, **how):
 @lab_test
 def split(lab):
     """Task 1: ceil(rows / devices) rows for each, and no part for a device without work."""
-    for rows, devices in [(8, 4), (10, 4), (5, 4), (3, 8), (1, 2), (7, 1), (0, 3), (9, 8), (16, 5), (97, 8)]:
+    for rows, devices in [(8, 4), (10, 4), (5, 4), (3, 8), (1, 2), (7, 1), (0, 3), (9, 8), (16, 5), (97, 8), (0, 1),
+                          (2 ** 24 + 1, 2), (2 ** 24, 4)]:
         seen = lab.run("split", rows=rows, devices=devices)
         got = list(zip(seen["parts"][::2], seen["parts"][1::2]))
         expect.equal(f"the parts of {rows} rows on {devices} devices", got, parts_of(rows, devices), seen)
+
+
+@lab_test
+def pieces(lab):
+    """Tasks 2 and 4: part i lies on device i, and all come back to the root one below the other."""
+    for devices, rows, width, parts in [(3, 7, 2, [(0, 3), (3, 3), (6, 1)]), (2, 4, 3, [(0, 4)]), (1, 2, 1, [(0, 2)]),
+                                        (4, 9, 2, [(5, 2), (0, 1), (8, 1), (1, 4)]),
+                                        (3, 2, 2, [(0, 1), (1, 0), (1, 1)])]:
+        seen = lab.run("pieces", devices=devices, rows=rows, width=width, parts=[n for part in parts for n in part])
+        expect.equal("the devices of the parts", list(seen["places"]), list(range(len(parts))), seen)
+        batch = filled(rows, width, 3)
+        taken = [batch[first:first + count] for first, count in parts]
+        for i, piece in enumerate(taken):
+            expect.same_bits(f"part {i}", seen[f"piece.{i}"], flat(piece), seen)
+        expect.same_bits("what gather gives", seen["whole"], flat(row for piece in taken for row in piece), seen)
+        expect.equal("the device of what gather gives", seen["whole_device"], 0, seen)
+        expect.equal("the width of what gather gives", seen["width"], width, seen)
+
+
+def apply(lab, replicas, failing, words="no memory"):
+    seen = lab.run("apply", replicas=replicas, failing=failing, words=words)
+    expect.that(not seen["alone"], "a replica was inside alone for 3 s: all must run at the same time", seen)
+    expect.equal("how often each replica ran", list(seen["ran"]), [1] * replicas, seen)
+    expect.equal("replicas that had ended when parallel_apply returned", seen["ended"], replicas, seen)
+    want = f"replica {min(failing)}: {words}" if failing else "nothing"
+    expect.equal("what the caller is told", seen["said"], want, seen)
+
+
+@lab_test
+def together(lab):
+    """Task 3: every replica once, all at the same time; the error of the lowest."""
+    apply(lab, 4, [])
+    apply(lab, 4, [3, 2])
+    apply(lab, 3, [0])
 
 
 @lab_test
@@ -67,5 +121,5 @@ def two_devices(lab):
 def uneven(lab):
     """Batches that do not divide, and batches of fewer rows than devices."""
     for devices in (2, 3, 4, 5, 8):
-        for rows in sorted({1, devices - 1, devices, devices + 1, 2 * devices + 1, 13}):
+        for rows in sorted({0, 1, devices - 1, devices, devices + 1, 2 * devices + 1, 13}):
             train(lab, devices, rows)

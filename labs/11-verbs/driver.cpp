@@ -3,6 +3,7 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -22,19 +23,25 @@ struct Pair {
   explicit Pair(const kit::Request& in)
       : puts(std::size_t(in.integer("puts", 1))),
         bytes(std::size_t(in.integer("bytes", 64))),
-        limits{int(in.integer("sends", 16)), int(in.integer("receives", 16)), 1},
+        limits{int(in.integer("sends", 16)), int(in.integer("receives", 16)),
+               int(in.integer("gid_index", 1))},
         seed(std::uint64_t(in.integer("seed"))) {
     for (int rank = 0; rank < 2; ++rank) {
-      inbox[rank].assign(puts * bytes + 64, std::byte{0});
+      inbox[rank].assign(puts * bytes + 64 + 8 * std::size_t(rank), std::byte{0});
       outbox[rank].assign(puts * bytes + 64, std::byte{0xEE});
       for (std::size_t m = 0; m < puts; ++m)
         for (std::size_t i = 0; i < bytes; ++i) outbox[rank][m * bytes + i] = pattern(rank, m, i);
     }
   }
-  // The part of the memory that an endpoint gets: what lies after it belongs to others.
-  std::span<std::byte> part(std::vector<std::byte>& all) const {
-    return std::span(all).first(puts * bytes);
+  // The part of the memory that an endpoint gets: what lies after it belongs to others. Rank 1 has
+  // a longer inbox.
+  std::span<std::byte> part(std::vector<std::byte>& all, int extra = 0) const {
+    return std::span(all).first(puts * bytes + std::size_t(extra));
   }
+  // Messages are not all of one length, and lie in the inbox in the other order.
+  [[nodiscard]] std::size_t size_of(std::size_t m) const { return bytes - std::min(m % 3, bytes); }
+  [[nodiscard]] std::size_t from(std::size_t m) const { return m * bytes; }
+  [[nodiscard]] std::size_t to(std::size_t m) const { return (puts - 1 - m) * bytes; }
   // Waits for the other, which may have gone.
   void meet(int rank, const std::function<bool()>& there) const {
     while (!there() && !gone[1 - rank]) kit::verbs::stand_still(1);
@@ -47,7 +54,7 @@ struct Pair {
         ~Leave() { flag = true; }
       } leave{gone[rank]};
       try {
-        Endpoint end("sim0", part(inbox[rank]), part(outbox[rank]), limits);
+        Endpoint end("sim0", part(inbox[rank], 8 * rank), part(outbox[rank]), limits);
         addresses[rank] = end.address();
         meet(rank, [&] { return addresses[1 - rank].has_value(); });
         if (!addresses[1 - rank]) return;
@@ -83,8 +90,8 @@ void take_all(Pair& pair, int rank, Endpoint& end, std::vector<std::int64_t>& va
     if (!value) continue;
     const std::size_t message = values.size();
     values.push_back(*value);
-    for (std::size_t i = 0; i < pair.bytes; ++i)
-      wrong += pair.inbox[rank][message * pair.bytes + i] != pattern(1 - rank, message, i);
+    for (std::size_t i = 0; i < pair.size_of(message); ++i)
+      wrong += pair.inbox[rank][pair.to(message) + i] != pattern(1 - rank, message, i);
   }
 }
 
@@ -102,10 +109,13 @@ KIT_SCENARIO(talk) {
     if (rank == 1 && in.integer("pause", 0) > 0) kit::verbs::stand_still(int(in.integer("pause")));
     if (rank == 0 || both) {
       for (std::size_t m = 0; m < pair.puts; ++m)
-        end.put(m * pair.bytes, m * pair.bytes, pair.bytes, base + std::uint32_t(m));
+        end.put(pair.from(m), pair.to(m), pair.size_of(m), base + std::uint32_t(m));
       end.flush();
-      for (std::size_t i = 0; i < pair.puts * pair.bytes; ++i)
-        missing_after_flush += pair.inbox[1 - rank][i] != pair.outbox[rank][i];
+      for (std::size_t m = 0; m < pair.puts; ++m)
+        for (std::size_t i = 0; i < pair.bytes; ++i)
+          missing_after_flush +=
+              pair.inbox[1 - rank][pair.to(m) + i] !=
+              (i < pair.size_of(m) ? pair.outbox[rank][pair.from(m) + i] : std::byte{0});
       end.flush();
     }
     if (rank == 1 || both) take_all(pair, rank, end, values[rank], wrong[rank]);
@@ -136,8 +146,11 @@ KIT_SCENARIO(faulty) {
         }
         if (fault == "gone") kit::verbs::stand_still(50);
         for (std::string* error : {&first, &second}) try {
-            for (std::size_t m = 0; m < pair.puts; ++m)
-              end.put(m * pair.bytes, m * pair.bytes, pair.bytes, std::uint32_t(m));
+            if (fault == "outside" && error == &first)
+              end.put(std::size_t(in.integer("from")), std::size_t(in.integer("to")),
+                      std::size_t(in.integer("length")), 7);
+            for (std::size_t m = 0; m < pair.puts && fault != "outside"; ++m)
+              end.put(pair.from(m), pair.to(m), pair.size_of(m), std::uint32_t(m));
             end.flush();
           } catch (const std::runtime_error& told) {
             *error = told.what();
@@ -147,10 +160,34 @@ KIT_SCENARIO(faulty) {
         if (rank != 0) return;
         if (fault == "key") theirs.inbox_key ^= 0x10;
         if (fault == "address") theirs.inbox += 1 << 20;
+        if (fault == "route") theirs.gid.raw[15] ^= 0x40;
         if (fault == "packet") theirs.first_packet ^= 1, theirs.queue_pair += 1000;
       });
+  std::int64_t written = 0;
+  for (const std::byte b : pair.inbox[1]) written += b != std::byte{0};
+  out.put("written", written);
   out.put("first", first);
   out.put("second", second);
+  kit::verbs::observe(out);
+}
+
+// An object that the device has no memory for, a GID that is not there, a second connect.
+KIT_SCENARIO(refused) {
+  const std::string what = in.text("what");
+  std::string error = "nothing";
+  kit::verbs::run(1, std::uint64_t(in.integer("seed")), [&](int) {
+    std::vector<std::byte> inbox(4096), outbox(512);
+    if (what == "object") kit::verbs::withhold(in.text("kind"), int(in.integer("after")));
+    try {
+      Endpoint end("sim0", inbox, outbox, {8, 8, what == "gid" ? 5 : 1});
+      const Address mine = end.address();
+      end.connect(mine);
+      if (what == "twice") end.connect(mine);
+    } catch (const std::runtime_error& told) {
+      error = told.what();
+    }
+  });
+  out.put("error", error);
   kit::verbs::observe(out);
 }
 
@@ -158,9 +195,9 @@ KIT_SCENARIO(faulty) {
 KIT_SCENARIO(objects) {
   std::string error;
   kit::verbs::run(1, std::uint64_t(in.integer("seed")), [&](int) {
-    std::vector<std::byte> inbox(4096), outbox(4096);
+    std::vector<std::byte> inbox(4096), outbox(512);
     for (int i = 0; i < int(in.integer("times")); ++i) {
-      Endpoint end("sim0", inbox, outbox, {8, 8, 1});
+      Endpoint end(in.text("device", "sim0"), inbox, outbox, {8, 8, 1});
       const Address mine = end.address();
       out.put("inbox_bytes", std::int64_t(mine.inbox_bytes));
       out.put("inbox_right", mine.inbox == reinterpret_cast<std::uint64_t>(inbox.data()));
@@ -168,7 +205,7 @@ KIT_SCENARIO(objects) {
       out.put("gid", std::int64_t(mine.gid.raw[15]));
     }
     try {
-      Endpoint end("nosuch7", inbox, outbox);
+      Endpoint end(in.text("missing", "nosuch7"), inbox, outbox);
     } catch (const std::runtime_error& told) {
       error = told.what();
     }

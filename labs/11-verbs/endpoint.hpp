@@ -161,7 +161,8 @@ class Endpoint {
   // Task 3. Writes bytes of the outbox (from offset `from`) into the peer's inbox (at offset `to`)
   // and announces them by `value`, in network byte order on the wire. Waits while the send queue is
   // full. The outbox must stay as it is until flush(). At most every (sends / 2)-th request may ask
-  // for a completion. std::runtime_error with the status's text when a request has failed, now or
+  // for a completion. Bytes outside of the outbox or of the peer's inbox are an error, too, here or
+  // in flush(). std::runtime_error with the status's text when a request has failed, now or
   // earlier; before it is thrown, everything that was posted has been taken from the queue.
   void put(std::size_t from, std::size_t to, std::size_t bytes, std::uint32_t value) {
 #ifdef SOLUTION

@@ -12,9 +12,9 @@ def clean(seen):
 
 
 def talk(lab, puts, both=0, **how):
-    base = lab.random.randrange(1 << 31)
+    base = how.pop("base", lab.random.randrange(1 << 32))
     seen = lab.run("talk", puts=puts, both=both, base=base, **how)
-    want = [base + m for m in range(puts)]
+    want = [(base + m) % (1 << 32) for m in range(puts)]
     for rank in ((0, 1) if both else (1,)):
         got = list(seen[f"values.{rank}"])
         wrong = next((m for m in range(puts) if got[m] != want[m]), None)
@@ -41,7 +41,7 @@ def full_queue(lab):
 @lab_test
 def not_ready(lab):
     """A receiver that is busy elsewhere for long is waited for."""
-    for receives, pause in [(2, 300), (1, 900), (8, 2000)]:
+    for receives, pause in [(2, 300), (1, 500), (8, 900)]:
         talk(lab, 40, receives=receives, sends=8, bytes=8, pause=pause)
 
 
@@ -57,16 +57,18 @@ def order(lab):
     """The value is in network byte order on the wire; a put of no bytes announces itself too."""
     seen = talk(lab, 3, bytes=8)
     first = seen["values.1"][0]
-    want = [socket.htonl(first + m) for m in range(3)]
+    want = [socket.htonl((first + m) % (1 << 32)) for m in range(3)]
     expect.equal("the immediate values on the wire", [v & 0xFFFFFFFF for v in seen["immediates"]], want, seen)
     talk(lab, 5, bytes=0)
+    talk(lab, 5, bytes=8, base=(1 << 32) - 3)  # 0 is a value, too
+    talk(lab, 70, bytes=24, sends=3, receives=7, gid_index=0)
 
 
 @lab_test
 def faults(lab):
     """A wrong key or address, a peer that has gone or never answers: an error that says which, every time."""
     for fault, words in [("key", "remote access error"), ("address", "remote access error"),
-                         ("gone", "retry counter exceeded"),
+                         ("gone", "retry counter exceeded"), ("route", "retry counter exceeded"),
                          ("packet", "retry counter exceeded")]:
         for puts in (1, 3, 40):
             seen = lab.run("faulty", fault=fault, puts=puts, sends=8, receives=8, bytes=8)
@@ -85,3 +87,34 @@ def leaks(lab):
     clean(lab.run("objects", times=5))
     for fault in ("key", "gone"):
         clean(lab.run("faulty", fault=fault, puts=20, sends=4, receives=4, bytes=8))
+
+
+@lab_test
+def outside(lab):
+    """Bytes outside of the outbox or of the peer's inbox: put or flush throws, and nothing is written."""
+    size, far = 4 * 64, (1 << 64) - 8
+    for at, to, length in [(size, 0, 1), (0, size + 8, 1), (size - 7, 0, 8), (0, size + 1, 8), (0, 0, size + 1),
+                           (0, 0, (1 << 32) + 8), (1 << 40, 0, 8), (0, 1 << 40, 8), (far, 0, 16), (0, far, 16)]:
+        case = {"from": at, "to": to, "length": length}
+        case = {name: value - (1 << 64) if value >> 63 else value for name, value in case.items()}  # as an int64
+        seen = lab.run("faulty", fault="outside", puts=4, bytes=64, **case)
+        expect.that(seen["first"], f"put of {length} bytes from {at} to {to}, with {size} bytes in the outbox and "
+                    f"{size + 8} in the inbox: no exception", seen)
+        expect.equal("bytes that were written", seen["written"], 0, seen)
+
+
+@lab_test
+def half_way(lab):
+    """An object that cannot be had, a GID that is not there, a second connect: an exception, and all is given back."""
+    cases = [("object", kind, after) for kind, after in
+             [("context", 0), ("protection domain", 0), ("memory region", 0), ("memory region", 1),
+              ("completion queue", 0), ("queue pair", 0)]]
+    for what, kind, after in cases + [("gid", "GID 5", 0), ("twice", "second connect", 0)]:
+        seen = lab.run("refused", what=what, kind=kind, after=after)
+        expect.that(seen["error"] != "nothing", f"the device refused a {kind}: no std::runtime_error", seen)
+        expect.that(not seen["live"], f"the device refused a {kind}; not given back: {seen['live']}", seen)
+    for missing in ("sim", "sim00", "", "SIM0"):
+        seen = lab.run("objects", times=1, missing=missing, device="other0")
+        expect.that(seen["error"], f"there is no device {missing!r}: no std::runtime_error", seen)
+        expect.equal("the device that was opened", seen["opened"], "other0", seen)
+        clean(seen)

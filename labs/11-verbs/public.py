@@ -15,6 +15,9 @@ def objects(lab):
     expect.equal("the last byte of address().gid", seen["gid"], 1, seen)
     expect.that("nosuch7" in seen["error"], f"no std::runtime_error that names the device nosuch7: {seen['error']!r}",
                 seen)
+    expect.equal("the device that was opened", seen["opened"], "sim0", seen)
+    expect.equal("the bytes of the two memory regions of one endpoint", sorted(seen["region_bytes"][:2]), [512, 4096],
+                 seen)
     remote = [access & 6 for access in seen["rights"]]
     expect.equal("what the peer may do with the memory regions of one endpoint (2: write)", sorted(remote[:2]), [0, 2],
                  seen)
@@ -23,15 +26,25 @@ def objects(lab):
 @lab_test
 def connects(lab):
     """Task 2: RESET, INIT, RTR, RTS, with what each step needs; nothing is refused."""
-    seen = lab.run("talk", puts=0, bytes=8)
-    expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
+    for index, receives in ((1, 16), (0, 3)):
+        seen = lab.run("talk", puts=0, bytes=8, gid_index=index, receives=receives)
+        expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
+        for rank in (0, 1):
+            names = {"path_mtu (3: 1024 bytes)": 3, "hop_limit": 64, "sgid_index": index, "min_rnr_timer": 12,
+                     "timeout": 18, "retry_cnt": 7, "rnr_retry (7: without end)": 7,
+                     "qp_access_flags (2: the peer may write)": 2,
+                     "number of receive requests that were posted": receives}
+            for (name, want), got in zip(names.items(), seen[f"attributes.{rank}"]):
+                if name.startswith("qp_access"):
+                    got &= 6  # the right to write locally is not the peer's
+                expect.equal(f"in RTS, rank {rank}'s {name}", got, want, seen)
 
 
 @lab_test
 def one(lab):
     """Tasks 3 to 5: one put; its bytes are there when its value is, and after flush."""
-    for size in (1, 8, 64, 5000):
-        seen = lab.run("talk", puts=1, bytes=size)
+    for index, size in ((1, 1), (0, 8), (1, 64), (1, 5000)):
+        seen = lab.run("talk", puts=1, bytes=size, gid_index=index)
         expect.equal("the values that poll() gave", list(seen["values.1"]), [0x01020304], seen)
         expect.equal("bytes that were not there when their value was", seen["wrong.1"], 0, seen)
         expect.equal("bytes that were not there after flush()", seen["missing_after_flush"], 0, seen)

@@ -150,6 +150,40 @@ KIT_SCENARIO(messages) {
   kit::verbs::observe(out);
 }
 
+// Both ranks send all messages on the same channel, and take what comes in between.
+KIT_SCENARIO(both_ways) {
+  Net net(in);
+  const std::vector<std::int64_t> lengths = in.integers("lengths");
+  std::int64_t wrong = 0;
+  kit::verbs::run(2, std::uint64_t(in.integer("seed")), [&](int rank) {
+    net.connect(rank);
+    Channel& channel = rank == 0 ? *net.right_of(0).channel : *net.left_of(1).channel;
+    std::vector<std::byte> buffer(net.slots.bytes);
+    const auto pattern = [](int from, std::size_t m, std::size_t i) {
+      return std::byte(std::size_t(from) * 91 + m * 37 + i);
+    };
+    for (std::size_t sent = 0, came = 0; sent < lengths.size() || came < lengths.size();) {
+      if (sent < lengths.size()) {
+        const auto length = std::size_t(lengths[sent]);
+        for (std::size_t i = 0; i < length; ++i) buffer[i] = pattern(rank, sent, i);
+        sent += channel.try_send(std::span<const std::byte>(buffer).first(length));
+      }
+      const std::optional<std::size_t> got = channel.try_receive(std::span(buffer));
+      if (!got) continue;
+      const std::size_t message = came < lengths.size() ? came : 0;
+      wrong += came >= lengths.size() || *got != std::size_t(lengths[message]);
+      for (std::size_t i = 0; i < std::min(*got, buffer.size()); ++i)
+        wrong += buffer[i] != pattern(1 - rank, message, i);
+      ++came;
+    }
+    net.all(net.done, rank);
+    net.right_of(rank).close();
+    net.left_of(rank).close();
+  });
+  out.put("wrong", wrong);
+  kit::verbs::observe(out);
+}
+
 // The ring, `calls` times; rank `dies` leaves in the middle of the last call, if there is one.
 KIT_SCENARIO(ring) {
   Net net(in);

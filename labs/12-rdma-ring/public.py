@@ -7,7 +7,7 @@ ELEMENT = 12  # bytes of the elements that count contributions
 @lab_test
 def messages(lab):
     """Tasks 1 and 2: messages of many lengths arrive whole and in order, and are answered."""
-    lengths = [64, 1, 7, 63, 64, 20, 3] * 3
+    lengths = [64, 1, 0, 7, 63, 64, 0, 20, 3] * 3
     for echo in (0, 1):
         seen = lab.run("messages", world=2, slot_bytes=64, slots=4, lengths=lengths, echo=echo)
         expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)

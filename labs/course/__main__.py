@@ -7,7 +7,8 @@ For students:
   progress  where you stand in all labs
 For instructors, in the repository:
   grade-the-grader  the table of mutants and cheats            soak      the tests many times under load
-  handout           the students' archive                      instructor  the other one
+  mutate            wrong solutions made by rule               handout     the students' archive
+  instructor        the other archive
 """
 import argparse
 import importlib
@@ -22,7 +23,7 @@ from labs.course.lab import select  # noqa: E402
 from labs.course.verdicts import AuthorError  # noqa: E402
 
 STUDENT = ["lab", "check", "hint", "grade", "watch", "reset", "progress"]
-INSTRUCTOR = ["grade-the-grader", "handout", "instructor", "soak"]
+INSTRUCTOR = ["grade-the-grader", "handout", "instructor", "soak", "mutate"]
 
 
 def one(wanted):
@@ -59,6 +60,8 @@ def run(args):
         return instructors("mutants").grade_the_grader(select(args.lab), args.quick)
     elif args.command == "soak":
         return instructors("soak").soak(select(args.lab), args.rounds, args.seed)
+    elif args.command == "mutate":
+        return instructors("mutate").mutate(select(args.lab), args.mutant, args.most)
     else:
         instructors("handout").main(select(args.lab), args.command)
     return True
@@ -76,6 +79,8 @@ def main():
                         help="grade: folder for results.json (Gradescope) and junit.xml")
     parser.add_argument("--unsafe", action="store_true", help="grade, also where no sandbox works")
     parser.add_argument("--rounds", type=int, default=200, help="soak: how often")
+    parser.add_argument("--mutant", action="append", help="mutate: only those whose id begins so (again for more)")
+    parser.add_argument("--most", type=int, help="mutate: try so many of a lab")
     parser.add_argument("--quick", action="store_true", help="grade-the-grader: without most mutants and cheats")
     return 0 if run(parser.parse_args()) else 1
 

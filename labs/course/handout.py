@@ -34,8 +34,8 @@ README = """# The labs
     make grade N={first}      the tests that are here, with points; the others are your instructor's
     make progress       where you stand
 
-Needed: g++ 12 or newer (or CXX=clang++), make, Python 3.11, binutils. No GPU, no adapter, no root. With bubblewrap
-installed (`apt install bubblewrap`), or on a kernel with Landlock, your code is compiled and run in a sandbox.
+Needed: g++ 12 or newer (or CXX=clang++), make, Python 3.11, binutils{packages}. No GPU, no adapter, no root. With
+bubblewrap installed (`apt install bubblewrap`), or on a kernel with Landlock, your code is compiled and run in a sandbox.
 `labs/NN-slug/README.md` is the task. Only files in `work/` are yours: the others are sealed (`labs/MANIFEST.sha256`).
 
 {labs}
@@ -67,6 +67,14 @@ def without_dead_links(name, text, names):
     return re.sub(r"\[([^\]\n]+)\]\(([^)\s]+)\)", link, text)
 
 
+def packages(labs):
+    """What the emulator of CUDA links, for the labs that use it."""
+    numbers = " and ".join(lab.number for lab in labs if lab.build.get("vgpu"))
+    if not numbers:
+        return ""
+    return f"; for {numbers} also Boost.Context and fmt (Debian, Ubuntu: libboost-context-dev libfmt-dev)"
+
+
 def contents(labs):
     found = {}
     for lab in labs:
@@ -83,7 +91,7 @@ def contents(labs):
         if (ROOT / name).exists():
             found[pathlib.Path(name).name] = (ROOT / name).read_text()
     listed = "\n".join(f"- {lab.number} [{lab.title}](labs/{lab.slug}/README.md)" for lab in labs)
-    found["README.md"] = README.format(first=labs[0].number, labs=listed)
+    found["README.md"] = README.format(first=labs[0].number, labs=listed, packages=packages(labs))
     pages = {name: without_dead_links(name, text, found) for name, text in found.items() if name.endswith(".md")}
     return found | pages
 

@@ -1,7 +1,7 @@
 # The course's targets: included by the Makefile of the repository and by that of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
-.PHONY: lab check hint grade watch reset progress handout instructor soak grade-the-grader
+.PHONY: lab check hint grade watch reset progress handout instructor soak grade-the-grader mutate
 
 lab: ## a lab's skeleton to work/, for instance make lab N=06 (never overwrites)
 	@$(COURSE) lab $(LAB_OPTIONS)
@@ -36,3 +36,7 @@ grade-the-grader: ## each lab's skeleton, solution, mutants, cheats, as a table 
 
 soak: ## a lab's tests on its solution, 200 times under load (N=06 ROUNDS=200)
 	@$(COURSE) soak $(LAB_OPTIONS) --rounds $(or $(ROUNDS),200)
+
+mutate: ## wrong solutions made by rule from a lab's solution: which test rejects each? (N=06; MUTANT=id: one)
+	@.ci/deps python3-clang-14
+	@$(subst python3,/usr/bin/python3,$(COURSE)) mutate $(LAB_OPTIONS) $(if $(MUTANT),--mutant $(MUTANT)) $(if $(MOST),--most $(MOST))

@@ -119,6 +119,7 @@ class Endpoint {
   }
 
   void put(std::size_t from, std::size_t to, std::size_t bytes, std::uint32_t value) {
+    if (bytes > outbox_.size()) throw std::runtime_error("put: longer than the outbox");
     ibv_sge piece{reinterpret_cast<std::uint64_t>(outbox_.data()) + from, std::uint32_t(bytes),
                   out_->lkey};
     ibv_send_wr work{};

@@ -68,14 +68,30 @@ int ibv_modify_qp(ibv_qp* given, ibv_qp_attr* attributes, int mask) {
   if ((to == IBV_QPS_INIT && attributes->port_num != 1) ||
       (to == IBV_QPS_RTR && (!attributes->ah_attr.is_global || attributes->ah_attr.port_num != 1)))
     return hub().refuse(EINVAL, step + ": the port is 1, and RoCE needs a global route");
+  if ((to == IBV_QPS_RTR && attributes->rq_psn >= 1U << 24) ||
+      (to == IBV_QPS_RTS && attributes->sq_psn >= 1U << 24))
+    return hub().refuse(EINVAL, step + ": the number of a packet has 24 bits");
   if (to == IBV_QPS_INIT) pair.attributes = *attributes;
   if (to == IBV_QPS_RTR) {
     pair.attributes.dest_qp_num = attributes->dest_qp_num;
     pair.attributes.rq_psn = attributes->rq_psn;
+    pair.attributes.ah_attr = attributes->ah_attr;
+    pair.attributes.path_mtu = attributes->path_mtu;
+    pair.attributes.min_rnr_timer = attributes->min_rnr_timer;
   }
   if (to == IBV_QPS_RTS) {
     pair.attributes.sq_psn = attributes->sq_psn;
     pair.attributes.rnr_retry = attributes->rnr_retry;
+    const auto& route = pair.attributes.ah_attr.grh;
+    hub().attributes[pair.rank] = {pair.attributes.path_mtu,
+                                   route.hop_limit,
+                                   route.sgid_index,
+                                   pair.attributes.min_rnr_timer,
+                                   attributes->timeout,
+                                   attributes->retry_cnt,
+                                   attributes->rnr_retry,
+                                   pair.attributes.qp_access_flags,
+                                   std::int64_t(pair.receives.size())};
   }
   pair.state = to;
   hub().idle = 0;

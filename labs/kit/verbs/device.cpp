@@ -22,6 +22,30 @@ int Hub::refuse(int error, const std::string& why) {
   return error;
 }
 
+bool Hub::withheld(const char* kind) {
+  if (missing != kind || missing_after-- > 0) return false;
+  errno = ENOMEM;
+  missing.clear();
+  return true;
+}
+
+void withhold(const std::string& kind, int after) {
+  hub().missing = kind;
+  hub().missing_after = after;
+}
+
+// Index 0 is the link's own (RoCE v1), 1 the routable one (v2): packets to one do not reach the
+// other.
+ibv_gid gid_of(int rank, int index) {
+  ibv_gid gid{};
+  if (index == 0)
+    gid.raw[0] = 0xfe, gid.raw[1] = 0x80;
+  else
+    gid.raw[10] = gid.raw[11] = 0xff;
+  gid.raw[15] = std::uint8_t(1 + rank);
+  return gid;
+}
+
 // The next rank that is not done goes on. The caller sleeps until it is its turn again.
 void Hub::yield() {
   const int mine = current;
@@ -90,6 +114,10 @@ void observe(Observation& out) {
   out.put("send_completions", hub().send_completions);
   out.put("most_outstanding", hub().most_outstanding);
   out.put("rights", hub().rights);
+  out.put("region_bytes", hub().lengths);
+  for (const auto& [rank, values] : hub().attributes)
+    out.put("attributes." + std::to_string(rank), values);
+  out.put("opened", hub().opened);
   out.put("immediates", hub().immediates);
   out.put("trouble", hub().trouble);
 }
@@ -121,6 +149,8 @@ void ibv_free_device_list(ibv_device** list) {
 const char* ibv_get_device_name(ibv_device* device) { return device->name; }
 
 ibv_context* ibv_open_device(ibv_device* device) {
+  if (hub().withheld("context")) return nullptr;
+  hub().opened = device->name;
   ++hub().live["context"];
   auto* context = new Context;
   context->device = device;
@@ -147,13 +177,12 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attri
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {
   if (port != 1 || index < 0 || index > 1)
     return hub().refuse(EINVAL, "ibv_query_gid: no such GID");
-  std::memset(gid, 0, sizeof *gid);
-  gid->raw[10] = gid->raw[11] = 0xff;
-  gid->raw[15] = std::uint8_t(1 + static_cast<Context*>(context)->rank);
+  *gid = gid_of(static_cast<Context*>(context)->rank, index);
   return 0;
 }
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  if (hub().withheld("protection domain")) return nullptr;
   ++hub().live["protection domain"];
   ++static_cast<Context*>(context)->users;
   auto* domain = new Domain;
@@ -175,6 +204,7 @@ ibv_mr* ibv_reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int access) 
     hub().refuse(EINVAL, "ibv_reg_mr: remote write needs local write");
     return nullptr;
   }
+  if (hub().withheld("memory region")) return nullptr;
   ++hub().live["memory region"];
   ++static_cast<Domain*>(domain)->users;
   auto* region = new Region;
@@ -182,6 +212,7 @@ ibv_mr* ibv_reg_mr(ibv_pd* domain, void* memory, std::size_t bytes, int access) 
   static_cast<ibv_mr&>(*region) = {domain->context, domain, memory, bytes, key, key + 7};
   region->access = access;
   hub().rights.push_back(access);
+  hub().lengths.push_back(std::int64_t(bytes));
   hub().regions[key] = region;
   return region;
 }
@@ -198,6 +229,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_ch
     hub().refuse(EINVAL, "ibv_create_cq: " + std::to_string(entries) + " entries");
     return nullptr;
   }
+  if (hub().withheld("completion queue")) return nullptr;
   ++hub().live["completion queue"];
   ++static_cast<Context*>(context)->users;
   auto* queue = new Completions;
@@ -225,6 +257,7 @@ ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
         "ibv_create_qp: it needs two completion queues, the type RC, and 1 to 1024 requests");
     return nullptr;
   }
+  if (hub().withheld("queue pair")) return nullptr;
   ++hub().live["queue pair"];
   ++static_cast<Domain*>(domain)->users;
   auto* pair = new Pair;

@@ -31,4 +31,7 @@ void observe(Observation& out);
 
 std::string last_trouble();
 
+// The device has no memory for an object of this kind: for the one after so many.
+void withhold(const std::string& kind, int after);
+
 }  // namespace kit::verbs

@@ -21,6 +21,13 @@ Region* region_of(std::uint32_t key, bool remote, ibv_pd* domain, std::uint64_t 
   return nullptr;
 }
 
+// The route leads to that rank, by the kind of address that our own side has.
+bool reaches(const Pair& pair, const Pair& peer) {
+  const auto& route = pair.attributes.ah_attr.grh;
+  const ibv_gid there = gid_of(peer.rank, route.sgid_index);
+  return route.hop_limit > 0 && std::memcmp(&there, &route.dgid, sizeof there) == 0;
+}
+
 }  // namespace
 
 void Hub::complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place) {
@@ -78,7 +85,7 @@ bool Hub::carry_out(Pair& pair) {
   Pair* peer = found == pairs.end() ? nullptr : found->second;
   const bool answers = peer && peer->state >= IBV_QPS_RTR && peer->state <= IBV_QPS_RTS &&
                        peer->attributes.dest_qp_num == pair.qp_num &&
-                       peer->attributes.rq_psn == pair.attributes.sq_psn;
+                       peer->attributes.rq_psn == pair.attributes.sq_psn && reaches(pair, *peer);
   if (!answers) {
     pair.not_before = turn + kAfterNak;
     if (++pair.naks > 8) fail(pair, IBV_WC_RETRY_EXC_ERR);

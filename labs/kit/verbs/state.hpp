@@ -70,10 +70,15 @@ struct Hub {
   std::map<std::uint32_t, Region*> regions;
   std::map<std::string, int> live;
   std::int64_t unread = 0, send_completions = 0, most_outstanding = 0;
-  std::vector<std::int64_t> immediates, rights;
+  std::vector<std::int64_t> immediates, rights, lengths;
+  std::map<int, std::vector<std::int64_t>> attributes;  // of each rank's last queue pair in RTS
+  std::string opened, missing;  // the device that was opened last; what is not to be had, and the
+  int missing_after = 0;        // number of those that come before it
   std::string trouble;
 
   int refuse(int error, const std::string& why);
+  // No memory for the next object of this kind? As a test wants it; no trouble of the caller.
+  bool withheld(const char* kind);
   void complete(Pair& pair, bool send, ibv_wc wc, std::uint64_t place = 0);
   void fail(Pair& pair, ibv_wc_status status);
   void flush(Pair& pair);
@@ -82,5 +87,6 @@ struct Hub {
   void yield();
 };
 Hub& hub();
+ibv_gid gid_of(int rank, int index);
 
 }  // namespace kit::verbs

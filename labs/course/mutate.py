@@ -1,0 +1,324 @@
+"""make mutate N=06: wrong solutions made by rule (mutators.py), each of which some test must reject.
+
+A mutant that passes every test either is a mistake that the tests overlook, or is none by the task's text: then
+survivors.toml of the lab says why. A survivor without a reason, and a reason without its survivor, fail.
+
+    [[survivor]]
+    reason = "the order of these two stores is free: nobody looks before the flag"
+    mutants = ["1f03ab moved: a = 1 -> b = 2 | a = 1;"]
+"""
+import collections
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+
+from labs.course import build, mutators
+from labs.course.lab import BUILD, LABS, PATIENCE, ROOT
+from labs.course.quick import Quick
+from labs.course.schema import culprits, schema
+from labs.course.split import texts
+from labs.course.testing import Bench
+from labs.course.verdicts import AuthorError, Verdict
+
+MOST = 320          # mutants tried of one lab: an even choice among the operators, the same every time
+FACTOR = 10         # a run may take so many times what the solution's took
+LEAST = 1.5         # seconds that every run gets
+KILLED = ("wrong", "hang", "crash", "cheat", "not attempted")
+
+
+@dataclasses.dataclass
+class Outcome:
+    status: str         # "does not compile", "equivalent", "survived", or the verdict of the test that killed it
+    test: str = ""
+    message: str = ""
+    seconds: float = 0.0
+
+
+class Hasty(Bench):
+    """A test's view of the driver, with deadlines from what the solution needed."""
+
+    def __init__(self, lab, driver, name, seed, slowest=None):
+        super().__init__(lab, driver, name, seed)
+        self._slowest, self.longest = slowest, 0.0
+
+    def run(self, scenario, deadline=None, **values):
+        begun = time.monotonic()
+        if self._slowest is not None:
+            usual = deadline or self._limits["deadline"]
+            deadline = min(usual, max(LEAST, FACTOR * self._slowest / PATIENCE))
+        try:
+            return super().run(scenario, deadline, **values)
+        finally:
+            self.longest = max(self.longest, time.monotonic() - begun)
+
+
+def chosen(mutants, most=MOST):
+    """At most so many: one of each operator in turn, in the order of their ids."""
+    groups = collections.defaultdict(list)
+    for mutant in sorted(mutants, key=lambda m: m.id):
+        groups[mutant.operator].append(mutant)
+    picked = []
+    while len(picked) < most and any(groups.values()):
+        for operator in sorted(groups):
+            if groups[operator] and len(picked) < most:
+                picked.append(groups[operator].pop(0))
+    return picked
+
+
+def survivors_on_file(lab):
+    """{id: reason} of survivors.toml."""
+    path = lab.folder / "survivors.toml"
+    if not path.exists():
+        return {}
+    with open(path, "rb") as file:
+        entries = tomllib.load(file).get("survivor", [])
+    found = {}
+    for entry in entries:
+        if len(entry.get("reason", "").split()) < 4:
+            raise AuthorError(f"{lab.slug}/survivors.toml: no reason for {entry.get('mutants', ['?'])[0]}")
+        found |= dict.fromkeys(entry["mutants"], entry["reason"])
+    return found
+
+
+class Trial:
+    """All mutants of one lab."""
+
+    def __init__(self, lab, place):
+        self.lab = lab
+        self.place = pathlib.Path(place)
+        self.solution = texts(lab, True)
+        self.quick = Quick(lab, self.solution, place)
+        self.tests = [(name, function, getattr(function, "seed", None) or lab.config.get("seed", 2026))
+                      for name, function, _ in lab.tests()]
+        self.kills, self.spent, self.slowest = collections.Counter(), {}, {}
+        self.lock = threading.Lock()
+        self.known = {}
+        self.cache_file = BUILD / "mutate" / f"{lab.number}.json"
+        kept = json.loads(self.cache_file.read_text()) if self.cache_file.exists() else {}
+        self.cache, self.killers = kept.get("outcomes", {}), kept.get("killers", {})
+        self.base = self._everything()
+
+    def _everything(self):
+        """The hash of what decides a mutant's fate, without its text."""
+        digest = hashlib.sha256()
+        course = ["expect", "grading", "runner", "record", "testing", "mutate"]
+        paths = [*self.quick.libraries, *sorted((LABS / "kit").glob("*.hpp")), *self.quick.drivers,
+                 *(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
+                 *sorted(self.lab.folder.glob("*.json")), self.lab.folder / "lab.toml"]
+        linked = [p for group in self.lab.build.get("libraries", {}).values() for p in group]
+        paths += [p for p in build._sources(linked) if p.suffix in (".hpp", ".h")]
+        for path in paths:
+            digest.update(path.read_bytes())
+        digest.update(repr([(owner.slug, own) for owner, own in self.quick.used]).encode())
+        return digest.hexdigest()
+
+    def key(self, files):
+        return hashlib.sha256((self.base + repr(sorted(files.items()))).encode()).hexdigest()[:24]
+
+    def generate(self):
+        folder = self.place / "solution"
+        flags = [f for f in self.quick.common if f not in ("-w", "-fno-sanitize-recover=alignment")]
+        flags += [f"-I{ROOT}", *self.quick.texts(self.solution, folder), "-x", "c++", *mutators.resources()]
+        flags = [f if not f.startswith("-I") or f.startswith("-I/") else f"-I{ROOT / f[2:]}" for f in flags]
+        sources = [mutators.Source(name, text, mutators.own_lines((self.lab.folder / name).read_text(), name),
+                                   folder / self.lab.slug / name) for name, text in self.solution.items()]
+        return mutators.mutants_of(sources, [(d, flags) for d in self.quick.drivers])
+
+    def calibrate(self):
+        """The solution passes all tests here, too; how long each takes."""
+        driver, digest, said = self.quick.compile(self.solution, self.place / "w0")
+        if driver is None:
+            raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
+        self.known[digest] = "equivalent"
+
+        def timed(test):
+            name, function, seed = test
+            bench = Hasty(self.lab, driver, name, seed)
+            begun = time.monotonic()
+            try:
+                function(bench)
+            except Verdict as verdict:
+                raise AuthorError(f"{self.lab.slug}: the solution fails {name}: {verdict.status}: {verdict}") from None
+            self.slowest[name], self.spent[name] = bench.longest, time.monotonic() - begun
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            list(pool.map(timed, self.tests))
+
+    def order(self, mutant):
+        """The test that killed it last time first; then those that kill many in little time."""
+        with self.lock:
+            return sorted(self.tests, key=lambda t: (t[0] == self.killers.get(mutant.id),
+                                                     (1 + self.kills[t[0]]) / (0.05 + self.spent[t[0]])), reverse=True)
+
+    def together(self, mutants):
+        """Compiles as many mutants as can be into one program. Returns (program, {mutant: its number there})."""
+        folder, rejected = self.place / "schema", set()
+        numbered = [(n, m) for n, m in enumerate(mutants, 1) if m.form]
+        for _ in range(12):
+            files, left_out = schema(self.solution, [i for i in numbered if i[0] not in rejected])
+            rejected |= left_out
+            if left_out:
+                continue
+            driver, _, said = self.quick.compile(files, folder)
+            if driver:
+                return driver, {m: n for n, m in numbered if n not in rejected}
+            blamed = culprits(files, said) - rejected
+            if not blamed:
+                break
+            rejected |= blamed
+        return None, {}
+
+    def judge(self, mutant, files, folder):
+        driver, digest, said = self.quick.compile(files, folder, self.known)
+        if driver is None:
+            if digest:
+                return Outcome(*self.known[digest].split("|")[:2]) if digest in self.known else Outcome("equivalent")
+            return Outcome("does not compile", message=said[:200])
+        found = self.execute(mutant, driver)
+        if found.status == "survived":  # what -O1 does not see, -O2 may
+            again = folder / "again"
+            if self.quick.code(files, again, "-O2") == self.optimised():
+                found = Outcome("equivalent")
+        return found
+
+    def optimised(self):
+        with self.lock:
+            if "-O2" not in self.known:
+                self.known["-O2"] = self.quick.code(self.solution, self.place / "optimised" / "again", "-O2")
+            return self.known["-O2"]
+
+    def execute(self, mutant, driver):
+        for name, function, seed in self.order(mutant):
+            try:
+                function(Hasty(self.lab, driver, name, seed, self.slowest[name]))
+            except Verdict as verdict:
+                with self.lock:
+                    self.kills[name] += 1
+                return Outcome(verdict.status, name, str(verdict).splitlines()[0][:160] if str(verdict) else "")
+        return Outcome("survived")
+
+    def try_one(self, mutant, folders, program, number):
+        files = mutant.apply(self.solution)
+        key = self.key(files)
+        if key in self.cache:
+            return Outcome(*self.cache[key])
+        begun = time.monotonic()
+        folder = folders.pop()
+        try:
+            outcome = Outcome("survived")
+            if number:
+                named = program.with_name(f"m{number}")
+                os.link(program, named)
+                outcome = self.execute(mutant, named)
+                named.unlink()
+            if outcome.status == "survived":  # nobody noticed it there: alone, as a student would write it
+                outcome = self.judge(mutant, files, folder)
+        finally:
+            folders.append(folder)
+        outcome.seconds = time.monotonic() - begun
+        with self.lock:
+            self.cache[key] = dataclasses.astuple(outcome)
+            self.killers[mutant.id] = outcome.test
+        return outcome
+
+    def save(self, keep):
+        """What today's mutants need, and no more."""
+        self.cache_file.parent.mkdir(parents=True, exist_ok=True)
+        keys = {self.key(m.apply(self.solution)) for m in keep}
+        kept = {"outcomes": {k: v for k, v in self.cache.items() if k in keys}, "killers": self.killers}
+        self.cache_file.write_text(json.dumps(kept))
+
+
+def progress(lab, done, all_of_them, survived, begun):
+    if not sys.stderr.isatty():
+        return
+    width = 30 * done // max(all_of_them, 1)
+    left = (time.monotonic() - begun) / max(done, 1) * (all_of_them - done)
+    print(f"\r  lab {lab.number} [{'#' * width:30}] {done}/{all_of_them}, {survived} survive, {left:4.0f} s left ",
+          end="" if done < all_of_them else "\n", file=sys.stderr, flush=True)
+
+
+def one_lab(lab, only, most):
+    """Tries a lab's mutants. Returns (generated, [(mutant, outcome)], seconds)."""
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="mutate-") as place:
+        trial = Trial(lab, place)
+        generated = trial.generate()
+        on_file = survivors_on_file(lab)
+        tried = chosen(generated, most)
+        tried += [m for m in generated if m.id in on_file and m not in tried]
+        if only:
+            tried = [m for m in tried if any(m.id.startswith(word) for word in only)]
+        trial.calibrate()
+        new = [m for m in tried if trial.key(m.apply(trial.solution)) not in trial.cache]
+        program, numbers = trial.together(new) if len(new) > 4 else (None, {})
+        jobs = int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))
+        folders = [trial.place / f"w{n}" for n in range(jobs)]
+        found = []
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            waiting = {pool.submit(trial.try_one, m, folders, program, numbers.get(m)): m for m in tried}
+            for done in concurrent.futures.as_completed(waiting):
+                found.append((waiting[done], done.result()))
+                survived = sum(o.status == "survived" for _, o in found)
+                progress(lab, len(found), len(tried), survived, begun)
+                if len(found) % 50 == 0:
+                    with trial.lock:
+                        trial.save(tried)
+        trial.save(tried)
+    return generated, found, time.monotonic() - begun
+
+
+COLUMNS = ("made", "tried", "no compile", "equivalent", "wrong", "hang", "crash", "cheat", "reasons", "UNEXPLAINED",
+           "seconds")
+
+
+def row(title, values):
+    return f"{title:24}" + "".join(f"{v:>{max(len(c), 6) + 1}}" for c, v in zip(COLUMNS, values))
+
+
+def report(lab, generated, found, on_file, seconds, partial=False):
+    """The lab's row, and what is wrong with it: a list of sentences."""
+    statuses = collections.Counter(o.status for _, o in found)
+    alive = sorted((m for m, o in found if o.status == "survived"), key=lambda m: (m.file, m.start))
+    unexplained = [m for m in alive if m.id not in on_file]
+    trouble = [f"{lab.slug}/{m.file}:{m.number}: nobody notices: \"{m.id}\"" for m in unexplained]
+    ids = {m.id for m in alive}
+    names = {m.id for m in generated}
+    if not partial:
+        for known in on_file:
+            if known not in ids:
+                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no mutant now"
+                trouble.append(f"{lab.slug}/survivors.toml: \"{known}\" {why}: take it out")
+    values = [len(generated), len(found), statuses["does not compile"], statuses["equivalent"],
+              statuses["wrong"] + statuses["not attempted"], statuses["hang"], statuses["crash"], statuses["cheat"],
+              len(alive) - len(unexplained), len(unexplained), round(seconds)]
+    return values, trouble
+
+
+def mutate(labs, only=None, most=None):
+    """Prints the table; True when every survivor has its reason."""
+    total, troubles = [0] * len(COLUMNS), []
+    print(row("", COLUMNS), flush=True)
+    for lab in labs:
+        generated, found, seconds = one_lab(lab, only, most or MOST)
+        values, trouble = report(lab, generated, found, survivors_on_file(lab), seconds, bool(only))
+        total = [a + b for a, b in zip(total, values)]
+        troubles += trouble
+        print(row(f"{lab.number} {lab.title}"[:23], values), flush=True)
+        if only:
+            for mutant, outcome in found:
+                print(f"  {outcome.status}: {outcome.test}: {outcome.message}\n    {mutant.id}")
+        for line in trouble:
+            print("  " + line, flush=True)
+    if len(labs) > 1:
+        print(row("all", total))
+    print(f"{total[1] - total[2] - total[3]} mutants that behave differently, {total[9]} survivors without a reason")
+    return not troubles and total[1] > 0

@@ -1,0 +1,89 @@
+"""Many drivers from texts that differ in one place: for `make mutate`.
+
+What `build.py` makes once for a student, this makes hundreds of times: with a precompiled header of what every driver
+includes, without debug information, and without a cache (thousands of drivers would fill the disk). Two texts with the
+same object code behave alike: such a mutant is no mistake (Papadakis et al., Trivial compiler equivalence, ICSE 2015).
+"""
+import hashlib
+import pathlib
+import re
+import shutil
+import subprocess
+
+from labs.course import build
+from labs.course.lab import ROOT
+from labs.course.mutants import references
+
+INCLUDE = re.compile(r'^#include (<[^>]+>|"labs/kit/[^"]+")', re.M)
+
+
+class Quick:
+    """One lab's compiler. A worker gives its own folder to compile(); the result is good until its next call."""
+
+    def __init__(self, lab, solution, place):
+        self.lab, self.place = lab, pathlib.Path(place)
+        self.used = references(lab)
+        self.drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
+        self.flags, self.link = build._flags(lab), list(lab.build.get("link", []))
+        self.libraries = [build.kit()]
+        if lab.build.get("vgpu"):
+            self.libraries += build.vgpu()
+            self.flags, self.link = build.VGPU["flags"] + self.flags, build.VGPU["link"] + self.link
+        for name, patterns in lab.build.get("libraries", {}).items():
+            self.libraries.append(build.library(name, patterns, build._flags(lab)))
+        self.common = [f for f in build.FLAGS if f != "-g1" and not f.startswith("-W")] + ["-w", *self.flags]
+        self.header = self._precompiled(solution)
+
+    def _precompiled(self, solution):
+        own = [text for text in solution.values()] + [d.read_text() for d in self.drivers]
+        names = list(dict.fromkeys(name for text in own for name in INCLUDE.findall(text)))
+        header = self.place / "pch" / "common.hpp"
+        header.parent.mkdir(parents=True)
+        header.write_text("".join(f"#include {name}\n" for name in names))
+        done = subprocess.run([build.CXX, *self.common, "-x", "c++-header", str(header), "-o", f"{header}.gch"],
+                              cwd=ROOT, capture_output=True, text=True)
+        return ["-include", str(header)] if done.returncode == 0 else []
+
+    def texts(self, files, folder):
+        """Writes the files, and returns the macros by which the drivers include them."""
+        options = []
+        for owner, own in [(self.lab, files), *self.used]:
+            (folder / owner.slug).mkdir(parents=True, exist_ok=True)
+            for name, text in own.items():
+                (folder / owner.slug / name).write_text(text)
+                options.append(f'-D{owner.macro(name)}="{folder / owner.slug / name}"')
+        return options
+
+    def _objects(self, files, folder, *level):
+        """Objects of all drivers, or None and what the compiler says."""
+        options = self.texts(files, folder) + [f"-ffile-prefix-map={folder}/=work/", "-frandom-seed=1", *level]
+        header = [] if level else self.header  # a header precompiled for other flags is not used
+        found, jobs = [], []
+        for driver in self.drivers:
+            found.append(folder / f"{driver.stem}.o")
+            language = ["-x", "c++"] if driver.suffix == ".cu" else []
+            jobs.append(subprocess.Popen([build.CXX, *self.common, *header, *options, *language, "-c",
+                                          str(driver.relative_to(ROOT)), "-o", str(found[-1])],
+                                         cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        said = "".join(job.communicate()[1] for job in jobs)
+        return (found, "") if all(job.returncode == 0 for job in jobs) else (None, said)
+
+    def code(self, files, folder, *level):
+        """The digest of the optimised objects; None when they do not compile."""
+        objects, _ = self._objects(files, folder, *level)
+        return objects and hashlib.sha256(b"".join(o.read_bytes() for o in objects)).hexdigest()
+
+    def compile(self, files, folder, known=()):
+        """(driver, digest, what the compiler says); no driver when it does not compile, or the digest is known."""
+        shutil.rmtree(folder, ignore_errors=True)
+        objects, said = self._objects(files, folder)
+        if objects is None:
+            return None, None, said
+        digest = hashlib.sha256(b"".join(o.read_bytes() for o in objects)).hexdigest()
+        if digest in known:
+            return None, digest, ""
+        driver = folder / "driver"
+        done = subprocess.run([build.CXX, *map(str, objects), "-Wl,--start-group", *map(str, self.libraries),
+                               "-Wl,--end-group", *build.LIBRARIES, *self.link, "-o", str(driver)],
+                              cwd=ROOT, capture_output=True, text=True)
+        return (driver, digest, "") if done.returncode == 0 else (None, None, done.stderr)

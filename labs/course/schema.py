@@ -1,0 +1,84 @@
+"""Many mutants in one program: compiled once, and told by its name which of them it is (m17 is number 17).
+
+    a < b            (mutant == 17 ? (a <= b) : mutant == 18 ? (a >= b) : (a < b))
+    f(x);            if (mutant == 19) (void)0; else f(x);
+
+Untch, Offutt and Harrold, Mutation analysis using mutant schemata, 1993. Compiling is the most expensive part of a
+mutant. What cannot stand beside the original so (types, static, what does not compile) stays a program of its own.
+"""
+import re
+
+HEAD = """#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+inline const int which_mutant_ = [] {
+  const char* name = std::strrchr(program_invocation_name, '/');
+  return name != nullptr && name[1] == 'm' ? std::atoi(name + 2) : 0;
+}();
+"""
+
+
+def one_line(text):
+    return " ".join(re.sub(r"//[^\n]*", " ", text).split("\n"))
+
+
+def _order(item):
+    """An expression stands within its statement."""
+    return ("expression", "statement", "tail").index(item[1].form)
+
+
+def _wrap(inner, items, text):
+    for number, m in sorted(items, key=_order):
+        before, after = text[m.whole[0]:m.start].decode(), text[m.end:m.whole[1]].decode()
+        put, here = one_line(before + m.put + after), f"/*{number}*/which_mutant_ == {number}"
+        if m.form == "expression":
+            inner = f"(\n{here} ? ({put}) :\n({inner}))"
+        elif m.form == "tail":
+            inner = f"\nif ({here}) break;\n}}"
+        elif m.operator == "moved":
+            inner = f"\nif ({here}) {{ {put}; }} else {{\n{inner}; }}"
+        else:
+            put = put if put.endswith("}") else put + ";"
+            inner = f"\nif ({here}) {put} else\n{inner}"
+    return inner
+
+
+def _render(text, start, end, items, left_out):
+    """The text from start to end with all items in it; those that overlap others go to left_out."""
+    out, at = [], start
+    items = sorted(items, key=lambda i: (i[1].whole[0], -i[1].whole[1]))
+    while items:
+        a, b = items[0][1].whole
+        same = [i for i in items if i[1].whole == (a, b)]
+        within = [i for i in items if i not in same and i[1].whole[1] <= b]
+        across = [i for i in items if i not in same and i not in within and i[1].whole[0] < b]
+        left_out += [i[0] for i in across]
+        items = [i for i in items if i[1].whole[0] >= b]
+        out.append(text[at:a].decode())
+        out.append(_wrap(_render(text, a, b, within, left_out), same, text))
+        at = b
+    out.append(text[at:end].decode())
+    return "".join(out)
+
+
+def schema(files, numbered):
+    """(files with all of these mutants, numbers left out). numbered: [(number, mutant)], each with a form."""
+    left_out, made = [], {}
+    for name, text in files.items():
+        raw = text.encode()
+        made[name] = _render(raw, 0, len(raw), [i for i in numbered if i[1].file == name], left_out)
+        made[name] = made[name].replace("#pragma once\n", "#pragma once\n" + HEAD, 1)
+    return made, set(left_out)
+
+
+def culprits(files, said):
+    """Numbers of the mutants that the compiler complains about: on the line itself, else those nearest before it."""
+    found = set()
+    for name, text in files.items():
+        lines = text.split("\n")
+        for number in {int(n) for n in re.findall(rf"{re.escape(name)}:(\d+):(?:\d+:)? (?:error|required from)", said)}:
+            for line in reversed(lines[max(0, number - 12):number]):
+                if marked := re.findall(r"/\*(\d+)\*/", line):
+                    found |= set(map(int, marked))
+                    break
+    return found
