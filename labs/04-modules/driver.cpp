@@ -210,7 +210,7 @@ KIT_SCENARIO(strange_state) {
     with_optimizer(in, pointers(what == 0 ? many : few), [&](auto& optimizer) {
       std::vector<double> given = state;
       if (what == 1) given.push_back(0);
-      if (what == 2) given.pop_back();
+      if (what == 2 && !given.empty()) given.pop_back();
       try {
         optimizer.load(given);
         refused.push_back(0);
