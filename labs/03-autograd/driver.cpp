@@ -47,8 +47,7 @@ Var outer(const Var& a, const Var& b) {  // y[i, j] = a[i] b[j], row by row
   for (const double p : lab03::value(a))
     for (const double q : lab03::value(b)) y.push_back(p * q);
   return lab03::record(
-      std::move(y), {a, b},
-      [](const std::vector<Var>& inputs, std::size_t input, const Values& grad) {
+      std::move(y), {a, b}, [](const auto& inputs, std::size_t input, const Values& grad) {
         const Values &x = lab03::value(inputs.at(0)), &z = lab03::value(inputs.at(1));
         Values out(input == 0 ? x.size() : z.size());
         for (std::size_t i = 0; i < x.size(); ++i)

@@ -278,12 +278,12 @@ template <class Ring>
 kit::Schedule schedule_of(int world) {
 #ifdef SOLUTION
   kit::Schedule schedule{world, world, {}};
-  for (int rank = 0; rank < world; ++rank) {
+  for (int r = 0; r < world; ++r) {
     schedule.steps.emplace_back();
     for (const bool adds : {true, false})
       for (int s = 0; s < world - 1; ++s) {
-        const lab06::Step step = adds ? Ring::reduce_scatter_step(world, rank, s)
-                                      : Ring::all_gather_step(world, rank, s);
+        const lab06::Step step =
+            adds ? Ring::reduce_scatter_step(world, r, s) : Ring::all_gather_step(world, r, s);
         schedule.steps.back().push_back(
             {step.to, step.send_chunk, step.from, step.recv_chunk, adds});
       }
