@@ -117,10 +117,22 @@ class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step 
   std::function<void(const std::vector<double>&)> load_;
 };
 
+// Counts the samples that a rank computes on.
+template <class AnyModel>
+class Counting : public AnyModel {
+ public:
+  using AnyModel::AnyModel;
+  double learn(const Matrix& x, const lab13::Targets& targets) {
+    samples += x.rows;
+    return AnyModel::learn(x, targets);
+  }
+  std::size_t samples = 0;
+};
+
 // One rank of a training: what the log was told, and the parameters after each step.
 template <class AnyModel>
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
-  AnyModel model(widths_of(in));
+  Counting<AnyModel> model(widths_of(in));
   prepare(in, model, link.rank());
   const lab13::Data data = data_of(in);
   std::vector<std::int64_t> steps, hashes;
@@ -132,6 +144,7 @@ void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Obser
     hashes.push_back(hash_of(values_of(model.parameters())));
   };
   lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
+  seen.put("samples", model.samples);
   seen.put("steps", steps);
   seen.put("losses", losses);
   seen.put("hashes", hashes);

@@ -70,11 +70,13 @@ class Job:
                 **{k: float(v) for k, v in self.options.items()}, **more}
 
 
-def check_replicas(seen, world, first, steps):
-    """Every rank was told of every step once, and after each of them all have the same parameters."""
+def check_replicas(seen, job, world, first):
+    """Every rank had its part of each batch and was told of each step once; then all have the same parameters."""
     for rank in range(world):
+        expect.equal(f"the number of samples that rank {rank} learned from in steps {first} to {job.steps - 1}",
+                     seen[f"samples.{rank}"], (job.steps - first) * job.batch // world, seen)
         expect.equal(f"the steps that rank {rank}'s log was told", list(seen[f"steps.{rank}"]),
-                     list(range(first, steps)), seen)
+                     list(range(first, job.steps)), seen)
         for step, (mine, others) in enumerate(zip(seen["hashes.0"], seen[f"hashes.{rank}"]), first):
             expect.that(mine == others, f"after step {step} the parameters of rank {rank} are not those of rank 0: "
                         "the replicas drift", seen)
@@ -84,7 +86,7 @@ def check_replicas(seen, world, first, steps):
 def train(lab, job, world, **how):
     """A whole training, compared with one process."""
     seen = lab.run("train", **job.request(world, **how))
-    check_replicas(seen, world, 0, job.steps)
+    check_replicas(seen, job, world, 0)
     for step, loss in enumerate(job.losses):
         close(f"the loss of step {step} on {world} rank{'s' * (world > 1)}", [seen["losses.0"][step]], [loss], seen, 1e-4)
     close("the parameters at the end", seen["values.0"], job.end, seen, 3e-4)
@@ -95,7 +97,7 @@ def resumed(lab, job, world, whole, **how):
     """A training that goes on from a vault: from there on, the bits of `whole`, which was never interrupted."""
     seen = lab.run("train", **job.request(world, **how))
     first = seen["saves"] * how["save_every"]
-    check_replicas(seen, world, first, job.steps)
+    check_replicas(seen, job, world, first)
     for step in range(first, job.steps):
         got, want = seen["losses.0"][step - first], whole["losses.0"][step]
         expect.that(got == want, f"resumed at step {first}: the loss of step {step} is {got!r}; without the "
