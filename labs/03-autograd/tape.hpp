@@ -30,8 +30,8 @@ using Values = std::vector<double>;
 struct Node;
 using Var = std::shared_ptr<Node>;  // a handle: its copies are the same variable
 using Hook = std::function<void(const Var& leaf)>;
-// The gradient of input number `input`, given the gradient of the result. A rule may hold numbers of
-// its own (lab 13's matrix product: how many rows and columns), but no Var: it gets the inputs.
+// The gradient of input number `input`, given the gradient of the result. A rule may hold numbers
+// of its own (lab 13's matrix product: how many rows and columns), but no Var: it gets the inputs.
 using Rule =
     std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
 
@@ -75,8 +75,9 @@ inline const Values* grad(const Var& v) { return v->grad ? &*v->grad : nullptr; 
 inline void zero_grad(const Var& v) { v->grad.reset(); }                           // back to none
 inline void on_grad(const Var& leaf, Hook hook) { leaf->hooks.push_back(std::move(hook)); }
 
-// ---- given: how an operation is recorded, and one operation. Who has a value, its inputs and a rule
-// can add operations of his own, without a look at Node: the tests do, and so does lab 13. ----
+// ---- given: how an operation is recorded, and one operation ----
+// A value, its inputs and a rule are enough for further operations, without a look at Node: the
+// tests record such, and so does lab 13.
 inline Var record(Values value, std::vector<Var> inputs, Rule rule) {
   auto node = std::make_shared<Node>();
   node->value = std::move(value);

@@ -46,7 +46,7 @@ inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>
 #endif
 }
 
-// The compiler finds both types from the arguments: DistributedDataParallel ddp(model, group, 1024).
+// The compiler finds both types from the arguments: DistributedDataParallel ddp(model, group, 64).
 template <kit::HookedModel Model, kit::AsyncGroup Group>
 class DistributedDataParallel {
   using Tensor = kit::ParameterOf<Model>;  // tensor->value, ->grad, ->requires_grad

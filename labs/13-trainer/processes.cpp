@@ -85,8 +85,8 @@ struct AnyRing {
   }
 };
 
-// One link, one optimizer and one log for all trainings: each combination of types would be compiled
-// anew, and a student waits for that.
+// One link, one optimizer and one log for all trainings: each combination of types would be
+// compiled anew, and a student waits for that.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
 class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step begins
@@ -222,8 +222,8 @@ KIT_SCENARIO(refused) {
 
 namespace {
 
-// alpha and beta of a link: messages to the right of several lengths, the shortest of several times,
-// and lab 05's fit.
+// alpha and beta of a link: messages to the right of several lengths, the shortest of several
+// times, and lab 05's fit.
 lab05::Machine measured(Link& link) {
   const int world = link.world(), right = (link.rank() + 1) % world,
             left = (link.rank() + world - 1) % world;

@@ -318,9 +318,9 @@ struct Settings {
 // calls log(step, loss): the mean loss of the step's whole batch, before the update, the same on
 // all ranks.
 //
-// Before anything else happens: a Ring whose schedule kit::fault_of does not prove for this world is
-// refused with std::invalid_argument, and the message has the fault. So is a batch that the ranks
-// cannot share equally, that is empty, or larger than the data.
+// Before anything else happens: a Ring whose schedule kit::fault_of does not prove for this world
+// is refused with std::invalid_argument, and the message has the fault. So is a batch that the
+// ranks cannot share equally, that is empty, or larger than the data.
 //
 // Batches. Epoch e is lab 10's epoch e: all ranks together take the first `batch` places of its
 // order, then the next ones; what is left of an epoch and makes no whole batch is dropped. So N

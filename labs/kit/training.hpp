@@ -1,7 +1,7 @@
 // What the parts of a trainer know of each other: as little as this.
 //
 //     model      parameters()  on_gradient(p, hook)  on_backward_end(callback)
-//     parameter  value, grad (flat, float)  requires_grad                      p is a handle: p->value
+//     parameter  p->value, p->grad (flat, float)  p->requires_grad              p is a handle
 //     group      rank()  world()  broadcast(data, root)  all_reduce(data) -> work      work.wait()
 //
 // kit::ToyModel and kit::Group are such a pair, made for tests; lab 04's MLP is a model, and in

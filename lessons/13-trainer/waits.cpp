@@ -1,5 +1,5 @@
-// waits BUCKETS: how long a step waits for the network after its last gradient, if backward takes 96
-// ms, evenly, and all gradients together travel 96 ms and 1 ms for each of a ring's two messages
+// waits BUCKETS: how long a step waits for the network after its last gradient, if backward takes
+// 96 ms, evenly, and all gradients together travel 96 ms and 1 ms for each of a ring's two messages
 // between two ranks.
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,7 @@
-// Unusual and correct: rows and columns as tensors of their own; the bias and the choice of the target
-// are operations too; the root sends to everyone by itself; the batches are cut by hand, without a
-// loader; what is saved begins with the optimizer's state; the loss travels while the step is taken.
+// Unusual and correct: rows and columns as tensors of their own; the bias and the choice of the
+// target are operations too; the root sends to everyone by itself; the batches are cut by hand,
+// without a loader; what is saved begins with the optimizer's state; the loss travels while the
+// step is taken.
 #pragma once
 
 #include LAB01_TENSOR

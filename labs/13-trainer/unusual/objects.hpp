@@ -1,6 +1,6 @@
-// Unusual and correct: a trainer as an object with a method for each part; one flat list of numbers is
-// both what is saved and what is loaded; the values go round to the left; all batches of an epoch are
-// cut beforehand; a gradient is copied for every use.
+// Unusual and correct: a trainer as an object with a method for each part; one flat list of numbers
+// is both what is saved and what is loaded; the values go round to the left; all batches of an
+// epoch are cut beforehand; a gradient is copied for every use.
 #pragma once
 
 #include LAB01_TENSOR

@@ -64,8 +64,8 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
 // Switches the kernels and their threads; the options of the process group. UsageError if there is
 // no such device.
 [[nodiscard]] comm::GroupOptions group_of(const MachineOptions& o);
-// Collective, before the group's first all-reduce: the schedule of a file, where it is proved, takes
-// the place of the ring's. UsageError with the checker's words where it is not.
+// Collective, before the group's first all-reduce: the schedule of a file, where it is proved,
+// takes the place of the ring's. UsageError with the checker's words where it is not.
 void use_schedule_of(const std::string& path, int world);
 // group_of(), and starts the group.
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
