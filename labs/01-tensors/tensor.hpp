@@ -36,9 +36,10 @@ class Tensor {
   [[nodiscard]] std::int64_t numel() const { return numel_of(sizes_); }
 
   // Task 1. A new storage for these sizes, by kit::allocate, seen row by row. It must be there as
-  // long as any tensor that shows a number of it, and is freed with the last of them.
+  // long as any tensor that shows a number of it, and is freed with the last of them. Who has the
+  // tensor may read and write its storage: that is how numbers come in, here and in chapter 13.
   static Tensor empty(const Shape& sizes);
-  [[nodiscard]] const kit::Storage& storage() const;
+  [[nodiscard]] kit::Storage& storage() const;
 
   // Task 2. Where an element is. Refuses other than dim() indices, and those outside of 0..size-1.
   [[nodiscard]] std::int64_t position(const Shape& index) const;
@@ -110,7 +111,7 @@ inline Tensor Tensor::empty(const Shape& sizes) {
   return t.seen_as(sizes, row_major(sizes));
 }
 
-inline const kit::Storage& Tensor::storage() const { return *storage_; }
+inline kit::Storage& Tensor::storage() const { return *storage_; }
 
 inline std::int64_t Tensor::position(const Shape& index) const {
   bool inside = index.size() == dim();
@@ -265,7 +266,7 @@ inline void Tensor::add_(const Tensor& source) {
 #else
 
 inline Tensor Tensor::empty(const Shape&) { kit::todo("task 1, empty"); }
-inline const kit::Storage& Tensor::storage() const { kit::todo("task 1, storage"); }
+inline kit::Storage& Tensor::storage() const { kit::todo("task 1, storage"); }
 
 inline std::int64_t Tensor::position(const Shape&) const { kit::todo("task 2, position"); }
 inline bool Tensor::is_contiguous() const { kit::todo("task 2, is_contiguous"); }

@@ -5,7 +5,7 @@ from labs.course.testing import expect, lab_test
 HIDDEN_SEED = 40417853
 _public = load_sibling(__file__, "public")
 Program, check_grads, grads_of, run = _public.Program, _public.check_grads, _public.grads_of, _public.run
-ADD, MUL, SUM, RELU = range(4)
+ADD, MUL, SUM, RELU, MIX = range(5)
 EXACT = 2.0 ** 50  # below it every integer is a double: sums are equal in any order
 
 
@@ -18,7 +18,7 @@ def by_chance(random):
     p.needs[0] = 1
     alive = list(range(len(p.leaves)))
     for _ in range(random.randrange(3, 14)):
-        kind = random.choice((ADD, ADD, MUL, MUL, RELU))
+        kind = random.choice((ADD, ADD, MUL, MUL, RELU, MIX))
         alive.append(p.op(kind, random.choice(alive[-5:]), random.choice(alive)))
         if max(abs(v) for v in p.forward()[0][-1]) > 1000:
             alive.pop()

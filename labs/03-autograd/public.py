@@ -1,7 +1,8 @@
 """Public tests of lab 03: what a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
-ADD, MUL, SUM, RELU = range(4)
+ADD, MUL, SUM, RELU, MIX, OUTER = range(6)  # the last two are the driver's own, by record()
+BINARY = (ADD, MUL, MIX, OUTER)
 
 
 class Program:
@@ -33,6 +34,13 @@ class Program:
     def relu(self, a):
         return self.op(RELU, a)
 
+    def mix(self, a, b):
+        """3 a + 5 b + 2 a: three inputs, one of them twice."""
+        return self.op(MIX, a, b)
+
+    def outer(self, a, b):
+        return self.op(OUTER, a, b)
+
     def rows(self):
         return [self.operations[i:i + 3] for i in range(0, len(self.operations), 3)]
 
@@ -48,6 +56,12 @@ class Program:
             elif kind == MUL:
                 values.append([p * q for p, q in zip(x, y)])
                 slopes.append([dp * q + p * dq for p, dp, q, dq in zip(x, dx, y, dy)])
+            elif kind == MIX:
+                values.append([5 * p + 5 * q for p, q in zip(x, y)])
+                slopes.append([5 * dp + 5 * dq for dp, dq in zip(dx, dy)])
+            elif kind == OUTER:
+                values.append([p * q for p in x for q in y])
+                slopes.append([dp * q + p * dq for p, dp in zip(x, dx) for q, dq in zip(y, dy)])
             elif kind == SUM:
                 values.append([sum(x)])
                 slopes.append([sum(dx)])
@@ -60,7 +74,7 @@ class Program:
         """The leaves that need a gradient and that root was computed from."""
         needs = [bool(n) for n in self.needs]
         for kind, a, b in self.rows():
-            needs.append(needs[a] or (kind in (ADD, MUL) and needs[b]))
+            needs.append(needs[a] or (kind in BINARY and needs[b]))
         todo, seen = [root], set()
         while todo:
             at = todo.pop()
@@ -69,7 +83,7 @@ class Program:
             seen.add(at)
             if at >= len(self.leaves):
                 kind, a, b = self.rows()[at - len(self.leaves)]
-                todo += [a, b] if kind in (ADD, MUL) else [a]
+                todo += [a, b] if kind in BINARY else [a]
         return sorted(i for i in seen if i < len(self.leaves))
 
     def gradients(self, root):
@@ -136,6 +150,31 @@ def rules(lab):
         p.op(kind, p.leaf([1, 2]), p.leaf([1, 2, 3]))
         seen = lab.run("program", **p.request())
         expect.that("refused" in seen, "2 and 3 elements must be refused, and were accepted", seen)
+
+
+@lab_test
+def recorded(lab):
+    """Task 3: operations of the driver's own, by record: three inputs, and a result of another length."""
+    for frozen in ("neither", "a", "b"):
+        p = Program()
+        a = p.leaf([3, -2, 2 ** 40], needs=frozen != "a", name="a")
+        b = p.leaf([7, 11, -1], needs=frozen != "b", name="b")
+        weights = p.leaf([1, 10, 100], needs=False)
+        run(lab, p, p.sum(p.mul(p.mix(a, b), weights)), hooked=[a])
+    p = Program()
+    a, b = p.leaf([3, -2], name="a"), p.leaf([7, 11, -1], name="b")
+    weights = p.leaf([1, 10, 100, 1000, 10000, 100000], needs=False)
+    product = p.outer(a, b)
+    run(lab, p, p.sum(p.mul(p.relu(p.mul(product, weights)), p.outer(a, b))), hooked=[a, b])
+    p = Program()
+    x, y = p.leaf([2], name="x"), p.leaf([5], name="y")
+    h = p.mix(x, y)
+    root = p.mul(h, p.mix(h, x))
+    names, wanted = {x: "x", y: "y", h: "h"}, {x: 3, y: 1, h: 3}
+    request = p.request()
+    seen = lab.run("counts", root=root, **{k: request[k] for k in ("values", "lengths", "needs", "operations")})
+    for var, count in wanted.items():
+        expect.equal(f"the number of contributions to {names[var]}", seen["counts"][var], count, seen)
 
 
 @lab_test

@@ -99,13 +99,34 @@ KIT_SCENARIO(mlp) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();
   std::vector<std::int64_t> lengths;
-  for (const Parameter* p : parameters) lengths.push_back(std::int64_t(p->value.size()));
+  std::string names;
+  for (const Parameter* p : parameters) {
+    lengths.push_back(std::int64_t(p->value.size()));
+    names += (names.empty() ? "" : " ") + p->name;
+  }
   out.put("lengths", lengths);
+  out.put("names", names);
   set_values(parameters, in.floats("values"));
+  for (const std::int64_t p : in.integers("frozen"))
+    parameters.at(std::size_t(p))->requires_grad = false;
+  // Each hook, and the end as -1: the gradients of all parameters at that moment.
+  std::vector<std::int64_t> log;
+  const auto note = [&](std::int64_t what) {
+    out.put("at." + std::to_string(log.size()), values_of(parameters, true));
+    log.push_back(what);
+  };
+  if (in.integer("hooked", 0) != 0) {
+    for (std::size_t p = 0; p < parameters.size(); ++p)
+      model.on_gradient(parameters[p], [&, p] { note(std::int64_t(p)); });
+    model.on_backward_end([&] { note(-1); });
+  }
   const std::size_t rows = size(in, "rows");
-  out.put("y", model.forward(matrix(in, "x", rows, widths(in).front())).data);
-  model.backward(matrix(in, "dy", rows, widths(in).back()));
+  for (std::int64_t i = in.integer("repeats", 1); i > 0; --i) {
+    out.put("y", model.forward(matrix(in, "x", rows, widths(in).front())).data);
+    model.backward(matrix(in, "dy", rows, widths(in).back()));
+  }
   out.put("grads", values_of(parameters, true));
+  out.put("log", log);
 }
 
 KIT_SCENARIO(cross_entropy) {
@@ -126,21 +147,78 @@ KIT_SCENARIO(optimize) {
   std::vector<Parameter*> parameters;
   for (Parameter& p : owned) parameters.push_back(&p);
   set_values(parameters, in.floats("values"));
+  for (const std::int64_t p : in.integers("frozen")) owned.at(std::size_t(p)).requires_grad = false;
   const std::vector<float> grads = in.floats("grads");
   const std::vector<double> lrs = in.numbers("lrs");
+  const std::int64_t resume_at = in.integer("resume_at", -1);  // before this step: a new optimizer
   std::vector<float> trajectory;
-  with_optimizer(in, parameters, [&](auto& optimizer) {
-    auto next = grads.begin();
-    for (const double lr : lrs) {
+  std::vector<double> state;
+  std::size_t step = 0;
+  const auto last = [&] {  // all values after the last step
+    const std::vector<float> first = in.floats("values");
+    if (trajectory.empty()) return first;
+    return std::vector<float>(trajectory.end() - std::ptrdiff_t(first.size()), trajectory.end());
+  };
+  const auto steps = [&](auto& optimizer, std::size_t end) {
+    for (; step < end; ++step) {
+      auto next = grads.begin() + std::ptrdiff_t(step * grads.size() / lrs.size());
       for (Parameter& p : owned)
         for (float& g : p.grad) g = *next++;
-      optimizer.set_lr(lr);
+      optimizer.set_lr(lrs[step]);
       optimizer.step();
       const std::vector<float> now = values_of(parameters);
       trajectory.insert(trajectory.end(), now.begin(), now.end());
     }
+  };
+  with_optimizer(in, parameters, [&](auto& optimizer) {
+    steps(optimizer, resume_at < 0 ? lrs.size() : std::size_t(resume_at));
+    if (resume_at < 0) return;
+    state = optimizer.state();
+    if (resume_at > 0) optimizer.step();  // what it does from now on is nobody's business
+    set_values(parameters, last());
   });
+  if (resume_at >= 0)
+    with_optimizer(in, parameters, [&](auto& optimizer) {
+      if (in.integer("used_before", 0) != 0) {  // it has a past of its own, which must not count
+        optimizer.step();
+        set_values(parameters, last());
+      }
+      optimizer.load(state);
+      steps(optimizer, lrs.size());
+    });
   out.put("trajectory", trajectory);
+}
+
+// A state that belongs to other parameters must be refused.
+KIT_SCENARIO(strange_state) {
+  std::vector<Parameter> few, many;
+  few.emplace_back(3);
+  many.emplace_back(3);
+  many.emplace_back(4);
+  std::vector<double> state;
+  const auto pointers = [](std::vector<Parameter>& owned) {
+    std::vector<Parameter*> all;
+    for (Parameter& p : owned) all.push_back(&p);
+    return all;
+  };
+  with_optimizer(in, pointers(few), [&](auto& optimizer) {
+    optimizer.step();
+    state = optimizer.state();
+  });
+  std::vector<std::int64_t> refused;
+  for (const int what : {0, 1, 2})
+    with_optimizer(in, pointers(what == 0 ? many : few), [&](auto& optimizer) {
+      std::vector<double> given = state;
+      if (what == 1) given.push_back(0);
+      if (what == 2 && !given.empty()) given.pop_back();
+      try {
+        optimizer.load(given);
+        refused.push_back(0);
+      } catch (const std::invalid_argument&) {
+        refused.push_back(1);
+      }
+    });
+  out.put("refused", refused);
 }
 
 // A training run over batches of the given sizes.

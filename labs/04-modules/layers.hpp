@@ -8,8 +8,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "labs/kit/todo.hpp"
@@ -27,9 +30,21 @@ struct Matrix {
 };
 
 // What is learned, and the gradient that backward() adds into. Both flat, of one length.
+//
+// A frozen parameter (requires_grad is false) stays as it is: backward() leaves its gradient alone,
+// runs none of its hooks, and an optimizer's step leaves its value alone. Its layer still hands the
+// gradient of x back.
 struct Parameter {
+  std::string name;  // "linear0.weight"
   std::vector<float> value, grad;
+  bool requires_grad = true;
+  std::vector<std::function<void()>> hooks;
   explicit Parameter(std::size_t count) : value(count, 0.0F), grad(count, 0.0F) {}
+  // For backward() to call, once, when it has added all that it will add to the gradient. Chapter
+  // 09 sends gradients from here, while the layers below are still at work.
+  void complete() const {
+    for (const auto& hook : hooks) hook();
+  }
 };
 
 inline void zero_grad(const std::vector<Parameter*>& parameters) {
@@ -59,19 +74,21 @@ class Linear {
 #endif
   }
 
-  // dy: the gradient of what forward() returned last. Adds into weight.grad and bias.grad; returns
-  // the gradient of x.
+  // dy: the gradient of what forward() returned last. Adds into weight.grad and bias.grad, and says
+  // that they are complete; returns the gradient of x.
   Matrix backward(const Matrix& dy) {
 #ifdef SOLUTION
     Matrix dx(dy.rows, in_);
     for (std::size_t r = 0; r < dy.rows; ++r)
       for (std::size_t o = 0; o < out_; ++o) {
-        bias.grad[o] += dy(r, o);
+        if (bias.requires_grad) bias.grad[o] += dy(r, o);
         for (std::size_t i = 0; i < in_; ++i) {
-          weight.grad[o * in_ + i] += dy(r, o) * x_(r, i);
+          if (weight.requires_grad) weight.grad[o * in_ + i] += dy(r, o) * x_(r, i);
           dx(r, i) += dy(r, o) * weight.value[o * in_ + i];
         }
       }
+    if (weight.requires_grad) weight.complete();
+    if (bias.requires_grad) bias.complete();
     return dx;
 #else
     (void)dy;
@@ -122,8 +139,11 @@ class MLP {
  public:
   explicit MLP(const std::vector<std::size_t>& widths) {
     if (widths.size() < 2) throw std::invalid_argument("MLP: needs an input and an output width");
-    for (std::size_t i = 0; i + 1 < widths.size(); ++i)
+    for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
       linears_.push_back(std::make_unique<Linear>(widths[i], widths[i + 1]));
+      linears_.back()->weight.name = "linear" + std::to_string(i) + ".weight";
+      linears_.back()->bias.name = "linear" + std::to_string(i) + ".bias";
+    }
     relus_.resize(linears_.size() - 1);
   }
 
@@ -141,6 +161,7 @@ class MLP {
 #endif
   }
 
+  // At the end, when all gradients are complete: the callbacks in ends_, once each.
   void backward(const Matrix& dlogits) {
 #ifdef SOLUTION
     Matrix d = dlogits;
@@ -148,6 +169,7 @@ class MLP {
       d = linears_[i]->backward(d);
       if (i > 0) d = relus_[i - 1].backward(d);
     }
+    for (const auto& end : ends_) end();
 #else
     (void)dlogits;
     kit::todo("task 2, MLP::backward");
@@ -163,10 +185,16 @@ class MLP {
     }
     return all;
   }
+  // Given. With these, an MLP is a model for chapter 09 (labs/kit/training.hpp).
+  void on_gradient(Parameter* parameter, std::function<void()> hook) {
+    parameter->hooks.push_back(std::move(hook));
+  }
+  void on_backward_end(std::function<void()> callback) { ends_.push_back(std::move(callback)); }
 
  private:
   std::vector<std::unique_ptr<Linear>> linears_;
   std::vector<ReLU> relus_;
+  std::vector<std::function<void()>> ends_;
 };
 
 }  // namespace lab04

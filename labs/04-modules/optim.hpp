@@ -9,11 +9,19 @@
 //              v = beta2 v + (1 - beta2) g g                      at step t = 1, 2, 3, ...
 //              p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// The learning rate may change between steps, by set_lr(). Each parameter has a state of its own.
+// The learning rate may change between steps, by set_lr(). Each parameter has a state of its own. A
+// step leaves frozen parameters (layers.hpp) alone, weight decay included.
+//
+// state() is all that an optimizer remembers between steps, as numbers; load() takes it back, in an
+// optimizer of the same kind for parameters of the same lengths: it then goes on as the first one
+// would have, bit for bit. What the numbers mean is up to you. load() of other than so many numbers
+// is refused with std::invalid_argument. Options and parameters are not a part of it.
 #pragma once
 
 #include <cmath>
 #include <cstddef>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -43,6 +51,7 @@ class Sgd {
     for (std::size_t k = 0; k < parameters_.size(); ++k) {
       std::vector<float>& value = parameters_[k]->value;
       buffers_[k].resize(value.size());
+      if (!parameters_[k]->requires_grad) continue;
       for (std::size_t i = 0; i < value.size(); ++i) {
         const double d = parameters_[k]->grad[i] + options_.weight_decay * value[i];
         float& buffer = buffers_[k][i];
@@ -52,6 +61,35 @@ class Sgd {
     }
 #else
     kit::todo("task 4, Sgd::step");
+#endif
+  }
+
+  [[nodiscard]] std::vector<double> state() const {
+#ifdef SOLUTION
+    std::vector<double> all;
+    for (const std::vector<float>& buffer : buffers_)
+      all.insert(all.end(), buffer.begin(), buffer.end());
+    return all;
+#else
+    kit::todo("task 4, Sgd::state");
+#endif
+  }
+  void load(const std::vector<double>& state) {
+#ifdef SOLUTION
+    std::size_t at = 0, count = 0;
+    for (const Parameter* p : parameters_) count += p->value.size();
+    if (!state.empty() && state.size() != count)
+      throw std::invalid_argument("Sgd: a state of " + std::to_string(state.size()) + " numbers");
+    buffers_.clear();  // before the first step, it has no state
+    if (state.empty()) return;
+    for (const Parameter* p : parameters_) {
+      const auto first = state.begin() + std::ptrdiff_t(at);
+      buffers_.emplace_back(first, first + std::ptrdiff_t(p->value.size()));
+      at += p->value.size();
+    }
+#else
+    (void)state;
+    kit::todo("task 4, Sgd::load");
 #endif
   }
 
@@ -91,6 +129,7 @@ class AdamW {
       std::vector<float>& value = parameters_[k]->value;
       state.m.resize(value.size());
       state.v.resize(value.size());
+      if (!parameters_[k]->requires_grad) continue;
       for (std::size_t i = 0; i < value.size(); ++i) {
         const double g = parameters_[k]->grad[i];
         state.m[i] = float(o.beta1 * state.m[i] + (1 - o.beta1) * g);
@@ -102,6 +141,40 @@ class AdamW {
     }
 #else
     kit::todo("task 5, AdamW::step");
+#endif
+  }
+
+  [[nodiscard]] std::vector<double> state() const {
+#ifdef SOLUTION
+    std::vector<double> all{double(steps_)};
+    for (const State& one : states_) {
+      all.insert(all.end(), one.m.begin(), one.m.end());
+      all.insert(all.end(), one.v.begin(), one.v.end());
+    }
+    return all;
+#else
+    kit::todo("task 5, AdamW::state");
+#endif
+  }
+  void load(const std::vector<double>& state) {
+#ifdef SOLUTION
+    std::size_t count = 1;
+    for (const Parameter* p : parameters_) count += 2 * p->value.size();
+    const bool fresh = state.size() == 1 && state[0] == 0;
+    if (!fresh && state.size() != count)
+      throw std::invalid_argument("AdamW: a state of " + std::to_string(state.size()) + " numbers");
+    steps_ = int(state[0]);
+    states_.clear();
+    auto next = state.begin() + 1;
+    for (const Parameter* p : parameters_) {
+      if (fresh) break;
+      const auto length = std::ptrdiff_t(p->value.size());
+      states_.push_back({{next, next + length}, {next + length, next + 2 * length}});
+      next += 2 * length;
+    }
+#else
+    (void)state;
+    kit::todo("task 5, AdamW::load");
 #endif
   }
 

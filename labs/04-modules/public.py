@@ -108,14 +108,22 @@ class AdamW:
 REFERENCES = {"sgd": Sgd, "adamw": AdamW}
 
 
-def follow(lab, kind, options, values, lengths, grads, lrs, wanted=None):
+def optimize(lab, kind, options, values, lengths, grads, lrs, frozen=(), **how):
+    return lab.run("optimize", optimizer=kind, values=floats(values), lengths=list(lengths), grads=floats(flat(grads)),
+                   lrs=[float(lr) for lr in lrs], frozen=list(frozen) or [],
+                   **{k: float(v) for k, v in options.items()}, **how)
+
+
+def follow(lab, kind, options, values, lengths, grads, lrs, wanted=None, frozen=()):
     """The optimizer's values after every step, against the formulas (or against `wanted`, step by step)."""
     reference, now = REFERENCES[kind](**options), list(values)
-    seen = lab.run("optimize", optimizer=kind, values=floats(values), lengths=list(lengths), grads=floats(flat(grads)),
-                   lrs=[float(lr) for lr in lrs], **{k: float(v) for k, v in options.items()})
+    seen = optimize(lab, kind, options, values, lengths, grads, lrs, frozen)
     count = len(values)
+    held = [sum(lengths[:p]) + i for p in frozen for i in range(lengths[p])]
     for step, (grad, lr) in enumerate(zip(grads, lrs)):
         now = reference.step(now, grad, lr)
+        for i in held:
+            now[i] = values[i]
         close(f"the parameters after step {step + 1}", seen["trajectory"][step * count:(step + 1) * count],
               now if wanted is None else wanted[step], seen)
 
@@ -169,13 +177,72 @@ def mlp(lab):
     for widths, rows in (([3, 2], 2), ([2, 5, 3], 4), ([4, 3, 5, 2], 3)):
         values = integers(lab.random, Network.count(widths), -2, 2)
         x, dy = integers(lab.random, rows * widths[0]), integers(lab.random, rows * widths[-1])
-        seen = lab.run("mlp", widths=widths, rows=rows, values=floats(values), x=floats(x), dy=floats(dy))
+        seen = lab.run("mlp", widths=widths, rows=rows, values=floats(values), x=floats(x), dy=floats(dy), frozen=[])
         expect.equal("the lengths of the parameters", list(seen["lengths"]),
                      [n for ins, outs in zip(widths, widths[1:]) for n in (ins * outs, outs)], seen)
         network = Network(widths, values)
         expect.equal("the output", list(seen["y"]), flat(network.forward(shaped(x, rows, widths[0]))), seen)
         expect.equal("all gradients, one parameter after the other", list(seen["grads"]),
                      network.backward(shaped(dy, rows, widths[-1])), seen)
+
+
+@lab_test
+def hooks(lab):
+    """Tasks 1 and 2: hooks run when a gradient is complete, and before the layer below begins; frozen ones do not."""
+    for frozen, repeats in (([], 1), ([], 2), ([0], 1), ([3], 1), ([0, 1, 4], 2), ([4, 5], 1)):
+        widths, rows = [3, 4, 2, 3], 3
+        values = integers(lab.random, Network.count(widths), 1, 3)  # no relu is off: every gradient is something
+        x, dy = integers(lab.random, rows * 3, 1, 4), integers(lab.random, rows * 3, 1, 4)
+        seen = lab.run("mlp", widths=widths, rows=rows, values=floats(values), x=floats(x), dy=floats(dy),
+                       frozen=frozen, hooked=1, repeats=repeats)
+        expect.equal("the names of the parameters", seen["names"],
+                     " ".join(f"linear{k}.{what}" for k in range(3) for what in ("weight", "bias")), seen)
+        network, lengths = Network(widths, values), list(seen["lengths"])
+        network.forward(shaped(x, rows, 3))
+        once, log = network.backward(shaped(dy, rows, 3)), list(seen["log"])
+        starts = [sum(lengths[:p]) for p in range(6)]
+        places = [p for p in range(6) for _ in range(lengths[p])]
+        want = [0.0 if places[i] in frozen else repeats * g for i, g in enumerate(once)]
+        expect.equal(f"all gradients after {repeats} backwards, frozen parameters {frozen}", list(seen["grads"]), want, seen)
+        free = [p for p in range(6) if p not in frozen]
+        expect.equal("how often hooks and callbacks of the end ran", sorted(log), sorted((free + [-1]) * repeats), seen)
+        for k in range(repeats):
+            part = log[k * (len(free) + 1):(k + 1) * (len(free) + 1)]
+            expect.equal("what runs last in a backward", part[-1], -1, seen)
+            layers = [p // 2 for p in part[:-1]]
+            expect.equal("the layers whose hooks ran, one after the other", layers, sorted(layers, reverse=True), seen)
+            for n, p in enumerate(part[:-1]):
+                then = seen[f"at.{k * (len(free) + 1) + n}"]
+                for q in range(6):
+                    got = list(then[starts[q]:starts[q] + lengths[q]])
+                    if q == p:
+                        done = [(k + 1) * once[i] for i in range(starts[q], starts[q] + lengths[q])]
+                        expect.equal(f"when the hook of parameter {p} ran, its gradient", got, done, seen)
+                    elif q // 2 < p // 2 and q not in frozen:
+                        old = [k * once[i] for i in range(starts[q], starts[q] + lengths[q])]
+                        expect.equal(f"when the hook of parameter {p} ran, the gradient of {q}, below it,", got, old, seen)
+
+
+@lab_test
+def state(lab):
+    """Tasks 4 and 5: a new optimizer that loads a state goes on bit for bit; a frozen parameter stays."""
+    for kind, options in (("sgd", {"lr": 0.1}), ("sgd", {"lr": 0.1, "momentum": 0.9, "dampening": 0.5}),
+                          ("adamw", {"lr": 0.1, "beta1": 0.5, "weight_decay": 0.25})):
+        values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
+        lrs = [options["lr"]] * 3 + [options["lr"] / 10] * 3
+        whole = optimize(lab, kind, options, values, (4, 0, 3), grads, lrs)
+        for at in (0, 1, 2, 5):
+            for used in (0, 1):
+                seen = optimize(lab, kind, options, values, (4, 0, 3), grads, lrs, resume_at=at, used_before=used)
+                expect.same_bits(f"the trajectory with a new optimizer before step {at + 1}", seen["trajectory"],
+                                 whole["trajectory"], seen)
+        for frozen in ((0,), (2,)):
+            follow(lab, kind, {**options, "weight_decay": 0.5}, values, (4, 0, 3), grads, lrs, frozen=frozen)
+        if kind == "sgd" and "momentum" not in options:
+            continue  # it may have no state at all
+        seen = lab.run("strange_state", optimizer=kind, **{k: float(v) for k, v in options.items()})
+        for refused, what in zip(seen["refused"], ("of other parameters", "with a number more", "with a number less")):
+            expect.that(refused, f"a state {what}: must be refused with std::invalid_argument, and was accepted", seen)
 
 
 @lab_test

@@ -8,8 +8,8 @@
 //   bucket 1               [===] ----- all-reduce ----->
 //   bucket 2                     [==]        --- all-reduce -->|
 //
-// The all-reduce itself is given: labs/kit/cluster.hpp. The model, with its hooks, too:
-// labs/kit/toy_model.hpp.
+// The model and the all-reduce are given. Any model with hooks will do, and any group whose
+// all-reduce runs beside the computation: labs/kit/training.hpp says what you may ask of them.
 #pragma once
 
 #include <algorithm>
@@ -17,9 +17,8 @@
 #include <optional>
 #include <vector>
 
-#include "labs/kit/cluster.hpp"
 #include "labs/kit/todo.hpp"
-#include "labs/kit/toy_model.hpp"
+#include "labs/kit/training.hpp"
 
 namespace lab09 {
 
@@ -47,18 +46,22 @@ inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>
 #endif
 }
 
+// The compiler finds both types from the arguments: DistributedDataParallel ddp(model, group, 64).
+template <kit::HookedModel Model, kit::AsyncGroup Group>
 class DistributedDataParallel {
+  using Tensor = kit::ParameterOf<Model>;  // tensor->value, ->grad, ->requires_grad
+  using Work = kit::WorkOf<Group>;
+
  public:
   // Task 2. Every rank begins with rank 0's values, of all parameters. Then plan the buckets, of
   // the parameters that will get a gradient: each once (a tied one where it stands first), in the
   // reverse of that order, for that is about the order in which gradients come. Register hooks that
   // call gradient_is_complete and backward_is_over. model and group outlive this object;
   // bucket_bytes is the limit of task 1.
-  DistributedDataParallel(kit::ToyModel& model, kit::Group& group, std::size_t bucket_bytes)
-      : group_(group) {
+  DistributedDataParallel(Model& model, Group& group, std::size_t bucket_bytes) : group_(group) {
 #ifdef SOLUTION
-    std::vector<kit::Tensor> seen;
-    for (const kit::Tensor& parameter : model.parameters()) {
+    std::vector<Tensor> seen;
+    for (const Tensor& parameter : model.parameters()) {
       if (std::find(seen.begin(), seen.end(), parameter) != seen.end()) continue;  // tied
       seen.push_back(parameter);
       group.broadcast(parameter->value, 0);
@@ -114,7 +117,7 @@ class DistributedDataParallel {
  private:
   // A parameter that gets gradients, and its place in a bucket.
   struct Slot {
-    kit::Tensor parameter;
+    Tensor parameter;
     std::size_t bucket = 0;
     std::size_t offset = 0;
     bool ready = false;  // in this backward
@@ -123,7 +126,7 @@ class DistributedDataParallel {
     std::vector<float> data;
     std::size_t members = 0;
     std::size_t missing = 0;  // gradients still to come in this backward
-    std::optional<kit::Work> work;
+    std::optional<Work> work;
   };
 
   // Task 3. Called by the hook of a parameter: put its gradient into its bucket, and start the
@@ -153,7 +156,7 @@ class DistributedDataParallel {
       if (!slot.ready) fill(slot);
     }
     start_full_buckets();
-    kit::Work last = group_.all_reduce(used);
+    Work last = group_.all_reduce(used);
     for (Bucket& bucket : buckets_) {
       bucket.work->wait();
       bucket.missing = bucket.members;
@@ -190,7 +193,7 @@ class DistributedDataParallel {
   }
 #endif
 
-  kit::Group& group_;
+  Group& group_;
   std::vector<Slot> slots_;      // in the order of task 2
   std::vector<Bucket> buckets_;  // in the order in which they start
   std::size_t next_ = 0;         // the first bucket that has not been started

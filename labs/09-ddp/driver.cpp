@@ -14,6 +14,9 @@
 #include <limits>
 #include <stdexcept>
 
+#include "labs/kit/cluster.hpp"
+#include "labs/kit/toy_model.hpp"
+
 namespace {
 
 using kit::Tensor;
@@ -104,9 +107,69 @@ class Replica {
   std::int64_t step_ = 0;
 };
 
+// The same model and group, by other types: handles are plain pointers, as lab 04 has them.
+class PointerModel {
+ public:
+  explicit PointerModel(kit::ToyModel& toy) : toy_(toy) {}
+  [[nodiscard]] std::vector<kit::Parameter*> parameters() const {
+    std::vector<kit::Parameter*> all;
+    for (const Tensor& parameter : toy_.parameters()) all.push_back(parameter.get());
+    return all;
+  }
+  void on_gradient(kit::Parameter* parameter, std::function<void()> hook) {
+    for (const Tensor& listed : toy_.parameters())
+      if (listed.get() == parameter) return toy_.on_gradient(listed, std::move(hook));
+  }
+  void on_backward_end(std::function<void()> callback) {
+    toy_.on_backward_end(std::move(callback));
+  }
+
+ private:
+  kit::ToyModel& toy_;
+};
+struct OtherWork {
+  kit::Work work;
+  void wait() { work.wait(); }
+};
+class OtherGroup {
+ public:
+  explicit OtherGroup(kit::Group& group) : group_(group) {}
+  [[nodiscard]] int rank() const { return group_.rank(); }
+  [[nodiscard]] int world() const { return group_.world(); }
+  [[nodiscard]] OtherWork all_reduce(std::span<float> data) { return {group_.all_reduce(data)}; }
+  void broadcast(std::span<float> data, int root) { group_.broadcast(data, root); }
+
+ private:
+  kit::Group& group_;
+};
+
 struct BatchIsBroken : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+template <class Ddp>
+void perform(char deed, Replica& replica, Ddp& ddp, kit::Cluster& cluster, int rank) {
+  const auto local = [&] { replica.backward(); };
+  if (deed == 'z') replica.zero_grad();
+  if (deed == 'c') cluster.count_from_here(rank);
+  if (deed == 's') local();
+  if (deed == 'n') ddp.no_sync(local);
+  if (deed == 'm')
+    ddp.no_sync([&] {
+      ddp.no_sync(local);
+      local();
+    });
+  if (deed == 't') try {
+      ddp.no_sync([&] {
+        local();
+        throw BatchIsBroken("a broken batch");
+      });
+    } catch (const BatchIsBroken&) {
+      replica.zero_grad();
+    }
+  if (deed == 'o') replica.momentum_step();
+  cluster.end_of_step(rank);
+}
 
 }  // namespace
 
@@ -115,31 +178,18 @@ KIT_SCENARIO(train) {
   const std::string script = in.text("script");
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
-    const int rank = group.rank();
-    Replica replica(in, cluster, rank);
-    lab09::DistributedDataParallel ddp(replica.model(), group, limit);
-    cluster.end_of_step(rank);
-    for (const char deed : script) {
-      const auto local = [&] { replica.backward(); };
-      if (deed == 'z') replica.zero_grad();
-      if (deed == 'c') cluster.count_from_here(rank);
-      if (deed == 's') local();
-      if (deed == 'n') ddp.no_sync(local);
-      if (deed == 'm')
-        ddp.no_sync([&] {
-          ddp.no_sync(local);
-          local();
-        });
-      if (deed == 't') try {
-          ddp.no_sync([&] {
-            local();
-            throw BatchIsBroken("a broken batch");
-          });
-        } catch (const BatchIsBroken&) {
-          replica.zero_grad();
-        }
-      if (deed == 'o') replica.momentum_step();
-      cluster.end_of_step(rank);
+    Replica replica(in, cluster, group.rank());
+    const auto run = [&](auto& model, auto& ranks) {
+      lab09::DistributedDataParallel ddp(model, ranks, limit);
+      cluster.end_of_step(group.rank());
+      for (const char deed : script) perform(deed, replica, ddp, cluster, group.rank());
+    };
+    if (in.integer("pointers", 0) != 0) {
+      PointerModel model(replica.model());
+      OtherGroup ranks(group);
+      run(model, ranks);
+    } else {
+      run(replica.model(), group);
     }
     replica.observe(out);
   });

@@ -184,4 +184,5 @@ def tied(lab):
 def steps(lab):
     """Five steps with momentum: every rank has the parameters of one process with the whole batch."""
     for world, limit in ((2, 16), (3, 1 << 20), (4, 24)):
-        train(lab, Model([5, 4, 3, 2], world, coupling=0.125), "zso" * 5, limit)
+        for pointers in (0, 1):  # the same model and group, by other types
+            train(lab, Model([5, 4, 3, 2], world, coupling=0.125), "zso" * 5, limit, pointers=pointers)

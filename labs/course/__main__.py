@@ -4,7 +4,7 @@ For students:
   lab       copy the skeleton to work/ (never overwrites)      check     the public tests
   hint      the next hint                                      grade     all tests that are here, with points
   watch     check at every save                                reset     start over; the old files are put aside
-  progress  where you stand in all labs
+  progress  where you stand in all labs                        mine      lab 13: train with all that you wrote
 For instructors, in the repository:
   grade-the-grader  the table of mutants and cheats            soak      the tests many times under load
   mutate            wrong solutions made by rule               handout     the students' archive
@@ -18,11 +18,11 @@ import sys
 
 sys.dont_write_bytecode = True
 
-from labs.course import commands, sandbox  # noqa: E402
+from labs.course import commands, mine, sandbox  # noqa: E402
 from labs.course.lab import select  # noqa: E402
 from labs.course.verdicts import AuthorError  # noqa: E402
 
-STUDENT = ["lab", "check", "hint", "grade", "watch", "reset", "progress"]
+STUDENT = ["lab", "check", "hint", "grade", "watch", "reset", "progress", "mine"]
 INSTRUCTOR = ["grade-the-grader", "handout", "instructor", "soak", "mutate"]
 
 
@@ -53,6 +53,8 @@ def run(args):
         commands.reset(one(args.lab))
     elif args.command == "progress":
         commands.progress()
+    elif args.command == "mine":
+        return mine.mine()
     elif args.command == "grade":
         return commands.full_grade(one(args.lab), args.submission, args.test, args.seed, args.reports, args.unsafe)
     elif args.command == "grade-the-grader":

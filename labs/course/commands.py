@@ -9,7 +9,7 @@ from labs.course import manifest, reports, sandbox, terminal
 from labs.course.grading import grade, untouched
 from labs.course.lab import WORK, all_labs
 from labs.course.split import texts
-from labs.course.verdicts import AuthorError
+from labs.course.verdicts import FINE, AuthorError
 
 
 def submission(lab, folder=None):
@@ -52,7 +52,7 @@ def check(lab, only=None, seed=None):
     if untouched(report):
         first = min((r.message for r in report.results), key=_task)
         print(f"Nothing is written yet: that is the beginning. First step: {first}. Stuck? make hint N={lab.number}")
-    return all(r.status == "pass" for r in report.results)
+    return all(r.status in FINE for r in report.results)
 
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
@@ -64,7 +64,7 @@ def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder
     terminal.show(report, grading=True, command="grade")
     if reports_folder:
         print("written: " + ", ".join(map(str, reports.write(report, reports_folder))))
-    return not report.cheat and all(r.status == "pass" for r in report.results)
+    return not report.cheat and all(r.status in FINE for r in report.results)
 
 
 def watch(lab, seed=None):

@@ -17,7 +17,7 @@ from labs.course.lab import ROOT, all_labs
 from labs.course.split import MARK, texts
 from labs.course.verdicts import AuthorError
 
-COURSE = ["__init__", "__main__", "apart", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest",
+COURSE = ["__init__", "__main__", "apart", "build", "commands", "expect", "forbidden", "grading", "lab", "manifest", "mine",
           "overlap", "record", "reports", "runner", "sandbox", "split", "terminal", "testing", "verdicts"]
 MAKEFILE = """# The labs of the course. `make` prints the commands.
 .DEFAULT_GOAL := help

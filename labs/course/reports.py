@@ -47,7 +47,7 @@ def schema_problems(results):
 def _message(lab, result):
     hint = hint_for(lab, result.message)
     lines = [f"{result.status}: {result.title}", result.message] + ([f"hint: {hint}"] if hint else [])
-    if result.status not in ("pass", "not attempted"):
+    if result.status not in ("pass", "not attempted", "given up"):
         lines.append(f"again: make check N={lab.number} TEST={result.name} SEED={result.seed}")
     return "\n".join(line for line in lines if line)
 
@@ -74,8 +74,8 @@ def gradescope(report):
 def junit(report):
     lab = report.lab
     failed = [r for r in report.results if r.status in ("wrong", "hang", "cheat")]
-    skipped = [r for r in report.results if r.status == "not verified"]
-    errors = [r for r in report.results if r.status not in ("pass", "wrong", "hang", "cheat", "not verified")]
+    skipped = [r for r in report.results if r.status in ("not verified", "given up")]
+    errors = [r for r in report.results if r not in failed + skipped and r.status != "pass"]
     suite = xml.Element("testsuite", name=lab.slug, tests=str(len(report.results)), failures=str(len(failed)),
                         errors=str(len(errors)), skipped=str(len(skipped)), time=f"{report.seconds:.3f}")
     for r in report.results:

@@ -3,7 +3,7 @@ import re
 import sys
 
 COLOURS = {"pass": "32", "wrong": "31", "hang": "35", "crash": "31", "cheat": "41;97", "does not compile": "31",
-           "not attempted": "33", "not verified": "36"}
+           "not attempted": "33", "not verified": "36", "given up": "33"}
 
 
 def paint(status):
@@ -40,7 +40,7 @@ def show(report, grading=False, command="check"):
         hint = hint_for(lab, r.message)
         if hint:
             print(f"  hint: {hint}")
-        if r.status not in ("does not compile", "cheat"):
+        if r.status not in ("does not compile", "cheat", "given up"):
             print(f"  again: make {command} N={lab.number} TEST={r.name} SEED={r.seed}")
     if report.warnings and not any(r.status == "does not compile" for r in report.results):
         print("\nwarnings of the compiler:\n" + "\n".join(report.warnings.splitlines()[:20]))

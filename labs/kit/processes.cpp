@@ -89,6 +89,11 @@ class Family {
       std::uint64_t now = 0;
       for (int r = 0; r < options_.world; ++r) now += boards_[r].moves + boards_[r].waits;
       if (now != moves) moves = now, moved = Clock::now();
+      if (options_.kill_rank >= 0 && now >= options_.kill_after && !killed_) {
+        const pid_t pid = children_[std::size_t(options_.kill_rank)].pid;
+        killed_ = pid > 0;  // -1: it has ended already
+        if (killed_) kill(pid, SIGKILL);
+      }
       const double still = std::chrono::duration<double>(Clock::now() - moved).count();
       if (all_stuck(boards_, options_.world))
         throw Hang{"no rank can go on\n" + describe(waits_of(boards_, options_.world))};
@@ -115,7 +120,7 @@ class Family {
         ranks.push_back(r);
       }
     if (polled.empty()) return false;
-    poll(polled.data(), polled.size(), 10);
+    poll(polled.data(), polled.size(), options_.kill_rank >= 0 && !killed_ ? 1 : 10);
     for (std::size_t i = 0; i < polled.size(); ++i)
       if (polled[i].revents != 0) hear(ranks[i]);
     return true;
@@ -134,6 +139,7 @@ class Family {
     waitpid(child.pid, &status, 0);
     child.pid = -1;
     const std::string who = "rank " + std::to_string(rank);
+    if (killed_ && rank == options_.kill_rank && WIFSIGNALED(status)) throw Killed{rank};
     if (WIFSIGNALED(status))
       throw std::runtime_error(who + " was killed by " + strsignal(WTERMSIG(status)));
     if (child.answer.empty())
@@ -146,6 +152,7 @@ class Family {
   ProcessOptions options_;
   Board* boards_;
   std::vector<Child> children_;
+  bool killed_ = false;  // kill_rank
 };
 
 std::string describe_processes() { return describe(waits_of(watched_boards, watched_world)); }

@@ -37,13 +37,23 @@ struct ProcessOptions {
   std::uint64_t seed = 1;  // of the pauses
   bool pauses = false;     // after some calls of publish
   double patience = 3;     // seconds in which something must move
+  // kill -9 for this rank (-1: for none) when all ranks together have gone on so often.
+  int kill_rank = -1;
+  std::uint64_t kill_after = 0;
+};
+
+// The rank was killed as asked. The others, which may wait for it, are killed too: a launcher does
+// that, and then starts the job again.
+struct Killed {
+  int rank = 0;
 };
 
 class Processes {
  public:
   explicit Processes(const ProcessOptions& options) : options_(options) {}
   // Runs body in `world` processes. What it puts into its record comes back in out as "NAME.RANK".
-  // Throws kit::Hang, kit::NotAttempted, or std::runtime_error saying how a process ended.
+  // Throws kit::Hang, kit::NotAttempted, kit::Killed, or std::runtime_error saying how a process
+  // ended.
   void run(const std::function<void(Member&, Observation&)>& body, Observation& out);
 
  private:

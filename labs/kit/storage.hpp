@@ -25,7 +25,7 @@ class Storage {
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
-  [[nodiscard]] std::int64_t size() const { return std::int64_t(numbers_.size()); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] double read(std::int64_t position) const {
     check("read", position);
     ++ledger().reads;
@@ -55,7 +55,9 @@ class Storage {
   friend Audit;  // a student's file that defines one, too, does not compile beside the driver's
   static constexpr std::int64_t most = 1 << 20;
   Storage(std::int64_t count, std::int64_t number)
-      : numbers_(std::size_t(count), std::numeric_limits<double>::quiet_NaN()), number_(number) {}
+      : numbers_(std::size_t(count), std::numeric_limits<double>::quiet_NaN()),
+        size_(count),
+        number_(number) {}
 
   [[nodiscard]] std::string name() const {
     return "storage #" + std::to_string(number_) + " of " + std::to_string(size()) + " numbers";
@@ -68,8 +70,8 @@ class Storage {
     throw Misuse{where + ", outside of " + name()};
   }
 
-  // The storages of a run in the order of their allocation, freed ones too: the objects stay, so
-  // that a late reader finds out that the numbers have gone.
+  // The storages of a run in the order of their allocation, freed ones too: the objects stay,
+  // without their numbers, so that a late reader finds out that those have gone.
   struct Ledger {
     std::vector<std::unique_ptr<Storage>> all;
     std::int64_t allocated = 0, reads = 0, writes = 0;  // allocated: elements, not storages
@@ -80,7 +82,7 @@ class Storage {
   }
 
   std::vector<double> numbers_;
-  std::int64_t number_;
+  std::int64_t size_, number_;
   bool freed_ = false;
 };
 
@@ -91,7 +93,10 @@ inline std::shared_ptr<Storage> allocate(std::int64_t count) {
   auto& ledger = Storage::ledger();
   ledger.all.emplace_back(new Storage(count, std::int64_t(ledger.all.size())));
   ledger.allocated += count;
-  const auto free = [](Storage* storage) { storage->freed_ = true; };
+  const auto free = [](Storage* storage) {
+    storage->freed_ = true;
+    storage->numbers_ = {};  // a training run makes many
+  };
   return {ledger.all.back().get(), free};
 }
 

@@ -25,7 +25,7 @@ class Tensor {
     t.dims_ = dims_of(sizes, row_major(sizes));
     return t;
   }
-  const kit::Storage& storage() const { return *numbers_; }
+  kit::Storage& storage() const { return *numbers_; }
   Shape sizes() const {
     Shape all;
     for (const Dim& d : dims_) all.push_back(d.size);

@@ -20,9 +20,9 @@ class Variable {
   Values value, grad, partial;  // partial: the sum within one backward
   bool learns = false, has_grad = false, spent = false;
   long birth = 0;
-  std::vector<std::shared_ptr<Variable>> from;
-  std::vector<Values> slopes;  // for each input, the local derivative, element by element
-  bool is_sum = false;
+  std::vector<std::shared_ptr<Variable>> inputs;
+  std::function<Values(const std::vector<std::shared_ptr<Variable>>&, std::size_t, const Values&)>
+      rule;
   std::vector<std::function<void(const std::shared_ptr<Variable>&)>> hooks;
   Variable() : birth(next()++) {}
   Variable(const Variable&) = delete;
@@ -33,8 +33,8 @@ class Variable {
     std::vector<std::shared_ptr<Variable>> own;
     const bool outermost = bin == nullptr;
     if (outermost) bin = &own;
-    for (auto& input : from) bin->push_back(std::move(input));
-    from.clear();
+    for (auto& input : inputs) bin->push_back(std::move(input));
+    inputs.clear();
     while (outermost && !own.empty()) {
       const auto last = std::move(own.back());
       own.pop_back();
@@ -49,6 +49,8 @@ class Variable {
   }
 };
 using Var = std::shared_ptr<Variable>;
+using Rule =
+    std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
 
 inline Var leaf(Values value, bool needs_grad = true) {
   auto v = std::make_shared<Variable>();
@@ -64,14 +66,12 @@ inline void on_grad(const Var& v, std::function<void(const Var&)> hook) {
   v->hooks.push_back(std::move(hook));
 }
 
-inline Var result(Values value, const std::vector<Var>& from, std::vector<Values> slopes) {
+inline Var record(Values value, const std::vector<Var>& inputs, Rule rule) {
   Var v = leaf(std::move(value), false);
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    if (!from[i]->learns) continue;  // a frozen input is not an input
-    v->learns = true;
-    v->from.push_back(from[i]);
-    v->slopes.push_back(std::move(slopes[i]));
-  }
+  v->inputs = inputs;
+  v->rule = std::move(rule);
+  for (const Var& input : inputs) v->learns |= input->learns;
+  if (!v->learns) v->inputs.clear();
   return v;
 }
 
@@ -82,26 +82,32 @@ inline Var add(const Var& a, const Var& b) {
   fit(a, b);
   Values y(a->value.size());
   std::transform(a->value.begin(), a->value.end(), b->value.begin(), y.begin(), std::plus<>());
-  return result(y, {a, b}, {Values(y.size(), 1), Values(y.size(), 1)});
+  return record(y, {a, b}, [](const auto&, std::size_t, const Values& grad) { return grad; });
+}
+inline Values times(const Values& a, const Values& b) {
+  Values y(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), y.begin(), std::multiplies<>());
+  return y;
 }
 inline Var mul(const Var& a, const Var& b) {
   fit(a, b);
-  Values y(a->value.size());
-  std::transform(a->value.begin(), a->value.end(), b->value.begin(), y.begin(),
-                 std::multiplies<>());
-  return result(y, {a, b}, {b->value, a->value});
+  return record(times(a->value, b->value), {a, b},
+                [](const auto& inputs, std::size_t i, const Values& grad) {
+                  return times(grad, inputs[i == 0 ? 1 : 0]->value);
+                });
 }
 inline Var relu(const Var& a) {
   Values y, slope;
   for (const double x : a->value) y.push_back(x > 0 ? x : 0), slope.push_back(x > 0);
-  return result(y, {a}, {slope});
+  return record(
+      y, {a}, [slope](const auto&, std::size_t, const Values& grad) { return times(grad, slope); });
 }
 inline Var sum(const Var& a) {
   double total = 0;
   for (const double x : a->value) total += x;
-  Var v = result({total}, {a}, {Values(a->value.size(), 1)});
-  v->is_sum = true;
-  return v;
+  return record({total}, {a}, [n = a->value.size()](const auto&, std::size_t, const Values& grad) {
+    return Values(n, grad[0]);
+  });
 }
 
 // The results that root depends on, the youngest first; leaves are not among them.
@@ -109,9 +115,9 @@ inline std::vector<Var> results_below(const Var& root) {
   std::set<Variable*> seen{root.get()};
   std::vector<Var> found{root};
   for (std::size_t i = 0; i < found.size(); ++i) {
-    const std::vector<Var> inputs = found[i]->from;
+    const std::vector<Var> inputs = found[i]->inputs;
     for (const Var& input : inputs)
-      if (!input->from.empty() && seen.insert(input.get()).second) found.push_back(input);
+      if (!input->inputs.empty() && seen.insert(input.get()).second) found.push_back(input);
   }
   std::sort(found.begin(), found.end(),
             [](const Var& a, const Var& b) { return a->birth > b->birth; });
@@ -120,8 +126,9 @@ inline std::vector<Var> results_below(const Var& root) {
 
 inline int contributions(const Var& root, const Var& of) {
   int n = 0;
-  for (const Var& v : results_below(root)) n += int(std::count(v->from.begin(), v->from.end(), of));
-  return n;
+  for (const Var& v : results_below(root))
+    n += int(std::count(v->inputs.begin(), v->inputs.end(), of));
+  return of->learns ? n : 0;
 }
 
 inline void complete(const Var& v) {
@@ -135,26 +142,27 @@ inline void backward(const Var& root, bool retain = false) {
   if (!root->learns || root->value.size() != 1)
     throw std::invalid_argument("not a result to begin from");
   root->partial = {1};
-  if (root->from.empty()) return complete(root);
+  if (root->inputs.empty()) return complete(root);
   const std::vector<Var> order = results_below(root);
   std::map<Variable*, std::size_t> oldest_user;
   for (std::size_t k = 0; k < order.size(); ++k) {
     if (order[k]->spent) throw std::logic_error("this graph is spent");
-    for (const Var& input : order[k]->from) oldest_user[input.get()] = k;
+    for (const Var& input : order[k]->inputs)
+      if (input->learns) oldest_user[input.get()] = k;
   }
   for (const auto& [v, k] : oldest_user) v->partial.assign(v->value.size(), 0);
   for (std::size_t k = 0; k < order.size(); ++k) {
     const Var& v = order[k];
-    for (std::size_t j = 0; j < v->from.size(); ++j) {
-      Values& into = v->from[j]->partial;
-      for (std::size_t i = 0; i < into.size(); ++i)
-        into[i] += v->slopes[j][i] * v->partial[v->is_sum ? 0 : i];
+    const auto& in = v->inputs;
+    for (std::size_t j = 0; j < in.size(); ++j) {
+      if (!in[j]->learns) continue;
+      const Values part = v->rule(in, j, v->partial);
+      for (std::size_t i = 0; i < part.size(); ++i) in[j]->partial[i] += part[i];
     }
-    for (std::size_t j = 0; j < v->from.size(); ++j) {
-      const Var input = v->from[j];
-      const bool again =
-          std::find(v->from.begin(), v->from.begin() + long(j), input) != v->from.begin() + long(j);
-      if (input->from.empty() && oldest_user[input.get()] == k && !again) complete(input);
+    for (std::size_t j = 0; j < in.size(); ++j) {
+      const bool again = std::find(in.begin(), in.begin() + long(j), in[j]) != in.begin() + long(j);
+      if (in[j]->learns && in[j]->inputs.empty() && oldest_user[in[j].get()] == k && !again)
+        complete(in[j]);
     }
     v->spent = !retain;
   }

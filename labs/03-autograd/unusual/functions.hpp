@@ -106,6 +106,19 @@ inline Var make(Values value, const std::vector<Var>& inputs,
   return v;
 }
 
+using Rule =
+    std::function<Values(const std::vector<Var>& inputs, std::size_t input, const Values& grad)>;
+
+// A rule gets the inputs' values, on variables that lead nowhere: it must not hold the graph.
+inline Var record(Values value, const std::vector<Var>& inputs, const Rule& rule) {
+  std::vector<Var> bare(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) bare[i].state->value = inputs[i].state->value;
+  std::vector<std::function<Values(const Values&)>> pull;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    pull.emplace_back([=](const Values& grad) { return rule(bare, i, grad); });
+  return make(std::move(value), inputs, std::move(pull));
+}
+
 inline Values product(const Values& a, const Values& b) {
   if (a.size() != b.size()) throw std::invalid_argument("mul of different lengths");
   Values y;

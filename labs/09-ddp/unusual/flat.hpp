@@ -8,8 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "labs/kit/cluster.hpp"
-#include "labs/kit/toy_model.hpp"
+#include "labs/kit/training.hpp"
 
 namespace lab09 {
 
@@ -30,24 +29,27 @@ inline std::vector<std::vector<int>> plan_buckets(const std::vector<std::size_t>
   return plan;
 }
 
+template <class Model, class Group>
 class DistributedDataParallel {
+  using Tensor = kit::ParameterOf<Model>;
+  using Work = kit::WorkOf<Group>;
+
  public:
-  DistributedDataParallel(kit::ToyModel& model, kit::Group& group, std::size_t bucket_bytes)
-      : group_(group) {
-    std::map<kit::Parameter*, bool> known;
-    std::vector<kit::Tensor> trained;
-    for (const kit::Tensor& p : model.parameters())
-      if (!known[p.get()]) {
-        known[p.get()] = true;
+  DistributedDataParallel(Model& model, Group& group, std::size_t bucket_bytes) : group_(group) {
+    std::map<const void*, bool> known;
+    std::vector<Tensor> trained;
+    for (const Tensor& p : model.parameters())
+      if (!known[&*p]) {
+        known[&*p] = true;
         group.broadcast(p->value, 0);
         if (p->requires_grad) trained.insert(trained.begin(), p);
       }
     std::vector<std::size_t> bytes;
-    for (const kit::Tensor& p : trained) bytes.push_back(4 * p->value.size());
+    for (const Tensor& p : trained) bytes.push_back(4 * p->value.size());
     parameters_ = trained;
     came_.assign(trained.size(), false);
     std::size_t at = 0;
-    for (const kit::Tensor& p : trained) {
+    for (const Tensor& p : trained) {
       begins_.push_back(at);
       at += p->value.size();
     }
@@ -108,7 +110,7 @@ class DistributedDataParallel {
       flat_[flags_ + i] = parameters_[i]->grad.empty() ? 0.0F : 1.0F;
     }
     go(true);
-    for (kit::Work& work : works_) work.wait();
+    for (Work& work : works_) work.wait();
     works_.clear();
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       came_[i] = false;
@@ -120,14 +122,14 @@ class DistributedDataParallel {
     }
   }
 
-  kit::Group& group_;
-  std::vector<kit::Tensor> parameters_;
+  Group& group_;
+  std::vector<Tensor> parameters_;
   std::vector<bool> came_;
   std::vector<std::size_t> begins_;
   std::vector<float> flat_;
   std::size_t flags_ = 0;
   std::vector<Range> ranges_;
-  std::vector<kit::Work> works_;
+  std::vector<Work> works_;
   int local_ = 0;
 };
 

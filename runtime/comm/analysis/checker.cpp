@@ -1,6 +1,7 @@
 #include "runtime/comm/analysis/checker.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "runtime/comm/analysis/interpreter.hpp"
 #include "runtime/comm/schedule/halving.hpp"
@@ -223,11 +224,11 @@ class Checker {
     Value foreign, missing, doubled;
     std::set_difference(promised.begin(), promised.end(), value.begin(), value.end(),
                         std::back_inserter(missing));
-    for (std::size_t i = 0; i < value.size(); ++i) {
-      if (std::find(promised.begin(), promised.end(), value[i]) == promised.end())
-        foreign.push_back(value[i]);
-      else if (i > 0 && value[i] == value[i - 1])
-        doubled.push_back(value[i]);
+    for (auto one = value.begin(); one != value.end(); ++one) {
+      if (std::find(promised.begin(), promised.end(), *one) == promised.end())
+        foreign.push_back(*one);
+      else if (one != value.begin() && *one == *std::prev(one))
+        doubled.push_back(*one);
     }
     if (!foreign.empty())
       add(Fault::foreign, rank, step,

@@ -6,6 +6,7 @@
 #include "runtime/comm/schedule/direct.hpp"
 #include "runtime/comm/schedule/halving.hpp"
 #include "runtime/comm/schedule/hierarchical.hpp"
+#include "runtime/comm/schedule/own.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
 
@@ -27,10 +28,18 @@ struct Shipped {
   Schedule (*make)(const Asked&);
 };
 
+Schedule ring_or_own(const Asked& a) {
+  const Schedule* own = own_ring(a.world);
+  if (own == nullptr) return ring_all_reduce(a.world, a.count);
+  Schedule schedule = *own;
+  schedule.count = a.count;
+  schedule.chunks = split_evenly(a.count, static_cast<int>(own->chunks.size()));
+  return schedule;
+}
+
 // The first of a collective is its default.
 constexpr Shipped kShipped[] = {
-    {Collective::all_reduce, "ring",
-     [](const Asked& a) { return ring_all_reduce(a.world, a.count); }},
+    {Collective::all_reduce, "ring", ring_or_own},
     {Collective::all_reduce, "gloo_ring",
      [](const Asked& a) { return gloo_ring_all_reduce(a.world, a.count, a.element_size); }},
     {Collective::reduce_scatter, "ring",

@@ -16,7 +16,7 @@ class Tensor {
   static Tensor empty(const Shape& sizes) {
     return {kit::allocate(numel_of(sizes)), sizes, row_major(sizes), 0};
   }
-  const kit::Storage& storage() const { return *storage_; }
+  kit::Storage& storage() const { return *storage_; }
   Shape sizes() const { return sizes_; }
   Shape strides() const { return strides_; }
   std::int64_t offset() const { return offset_; }

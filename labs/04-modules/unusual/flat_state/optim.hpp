@@ -3,8 +3,10 @@
 // and with the two corrections in one factor, as in the last lines of section 2 of the paper.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -24,7 +26,11 @@ class FlatState {
   void each(Update update) {
     std::size_t at = 0;
     for (Parameter* p : parameters_)
-      for (std::size_t i = 0; i < p->value.size(); ++i) update(at++, p->value[i], p->grad[i]);
+      for (std::size_t i = 0; i < p->value.size(); ++i, ++at)
+        if (p->requires_grad) update(at, p->value[i], p->grad[i]);
+  }
+  void expect(const std::vector<double>& state, std::size_t count) const {
+    if (state.size() != count) throw std::invalid_argument("not a state of this optimizer");
   }
   std::vector<Parameter*> parameters_;
   std::size_t count_ = 0;
@@ -46,6 +52,16 @@ class Sgd : public FlatState {
       velocity_[at] = float(o_.momentum) * velocity_[at] + (o_.momentum == 0 ? d : taken * d);
       p -= float(o_.lr) * velocity_[at];
     });
+  }
+  std::vector<double> state() const {
+    std::vector<double> all(velocity_.begin(), velocity_.end());
+    all.push_back(double(steps_));
+    return all;
+  }
+  void load(const std::vector<double>& state) {
+    expect(state, count_ + 1);
+    std::copy_n(state.begin(), count_, velocity_.begin());
+    steps_ = long(state.back());
   }
 
  private:
@@ -74,6 +90,16 @@ class AdamW : public FlatState {
       p -= float(o_.lr * o_.weight_decay) * p;
       p -= float(factor * m_[at] / (std::sqrt(v_[at]) + o_.eps * root));
     });
+  }
+  std::vector<double> state() const {
+    std::vector<double> all{power1_, power2_};
+    for (std::size_t i = 0; i < count_; ++i) all.insert(all.end(), {m_[i], v_[i]});
+    return all;
+  }
+  void load(const std::vector<double>& state) {
+    expect(state, 2 * count_ + 2);
+    power1_ = state[0], power2_ = state[1];
+    for (std::size_t i = 0; i < count_; ++i) m_[i] = state[2 * i + 2], v_[i] = state[2 * i + 3];
   }
 
  private:

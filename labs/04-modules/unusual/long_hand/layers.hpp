@@ -7,6 +7,7 @@
 #include <functional>
 #include <list>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace lab04 {
@@ -21,7 +22,14 @@ struct Matrix {
 };
 
 struct Parameter {
+  std::string name;
   std::vector<float> value, grad;
+  bool requires_grad = true;
+  std::vector<std::function<void()>> hooks;
+  void complete() const {
+    if (!requires_grad) return;
+    for (const auto& hook : hooks) hook();
+  }
   explicit Parameter(std::size_t count) : value(count), grad(count) {}
 };
 
@@ -51,6 +59,7 @@ class Linear {
   Matrix backward(const Matrix& dy) {
     const std::size_t ins = columns_.size();
     Matrix dx(dy.rows, ins);
+    const Parameter before_weight = weight, before_bias = bias;
     for (std::size_t o = 0; o < dy.cols; ++o) {
       double bias_sum = 0;
       for (std::size_t r = 0; r < dy.rows; ++r) bias_sum += dy(r, o);
@@ -64,6 +73,11 @@ class Linear {
         weight.grad[o * ins + i] = float(weight.grad[o * ins + i] + sum);
       }
     }
+    // Frozen: as if nothing had been added. The bias first: which of the two is up to the layer.
+    if (!weight.requires_grad) weight.grad = before_weight.grad;
+    if (!bias.requires_grad) bias.grad = before_bias.grad;
+    bias.complete();
+    weight.complete();
     return dx;
   }
   Parameter weight, bias;
@@ -98,6 +112,9 @@ class MLP {
     if (widths.size() < 2) throw std::invalid_argument("too few widths");
     for (std::size_t i = 1; i < widths.size(); ++i) {
       Linear& linear = linears_.emplace_back(widths[i - 1], widths[i]);
+      linear.weight.name = "linear" + std::to_string(i - 1) + ".weight";
+      linear.bias.name = "linear" + std::to_string(i - 1) + ".bias";
+      all_.insert(all_.end(), {&linear.weight, &linear.bias});
       if (i + 1 == widths.size()) {
         steps_.push_back({[&](const Matrix& x) { return linear.forward(x); },
                           [&](const Matrix& d) { return linear.backward(d); }});
@@ -116,17 +133,20 @@ class MLP {
   }
   void backward(Matrix d) {
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) d = step->back(d);
+    for (std::size_t i = 0; i < ends_.size(); ++i) ends_[i]();
   }
-  std::vector<Parameter*> parameters() {
-    std::vector<Parameter*> all;
-    for (Linear& linear : linears_) all.insert(all.end(), {&linear.weight, &linear.bias});
-    return all;
+  static void on_gradient(Parameter* parameter, const std::function<void()>& hook) {
+    parameter->hooks.push_back(hook);
   }
+  void on_backward_end(const std::function<void()>& callback) { ends_.push_back(callback); }
+  std::vector<Parameter*> parameters() const { return all_; }
 
  private:
   struct Step {
     std::function<Matrix(const Matrix&)> there, back;
   };
+  std::vector<Parameter*> all_;
+  std::vector<std::function<void()>> ends_;
   std::list<Linear> linears_;
   std::list<ReLU> relus_;
   std::vector<Step> steps_;

@@ -1,0 +1,98 @@
+"""Hidden tests of lab 13: worlds, epochs, the prediction and what became of it, kill -9 at any moment."""
+from labs.course.lab import PATIENCE, load_sibling
+from labs.course.testing import Wrong, expect, floats, lab_test
+
+HIDDEN_SEED = 31820457
+_public = load_sibling(__file__, "public")
+Job, train, resumed, lab04 = _public.Job, _public.train, _public.resumed, _public.lab04
+
+
+@lab_test
+def worlds(lab):
+    """One to five ranks, buckets of any size, one layer and four, frozen parameters, both optimizers."""
+    for world, widths, bucket, frozen, kind in ((2, (3, 5, 4, 4, 2), 1, (), "adamw"), (3, (6, 2), 1 << 20, (), "sgd"),
+                                                (4, (3, 7, 3), 40, (0, 3), "adamw"), (5, (2, 3, 3), 64, (1,), "sgd")):
+        job = Job(lab.random, widths=widths, batch=2 * world, samples=7 * world + 1, steps=9, kind=kind, frozen=frozen)
+        seen = train(lab, job, world, bucket_bytes=bucket)
+        at = 0
+        for p, length in enumerate(n for a, b in zip(widths, widths[1:]) for n in (a * b, b)):
+            if p in frozen:
+                expect.same_bits(f"frozen parameter {p} at the end", seen["values.0"][at:at + length],
+                                 floats(job.values[at:at + length]), seen)
+            at += length
+
+
+@lab_test
+def epochs(lab):
+    """Many epochs: each in its own order; batches of one sample a rank; a batch that is the whole data."""
+    for world, samples, batch, steps in ((2, 5, 2, 11), (1, 4, 4, 5), (3, 3, 3, 4), (2, 9, 4, 10)):
+        train(lab, Job(lab.random, samples=samples, batch=batch, steps=steps), world)
+
+
+@lab_test
+def prediction(lab):
+    """Task 7: the end of the last all-reduce, from your lab 05."""
+    for world, ready, elements in ((1, [1.0, 2.0], [10, 20]), (3, [1.0, 2.0, 3.0], [10, 20, 7]), (2, [0.5], [0]),
+                                   (4, [1.0, 1.0, 1.0], [1, 2, 3]), (5, [0.0, 9.0, 9.5], [100, 1, 1]),
+                                   (3, [2.0, 3.0, 40.0], [1000, 10, 5]), (2, [2.0 ** 31, 2.0 ** 32], [1 << 24, 3])):
+        machine = {name: lab.random.uniform(0.01, 0.2) for name in ("alpha", "beta", "gamma")}
+        seen = lab.run("prediction", world=world, ready=ready, elements=elements, **machine)
+        end = 0.0
+        for at, count in zip(ready, elements):
+            size = 4 * -(-count // world)
+            end = max(end, at) + (world - 1) * (2 * (machine["alpha"] + machine["beta"] * size) + machine["gamma"] * size)
+        expect.that(abs(seen["end"] - end) <= 1e-9 * end, f"the predicted end is {seen['end']!r}, must be {end!r}", seen)
+
+
+def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
+    """None, or what is wrong with the waiting after the last gradient. Times are slept, so load makes them longer only."""
+    seen = lab.run("overlap", **job.request(world, bucket_bytes=bucket_bytes), seconds=seconds, alpha=alpha, beta=beta)
+    nominal = 2 * seconds + 2 * (world - 1) * (alpha + beta * 4 * -(-8 // world))
+    for rank in range(world):
+        expect.same_bits(f"rank {rank}'s parameters at the end", seen[f"values.{rank}"], seen["values.0"], seen)
+        predicted, exposed, (a, b) = seen[f"predicted.{rank}"], seen[f"exposed.{rank}"], seen[f"machine.{rank}"]
+        if not 0.5 * nominal <= predicted <= 2 * nominal:
+            return (f"rank {rank} predicts {predicted * 1e3:.1f} ms of waiting, with alpha {a:.2g} s and beta {b:.2g} s as "
+                    f"it has measured them; the link's own are {alpha:.2g} and {beta:.2g}"), seen
+        if not min(exposed) <= 2 * predicted:
+            return (f"rank {rank} waits {min(exposed) * 1e3:.1f} ms after the last gradient in its best step; its own "
+                    f"prediction is {predicted * 1e3:.1f} ms: the overlap is missing"), seen
+        if not max(exposed) >= predicted / 2:
+            return (f"rank {rank} never waits longer than {max(exposed) * 1e3:.1f} ms; its own prediction is "
+                    f"{predicted * 1e3:.1f} ms: was everything sent?"), seen
+    return None, seen
+
+
+@lab_test
+def overlap(lab):
+    """Stage 4, a slow link: what is left to wait for after the last gradient, within a factor of 2 of your prediction."""
+    widths, seconds, alpha = [12] * 5, 0.02 * PATIENCE, 0.001
+    for world in (2, 3):
+        layer = 12 * 12 + 12
+        beta = (2 * seconds / (2 * (world - 1)) - alpha) / (4 * -(-layer // world))  # a bucket takes as long as its gradients
+        job = Job(lab.random, widths=widths, samples=30, batch=6, steps=3, kind="sgd")
+        for attempt in range(3):
+            trouble, seen = waits(lab, job, world, seconds, alpha, beta, 4 * layer)
+            if trouble is None:
+                break
+        if trouble:
+            raise Wrong(f"{trouble}{expect.where(seen)}")
+
+
+@lab_test
+def killed(lab):
+    """Stage 5: kill -9 for one rank at any moment, and the same command again: the bits of a run without it."""
+    kills = 0
+    for kind, world in (("adamw", 2), ("sgd", 3)):
+        job = Job(lab.random, kind=kind, samples=31, batch=6, steps=40)
+        whole = train(lab, job, world)
+        for _ in range(4):
+            seen = resumed(lab, job, world, whole, save_every=lab.random.choice((1, 2, 4)),
+                           kill_rank=lab.random.randrange(world), kill_after=lab.random.randrange(50, 2500))
+            kills += seen["killed"]
+        # Other ranks than before may go on with it: the same batches, and sums in another order.
+        other = 3 if world == 2 else 2
+        seen = lab.run("train", **job.request(world, save_every=4, before=6, world_before=other))
+        _public.check_replicas(seen, job, world, 4)
+        lab04.close("the parameters after going on with other ranks", seen["values.0"], whole["values.0"], seen, 3e-4)
+    expect.that(kills > 0, "no rank was killed while it trained")

@@ -1,0 +1,296 @@
+// Runs the student's trainer on real processes, and says what came out. No verdicts here.
+#include LAB13_TRAINER
+#include LAB06_MAILBOX
+
+#include "labs/kit/processes.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "labs/13-trainer/requests.hpp"
+#include "labs/kit/slow_link.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+std::int64_t hash_of(const std::vector<float>& values) {  // FNV-1a of the bits
+  std::uint64_t hash = 1469598103934665603U;
+  for (const float v : values) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, &v, sizeof bits);
+    hash = (hash ^ bits) * 1099511628211U;
+  }
+  return std::int64_t(hash);
+}
+
+lab13::Settings settings_of(const kit::Request& in) {
+  return {in.integer("batch"), in.integer("steps"), std::uint64_t(in.integer("sampler_seed")),
+          size(in, "bucket_bytes"), in.integer("save_every", 0)};
+}
+
+kit::ProcessOptions processes_of(const kit::Request& in) {
+  kit::ProcessOptions options;
+  options.world = int(in.integer("world"));
+  options.bytes = lab06::SharedLink::bytes(options.world);
+  options.seed = std::uint64_t(in.integer("seed", 1));
+  return options;
+}
+
+// The student's ring, and others: wrong ones, and right ones that are not his. All sums are the
+// student's own, so that a training by a wrong one would go well.
+int ring_kind = -1;
+int mod(int i, int world) { return (i % world + world) % world; }
+struct AnyRing {
+  static lab06::Step reduce_scatter_step(int world, int rank, int step) {
+    if (ring_kind < 0) return lab13::OwnRing::reduce_scatter_step(world, rank, step);
+    const int to = mod(rank + 1, world), from = mod(rank - 1, world);
+    switch (ring_kind) {
+      case 1:  // everyone passes on its own chunk at every step
+        return {to, rank, from, mod(rank - 1, world)};
+      case 2:  // sender and receiver mean different chunks
+        return {to, mod(rank - 1 - step, world), from, mod(rank - 3 - step, world)};
+      case 3: {  // a mask instead of a remainder: right for two ranks and for four
+        const int mask = world - 1;
+        return {(rank + 1) & mask, (rank - 1 - step) & mask, (rank - 1) & mask,
+                (rank - 2 - step) & mask};
+      }
+      case 4:  // sends to the right and waits for the right
+        return {to, mod(rank - 1 - step, world), to, mod(rank - 2 - step, world)};
+      case 5:  // a rank that does not exist
+        return {rank + 1, mod(rank - 1 - step, world), from, mod(rank - 2 - step, world)};
+      case 6:  // right: the other way round
+        return {from, mod(rank + 1 + step, world), to, mod(rank + 2 + step, world)};
+      default:
+        return {to, mod(rank - 1 - step, world), from, mod(rank - 2 - step, world)};
+    }
+  }
+  static lab06::Step all_gather_step(int world, int rank, int step) {
+    if (ring_kind < 0) return lab13::OwnRing::all_gather_step(world, rank, step);
+    const int to = mod(rank + 1, world), from = mod(rank - 1, world);
+    if (ring_kind == 6) return {from, mod(rank + step, world), to, mod(rank + 1 + step, world)};
+    if (ring_kind == 7)  // begins with the chunk that is not complete yet
+      return {to, mod(rank - 1 - step, world), from, mod(rank - 2 - step, world)};
+    if (ring_kind == 8)  // the same chunk again and again
+      return {to, rank, from, from};
+    return {to, mod(rank - step, world), from, mod(rank - 1 - step, world)};
+  }
+  template <class Link>
+  static void all_reduce(Link& link, std::span<float> data) {
+    lab13::OwnRing::all_reduce(link, data);
+  }
+};
+
+// One link, one optimizer and one log for all trainings: each combination of types would be
+// compiled anew, and a student waits for that.
+using Link = kit::SlowLink<lab06::SharedLink>;
+using Log = std::function<void(std::int64_t, double)>;
+class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step begins
+ public:
+  AnyOptimizer(const kit::Request& in, const std::vector<Parameter*>& parameters)
+      : parameters_(parameters) {
+    with_optimizer(in, parameters, [&](auto& one) {
+      using Kind = std::decay_t<decltype(one)>;
+      const auto held = std::make_shared<Kind>(std::move(one));
+      step_ = [held] { held->step(); };
+      state_ = [held] { return held->state(); };
+      load_ = [held](const std::vector<double>& state) { held->load(state); };
+    });
+  }
+  [[nodiscard]] const std::vector<Parameter*>& parameters() const { return parameters_; }
+  void step() {
+    called = Clock::now();
+    step_();
+  }
+  [[nodiscard]] std::vector<double> state() const { return state_(); }
+  void load(const std::vector<double>& state) { load_(state); }
+  Clock::time_point called = {};
+
+ private:
+  std::vector<Parameter*> parameters_;
+  std::function<void()> step_;
+  std::function<std::vector<double>()> state_;
+  std::function<void(const std::vector<double>&)> load_;
+};
+
+// Counts the samples that a rank computes on.
+template <class AnyModel>
+class Counting : public AnyModel {
+ public:
+  using AnyModel::AnyModel;
+  double learn(const Matrix& x, const lab13::Targets& targets) {
+    samples += x.rows;
+    return AnyModel::learn(x, targets);
+  }
+  std::size_t samples = 0;
+};
+
+// One rank of a training: what the log was told, and the parameters after each step.
+template <class AnyModel>
+void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
+  Counting<AnyModel> model(widths_of(in));
+  prepare(in, model, link.rank());
+  const lab13::Data data = data_of(in);
+  std::vector<std::int64_t> steps, hashes;
+  std::vector<double> losses;
+  AnyOptimizer optimizer(in, model.parameters());
+  const Log log = [&](std::int64_t step, double loss) {
+    steps.push_back(step);
+    losses.push_back(loss);
+    hashes.push_back(hash_of(values_of(model.parameters())));
+  };
+  lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
+  seen.put("samples", model.samples);
+  seen.put("steps", steps);
+  seen.put("losses", losses);
+  seen.put("hashes", hashes);
+  seen.put("values", values_of(model.parameters()));
+}
+
+void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::Vault& vault,
+               kit::Observation& out) {
+  kit::Processes processes(options);
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        kit::begin_operation("train");
+        lab06::SharedLink fast(self);
+        Link link(fast, 0, 0);
+        in.text("model", "own") == "lab 04's" ? train_one<lab13::ByHand>(in, link, vault, seen)
+                                              : train_one<lab13::Model>(in, link, vault, seen);
+      },
+      out);
+}
+
+}  // namespace
+
+// A training on real processes. before: how many steps another job has trained with the same vault;
+// kill_rank, kill_after: that job ends by kill -9 instead.
+KIT_SCENARIO(train) {
+  kit::Vault vault(std::size_t{1} << 18);
+  kit::ProcessOptions options = processes_of(in);
+  std::int64_t killed = 0;
+  if (in.has("before")) {
+    kit::Request first = in;
+    first.put("steps", in.integer("before"));
+    first.put("world", in.integer("world_before", in.integer("world")));
+    kit::Observation ignored;
+    train_all(first, processes_of(first), vault, ignored);
+  }
+  if (in.has("kill_rank")) {
+    kit::ProcessOptions deadly = options;
+    deadly.kill_rank = int(in.integer("kill_rank"));
+    deadly.kill_after = std::uint64_t(in.integer("kill_after"));
+    try {
+      kit::Observation ignored;
+      train_all(in, deadly, vault, ignored);
+    } catch (const kit::Killed&) {
+      killed = 1;
+    }
+  }
+  out.put("killed", killed);
+  out.put("saves", vault.saves());
+  train_all(in, options, vault, out);
+}
+
+// Whether train refuses a ring, or settings; and what it has done until then.
+KIT_SCENARIO(refused) {
+  ring_kind = int(in.integer("ring"));
+  kit::Vault vault(std::size_t{1} << 18);
+  kit::Processes processes(processes_of(in));
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        kit::begin_operation("train");
+        lab06::SharedLink fast(self);
+        Link link(fast, 0, 0);
+        std::string why;
+        kit::Observation inner;
+        try {
+          train_one<lab13::Model>(in, link, vault, inner);
+        } catch (const std::invalid_argument& refusal) {
+          why = std::string("refused ") + refusal.what();
+        }
+        seen.put("why", why);
+        seen.put("messages", link.messages());
+        seen.put("trained", why.empty() ? std::int64_t(inner.integers("steps").size()) : 0);
+      },
+      out);
+}
+
+namespace {
+
+// alpha and beta of a link: messages to the right of several lengths, the shortest of several
+// times, and lab 05's fit.
+lab05::Machine measured(Link& link) {
+  const int world = link.world(), right = (link.rank() + 1) % world,
+            left = (link.rank() + world - 1) % world;
+  std::vector<lab05::Sample> samples;
+  for (const std::size_t count : {1U, 40U, 100U}) {
+    std::vector<float> out(count), in(count);
+    double least = 1e9;
+    for (int turn = 0; turn < 6; ++turn) {
+      const Clock::time_point begin = Clock::now();
+      link.exchange(right, std::span<float>(out), left, std::span<float>(in));
+      if (turn > 0) least = std::min(least, seconds_since(begin));  // then they begin together
+    }
+    samples.push_back({double(count * sizeof(float)), least});
+  }
+  return lab05::fit(samples);
+}
+
+}  // namespace
+
+// A slow link, and a backward in which each parameter's gradient takes `seconds` more: how long
+// after the last gradient is everything averaged, in each step, and what did the student predict?
+KIT_SCENARIO(overlap) {
+  const double seconds = in.number("seconds");
+  kit::Vault vault(std::size_t{1} << 18);
+  kit::Processes processes(processes_of(in));
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        kit::begin_operation("train");
+        lab06::SharedLink fast(self);
+        Link link(fast, in.number("alpha"), in.number("beta"));
+        const lab05::Machine machine = measured(link);
+        lab13::Model model(widths_of(in));
+        prepare(in, model, link.rank());
+        const lab13::Data data = data_of(in);
+        // What the slow gradients are, in the order in which they come: the last parameter first.
+        std::vector<std::size_t> bytes;
+        const std::vector<Parameter*> parameters = model.parameters();
+        for (auto p = parameters.rbegin(); p != parameters.rend(); ++p)
+          bytes.push_back((*p)->value.size() * sizeof(float));
+        std::vector<double> ready;
+        std::vector<std::size_t> elements;
+        for (const std::vector<int>& bucket :
+             lab09::plan_buckets(bytes, size(in, "bucket_bytes"))) {
+          ready.push_back(seconds * double(bucket.back() + 1));
+          elements.push_back(0);
+          for (const int i : bucket) elements.back() += bytes[std::size_t(i)] / sizeof(float);
+        }
+        ready.push_back(seconds * double(parameters.size()));  // lab 09: who had a gradient
+        elements.push_back(parameters.size());
+        seen.put("predicted",
+                 lab13::predicted_end(machine, link.world(), ready, elements) - ready.back());
+        seen.put("machine", std::vector<double>{machine.alpha, machine.beta});
+
+        std::vector<double> exposed;
+        Clock::time_point last;
+        for (Parameter* p : parameters)  // before lab 09's hooks, which train() registers
+          model.on_gradient(p, [&] {
+            std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+            last = Clock::now();
+          });
+        AnyOptimizer optimizer(in, parameters);
+        const Log log = [&](std::int64_t, double) {
+          exposed.push_back(std::chrono::duration<double>(optimizer.called - last).count());
+        };
+        lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
+        seen.put("exposed", exposed);
+        seen.put("values", values_of(parameters));
+      },
+      out);
+}

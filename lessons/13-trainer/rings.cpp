@@ -1,0 +1,24 @@
+// rings right|left|mask WORLD: the steps of a ring all-reduce as text, for train_gpt --schedule.
+// right and left turn that way; mask is what a student wrote whose ring had only ever seen 2 and 4
+// ranks.
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 6;
+  const std::string kind = argv[1];
+  const int world = std::atoi(argv[2]), direction = kind == "left" ? -1 : 1;
+  const auto wrap = [&](int i) {
+    return kind == "mask" ? i & (world - 1) : (i % world + world) % world;
+  };
+  std::printf("all_reduce world %d chunks %d\n", world, world);
+  for (int rank = 0; rank < world; ++rank)
+    for (int s = 0; s < 2 * (world - 1); ++s) {
+      const bool adds = s < world - 1;
+      const int behind = adds ? 1 + s : s - (world - 1);  // the chunk that it sends
+      std::printf("%d %d %d %d %d %s\n", rank, wrap(rank + direction),
+                  wrap(rank - direction * behind), wrap(rank - direction),
+                  wrap(rank - direction * (behind + 1)), adds ? "reduce" : "copy");
+    }
+}
