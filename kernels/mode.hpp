@@ -25,8 +25,8 @@ enum class Products : std::uint8_t { own, openblas };
 void set_products(Products products);
 Products parse_products(std::string_view name);  // "own" | "openblas", else UsageError
 
-// How the fast kernels of the CPU multiply matrices of bf16: widened to floats, with the same bits on
-// every processor, or by instructions for them (cpu/fast/matmul_bf16.hpp). Unless it is set, the
+// How the fast kernels of the CPU multiply matrices of bf16: widened to floats, with the same bits
+// on every processor, or by instructions for them (cpu/fast/matmul_bf16.hpp). Unless it is set, the
 // last of these that the processor has.
 enum class Bf16Products : std::uint8_t { widened, avx512_bf16, amx_bf16 };
 

@@ -156,9 +156,8 @@ class Checkpoints {
 
   // When it returns, the snapshot is on the disk for good, and of the usable ones the newest `keep`
   // are there and no more; at no time fewer than there were, up to keep. (Not usable is what the
-  // last load_newest() has skipped.) A step may be saved again. Unfinished files of an earlier power
-  // cut are gone. Throws what write_atomically() throws; then
-  // the folder is as it was.
+  // last load_newest() has skipped.) A step may be saved again. Unfinished files of an earlier
+  // power cut are gone. Throws what write_atomically() throws; then the folder is as it was.
   void save(const Snapshot& snapshot) {
 #ifdef SOLUTION
     write_atomically(disk_, folder_, snapshot_name(snapshot.step), pack(snapshot));

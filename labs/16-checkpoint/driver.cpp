@@ -198,9 +198,10 @@ KIT_SCENARIO(power_cuts) {
   out.put("operations", operations);
 }
 
-// Saves with a disk that somebody damages, fills and tidies between them: a script.
-//   s STEP    save, f STEP: with no room on the disk, d STEP: change a byte of its file, t STEP: cut
-//   its file, e STEP: empty it, l 0: a new program loads, o 0: the same one loads
+// Saves with a disk that somebody damages, fills and tidies between them: a script of letters, each
+// with a step.
+//   s save           f save, with no room on the disk     l a new program loads   o the same one
+//   d change a byte of its file      t cut its file       e empty it
 KIT_SCENARIO(history) {
   Disk disk;
   const int keep = int(in.integer("keep"));

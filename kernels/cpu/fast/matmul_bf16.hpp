@@ -8,7 +8,7 @@
 // pair's second product first; tdpbf16ps adds even and odd k separately, 16 pairs at a time, and
 // their sum to C. And numbers below 2^-126 are zeros, those that come in as well as those that come
 // out. NaN and infinity propagate, and sums of integers below 2^24 are exact. Otherwise a sum of k
-// products lies within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact one, if no operand is
+// products lies within (k + 2) (2^-24 (|c| + sum |a b|) + 2^-126) of the exact one if no operand is
 // below 2^-126: the bound of tests/kernels/half_test.cpp.
 //
 // So the bits of a bf16 training depend on the processor. Within DDP that does no harm: ranks
