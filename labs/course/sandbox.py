@@ -65,12 +65,12 @@ def _each(option, paths):
     return [word for path in paths for word in (option, str(path))]
 
 
-def _bubblewrap(privileged, keep=()):
+def _bubblewrap(privileged, keep=(), devices=DEVICES):
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     words += [] if privileged else ["--unshare-user"]
     words += ["--cap-drop", "ALL", *_each("--cap-add", keep if privileged else []), *_system()]
     words += ["--proc", "/proc"]
-    for device in DEVICES:
+    for device in devices:
         words += ["--dev-bind", device, device]
     for folder in ("/dev/shm", "/tmp"):
         words += ["--size", str(SCRATCH), "--perms", "1777", "--tmpfs", folder]
@@ -154,11 +154,12 @@ class Sandbox:
         words = [shutil.which(words[0]) or words[0], *words[1:]]
         if self.kind == "bubblewrap":
             binds = [w for path in reads for w in ("--ro-bind", path, path)]
-            return [*_bubblewrap(self.privileged), "--ro-bind", str(confine()), "/confine", "--dir", str(ROOT), *binds,
-                    "--bind", str(own), str(own), "--remount-ro", "/", "--chdir", str(ROOT), "--", "/confine", *limits,
-                    "--", *words]
+            # No device that never ends: a text may include it.
+            return [*_bubblewrap(self.privileged, devices=["/dev/null"]), "--ro-bind", str(confine()), "/confine",
+                    "--dir", str(ROOT), *binds, "--bind", str(own), str(own), "--remount-ro", "/", "--chdir", str(ROOT),
+                    "--", "/confine", *limits, "--", *words]
         if self.kind == "landlock":
-            limits += ["--landlock", "1", *_each("--read", [*SYSTEM, "/proc", *DEVICES, *reads]),
+            limits += ["--landlock", "1", *_each("--read", [*SYSTEM, "/proc", *reads]),
                        *_each("--write", ["/dev/null", own])]
         return [str(confine()), *limits, "--", *words]
 

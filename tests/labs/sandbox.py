@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 
@@ -45,10 +46,17 @@ def intrude(jail, *words, timeout=600):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="intruder-"))
     try:
         command = jail.program(intruder(), words, folder, **LIMITS)
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                   start_new_session=True, env={"PATH": "/usr/bin:/bin"})
-        said = process.communicate(timeout=timeout)[0]
-        return jail.ended(process.returncode), said
+        with tempfile.TemporaryFile("w+") as said:
+            process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT,
+                                       start_new_session=True, env={"PATH": "/usr/bin:/bin"})
+            watchdog = threading.Timer(timeout, process.kill)
+            watchdog.start()
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+            os.killpg(process.pid, signal.SIGKILL)  # as the judge does, before it reaps the first process
+            watchdog.cancel()
+            status = process.wait()
+            said.seek(0)
+            return jail.ended(status), said.read()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -335,9 +343,10 @@ class Compiling(unittest.TestCase):
     def test_texts_that_keep_a_compiler(self):
         with self.assertRaises(Cheat):
             build.build(RING, {**texts(RING, False), "ring.hpp": '#include "/dev/zero"\n'})
+        skeleton = texts(RING, False)
+        large = "static char lab_large[100 << 20] = {1};\nchar* lab_kept() { return lab_large; }\n"
         with self.assertRaises(build.Broken) as caught:
-            build.build(RING, {**texts(RING, False), "ring.hpp": "static char lab_large[100 << 20] = {1};\n"
-                               "char* lab_kept() { return lab_large; }\n"})
+            build.build(RING, {**skeleton, "ring.hpp": skeleton["ring.hpp"] + large})
         self.assertIn("larger than 64 MiB", str(caught.exception))
 
 
