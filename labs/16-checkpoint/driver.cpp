@@ -69,7 +69,7 @@ std::string hash_of(const Training& t) {
   return all.str();
 }
 
-// What load_newest() gives: -1 nothing, -2 an exception that is none of its own.
+// The step that load_newest() gives; -1: none.
 std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
   const auto found = checkpoints.load_newest();
   if (!found) return -1;
@@ -82,8 +82,8 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 // pack() and unpack() once, and every way to damage what lies between them.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
-  const Bytes bytes = pack(before);
-  const Snapshot after = unpack(bytes);
+  const Bytes packed = pack(before);
+  const Snapshot after = unpack(packed);
   out.put("step", after.step);
   out.put("same", same(before, after));
   out.put("tensors", after.floats.size());
@@ -98,35 +98,35 @@ KIT_SCENARIO(packing) {
   };
   if (in.integer("damage", 0) == 0) return;
   std::mt19937_64 draw(std::uint64_t(in.integer("seed")));
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    judge(Bytes(bytes.begin(), bytes.begin() + std::ptrdiff_t(i)), std::int64_t(i));
+  for (std::size_t i = 0; i < packed.size(); ++i) {
+    judge(Bytes(packed.begin(), packed.begin() + std::ptrdiff_t(i)), std::int64_t(i));
     for (const unsigned flip : {1U << draw() % 8, 1U + unsigned(draw() % 255)}) {
-      Bytes changed = bytes;
+      Bytes changed = packed;
       changed[i] ^= std::byte(flip);
       judge(changed, std::int64_t(i));
     }
-    Bytes without = bytes;
+    Bytes without = packed;
     without.erase(without.begin() + std::ptrdiff_t(i));
-    if (without != bytes) judge(without, std::int64_t(i));
+    if (without != packed) judge(without, std::int64_t(i));
   }
   for (const std::size_t more : {1U, 4U, 8U, 64U}) {
-    Bytes longer = bytes;
-    longer.resize(bytes.size() + more);
-    judge(longer, std::int64_t(bytes.size()));
+    Bytes longer = packed;
+    longer.resize(packed.size() + more);
+    judge(longer, std::int64_t(packed.size()));
   }
-  Bytes twice = bytes;
-  twice.insert(twice.end(), bytes.begin(), bytes.end());
-  judge(twice, std::int64_t(bytes.size()));
-  out.put("bytes", bytes.size());
+  Bytes twice = packed;
+  twice.insert(twice.end(), packed.begin(), packed.end());
+  judge(twice, std::int64_t(packed.size()));
+  out.put("bytes", packed.size());
   out.put("accepted", accepted);
   out.put("other", other);
 }
 
 // The steps are saved one after the other, with the power cut before every operation in turn; then
 // the disk as it may be, in every way of `afters`, is read, saved to, and read again. `depth` 1:
-// with the power cut in that, too. Rows of 8 numbers: operation, way, the newest that was promised,
-// the one being saved (-1: none), the one loaded, whether it is right, the one loaded after the
-// next save, files then.
+// with the power cut in that, too. Rows of 9 numbers: operation, operation of the second cut (-1:
+// none), way, the newest that was promised, the one being saved (-1: none), the one loaded, whether
+// it is right, the one loaded after the next save, files then.
 KIT_SCENARIO(power_cuts) {
   const auto steps = in.integers("steps");
   const auto afters = in.integers("afters");
@@ -169,7 +169,7 @@ KIT_SCENARIO(power_cuts) {
     for (const std::int64_t after : afters) {
       Disk rebooted = disk.reboot(Disk::After(after), seed + std::uint64_t(cut));
       const std::int64_t found =
-          look(rebooted, {cut, after, promised, saving}, std::int64_t(steps.size()));
+          look(rebooted, {cut, -1, after, promised, saving}, std::int64_t(steps.size()));
       if (in.integer("depth", 0) == 0 || cut % 3 != 0) continue;
       for (std::int64_t second = 0;; ++second) {  // the power is cut again, while the next is saved
         Disk weak = disk.reboot(Disk::After(after), seed + std::uint64_t(cut));
@@ -184,7 +184,7 @@ KIT_SCENARIO(power_cuts) {
         } catch (const PowerCut&) {
         }
         Disk weaker = weak.reboot(Disk::After(after), seed + std::uint64_t(second));
-        look(weaker, {cut * 1000 + second, after, whole ? next : found, whole ? -1 : next},
+        look(weaker, {cut, second, after, whole ? next : found, whole ? -1 : next},
              std::int64_t(steps.size()));
         if (whole) break;
       }

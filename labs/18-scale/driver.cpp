@@ -8,25 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "labs/18-scale/refusing.hpp"
+
 using lab18::Account;
 using lab18::Phase;
 using lab18::Plan;
 using lab18::Time;
 
 namespace {
-
-using Integers = std::vector<std::int64_t>;
-
-// Whether a call refuses its arguments; what else it throws is not caught.
-template <class Call>
-bool refuses(Call call) {
-  try {
-    call();
-  } catch (const std::invalid_argument&) {
-    return true;
-  }
-  return false;
-}
 
 Plan plan_of(const Integers& numbers, std::size_t i) {
   return {numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3]};

@@ -4,24 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "labs/18-scale/refusing.hpp"
 #include "labs/kit/driver.hpp"
-
-namespace {
-
-using Integers = std::vector<std::int64_t>;
-
-// Whether a call refuses its arguments; what else it throws is not caught.
-template <class Call>
-bool refuses(Call call) {
-  try {
-    call();
-  } catch (const std::invalid_argument&) {
-    return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 // One formula, for each row of arguments.
 KIT_SCENARIO(formula) {

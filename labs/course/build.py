@@ -148,6 +148,11 @@ def _flags(lab):
     return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
 
 
+def _includes(lab):
+    """Headers of the lab's own that drivers and students include."""
+    return [ROOT / path for path in lab.build.get("includes", [])]
+
+
 def build(lab, files, swapped=None):
     """Compiles {name: text} into a driver. Returns its path and the compiler's warnings."""
     used = swapped_in(lab) if swapped is None else swapped
@@ -160,7 +165,7 @@ def build(lab, files, swapped=None):
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
     key = _hash(_compiler(), FLAGS, lab.build, _rules(), *libraries,
-                *(d.read_bytes() for d in drivers),
+                *(p.read_bytes() for p in drivers + _includes(lab)),
                 *(f"{owner.slug}/{n}\n{t}" for owner, own in parts for n, t in own.items()))
     folder = BUILD / "cache" / f"{lab.slug}-{key}"
     _in_place(folder, lambda new: _build_into(new, lab, parts, drivers, libraries))
@@ -235,7 +240,8 @@ class Unit:
         self.lab, self.source, self.flags = lab, source, flags
         self.files = _included(source, parts)
         linked = [p for group in lab.build.get("libraries", {}).values() for p in group]
-        headers = [p.read_bytes() for p in _sources(["labs/kit/*.hpp", *linked]) if p.suffix in (".hpp", ".h")]
+        headers = [p.read_bytes() for p in [*_sources(["labs/kit/*.hpp", *linked]), *_includes(lab)]
+                   if p.suffix in (".hpp", ".h")]
         self.key = _hash(_compiler(), FLAGS, flags, lab.build, _rules(), source.read_bytes(), *headers,
                          *(f"{owner.slug}/{name}\n{text}" for owner, name, text in self.files))
         self.folder = BUILD / "cache" / f"unit-{self.key}"
@@ -246,7 +252,7 @@ class Unit:
 
     def _reads(self):
         """What a compiler may read beside the system."""
-        found = [ROOT / "labs/kit", *(ROOT / path for path in self.lab.build.get("includes", []))]
+        found = [ROOT / "labs/kit", *_includes(self.lab)]
         if self.lab.build.get("vgpu"):
             found += [ROOT / "kernels/vgpu", ROOT / "runtime/base", ROOT / "kernels/half.hpp"]  # as in a handout
         for group in self.lab.build.get("libraries", {}).values():

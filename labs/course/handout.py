@@ -123,7 +123,8 @@ def scan(folder, labs):
         if path.suffix in (".o", ".a", ".so", ".gch", ".pyc", ".d") or path.read_bytes()[:4] in (b"\x7fELF", b"!<ar"):
             found.append(f"{name}: an object file or a program")
             continue
-        if path.name in ("hidden.py", "mutants.toml", "cheats.toml") or "unusual" in path.parts:
+        if path.name.startswith("hidden") or "unusual" in path.parts or \
+                path.name in ("mutants.toml", "survivors.toml", "cheats.toml"):
             found.append(f"{name}: a hidden test, mutants, or solutions")
         text = path.read_text(errors="replace")
         for number, line in enumerate(text.splitlines(), 1):
