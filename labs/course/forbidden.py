@@ -43,8 +43,9 @@ ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallt
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
 # Headers of the kit that are the judge's: a student's code has no business there.
-JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|\w+_state|nodes/(staged|whereabouts)|verbs/\w+)"
-                    r"\.hpp")
+JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|\w+_state|nodes/(staged|whereabouts)|verbs/\w+"
+                    r"|explorer/\w+)\.hpp")
+COURSES = ("kit", "ringsmith", "explorer")  # namespaces
 # Names of files that only somebody who looks for them writes.
 COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
                     r"|.*\.(py|toml|txt|json)")
@@ -141,7 +142,7 @@ def _specialized(words, at):
     for i in range(at + 3, len(words)):
         if words[i] in "{;(":
             return False
-        if words[i] in ("kit", "ringsmith") and words[i + 1] == "::" and words[i - 1] not in ("<", ",", "const"):
+        if words[i] in COURSES and words[i + 1] == "::" and words[i - 1] not in ("<", ",", "const"):
             return True
     return False
 
@@ -159,7 +160,7 @@ def look_at_text(lab, text):
             return "makes system calls directly (syscall)"
         if word.startswith("_Z"):
             return f"names a symbol by its mangled name, {word}"
-        if word in ("kit", "ringsmith") and "namespace" in (words[i - 1], words[i - 2] if words[i - 1] == "::" else ""):
+        if word in COURSES and "namespace" in (words[i - 1], words[i - 2] if words[i - 1] == "::" else ""):
             return f"opens the namespace {word}, which is the course's"
         if word == "template" and words[i + 1:i + 3] == ["<", ">"] and _specialized(words, i):
             return "specializes a template of the kit's"

@@ -1,0 +1,65 @@
+"""Public tests of lab 19: the smallest program of each hand-off, in all its executions."""
+from labs.course.testing import expect, lab_test
+
+
+def right(lab, task, *numbers):
+    """One program of the driver; the numbers are explained there, at letters(), slots(), ..."""
+    seen = lab.run("executions", task=task, numbers=list(numbers))
+    text = "" if not seen["failure"] else \
+        f"{seen['failure']}, in execution {seen['executions'] + 1}{expect.where(seen)}:\n{seen['execution']}"
+    expect.that(not text, text)
+    expect.that(seen["complete"], f"{task} has more executions than can be tried: more operations than are needed?", seen)
+    return seen
+
+
+def weakest(lab, task, programs):
+    """No order of the task can be made weaker: one of the programs goes wrong then."""
+    seen = lab.run("weaker_orders", task=task, arity=len(programs[0]), numbers=[n for p in programs for n in p])
+    expect.equal(f"the first failure of {task}, before any order is made weaker", seen["failure"], "", seen)
+    expect.that(seen["tried"] > 0, f"{task} asks for no order", seen)
+    enough = seen["enough"].splitlines()
+    expect.that(not enough, f"{task} is right in all executions with a weaker order, too: {'; '.join(enough)}", seen)
+
+
+@lab_test
+def letter(lab):
+    """Task 1: the letter comes, and what was written before it."""
+    right(lab, "Letter", 0, 7)
+
+
+@lab_test
+def weakest_letter(lab):
+    """Task 1: with orders that are needed, each."""
+    weakest(lab, "Letter", [(0, 7), (1, 7)])
+
+
+@lab_test
+def slots(lab):
+    """Task 2: three messages through two slots, each once, in order."""
+    right(lab, "Slots", 0, 2, 3, 0)
+
+
+@lab_test
+def no_waiting(lab):
+    """Task 2: nobody waits without need: one thread fills all slots, then empties them, twice."""
+    right(lab, "Slots", 2, 2, 0, 0)
+
+
+@lab_test
+def meeting(lab):
+    """Task 3: three threads meet, the last one adds the numbers of all."""
+    right(lab, "Meeting", 3, 1, 0)
+
+
+@lab_test
+def bell(lab):
+    """Task 4: a piece of work, and nobody sleeps for ever; one thread that posts and sleeps is told the truth."""
+    right(lab, "Bell", 1, 0, 0)
+    right(lab, "Bell", 0, 1, 0)
+
+
+@lab_test
+def record(lab):
+    """Task 5: two numbers of one write, or nothing; nothing only if somebody writes."""
+    right(lab, "Record", 1, 3, 2, 1)
+    right(lab, "Record", 0, 1, 1, 1)
