@@ -114,7 +114,7 @@ class Trial:
                  *(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
                  *sorted(self.lab.folder.glob("*.json")), self.lab.folder / "lab.toml"]
         linked = [p for group in self.lab.build.get("libraries", {}).values() for p in group]
-        paths += [p for p in build._sources(linked) if p.suffix in (".hpp", ".h")]
+        paths += [p for p in build.sources_of(linked) if p.suffix in (".hpp", ".h")]
         for path in paths:
             digest.update(path.read_bytes())
         digest.update(repr([(owner.slug, own) for owner, own in self.quick.used]).encode())

@@ -24,13 +24,13 @@ class Quick:
         self.lab, self.place = lab, pathlib.Path(place)
         self.used = references(lab)
         self.drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
-        self.flags, self.link = build._flags(lab), list(lab.build.get("link", []))
+        self.flags, self.link = build.flags_of(lab), list(lab.build.get("link", []))
         self.libraries = [build.kit()]
         if lab.build.get("vgpu"):
             self.libraries += build.vgpu()
             self.flags, self.link = build.VGPU["flags"] + self.flags, build.VGPU["link"] + self.link
         for name, patterns in lab.build.get("libraries", {}).items():
-            self.libraries.append(build.library(name, patterns, build._flags(lab)))
+            self.libraries.append(build.library(name, patterns, build.flags_of(lab)))
         self.common = [f for f in build.FLAGS if f != "-g1" and not f.startswith("-W")] + ["-w", *self.flags]
         self.header = self._precompiled(solution)
 
