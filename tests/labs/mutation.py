@@ -120,7 +120,7 @@ class Schema(unittest.TestCase):
     def test_two_files_in_one_program(self):
         solution, mutants = made(ANNOTATED, "two")
         folder = PLACE / "two"
-        files, _ = schema.schema({"text.hpp": solution, "more.hpp": "#pragma once\n"}, [(1, mutants[0])])
+        files, _ = schema.schema({"text.hpp": solution, "more.hpp": "#pragma once\n"}, [(1, next(m for m in mutants if m.form))])
         for name, text in files.items():
             (folder / name).write_text(text)
         (folder / "both.cpp").write_text('#include "more.hpp"\n#include "main.cpp"\n')
