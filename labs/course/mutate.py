@@ -101,6 +101,8 @@ class Trial:
         self.kills, self.spent, self.slowest = collections.Counter(), {}, {}
         self.lock = threading.Lock()
         self.known = {}
+        self.on_file = survivors_on_file(lab)
+        self.told_apart = collections.Counter()
         self.cache_file = BUILD / "mutate" / f"{lab.number}.json"
         kept = json.loads(self.cache_file.read_text()) if self.cache_file.exists() else {}
         self.cache, self.killers = kept.get("outcomes", {}), kept.get("killers", {})
@@ -234,8 +236,13 @@ class Trial:
                 os.link(program, named)
                 outcome = self.execute(mutant, named)
                 named.unlink()
-            if outcome.status == "survived":  # nobody noticed it there: alone, as a student would write it
+            if outcome.status == "survived" and not (number and mutant.id in self.on_file):
+                # Nobody noticed it there: alone, as a student would write it. One with a reason was tried so before.
                 outcome = self.judge(mutant, files, folder, likely=bool(number))
+                if number:
+                    self.compare(outcome.status in KILLED)
+            elif number and outcome.status in KILLED:
+                self.told_apart["together"] += 1
         finally:
             folders.append(folder)
         outcome.seconds = time.monotonic() - begun
@@ -245,6 +252,12 @@ class Trial:
             self.cache[key] = dataclasses.astuple(outcome)
             self.killers[mutant.id] = outcome.test
         return outcome
+
+    def compare(self, killed):
+        """Mutants in one program behave as they do alone, or it does not know which of them it is."""
+        self.told_apart["alone"] += killed
+        if self.told_apart["alone"] > 10 + self.told_apart["together"]:
+            raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, and fail alone: which_mutant_?")
 
     def save(self, keep):
         """What today's mutants need, and no more."""
@@ -269,9 +282,8 @@ def one_lab(lab, only, most):
     with tempfile.TemporaryDirectory(prefix="mutate-") as place:
         trial = Trial(lab, place)
         generated = trial.generate()
-        on_file = survivors_on_file(lab)
         tried = chosen(generated, most)
-        tried += [m for m in generated if m.id in on_file and m not in tried]
+        tried += [m for m in generated if m.id in trial.on_file and m not in tried]
         if only:
             tried = [m for m in tried if any(m.id.startswith(word) for word in only)]
         trial.calibrate()
