@@ -2,7 +2,7 @@
 from labs.course.lab import load_sibling
 from labs.course.testing import WORLDS, expect, lab_test
 
-HIDDEN_SEED = 77206112
+HIDDEN_SEED = 64083519
 public = load_sibling(__file__, "public")
 
 

@@ -22,7 +22,8 @@ def strides_of(sizes):
 @lab_test
 def row_by_row(lab):
     """Task 1: how many elements, and the strides of elements that stand row by row."""
-    for sizes in ([2, 3], [5], [4, 1, 3], [], [2, 3, 4, 5], [0], [2, 0, 3], [3, 0]):
+    for sizes in ([2, 3], [5], [4, 1, 3], [], [2, 3, 4, 5], [0], [2, 0, 3], [3, 0], [2, 300, 500], [3, 70000, 70001],
+                  [2, 5, 1 << 40]):
         seen = ask(lab, sizes)
         expect.that("refused.numel" not in seen, f"numel_of({sizes}) was refused: {seen.get('refused.numel')}")
         count = 1
@@ -46,6 +47,7 @@ def positions(lab):
     p("position", m, 1, 2)
     for index in ((2, 0), (0, 3), (-1, 0), (1,), (1, 1, 1)):
         p("position", m, *index)
+        p("position", m, 1, 1)
     p.run()
 
 

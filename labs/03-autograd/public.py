@@ -132,7 +132,7 @@ def run(lab, program, root, **how):
 @lab_test
 def rules(lab):
     """Task 1: each operation alone: its value, and the gradient of each input."""
-    for kind, name in ((ADD, "add"), (MUL, "mul"), (SUM, "sum"), (RELU, "relu")):
+    for kind, name in ((SUM, "sum"), (MUL, "mul"), (ADD, "add"), (RELU, "relu")):  # sum is in all, mul in the last two
         p = Program()
         a = p.leaf([3, -2, 0, 5], name=f"the first input of {name}")
         b = p.leaf([7, 11, -1, 0], name=f"the second input of {name}")
@@ -244,3 +244,17 @@ def hooks(lab):
         expect.that(log[calls[0]][3], f"hook {hook} was not given the leaf that it was registered on", seen)
     order = [row[1] for row in log if row[2] == w]
     expect.equal("the order of the two hooks on w", order, [0, 2], seen)
+
+
+@lab_test
+def used_up(lab):
+    """Task 5: frozen and unused leaves get nothing; a second backward needs retain, and is refused without."""
+    p = Program()
+    x, w, frozen = p.leaf([2, 3], name="x"), p.leaf([4, 5], name="w"), p.leaf([6, 7], needs=False, name="frozen")
+    p.leaf([8, 9], name="unused")
+    loss = p.sum(p.mul(p.mul(x, frozen), w))
+    run(lab, p, loss, hooked=[w])
+    wanted = p.gradients(loss)
+    seen = lab.run("program", **p.request([loss, loss, loss], retain=[1, 0, 0]))
+    check_grads(p, seen, 1, {k: [2 * e for e in grad] for k, grad in wanted.items()}, "after a second backward")
+    expect.equal("the error of a backward after one without retain", seen["error.2"], "logic_error", seen)

@@ -137,6 +137,35 @@ def integers(random, count, low=-4, high=4):
     return [float(random.randint(low, high)) for _ in range(count)]
 
 
+def reference_run(kind, options, widths, values, x, targets, batches):
+    """Losses, the parameters at the end, and how near a relu's input came to 0 on the way."""
+    optimizer, now, first, losses, closest = REFERENCES[kind](**options), list(values), 0, [], math.inf
+    for rows in batches:
+        first = 0 if first + rows > len(targets) else first
+        network = Network(widths, now)
+        loss, grad = softmax_loss(network.forward(x[first:first + rows]), targets[first:first + rows])
+        losses.append(loss)
+        closest = min(closest, network.closest)
+        now = optimizer.step(now, network.backward(grad), options["lr"])
+        first += rows
+    return losses, now, closest
+
+
+def train(lab, kind, options, samples, batches):
+    """Every loss, and the last parameters, against double precision."""
+    widths, closest = [5, 7, 3], 0.0
+    while closest < 2e-5:  # where rounding decides on which side of a relu a number falls, nobody can compare
+        values = some(lab.random, Network.count(widths), 0.5)
+        targets = [lab.random.randrange(3) for _ in range(samples)]
+        x = [list(floats(lab.random.gauss(j == t, 0.5) for j in range(5))) for t in targets]
+        losses, now, closest = reference_run(kind, options, widths, values, x, targets, batches)
+    seen = lab.run("train", optimizer=kind, widths=widths, values=floats(values), x=floats(flat(x)), targets=targets,
+                   batches=batches, **{k: float(v) for k, v in options.items()})
+    for step, loss in enumerate(losses):
+        close(f"the loss of step {step + 1}", [seen["losses"][step]], [loss], seen, 1e-4)
+    close(f"the parameters after {len(batches)} steps", seen["values"], now, seen, 2e-4)
+
+
 # ---- the tests ----
 @lab_test
 def linear(lab):
@@ -273,3 +302,9 @@ def adamw(lab):
                     {"lr": 0.1, "eps": 0.1, "beta1": 0.5, "beta2": 0.75}):
         values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
         follow(lab, "adamw", options, values, (4, 0, 3), grads, [0.1] * 3 + [0.01] * 3)
+
+
+@lab_test
+def two_steps(lab):
+    """Task 6: two steps over batches of 3 and 2: both losses, and the parameters."""
+    train(lab, "sgd", {"lr": 0.1, "momentum": 0.9}, 5, [3, 2])

@@ -7,6 +7,7 @@ from labs.course.lab import load_module
 from labs.course.testing import WORLDS, Wrong, expect, lab_test
 from labs.course.verdicts import AuthorError
 
+HIDDEN_SEED = 47120936
 public = load_module(pathlib.Path(__file__).with_name("public.py"))
 Model, train, expect_buckets = public.Model, public.train, public.expect_buckets
 

@@ -186,3 +186,12 @@ def steps(lab):
     for world, limit in ((2, 16), (3, 1 << 20), (4, 24)):
         for pointers in (0, 1):  # the same model and group, by other types
             train(lab, Model([5, 4, 3, 2], world, coupling=0.125), "zso" * 5, limit, pointers=pointers)
+
+
+@lab_test
+def kept_local(lab):
+    """Task 5: nothing is sent under no_sync; the step after it averages what has gathered."""
+    model, limit = Model([4, 3, 2], 2), 12
+    expect.equal("the number of collectives under no_sync", len(train(lab, model, "cn", limit)["kinds"]), 0)
+    expect_buckets(train(lab, model, "cns", limit), model, limit)
+    expect_buckets(train(lab, model, "ctzs", limit), model, limit)  # its body threw

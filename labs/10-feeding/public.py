@@ -70,3 +70,35 @@ def order(lab):
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
         expect.equal("the lengths of the batches", list(seen["lengths"]), want, seen)
         expect.equal("next() behind the end gives a batch", seen["again"], 0, seen)
+
+
+def distinct(lab, seeds, epochs, samples):
+    """No two of (seed, epoch, sample) share a seed, and each has the same one when it is asked again."""
+    seen = lab.run("seeds", seeds=seeds + seeds, epochs=epochs, samples=samples)
+    found = list(seen["seeds"])
+    half = len(found) // 2
+    expect.that(found[:half] == found[half:], "the same seed, epoch and sample have another seed the second time", seen)
+    first = {}
+    for at, value in enumerate(found[:half]):
+        if value in first:
+            a, b = ((seeds[i // (epochs * samples)], i // samples % epochs, i % samples) for i in (first[value], at))
+            expect.that(False, f"(seed, epoch, sample) {a} and {b} have the same seed", seen)
+        first[value] = at
+
+
+@lab_test
+def seeds_first(lab):
+    """Task 4: two seeds, two epochs, ten samples: 40 seeds; the same question, the same answer."""
+    distinct(lab, [0, 1], epochs=2, samples=10)
+
+
+@lab_test
+def stops(lab):
+    """Task 6: a loader that goes away in mid-epoch stops its workers, and begins nothing more."""
+    for takes in (0, 3):
+        ids = lab.random.sample(range(1000), 24)
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=2, ahead=3, throws=[], takes=takes, slow_us=5000,
+                       linger_ms=20)
+        expect.equal("the samples that next() gave", list(seen["ids"]), ids[:2 * takes], seen)
+        expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
+        expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)

@@ -56,7 +56,7 @@ def _compiler():
     return done.stdout.splitlines()[0]
 
 
-def _sources(patterns):
+def sources_of(patterns):
     return sorted(path for pattern in patterns for path in ROOT.glob(pattern))
 
 
@@ -91,8 +91,8 @@ def _object(path):
 
 def library(name, patterns, flags=()):
     """A static library of the kit (or of what a lab links), compiled once, two files at a time."""
-    sources = [p for p in _sources(patterns) if p.suffix in (".cpp", ".cu", ".c")]
-    texts_in = [p.read_bytes() for p in _sources(patterns + ["labs/kit/*.hpp"])]
+    sources = [p for p in sources_of(patterns) if p.suffix in (".cpp", ".cu", ".c")]
+    texts_in = [p.read_bytes() for p in sources_of(patterns + ["labs/kit/*.hpp"])]
     folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
 
     def make(new):
@@ -120,7 +120,7 @@ def kit():
 
 def vgpu():
     """The emulator as `make build` left it, if nothing is newer; else compiled here, once (a minute or two)."""
-    newest = max(p.stat().st_mtime for p in _sources(VGPU["patterns"]))
+    newest = max(p.stat().st_mtime for p in sources_of(VGPU["patterns"]))
     for built in sorted(ROOT.glob("build/*/libringsmith_vgpu.a")):
         base = built.with_name("libringsmith_base.a")
         if "release" in str(built) and built.stat().st_mtime > newest and base.exists():
@@ -143,7 +143,7 @@ def swapped_in(lab):
     return found
 
 
-def _flags(lab):
+def flags_of(lab):
     """Flags of lab.toml; {root} stands for this folder's place."""
     return [flag.replace("{root}", str(ROOT)) for flag in lab.build.get("flags", [])]
 
@@ -161,7 +161,7 @@ def build(lab, files, swapped=None):
     if lab.build.get("vgpu"):
         libraries += vgpu()
     for name, patterns in lab.build.get("libraries", {}).items():
-        libraries.append(library(name, patterns, _flags(lab)))
+        libraries.append(library(name, patterns, flags_of(lab)))
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
     key = _hash(_compiler(), FLAGS, lab.build, _rules(), *libraries,
@@ -240,7 +240,7 @@ class Unit:
         self.lab, self.source, self.flags = lab, source, flags
         self.files = _included(source, parts)
         linked = [p for group in lab.build.get("libraries", {}).values() for p in group]
-        headers = [p.read_bytes() for p in [*_sources(["labs/kit/*.hpp", *linked]), *_includes(lab)]
+        headers = [p.read_bytes() for p in [*sources_of(["labs/kit/*.hpp", *linked]), *_includes(lab)]
                    if p.suffix in (".hpp", ".h")]
         self.key = _hash(_compiler(), FLAGS, flags, lab.build, _rules(), source.read_bytes(), *headers,
                          *(f"{owner.slug}/{name}\n{text}" for owner, name, text in self.files))
@@ -256,7 +256,7 @@ class Unit:
         if self.lab.build.get("vgpu"):
             found += [ROOT / "kernels/vgpu", ROOT / "runtime/base", ROOT / "kernels/half.hpp"]  # as in a handout
         for group in self.lab.build.get("libraries", {}).values():
-            found += [path for path in _sources(group) if path.suffix in (".hpp", ".h")]
+            found += [path for path in sources_of(group) if path.suffix in (".hpp", ".h")]
         kit = ROOT / "labs/kit"
         return sorted({path for path in found if path.exists() and (path == kit or not path.is_relative_to(kit))})
 
@@ -317,7 +317,7 @@ class Unit:
 
 
 def _build_into(new, lab, parts, drivers, libraries):
-    flags, link = _flags(lab), list(lab.build.get("link", []))
+    flags, link = flags_of(lab), list(lab.build.get("link", []))
     if lab.build.get("vgpu"):
         flags, link = VGPU["flags"] + flags, VGPU["link"] + link
     units = [Unit(lab, source, parts, flags) for source in drivers]

@@ -101,27 +101,43 @@ class Trial:
         self.kills, self.spent, self.slowest = collections.Counter(), {}, {}
         self.lock = threading.Lock()
         self.known = {}
+        self.on_file = survivors_on_file(lab)
+        self.told_apart = collections.Counter()
         self.cache_file = BUILD / "mutate" / f"{lab.number}.json"
         kept = json.loads(self.cache_file.read_text()) if self.cache_file.exists() else {}
         self.cache, self.killers = kept.get("outcomes", {}), kept.get("killers", {})
-        self.base = self._everything()
+        self.code = self._code()
+        self.base = self.code + self._tests()
 
-    def _everything(self):
-        """The hash of what decides a mutant's fate, without its text."""
+    def _code(self):
+        """The hash of what decides whether a mutant compiles, and to which program; without its text."""
         digest = hashlib.sha256()
-        course = ["expect", "grading", "runner", "record", "testing", "mutate"]
         paths = [*self.quick.libraries, *sorted((LABS / "kit").glob("*.hpp")), *self.quick.drivers,
-                 *(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
-                 *sorted(self.lab.folder.glob("*.json")), self.lab.folder / "lab.toml"]
+                 *(LABS / "course" / f"{stem}.py" for stem in ("mutate", "quick")), self.lab.folder / "lab.toml"]
         linked = [p for group in self.lab.build.get("libraries", {}).values() for p in group]
-        paths += [p for p in build._sources(linked) if p.suffix in (".hpp", ".h")]
+        paths += [p for p in build.sources_of(linked) if p.suffix in (".hpp", ".h")]
         for path in paths:
             digest.update(path.read_bytes())
         digest.update(repr([(owner.slug, own) for owner, own in self.quick.used]).encode())
         return digest.hexdigest()
 
-    def key(self, files):
-        return hashlib.sha256((self.base + repr(sorted(files.items()))).encode()).hexdigest()[:24]
+    def _tests(self):
+        """The hash of what decides whether a program passes."""
+        digest = hashlib.sha256()
+        course = ["expect", "grading", "runner", "record", "testing"]
+        for path in [*(LABS / "course" / f"{stem}.py" for stem in course), *sorted(self.lab.folder.glob("*.py")),
+                     *sorted(self.lab.folder.glob("*.json"))]:
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    def keys(self, files):
+        """Under which a mutant's outcome is kept: whatever the tests are, and with these tests."""
+        text = repr(sorted(files.items()))
+        return [hashlib.sha256((base + text).encode()).hexdigest()[:24] for base in (self.code, self.base)]
+
+    def kept(self, mutant):
+        found = (self.cache.get(key) for key in self.keys(mutant.apply(self.solution)))
+        return next((Outcome(*outcome) for outcome in found if outcome), None)
 
     def generate(self):
         folder = self.place / "solution"
@@ -176,17 +192,19 @@ class Trial:
             rejected |= blamed
         return None, {}
 
-    def judge(self, mutant, files, folder):
+    def judge(self, mutant, files, folder, likely):
+        """A mutant in a program of its own. likely: it is likely to pass, because it did so among the others."""
         driver, digest, said = self.quick.compile(files, folder, self.known)
         if driver is None:
             if digest:
                 return Outcome(*self.known[digest].split("|")[:2]) if digest in self.known else Outcome("equivalent")
             return Outcome("does not compile", message=said[:200])
+        if likely and self.quick.code(files, folder / "again", "-O2") == self.optimised():
+            return Outcome("equivalent")  # what -O1 does not see, -O2 may
         found = self.execute(mutant, driver)
-        if found.status == "survived":  # what -O1 does not see, -O2 may
-            again = folder / "again"
-            if self.quick.code(files, again, "-O2") == self.optimised():
-                found = Outcome("equivalent")
+        if found.status == "survived" and not likely:
+            if self.quick.code(files, folder / "again", "-O2") == self.optimised():
+                return Outcome("equivalent")
         return found
 
     def optimised(self):
@@ -207,9 +225,8 @@ class Trial:
 
     def try_one(self, mutant, folders, program, number):
         files = mutant.apply(self.solution)
-        key = self.key(files)
-        if key in self.cache:
-            return Outcome(*self.cache[key])
+        if kept := self.kept(mutant):
+            return kept
         begun = time.monotonic()
         folder = folders.pop()
         try:
@@ -219,20 +236,33 @@ class Trial:
                 os.link(program, named)
                 outcome = self.execute(mutant, named)
                 named.unlink()
-            if outcome.status == "survived":  # nobody noticed it there: alone, as a student would write it
-                outcome = self.judge(mutant, files, folder)
+            if outcome.status == "survived" and not (number and mutant.id in self.on_file):
+                # Nobody noticed it there: alone, as a student would write it. One with a reason was tried so before.
+                outcome = self.judge(mutant, files, folder, likely=bool(number))
+                if number:
+                    self.compare(outcome.status in KILLED)
+            elif number and outcome.status in KILLED:
+                self.told_apart["together"] += 1
         finally:
             folders.append(folder)
         outcome.seconds = time.monotonic() - begun
         with self.lock:
+            always, tests = self.keys(files)
+            key = always if outcome.status in ("does not compile", "equivalent") else tests
             self.cache[key] = dataclasses.astuple(outcome)
             self.killers[mutant.id] = outcome.test
         return outcome
 
+    def compare(self, killed):
+        """Mutants in one program behave as they do alone, or it does not know which of them it is."""
+        self.told_apart["alone"] += killed
+        if self.told_apart["alone"] > 10 + self.told_apart["together"]:
+            raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, and fail alone: which_mutant_?")
+
     def save(self, keep):
         """What today's mutants need, and no more."""
         self.cache_file.parent.mkdir(parents=True, exist_ok=True)
-        keys = {self.key(m.apply(self.solution)) for m in keep}
+        keys = {key for m in keep for key in self.keys(m.apply(self.solution))}
         kept = {"outcomes": {k: v for k, v in self.cache.items() if k in keys}, "killers": self.killers}
         self.cache_file.write_text(json.dumps(kept))
 
@@ -252,13 +282,12 @@ def one_lab(lab, only, most):
     with tempfile.TemporaryDirectory(prefix="mutate-") as place:
         trial = Trial(lab, place)
         generated = trial.generate()
-        on_file = survivors_on_file(lab)
         tried = chosen(generated, most)
-        tried += [m for m in generated if m.id in on_file and m not in tried]
+        tried += [m for m in generated if m.id in trial.on_file and m not in tried]
         if only:
             tried = [m for m in tried if any(m.id.startswith(word) for word in only)]
         trial.calibrate()
-        new = [m for m in tried if trial.key(m.apply(trial.solution)) not in trial.cache]
+        new = [m for m in tried if not trial.kept(m)]
         program, numbers = trial.together(new) if len(new) > 4 else (None, {})
         jobs = int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))
         folders = [trial.place / f"w{n}" for n in range(jobs)]

@@ -5,6 +5,8 @@ between its operands, an argument of the same type as its neighbour, a variable 
 #ifdef SOLUTION and #else are changed: the others are not the student's.
 The operators are the usual ones (Offutt et al., An experimental determination of sufficient mutant operators, 1996)
 and the mistakes of this course: narrow types, weak memory orders, swapped statements, ranks, state between calls.
+Not made: other words in a message (those that a task fixes have mutants on file), copies of what nobody changes, and
+arguments that may change places.
 """
 import dataclasses
 import hashlib
@@ -33,6 +35,7 @@ NARROW = {"int64_t": ["int32_t", "int16_t"], "uint64_t": ["uint32_t"], "size_t":
           "uint32_t": ["uint16_t"], "ptrdiff_t": ["int32_t"]}
 WEAKER = {"seq_cst": ["acq_rel", "relaxed"], "acq_rel": ["acquire", "release", "relaxed"], "acquire": ["relaxed"],
           "release": ["relaxed"]}
+EITHER_WAY = ("swap", "gcd", "lcm")     # their arguments may change places; those of min and max, if they are integers
 WHOLE = (K.IF_STMT, K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT, K.COMPOUND_STMT, K.CXX_TRY_STMT,
          K.SWITCH_STMT)
 LOOPS = (K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT)
@@ -130,6 +133,13 @@ def is_number(cursor_type):
     return TypeKind.BOOL.value <= kind.value <= TypeKind.LONGDOUBLE.value
 
 
+def is_integer(cursor_type):
+    """A number, or a reference to one, and no float."""
+    kind = cursor_type.get_canonical()
+    kind = kind.get_pointee() if kind.kind == TypeKind.LVALUEREFERENCE else kind
+    return is_number(kind) and kind.kind not in (TypeKind.FLOAT, TypeKind.DOUBLE, TypeKind.LONGDOUBLE)
+
+
 def operator_between(source, left, right):
     """(start, end, spelling) of what stands between two operands."""
     a, b = source.at(left), source.at(right)
@@ -148,6 +158,8 @@ def binary(source, cursor, left, right):
     if not place:
         return
     start, end, sign = place
+    if sign == "+" and "basic_string<" in plain(cursor.type):
+        return
     for kind, table in SWAPS.items():
         for other in table.get(sign, []):
             source.change(kind, start, end, other, "expression", source.at(cursor))
@@ -175,6 +187,8 @@ def call(source, cursor):
     for a, b in zip(given, given[1:]):
         same = plain(a.type) == plain(b.type) or (is_number(a.type) and is_number(b.type))
         span_a, span_b = source.at(a), source.at(b)
+        if cursor.spelling in EITHER_WAY or (cursor.spelling in ("min", "max") and is_integer(cursor.type)):
+            continue
         if same and span_a[1] <= span_b[0]:
             middle = source.text[span_a[1]:span_b[0]].decode()
             source.change("swapped", span_a[0], span_b[1], source.of(b) + middle + source.of(a),
@@ -334,7 +348,7 @@ def walk(source, cursor, scopes, parent, scope):
         span, name = source.at(cursor), cursor.spelling.encode()
         if span and cursor.type.kind == TypeKind.LVALUEREFERENCE and name:
             head = source.text[span[0]:cursor.location.offset]
-            if head.count(b"&") == 1:
+            if head.count(b"&") == 1 and not cursor.type.get_pointee().is_const_qualified():
                 source.change("copy", span[0], cursor.location.offset, head.replace(b"&", b" ").decode())
         if span and plain(cursor.type) in ("long", "unsigned long") and parent.kind == K.DECL_STMT:
             head = source.text[span[0]:cursor.location.offset]

@@ -24,23 +24,23 @@ class Quick:
         self.lab, self.place = lab, pathlib.Path(place)
         self.used = references(lab)
         self.drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
-        self.flags, self.link = build._flags(lab), list(lab.build.get("link", []))
+        self.flags, self.link = build.flags_of(lab), list(lab.build.get("link", []))
         self.libraries = [build.kit()]
         if lab.build.get("vgpu"):
             self.libraries += build.vgpu()
             self.flags, self.link = build.VGPU["flags"] + self.flags, build.VGPU["link"] + self.link
         for name, patterns in lab.build.get("libraries", {}).items():
-            self.libraries.append(build.library(name, patterns, build._flags(lab)))
+            self.libraries.append(build.library(name, patterns, build.flags_of(lab)))
         self.common = [f for f in build.FLAGS if f != "-g1" and not f.startswith("-W")] + ["-w", *self.flags]
-        self.header = self._precompiled(solution)
+        self.headers = {level: self._precompiled(solution, level) for level in ((), ("-O2",))}
 
-    def _precompiled(self, solution):
+    def _precompiled(self, solution, level):
         own = [text for text in solution.values()] + [d.read_text() for d in self.drivers]
         names = list(dict.fromkeys(name for text in own for name in INCLUDE.findall(text)))
-        header = self.place / "pch" / "common.hpp"
+        header = self.place / f"pch{''.join(level)}" / "common.hpp"
         header.parent.mkdir(parents=True)
         header.write_text("".join(f"#include {name}\n" for name in names))
-        done = subprocess.run([build.CXX, *self.common, "-x", "c++-header", str(header), "-o", f"{header}.gch"],
+        done = subprocess.run([build.CXX, *self.common, *level, "-x", "c++-header", str(header), "-o", f"{header}.gch"],
                               cwd=ROOT, capture_output=True, text=True)
         return ["-include", str(header)] if done.returncode == 0 else []
 
@@ -57,12 +57,11 @@ class Quick:
     def _objects(self, files, folder, *level):
         """Objects of all drivers, or None and what the compiler says."""
         options = self.texts(files, folder) + [f"-ffile-prefix-map={folder}/=work/", "-frandom-seed=1", *level]
-        header = [] if level else self.header  # a header precompiled for other flags is not used
         found, jobs = [], []
         for driver in self.drivers:
             found.append(folder / f"{driver.stem}.o")
             language = ["-x", "c++"] if driver.suffix == ".cu" else []
-            jobs.append(subprocess.Popen([build.CXX, *self.common, *header, *options, *language, "-c",
+            jobs.append(subprocess.Popen([build.CXX, *self.common, *self.headers[level], *options, *language, "-c",
                                           str(driver.relative_to(ROOT)), "-o", str(found[-1])],
                                          cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
         said = "".join(job.communicate()[1] for job in jobs)

@@ -169,9 +169,10 @@ class Sandbox:
         limits += ["--data", str(data)] if data else []
         if self.kind == "bubblewrap":
             user = self._user() if self.privileged else []  # else its namespace has one user alone
+            name = f"/{pathlib.Path(driver).name}"  # make mutate gives one program many names
             return [*_bubblewrap(self.privileged, BECOMING), "--ro-bind", str(confine()), "/confine", "--ro-bind",
-                    str(driver), "/driver", "--remount-ro", "/", "--chdir", "/tmp", "--", "/confine", *limits, *user,
-                    "--calls", "inside", "--", "/driver", *arguments]
+                    str(driver), name, "--remount-ro", "/", "--chdir", "/tmp", "--", "/confine", *limits, *user,
+                    "--calls", "inside", "--", name, *arguments]
         if self.kind == "landlock":
             limits += ["--landlock", "1", "--calls", "alone", *self._user(), "--own", str(folder),
                        "--write", "/dev/null", *_each("--read", [*SYSTEM, "/proc", *DEVICES])]

@@ -8,13 +8,16 @@ mutant. What cannot stand beside the original so (types, static, what does not c
 """
 import re
 
-HEAD = """#include <cerrno>
+HEAD = """#ifndef WHICH_MUTANT_
+#define WHICH_MUTANT_
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 inline const int which_mutant_ = [] {
   const char* name = std::strrchr(program_invocation_name, '/');
   return name != nullptr && name[1] == 'm' ? std::atoi(name + 2) : 0;
 }();
+#endif
 """
 
 

@@ -117,6 +117,15 @@ class Schema(unittest.TestCase):
             self.assertNotEqual(said(folder, "alone"), "9 7 1")
             self.assertEqual(said(folder, f"m{number}"), said(folder, "alone"))
 
+    def test_two_files_in_one_program(self):
+        solution, mutants = made(ANNOTATED, "two")
+        folder = PLACE / "two"
+        files, _ = schema.schema({"text.hpp": solution, "more.hpp": "#pragma once\n"}, [(1, next(m for m in mutants if m.form))])
+        for name, text in files.items():
+            (folder / name).write_text(text)
+        (folder / "both.cpp").write_text('#include "more.hpp"\n#include "main.cpp"\n')
+        subprocess.run(["g++", "-std=c++20", "-w", "-fsyntax-only", str(folder / "both.cpp")], check=True)
+
 
 class Report(unittest.TestCase):
     def test_a_survivor_needs_a_reason_and_a_reason_its_survivor(self):

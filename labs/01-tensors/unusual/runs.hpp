@@ -84,9 +84,8 @@ class Tensor {
       return child(dims, first_);
     }
     const std::int64_t first = first_ + start * of.stride;
-    std::int64_t count = 0;
-    for (std::int64_t i = start; i < stop; i += step) ++count;
-    of = {count, of.stride * step};
+    const std::int64_t skipped = (stop - 1 - start) % step;
+    of = {(stop - 1 - start - skipped) / step + 1, of.stride * step};
     return child(dims, first);
   }
   Tensor select(int d, std::int64_t index) const {
