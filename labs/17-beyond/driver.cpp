@@ -1,4 +1,4 @@
-// Runs the student's hooks and join on the kit's fabric: the optimizer is in sharded.cpp. No verdicts.
+// Runs the student's hooks and join on the kit's fabric (the optimizer: sharded.cpp). No verdicts.
 #include LAB17_HOOKS
 #include LAB17_JOIN
 
@@ -19,8 +19,8 @@ KIT_SCENARIO(top_k) {
   out.put("lengths", lengths);
 }
 
-// Gradients one after the other: of object 0 or 1, of a bucket, of a size. After each, what was sent
-// and what waits in that bucket.
+// Gradients one after the other: of object 0 or 1, of a bucket, of a size. After each, what was
+// sent and what waits in that bucket.
 KIT_SCENARIO(compress) {
   const std::vector<std::int64_t> objects = in.integers("objects"),
                                   indices = in.integers("indices"), sizes = in.integers("sizes"),

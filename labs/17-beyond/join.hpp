@@ -111,8 +111,8 @@ class Join {
 // divisor() before it is summed, as in task 1. While others still have batches, a rank that has
 // none gives zeros for their gradients; its own model stays as it is: no backward, no step.
 //
-// Task 8. In the end all ranks have the model.state() of the rank that is the authority. Returns how
-// many steps there were, the same number on all ranks.
+// Task 8. In the end all ranks have the model.state() of the rank that is the authority. Returns
+// how many steps there were, the same number on all ranks.
 //
 // Collectives: one a step and one at its end for task 6, one a bucket, and one for task 8.
 template <class Model>

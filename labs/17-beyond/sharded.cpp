@@ -1,4 +1,4 @@
-// Runs the student's sharded optimizer on the kit's fabric, and measures what it holds. No verdicts.
+// Runs the student's sharded optimizer on the kit's fabric, measures what it holds. No verdicts.
 #include LAB17_ZERO
 
 #include <cstdlib>
