@@ -15,7 +15,8 @@
 using Group = std::shared_ptr<ringsmith::comm::ProcessGroup>;
 
 // What the ranks return is printed in their order; what one throws is printed as its message.
-inline void on_ranks(int world, const std::function<std::string(const Group&)>& body) {
+inline void on_ranks(int world, const std::function<std::string(const Group&)>& body,
+                     bool prints = true) {
   namespace comm = ringsmith::comm;
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
   std::vector<std::string> said(static_cast<std::size_t>(world));
@@ -32,7 +33,7 @@ inline void on_ranks(int world, const std::function<std::string(const Group&)>& 
       }
     });
   for (std::thread& thread : threads) thread.join();
-  for (int rank = 0; rank < world; ++rank)
+  for (int rank = 0; prints && rank < world; ++rank)
     std::printf("  rank %d  %s\n", rank, said[static_cast<std::size_t>(rank)].c_str());
 }
 

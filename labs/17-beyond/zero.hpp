@@ -1,0 +1,198 @@
+// Lab 17, part 3: an optimizer whose state is divided among the ranks (ZeRO, stage 1).
+//
+//     7 elements, 3 ranks           rank 0      rank 1      rank 2
+//
+//     parameters, gradients         abcdefg     abcdefg     abcdefg
+//     reduce-scatter: average of    abc         def         g
+//     m, v, update of               abc         def         g
+//     all-gather: parameters        abcdefg     abcdefg     abcdefg
+//
+// An all-reduce is a reduce-scatter and an all-gather, so the bytes are the same. The two numbers
+// that AdamW keeps for each element are kept once, not once on each rank.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "labs/17-beyond/group.hpp"
+#include "labs/kit/todo.hpp"
+
+namespace lab17 {
+
+// Elements [first, first + length) of all trainable parameters, laid one after the other.
+struct Shard {
+  std::size_t first = 0;
+  std::size_t length = 0;
+};
+
+// Task 9. Which of `count` elements belong to `rank`. Each rank has count / world of them, rounded
+// up, as long as there are some; the last ones have fewer, or none: 7 on 3 ranks are 3 3 1, and 4
+// on 3 ranks are 2 2 0. (So does torch.chunk.) An empty shard begins at `count`.
+inline Shard shard_of(std::size_t count, int world, int rank) {
+#ifdef SOLUTION
+  const std::size_t ranks = std::size_t(world), each = (count + ranks - 1) / ranks;
+  const std::size_t first = std::min(count, each * std::size_t(rank));
+  return {first, std::min(each, count - first)};
+#else
+  (void)count, (void)world, (void)rank;
+  kit::todo("task 9, shard_of");
+#endif
+}
+
+struct Parameter {
+  std::span<float> value;
+  std::span<const float> grad;  // of this rank, not averaged
+  bool trainable = true;        // false: frozen. grad is not to be read then, nor value written
+};
+
+struct AdamW {
+  float lr = 1e-3F, beta1 = 0.9F, beta2 = 0.999F, eps = 1e-8F, weight_decay = 0.01F;
+};
+// Given: one element's update; `step` is 1 in the first one. Call it as it is: the bits count.
+inline void adamw(const AdamW& o, std::int64_t step, float grad, float& value, float& m, float& v) {
+  m = o.beta1 * m + (1 - o.beta1) * grad;
+  v = o.beta2 * v + (1 - o.beta2) * (grad * grad);
+  const auto correct1 = float(1 - std::pow(double(o.beta1), double(step)));
+  const auto correct2 = float(1 - std::pow(double(o.beta2), double(step)));
+  const float kept = value - o.lr * o.weight_decay * value;
+  value = kept - o.lr * (m / correct1) / (std::sqrt(v / correct2) + o.eps);
+}
+
+// The state of all ranks together, as one plain optimizer would have it.
+struct FullState {
+  std::int64_t steps = 0;
+  std::vector<float> m, v;  // one number for each element of the trainable parameters, in order
+};
+
+// Each step: reduce_gradients(), then clip() or not, then step(). Between steps it holds no more
+// than three floats for each element of its own shard, and a few bytes for each parameter.
+class ShardedAdamW {
+ public:
+  // The same parameters on all ranks, in the same order; their memory outlives this object.
+  ShardedAdamW(Group& group, std::vector<Parameter> parameters, const AdamW& options)
+      : group_(group), parameters_(std::move(parameters)), options_(options) {
+#ifdef SOLUTION
+    for (const Parameter& p : parameters_) count_ += p.trainable ? p.value.size() : 0;
+    for (int r = 0; r < group.world(); ++r)
+      counts_.push_back(shard_of(count_, group.world(), r).length);
+    shard_ = shard_of(count_, group.world(), group.rank());
+    grad_.resize(shard_.length);
+    m_.resize(shard_.length);
+    v_.resize(shard_.length);
+#endif
+  }
+
+  // Task 10. The average over the ranks of the gradients of this rank's shard: divided by the
+  // number of ranks, then summed. One collective: a reduce-scatter. The parameters' grad stays as
+  // it is.
+  void reduce_gradients() {
+#ifdef SOLUTION
+    std::vector<float> all;
+    all.reserve(count_);
+    for (const Parameter& p : parameters_)
+      if (p.trainable)
+        for (const float g : p.grad) all.push_back(g / float(group_.world()));
+    group_.reduce_scatter(all, counts_, grad_);
+    reduced_ = true;
+#else
+    kit::todo("task 10, reduce_gradients");
+#endif
+  }
+
+  // Task 11. The norm of all averaged gradients: the root of the sum of their squares, each element
+  // of all shards once, computed in double. If it is above max_norm, gradients get smaller: each is
+  // multiplied by float(max_norm / (norm + 1e-6)), if that quotient is not above 1. If the norm is
+  // NaN, so are all gradients then, on all ranks. Returns the norm. One collective, of one number.
+  double clip(double max_norm) {
+#ifdef SOLUTION
+    std::vector<double> squares{0};
+    for (const float g : grad_) squares[0] += double(g) * double(g);
+    group_.all_reduce(squares);
+    const double norm = std::sqrt(squares[0]), factor = max_norm / (norm + 1e-6);
+    if (!(factor > 1))  // NaN goes this way
+      for (float& g : grad_) g *= float(factor);
+    return norm;
+#else
+    (void)max_norm;
+    kit::todo("task 11, clip");
+#endif
+  }
+
+  // Task 10 as well. adamw() for the elements of this rank's shard; then all ranks have all new
+  // values. One collective: an all-gather. The result has the bits of one optimizer that updates
+  // everything. std::logic_error without a reduce_gradients() since the last step, and nothing is
+  // sent.
+  void step() {
+#ifdef SOLUTION
+    if (!reduced_) throw std::logic_error("step: no reduce_gradients() since the last one");
+    reduced_ = false;
+    ++steps_;
+    std::vector<float> all;
+    all.reserve(count_);
+    for (const Parameter& p : parameters_)
+      if (p.trainable) all.insert(all.end(), p.value.begin(), p.value.end());
+    const std::span<float> mine = std::span(all).subspan(shard_.first, shard_.length);
+    for (std::size_t i = 0; i < mine.size(); ++i)
+      adamw(options_, steps_, grad_[i], mine[i], m_[i], v_[i]);
+    group_.all_gather(mine, counts_, all);
+    auto next = all.begin();
+    for (const Parameter& p : parameters_)
+      if (p.trainable)
+        for (float& value : p.value) value = *next++;
+#else
+    kit::todo("task 10, step");
+#endif
+  }
+
+  // Task 12. The state of all ranks, on every rank. Collective.
+  FullState state() {
+#ifdef SOLUTION
+    FullState full{steps_, std::vector<float>(count_), std::vector<float>(count_)};
+    group_.all_gather(m_, counts_, full.m);
+    group_.all_gather(v_, counts_, full.v);
+    return full;
+#else
+    kit::todo("task 12, state");
+#endif
+  }
+  // Task 12 as well. Goes on as the optimizers did that this state is of, on however many ranks;
+  // the same on all ranks. std::invalid_argument for negative steps, or another number of elements
+  // than the parameters have; then nothing has changed. Sends nothing.
+  void load(const FullState& full) {
+#ifdef SOLUTION
+    if (full.steps < 0) throw std::invalid_argument("load: negative steps");
+    if (full.m.size() != count_ || full.v.size() != count_)
+      throw std::invalid_argument("load: a state of " + std::to_string(full.m.size()) + " and " +
+                                  std::to_string(full.v.size()) + " elements, not of " +
+                                  std::to_string(count_));
+    steps_ = full.steps;
+    std::copy_n(full.m.begin() + std::ptrdiff_t(shard_.first), shard_.length, m_.begin());
+    std::copy_n(full.v.begin() + std::ptrdiff_t(shard_.first), shard_.length, v_.begin());
+#else
+    (void)full;
+    kit::todo("task 12, load");
+#endif
+  }
+
+ private:
+  Group& group_;
+  std::vector<Parameter> parameters_;
+  AdamW options_;
+#ifdef SOLUTION
+  std::size_t count_ = 0;  // elements of all trainable parameters
+  Counts counts_;          // of all shards
+  Shard shard_;            // of this rank
+  std::vector<float> grad_, m_, v_;
+  std::int64_t steps_ = 0;
+  bool reduced_ = false;
+#endif
+};
+
+}  // namespace lab17
