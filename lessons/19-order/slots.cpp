@@ -72,7 +72,7 @@ int all_ends() {
 
 void grow() {
   std::printf("messages   2 slots   3 slots   4 slots   8 slots\n");
-  for (int messages = 1; messages <= 8; ++messages) {
+  for (int messages = 2; messages <= 8; ++messages) {
     std::printf("%8d", messages);
     for (const int slots : {2, 3, 4, 8})
       std::printf("%10llu", static_cast<unsigned long long>(
