@@ -28,6 +28,10 @@ KIT_SCENARIO(axpy) {
   const Stream stream;
   const DeviceArray<float> x(stream, in.floats("x"), std::size_t(in.integer("offset", 0)));
   const DeviceArray<float> y(stream, in.floats("y"));
+  // What an earlier launch leaves behind, with another grid and other arrays, must not matter.
+  const DeviceArray<float> few(stream, std::vector<float>(7, 1.0F));
+  kit::launch(lab02::axpy, dim3(2), dim3(3), 0, stream.get(), std::int64_t(few.size()), 0.5F,
+              few.data(), few.data());
   kit::launch(lab02::axpy, blocks(in), threads(in), 0, stream.get(), std::int64_t(x.size()),
               float(in.number("a")), x.data(), y.data());
   out.put("y", y.host());
@@ -85,6 +89,11 @@ KIT_SCENARIO(sgd) {
   const lab02::Sgd s{float(in.number("lr")), float(in.number("momentum")),
                      float(in.number("decay"))};
   const int width = lab02::sgd_width(g.data(), p.data(), v.data());
+  const DeviceArray<float> few(stream, std::vector<float>(9, 1.0F)), p0(stream, few.host()),
+      v0(stream, few.host());
+  kit::launch(width == 4 ? lab02::sgd<4> : lab02::sgd<1>, dim3(2), dim3(3), 0, stream.get(),
+              std::int64_t(few.size()), lab02::Sgd{3.0F, 5.0F, 7.0F},
+              static_cast<const float*>(few.data()), p0.data(), v0.data());
   kit::launch(width == 4 ? lab02::sgd<4> : lab02::sgd<1>, blocks(in), threads(in), 0, stream.get(),
               std::int64_t(g.size()), s, static_cast<const float*>(g.data()), p.data(), v.data());
   out.put("width", width);

@@ -13,7 +13,7 @@ friendly = load_module(pathlib.Path(__file__).with_name("public.py"))
 def axpy_grids(lab):
     """Any n with any grid: fewer threads than elements, more, and none of a last block's; misaligned."""
     for n, blocks, threads in [(0, 1, 32), (1, 1, 32), (1000, 1, 32), (1000, 3, 1), (257, 5, 64), (7, 9, 128),
-                               (4099, 2, 1024)]:
+                               (4099, 2, 1024), (70001, 33000, 2)]:
         friendly.axpy(lab, n, blocks, threads, offset=lab.random.randrange(4))
 
 
@@ -24,7 +24,8 @@ def rows_shapes(lab):
         for i, value in enumerate(x):
             x[i] = -1 - abs(value)
     for count, cols, blocks, threads in [(1, 1, 1, 1), (9, 100, 2, 64), (5, 3, 8, 32), (3, 0, 1, 32), (7, 257, 3, 256),
-                                         (40, 33, 1, 16), (0, 5, 1, 32), (4, 9, 3, 1), (2, 1, 1, 256), (6, 64, 2, 2)]:
+                                         (40, 33, 1, 16), (0, 5, 1, 32), (4, 9, 3, 1), (2, 1, 1, 256), (6, 64, 2, 2),
+                                         (33001, 1, 2, 1), (1, 33001, 1, 32)]:
         friendly.rows(lab, count, cols, blocks, threads, unit=lab.random.choice((0.25, 2.0 ** 30)))
         friendly.rows(lab, count, cols, blocks, threads, negative)
 
@@ -49,14 +50,15 @@ def nan_wins(lab):
 @lab_test
 def matmul_odd(lab):
     """Sizes that no tile divides, single rows and columns, nothing to add."""
-    for m, n, k in [(1, 1, 1), (17, 15, 16), (16, 16, 17), (33, 5, 47), (1, 40, 3), (40, 1, 31), (3, 3, 0), (48, 31, 1)]:
+    for m, n, k in [(1, 1, 1), (17, 15, 16), (16, 16, 17), (33, 5, 47), (1, 40, 3), (40, 1, 31), (3, 3, 0), (48, 31, 1),
+                    (33001, 1, 1), (1, 33001, 1), (1, 1, 33001)]:
         friendly.matmul(lab, m, n, k)
-    for m, n, k in [(5, 3, 17), (18, 33, 40), (16, 17, 1)]:  # an infinity in the last tile stays in its row and column
-        def positive(a, b, n=n):
+    for m, n, k in [(5, 3, 17), (18, 33, 40), (16, 17, 1)]:  # infinities at edges of tiles stay in their rows and columns
+        def positive(a, b, n=n, k=k):
             for x in (a, b):
                 for i, value in enumerate(x):
                     x[i] = 1 + abs(value)
-            a[-1], b[-n] = math.inf, math.inf
+            a[min(k, 16) - 1] = a[-1] = b[-n] = math.inf
         friendly.matmul(lab, m, n, k, positive)
 
 
@@ -84,6 +86,8 @@ def sgd_misaligned(lab):
     for k, n in enumerate((0, 1, 2, 3, 4, 5, 6, 7, 9, 127, 258, 1024)):
         seen = friendly.sgd(lab, n, *((1, 1), (2, 32), (9, 64))[k % 3], rates=rates[k % 6])
         expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
+    for offset in (0, 1):
+        friendly.sgd(lab, 140003, 33000, 2, rates=rates[0], offset_p=offset)
     places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40 + 16, 2 ** 40 + 8]
     seen = lab.run("widths", places=places)
     for at, got in enumerate(seen["widths"]):

@@ -134,9 +134,9 @@ def rules(lab):
     """Task 1: each operation alone: its value, and the gradient of each input."""
     for kind, name in ((SUM, "sum"), (MUL, "mul"), (ADD, "add"), (RELU, "relu")):  # sum is in all, mul in the last two
         p = Program()
-        a = p.leaf([3, -2, 0, 5], name=f"the first input of {name}")
-        b = p.leaf([7, 11, -1, 0], name=f"the second input of {name}")
-        weights = p.leaf([1, 10, 100, 1000], needs=False)
+        a = p.leaf([3, -2, 0, 5, -0.5, 2 ** 40 + 1], name=f"the first input of {name}")
+        b = p.leaf([7, 11, -1, 0, 2, 3], name=f"the second input of {name}")
+        weights = p.leaf([1, 10, 100, 1000, 4, 7], needs=False)
         y = p.op(kind, a, b)
         if kind != SUM:  # other weights for each element: a gradient that is 1 everywhere hides much
             y = p.sum(p.mul(y, weights))
@@ -195,6 +195,7 @@ def contributions(lab):
         seen = lab.run("counts", root=root, **{k: request[k] for k in ("values", "lengths", "needs", "operations")})
         for var, count in wanted.items():
             expect.equal(f"the number of contributions to {names[var]}", seen["counts"][var], count, seen)
+        expect.equal("the number of contributions to the result itself", seen["counts"][root], 0, seen)
         expect.equal("the number of contributions to a frozen leaf", seen["counts"][frozen], 0, seen)
 
 

@@ -30,7 +30,9 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
   fabric.run([&](Link& link) {
     const int rank = link.rank();
     for (std::int64_t call = 0; call < calls; ++call) {
-      kit::Guarded<T> input(count, offset), output(count, offset);
+      kit::Guarded<T> one(count, offset), other(count, offset);
+      const bool mirrored = in.integer("mirrored", 0) != 0;  // which buffer has the lower address?
+      kit::Guarded<T>&input = mirrored ? other : one, &output = mirrored ? one : other;
       for (std::size_t i = 0; i < count; ++i) input.span()[i] = fill(rank, i);
       const std::vector<T> before(input.span().begin(), input.span().end());
       if (in_place || what != "all_reduce")
@@ -80,6 +82,7 @@ KIT_SCENARIO(floats) {
 KIT_SCENARIO(chunks) {
   std::vector<std::int64_t> firsts, lengths;
   const int world = int(in.integer("world"));
+  (void)lab06::chunk_of(1009, world + 1, world);  // what one call leaves behind must not matter
   for (int index = 0; index < world; ++index) {
     const lab06::Chunk chunk = lab06::chunk_of(std::size_t(in.integer("count")), world, index);
     firsts.push_back(std::int64_t(chunk.first));
@@ -92,6 +95,7 @@ KIT_SCENARIO(chunks) {
 // Task 2 alone: to, send_chunk, from, recv_chunk of each rank (inner) at each step.
 KIT_SCENARIO(schedule) {
   const int world = int(in.integer("world"));
+  (void)lab06::all_gather_step(world + 2, 1, 1), lab06::reduce_scatter_step(world + 2, 1, 1);
   for (const bool gather : {false, true}) {
     std::vector<std::int64_t> rows;
     for (int step = 0; step < world - 1; ++step)

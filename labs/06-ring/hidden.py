@@ -45,9 +45,10 @@ def in_place_or_not(lab):
     for world in (1, 2, 3, 4):
         for count in (0, 1, 10):
             whole(lab, world, count, in_place=1)
-            seen = whole(lab, world, count, in_place=0)
-            for rank, kept in enumerate(seen["unchanged"]):
-                expect.that(kept, f"rank {rank}'s input was changed, and is not the output", seen)
+            for mirrored in (0, 1):
+                seen = whole(lab, world, count, in_place=0, mirrored=mirrored)
+                for rank, kept in enumerate(seen["unchanged"]):
+                    expect.that(kept, f"rank {rank}'s input was changed, and is not the output", seen)
 
 
 @lab_test

@@ -52,6 +52,8 @@ def epochs(lab):
     def order(i):
         return [seen[f"share.{i}.{place % 4}"][place // 4] for place in range(40)]
     for i in range(5):
+        for rank in range(4):
+            expect.equal(f"the number of rank {rank}'s samples at call {i}", len(seen[f"share.{i}.{rank}"]), 10, seen)
         expect.equal(f"the samples of all ranks at call {i}, sorted", sorted(order(i)), list(range(40)), seen)
     expect.equal("the order before any set_epoch", order(0), order(1), seen)
     expect.that(order(1) != order(2), "set_epoch(1) leaves the order of epoch 0 as it is", seen)

@@ -221,6 +221,9 @@ class Trial:
                 with self.lock:
                     self.kills[name] += 1
                 return Outcome(verdict.status, name, str(verdict).splitlines()[0][:160] if str(verdict) else "")
+            except Exception as error:
+                raise AuthorError(f"{self.lab.slug}: test {name} itself fails with {type(error).__name__}: {error} "
+                                  f"(mutant {mutant.id})") from error
         return Outcome("survived")
 
     def try_one(self, mutant, folders, program, number):
