@@ -16,7 +16,7 @@
 // a newer one has been made, as on a processor whose stores wait in a buffer. Allowed is what RC11
 // allows (Lahav, Vafeiadis, Kang, Hur, Dreyer: Repairing sequential consistency in C/C++11, PLDI
 // 2017), which is C++20 with one exception: no load reads a store that depends on it in time ("load
-// buffering" is never seen here; POWER and ARM show it for relaxed atomics). Release sequences are
+// buffering" is never seen here; POWER and ARM allow it for relaxed atomics). Release sequences are
 // C++20's.
 //
 // The search is that of TruSt (Kokologiannakis, Marmanis, Gladstein, Vafeiadis: Truly stateless,
