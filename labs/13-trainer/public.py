@@ -278,3 +278,13 @@ def resume(lab):
 
 
 __all__ = ["Job", "train", "resumed", "check_replicas", "order_of", "Wrong"]
+
+
+@lab_test
+def network(lab):
+    """Task 7: buckets of four floats, each 6 s on the ring of two ranks; alone, there is nothing to wait for."""
+    machine = {"alpha": 1.0, "beta": 0.125, "gamma": 0.25}  # two messages of 2 s, and 2 s to add
+    for world, ready, end in ((2, [1.0], 7.0), (2, [1.0, 3.0], 13.0), (2, [1.0, 3.0, 20.0], 26.0), (1, [1.0, 3.0], 3.0)):
+        seen = lab.run("prediction", world=world, ready=ready, elements=[4] * len(ready), **machine)
+        expect.equal(f"the end of buckets that are ready after {ready} s, on {world} rank{'s' * (world > 1)},", seen["end"],
+                     end, seen)

@@ -72,6 +72,9 @@ def scaler_rules(lab):
         do.update()
         if not do.scalers["A"].state[0]:
             break
+    do.load(public.START)             # an earlier state goes on as it did then
+    do.unscale([65536.0])
+    do.update()
     do.check(lab)
 
 

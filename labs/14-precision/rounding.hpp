@@ -22,7 +22,7 @@ namespace lab14 {
 
 // Task 1. The nearest bf16; of two that are equally near, the one whose last bit is 0. What is
 // beyond the largest finite one by half a step or more becomes infinite. The sign stays, also of a
-// zero. A NaN becomes a quiet NaN, whichever of its bits are set.
+// zero. A NaN, whichever of its bits are set, becomes a quiet NaN: any of them, of either sign.
 inline std::uint16_t to_bf16(float value) {
 #ifdef SOLUTION
   const auto bits = std::bit_cast<std::uint32_t>(value);
