@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <csignal>
 #include <iterator>
+#include <memory>
 #include <sstream>
 #include <thread>
 #include <unistd.h>
@@ -72,6 +73,22 @@ void meet_and_tell(kit::Folder& folder, const kit::Seat& seat, std::int64_t pati
   seen.put("requests", kit::whereabouts().requests - requests);
 }
 
+// Two files of a job for each of its ranks, the first and the last in the order of names.
+constexpr const char* kLeft = ".left";
+void leave_files(kit::Folder& folder, const kit::Seat& seat) {
+  for (const char* where : {"a.", "zz."})
+    folder.create(seat.job + where + std::to_string(seat.rank) + kLeft, "");
+}
+
+// A call from a place of the stack that earlier ones have not used, with other numbers in theirs.
+template <class Call>
+[[gnu::noinline]] void deeper(int levels, const Call& call) {
+  volatile char used[1024];
+  for (volatile char& byte : used) byte = 0x5A;
+  levels > 0 ? deeper(levels - 1, call) : call();
+  used[0] = 0;
+}
+
 }  // namespace
 
 // Task 1 alone. So many processes claim so many names each, at the same time, in the same folder.
@@ -90,10 +107,14 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
-// codes[r].
+// codes[r]; until then it has files. This process has launched a job before.
 KIT_SCENARIO(launch) {
-  kit::StagedNodes nodes(words_of(in.text("nodes")), kit::Folder("meeting"),
+  kit::Folder folder("meeting");
+  kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
+  (void)lab00::launch(before, {{"a", 1}});
+  kit::StagedNodes nodes(words_of(in.text("nodes")), folder,
                          [&](const kit::Seat& seat, kit::Observation& seen) {
+                           leave_files(folder, seat);
                            seen.put("told_host", kit::host_name());
                            pause(of_rank(in, "after", seat.rank));
                            const int signal = int(of_rank(in, "signals", seat.rank));
@@ -119,6 +140,41 @@ KIT_SCENARIO(launch) {
   nodes.observe(out, true);
 }
 
+// Task 1 beside task 2. A job ends slowly, and another launcher claims names meanwhile. taken: how
+// many files the job still had whose names began with one of those.
+KIT_SCENARIO(succession) {
+  kit::Folder folder("meeting");
+  const auto launcher = [&] {
+    kit::Folder slow = folder;
+    slow.answers_late_by(milliseconds(in.integer("hesitate")));
+    kit::StagedNodes nodes({"a"}, slow, [&](const kit::Seat& seat, kit::Observation&) {
+      leave_files(folder, seat);
+      folder.create("begun", "");
+      pause(50);
+      return 0;
+    });
+    (void)lab00::launch(nodes, {{"a", 2}});
+    folder.create("over", "");
+  };
+  const auto claim = [&] {
+    std::int64_t taken = 0;
+    folder.wait("begun", milliseconds(4000));
+    while (!folder.wait("over", milliseconds(5))) {
+      const std::string name = lab00::claim_name(folder);
+      for (const std::string& file : folder.list())
+        taken += file.starts_with(name) && file.ends_with(kLeft);
+    }
+    return taken;
+  };
+  kit::StagedNodes desks({"login"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
+    seat.rank == 0 ? launcher() : seen.put("taken", claim());
+    return 0;
+  });
+  for (const int desk : {0, 1}) desks.start("login", {"launcher.", desk, 2});
+  for (int i = 0; i < 2; ++i) desks.wait();
+  desks.observe(out);
+}
+
 // Task 3 alone. Process i is told rank ranks[i] of `world`, and comes late[i] ms late; a rank that
 // is not in the list never comes.
 KIT_SCENARIO(meet) {
@@ -137,10 +193,35 @@ KIT_SCENARIO(meet) {
   nodes.observe(out);
 }
 
-// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank.
+// Task 3 again and again: the same three processes meet for one job after the other, with other
+// ranks in each. The first process does not come to the third meeting, in which the others have
+// less patience.
+KIT_SCENARIO(meet_again) {
+  kit::Folder folder("meeting");
+  kit::StagedNodes nodes({"a"}, folder, [&](const kit::Seat& own, kit::Observation& seen) {
+    std::vector<std::unique_ptr<kit::Seat>> seats;
+    for (int round = 0; round < 4; ++round) {
+      if (round == 2 && own.rank == 0) continue;
+      seats.push_back(std::make_unique<kit::Seat>(kit::Seat{
+          own.job + std::to_string(round) + ".", (own.rank + round) % own.world, own.world}));
+      kit::Observation one;
+      deeper(5 * round,
+             [&] { meet_and_tell(folder, *seats.back(), round == 2 ? 300 : 3000, one); });
+      seen.merge(one, "." + std::to_string(round));
+    }
+    return 0;
+  });
+  for (int rank = 0; rank < 3; ++rank) nodes.start("a", {"job", rank, 3});
+  for (int rank = 0; rank < 3; ++rank) nodes.wait();
+  nodes.observe(out);
+}
+
+// Task 4 alone: rank, world, local_rank, local_world, node, nodes of each rank. This process has
+// asked about other hosts before.
 KIT_SCENARIO(place) {
   const std::vector<std::string> hosts = words_of(in.text("hosts"));
   std::vector<std::int64_t> places;
+  (void)lab00::place_of({"other", "node1", "b", "a"}, 1);
   for (int rank = 0; rank < int(hosts.size()); ++rank) {
     const lab00::Place place = lab00::place_of(hosts, rank);
     places.insert(places.end(), {place.rank, place.world, place.local_rank, place.local_world,

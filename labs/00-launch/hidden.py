@@ -10,6 +10,9 @@ public = load_sibling(__file__, "public")
 def stale(lab):
     """Task 1: an earlier job was killed, and its files are still there. The next one meets its own ranks only."""
     public.whole(lab, [2, 2], stale=1, late=[300], deadline=12)  # rank 0's old card is there before its new one
+    seen = lab.run("succession", hesitate=60)
+    expect.equal("files that a job still had, and whose names began with the name that claim_name gave to another one",
+                 seen["taken.1"], 0, seen)
 
 
 @lab_test
@@ -54,9 +57,23 @@ def crowd(lab):
 
 @lab_test
 def whole_job(lab):
-    """All tasks: jobs of every size on one, two and three nodes; local rank is not rank."""
+    """All tasks: jobs of every size on one, two and three nodes; local rank is not rank; a process meets for several jobs."""
     for world in WORLDS:
         counts = [world] if world < 3 else [world - world // 2, world // 2] if world < 5 else [1, world - 3, 2]
         public.whole(lab, counts)
     seen = lab.run("meet", world=4, ranks=[2, 0, 3, 1], late=[0, 20, 0, 40], patience=4000, blank=3)  # an empty card
     public.met(seen, {0: 2, 1: 0, 2: 3, 3: 1})
+    seen = lab.run("meet_again")
+    for turn in (0, 1, 3):
+        cards = [seen[f"card.{turn}.{(rank - turn) % 3}"] for rank in range(3)]
+        for i in range(3):
+            error = seen[f"error.{turn}.{i}"]
+            expect.that(not error, f"process {i} meets for a job after {turn} others, and meet throws: {error}", seen)
+            expect.equal(f"the cards that process {i} got in meeting {turn} of one process", seen[f"cards.{turn}.{i}"].splitlines(),
+                         cards, seen)
+    for i in (1, 2):
+        error, seconds = seen[f"error.2.{i}"], seen[f"seconds.2.{i}"]
+        expect.that(seconds < 2.3, f"process {i} had patience for 0.3 s in its third meeting, and its error came after "
+                    f"{seconds:.1f} s", seen)
+        expect.that("rank 2 never came" in error, f"rank 2 did not come to the third meeting, and process {i} was told "
+                    f"{error or 'that all are there'!r}", seen)

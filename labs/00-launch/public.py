@@ -83,6 +83,10 @@ def first_failure(lab):
         expect.equal("the code of the outcome", seen["outcome"], code, seen)
         clean(seen)
     hosts, where = placing([2, 2])
+    seen = lab.run("launch", after=[0, 200, 60, long], codes=[0, 9, 0, 0], deadline=4, **where)  # two have ended well before
+    expect.equal("the rank that failed first", seen["failed"], 1, seen)
+    expect.equal("the code of the outcome", seen["outcome"], 9, seen)
+    clean(seen)
     seen = lab.run("launch", after=[500, long, long, 50], codes=[5, 0, 0, 255], deadline=4, **where)
     expect.equal("the rank that failed first", seen["failed"], 3, seen)
     expect.equal("the code of the outcome", seen["outcome"], 255, seen)

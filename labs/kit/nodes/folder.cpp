@@ -83,7 +83,9 @@ std::vector<std::string> Folder::list() const {
 
 bool Folder::remove(const std::string& name) {
   const Counted count;
-  return unlink(path_of(name).c_str()) == 0;
+  const bool gone = unlink(path_of(name).c_str()) == 0;
+  std::this_thread::sleep_for(late_);
+  return gone;
 }
 
 bool Folder::wait(const std::string& name, std::chrono::milliseconds longest) const {
