@@ -32,19 +32,19 @@ void row(const BucketPlan& plan, double alpha_us, std::size_t cap) {
   }
   const double exposed = end - kBackward;
   std::printf("%4zu %8zu %10.2f %9.2f %12.2f %8.2f %6.0f %%\n", cap, plan.buckets.size(), sum,
-              sum - all_reduce(kGradients, 0), last, exposed, 100 * (1 - exposed / sum));
+              sum - all_reduce(kGradients, 0), last, exposed, 100 * std::max(1 - exposed / sum, 0.0));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const double alpha_us = argc > 1 ? std::atof(argv[1]) : 25;
+  const double alpha_us = argc > 1 ? std::atof(argv[1]) : 50;
   std::printf(" MiB  buckets  in all, ms  of it latency  last bucket  exposed  hidden\n");
   std::vector<BucketItem> items(kGradients, {Elements(1 << 18), DType::f32});
   std::vector<int> order(kGradients);
   for (int i = 0; i < kGradients; ++i) order[std::size_t(i)] = i;
   for (const std::size_t cap : {1, 2, 3, 4, 6, 8, 12, 16, 24, 48, 96})
-    row(rebuilt_plan(items, order, {MiB(cap), MiB(cap)}), alpha_us, cap);
+    row(rebuilt_plan(items, {MiB(cap), MiB(cap)}, order), alpha_us, cap);
   // What is ready at t or later takes one all-reduce at least, which begins at t at the earliest.
   double least = 0;
   for (int first = 0; first < kGradients; ++first)
