@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """caps.py OUT: exposed communication over the bucket cap, and the bound, from lesson15_sweep."""
 import math
+import re
 import subprocess
 import sys
 
@@ -33,7 +34,10 @@ def main():
         best = min(rows, key=lambda row: float(row[5]))
         px, py = x(float(best[0])), y(float(best[5]))
         picture.line([(px, py - 7), (px, py + 7)], kind)
-        picture.text(px, py + 24, f"alpha {alpha} us: best {best[0]} MiB", "strong")
+        picture.text(px + 30, py - 14, f"alpha {alpha} us: best {best[0]} MiB", "strong", "start")
+        least = float(re.search(r"at least (\S+)", out)[1])
+        picture.line([(LEFT, y(least)), (LEFT + WIDTH, y(least))], kind + " dash")
+        picture.text(LEFT + WIDTH + 8, y(least) + 5, f"bound {least}", "quiet", "start")
     picture.save(sys.argv[1])
 
 

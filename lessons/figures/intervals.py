@@ -24,10 +24,9 @@ def main():
             kind = {"computation": "tone0", "communication": "tone2", "exposed": "tone1"}[name]
             beside = name == "communication" and any(b > c for (_, b), (c, _) in zip(spans, spans[1:]))
             for n, (a, b) in enumerate(spans):  # two all-reduces that overlap lie one above the other
-                height = 13 if beside else 28
-                picture.box(LEFT + a * SCALE, y + (15 if beside and n % 2 else 0), (b - a) * SCALE - 2, height,
-                            "" if beside else f"{b - a}", kind)
-            y += ROW
+                picture.box(LEFT + a * SCALE, y + (20 if beside and n % 2 else 0), (b - a) * SCALE - 2,
+                            19 if beside else 28, f"{b - a}", kind)
+            y += ROW + (11 if beside else 0)
         elif line.startswith("  unions"):
             picture.line([(LEFT, begin), (LEFT, y)], "line dash")
             picture.line([(LEFT + end * SCALE, begin), (LEFT + end * SCALE, y)], "line dash")
