@@ -26,7 +26,7 @@ def main():
         picture.text(LEFT - 8, y(ms) + 5, f"{ms:g}", "quiet", "end")
     for mib in (1, 2, 4, 8, 16, 32, 96):
         picture.text(x(mib), TOP + HEIGHT + 20, str(mib), "quiet")
-    for alpha, kind in (("200", "curve1"), ("50", "curve3")):
+    for alpha, kind, words_at in (("200", "curve1", (2.2, 250)), ("50", "curve3", (2.7, 13))):
         out = subprocess.run(["lesson15_sweep", alpha], capture_output=True, text=True, timeout=30, check=True).stdout
         rows = [line.split() for line in out.splitlines()[1:-1]]
         points = [(x(float(row[0])), y(float(row[5]))) for row in rows]
@@ -34,7 +34,7 @@ def main():
         best = min(rows, key=lambda row: float(row[5]))
         px, py = x(float(best[0])), y(float(best[5]))
         picture.line([(px, py - 7), (px, py + 7)], kind)
-        picture.text(px + 30, py - 14, f"alpha {alpha} us: best {best[0]} MiB", "strong", "start")
+        picture.text(x(words_at[0]), y(words_at[1]), f"alpha {alpha} us: best {best[0]} MiB", "strong", "start")
         least = float(re.search(r"at least (\S+)", out)[1])
         picture.line([(LEFT, y(least)), (LEFT + WIDTH, y(least))], kind + " dash")
         picture.text(LEFT + WIDTH + 8, y(least) + 5, f"bound {least}", "quiet", "start")
