@@ -19,8 +19,7 @@ void report(const char* title, const Intervals& computation, const Intervals& co
   const Intervals computing = unite(computation), communicating = unite(communication);
   const Intervals alone = subtract(communicating, computing);
   std::int64_t step = 0;
-  for (const auto* pieces : {&computing, &communicating})
-    step = std::max(step, pieces->back().end);
+  for (const auto* pieces : {&computing, &communicating}) step = std::max(step, pieces->back().end);
   std::printf("%s: step %ld ms\n", title, long(step));
   print("computation", computation);
   print("communication", communication);
@@ -29,9 +28,10 @@ void report(const char* title, const Intervals& computation, const Intervals& co
   std::printf("  sums         computation %ld, communication %ld, (B-C)/B %.0f %%\n",
               long(length(computation)), long(length(communication)),
               100 * (1 - double(length(communication)) / backward));
-  std::printf("  unions       computation %ld, communication %ld, of it exposed %ld, hidden %.0f %%\n",
-              long(length(computing)), long(length(communicating)), long(length(alone)),
-              100 * (1 - double(length(alone)) / double(length(communicating))));
+  std::printf(
+      "  unions       computation %ld, communication %ld, of it exposed %ld, hidden %.0f %%\n",
+      long(length(computing)), long(length(communicating)), long(length(alone)),
+      100 * (1 - double(length(alone)) / double(length(communicating))));
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""by_name.py TRACE: what each collective of each rank costs, from trace.json alone: it shares no code with the table
-that the training programs print. The first two steps are left out."""
+"""by_name.py TRACE: what each collective of each rank costs, and who is late, from trace.json alone: it shares no code
+with the table that the training programs print. The first two steps are left out."""
 import collections
 import json
 import sys
@@ -59,8 +59,9 @@ def main():
             print(f"{rank:4}  {name:10} {len(calls) / steps:7.2f} {all_of_it / steps / 1e3:10.3f} "
                   f"{alone / steps / 1e3:8.3f} {100 * (1 - alone / all_of_it):5.0f} %")
     for rank in ranks:
-        last = sum(max(zip(at, ranks))[1] == rank for at in zip(*starts.values()))
-        print(f"rank {rank} calls all_reduce last in {last} of {len(starts[0])}")
+        late = [sum(max(at) - a for a in at) for at in zip(*starts.values()) if max(zip(at, ranks))[1] == rank]
+        print(f"rank {rank} is the last in {len(late)} of {len(starts[0])} all-reduces; "
+              f"others wait {sum(late) / steps / 1e3:.3f} ms a step for it")
 
 
 if __name__ == "__main__":

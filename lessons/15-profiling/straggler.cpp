@@ -15,7 +15,7 @@ using Ms = std::chrono::duration<double, std::milli>;
 namespace {
 
 constexpr int kRanks = 3, kSteps = 15, kExchanges = 15, kSlow = 2;
-constexpr double kWrong[] = {0, -50, -50};      // ms: how each rank's clock is set
+constexpr double kWrong[] = {0, -50, -50};           // ms: how each rank's clock is set
 constexpr double kQueueOnTheWayBack[] = {0, 60, 0};  // ms, the longest: see exchange
 
 double clock_of(int rank) { return double(trace::now_ns()) * 1e-6 + kWrong[rank]; }
@@ -106,8 +106,10 @@ int main() {
   for (std::size_t r = 1; r < kRanks; ++r) {
     mean[r] = offsets[r].mean;
     shortest[r] = offsets[r].shortest;
-    std::printf("clock of rank %zu - clock of rank 0: %.1f ms; mean of %d exchanges %.1f, shortest %.1f +- %.1f\n",
-                r, kWrong[r], kExchanges, mean[r], shortest[r], offsets[r].uncertainty);
+    std::printf(
+        "clock of rank %zu - clock of rank 0: %.1f ms; mean of %d exchanges %.1f, shortest %.1f +- "
+        "%.1f\n",
+        r, kWrong[r], kExchanges, mean[r], shortest[r], offsets[r].uncertainty);
   }
   const std::array<std::array<double, kRanks>, 3> arrived = {
       arrivals(stamps, none), arrivals(stamps, mean), arrivals(stamps, shortest)};

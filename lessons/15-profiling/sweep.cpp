@@ -1,6 +1,6 @@
-// sweep: the formula of lesson 09, s_k = max(r_k, e_(k-1)), e_k = s_k + T_k, over the bucket cap. 96
-// gradients of 1 MiB arrive evenly in 60 ms of backward; 16 ranks all-reduce them by the ring. The
-// buckets are those of DDP.
+// sweep: the formula of lesson 09, s_k = max(r_k, e_(k-1)), e_k = s_k + T_k, over the bucket cap.
+// 96 gradients of 1 MiB arrive evenly in 60 ms of backward; 16 ranks all-reduce them by the ring.
+// The buckets are DDP's own.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -32,7 +32,8 @@ void row(const BucketPlan& plan, double alpha_us, std::size_t cap) {
   }
   const double exposed = end - kBackward;
   std::printf("%4zu %8zu %10.2f %9.2f %12.2f %8.2f %6.0f %%\n", cap, plan.buckets.size(), sum,
-              sum - all_reduce(kGradients, 0), last, exposed, 100 * std::max(1 - exposed / sum, 0.0));
+              sum - all_reduce(kGradients, 0), last, exposed,
+              100 * std::max(1 - exposed / sum, 0.0));
 }
 
 }  // namespace
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
   // What is ready at t or later takes one all-reduce at least, which begins at t at the earliest.
   double least = 0;
   for (int first = 0; first < kGradients; ++first)
-    least = std::max(least, kBackward * (first + 1) / kGradients +
-                                all_reduce(kGradients - first, alpha_us));
+    least = std::max(
+        least, kBackward * (first + 1) / kGradients + all_reduce(kGradients - first, alpha_us));
   std::printf("whatever the buckets: at least %.2f exposed\n", least - kBackward);
 }
