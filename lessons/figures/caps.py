@@ -26,7 +26,7 @@ def main():
         picture.text(LEFT - 8, y(ms) + 5, f"{ms:g}", "quiet", "end")
     for mib in (1, 2, 4, 8, 16, 32, 96):
         picture.text(x(mib), TOP + HEIGHT + 20, str(mib), "quiet")
-    for alpha, kind, words_at in (("200", "curve1", (2.2, 250)), ("50", "curve3", (2.7, 13))):
+    for alpha, kind, words_at in (("200", "curve1", (8.5, 50)), ("50", "curve3", (8, 2.05))):
         out = subprocess.run(["lesson15_sweep", alpha], capture_output=True, text=True, timeout=30, check=True).stdout
         rows = [line.split() for line in out.splitlines()[1:-1]]
         points = [(x(float(row[0])), y(float(row[5]))) for row in rows]
