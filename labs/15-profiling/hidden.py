@@ -309,7 +309,7 @@ def roofs(lab):
         for _ in range(30):
             size = lab.random.randrange(1, 1 << lab.random.randrange(1, 50))
             flops = int(size * peak / bandwidth * lab.random.choice((1e-3, 0.9, 0.999, 1.001, 1.1, 900)))
-            some.append((flops, size, lab.random.randrange(1, 1 << lab.random.randrange(1, 60))))
+            some.append((min(flops, 1 << 62), size, lab.random.randrange(1, 1 << lab.random.randrange(1, 60))))
         if peak == 2.0 ** 40:
             some += [(1024 * n, n, 7) for n in (1, 3, 1 << 33, (1 << 40) + 1)]
             some += [(1024 * n + d, n, 7) for n in (1, 3, 1 << 20) for d in (-1, 1)]
