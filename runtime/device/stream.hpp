@@ -9,8 +9,8 @@
 // - a compute stream, the same one for all threads of the process: what one thread queued is seen
 //   by the next, as PyTorch has it. It is every thread's current stream until a StreamGuard says
 //   otherwise;
-// - as many others as are held (create()): those of high priority are for collectives, whose kernels
-//   are to get the next free multiprocessor before those of the backward pass beside them.
+// - as many others as are held (create()): those of high priority are for collectives, whose
+//   kernels are to get the next free multiprocessor before those of the backward pass beside them.
 //
 // Streams do not block each other and are made on first use.
 #pragma once

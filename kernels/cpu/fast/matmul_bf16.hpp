@@ -27,8 +27,9 @@ namespace ringsmith::kernels::cpu::fast {
 // this process use tiles.
 [[nodiscard]] bool processor_has(Bf16Products how);
 
-// sums = a b, or sums += a b. `how` is not `widened`, and the processor has it. The memory behind sums has
-// whole_tiles(sums.rows) rows of whole_tiles(sums.cols); what lies beyond sums is overwritten.
+// sums = a b, or sums += a b. `how` is not `widened`, and the processor has it. The memory behind
+// sums has whole_tiles(sums.rows) rows of whole_tiles(sums.cols); what lies beyond sums is
+// overwritten.
 void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
                   const Matrix<float>& sums, Store store, Bf16Products how);
 
