@@ -63,8 +63,9 @@ test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by an
 bench: build ## tables compared with the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"
 
-nvcc-check: configure ## compile all .cu files with nvcc for 75, 80 and 90, without running them
+nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not run; check registers, spills, scopes
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
+	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
 
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
 	@tests/support/run_tests.py "$(DIR)" -C rdma -L rdma

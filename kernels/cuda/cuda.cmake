@@ -130,9 +130,18 @@ function(ringsmith_nvcc_check)
     cmake_path(RELATIVE_PATH SOURCE BASE_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE NAME)
     set(OBJECT ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.o)
     cmake_path(GET OBJECT PARENT_PATH FOLDER)
+    set(SAID ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptxas)  # registers, spills, and what went wrong
+    # The PTX of the rings' kernels shows the scopes of their hand-offs: tests/gpu/compiled.py.
+    set(PTX)
+    if(NAME MATCHES "^runtime/comm/device/")
+      set(PTX COMMAND ${RINGSMITH_NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} -arch=compute_90 -ptx
+                      ${SOURCE} -o ${PROJECT_BINARY_DIR}/nvcc_check/${NAME}.ptx)
+    endif()
     add_custom_command(OUTPUT ${OBJECT} COMMAND ${CMAKE_COMMAND} -E make_directory ${FOLDER}
-                       COMMAND ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE}
+                       COMMAND sh -c "\"$@\" 2> '${SAID}' || { cat '${SAID}' >&2; exit 1; }" nvcc
+                               ${NVCC} -std=c++20 -I${PROJECT_SOURCE_DIR} ${RINGSMITH_NVCC_FLAGS} ${CODE} -Xptxas=-v
                                -MD -MF ${OBJECT}.d -c ${SOURCE} -o ${OBJECT}
+                       ${PTX}
                        DEPENDS ${SOURCE} DEPFILE ${OBJECT}.d COMMENT "nvcc ${NAME}" VERBATIM)
     list(APPEND OBJECTS ${OBJECT})
   endforeach()

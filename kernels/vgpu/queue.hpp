@@ -65,6 +65,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
 
 struct CUstream_st {
   std::shared_ptr<vgpu::Queue> queue;
+  int priority = 0;  // kept, and of no effect: every stream has a thread
 };
 
 namespace vgpu {

@@ -72,7 +72,7 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
                                        const GroupOptions& options, const cuda_ipc::Tuning& tuning)
     : CpuProcessGroup(bootstrap, options), device_(options.device) {
   require_device(device_);
-  stream_ = Stream::create(device_);
+  stream_ = Stream::create(device_, Stream::Priority::high);
   const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
   const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
   const DeviceBackend::Group group{peers_, engine_, device_, stream_};

@@ -31,6 +31,8 @@ class DeviceProcessGroup : public CpuProcessGroup {
   }
   // The engine that was decided for. Single calls that b does not serve run on a.
   [[nodiscard]] CudaEngine engine() const { return backend_->engine(); }
+  // The group's own, of high priority.
+  [[nodiscard]] const Stream& stream() const { return stream_; }
 
  private:
   class DeviceWork;

@@ -1,13 +1,27 @@
 #include "runtime/device/device.hpp"
 
 #include <charconv>
+#include <cstdlib>
 
 #include "runtime/device/cuda_check.hpp"
 
 namespace ringsmith {
 
+namespace {
+
+// What the driver reads before the first call; a value of the user's stays. Ranks that share a
+// process wait for each other inside their kernels: the first launch of a kernel that is yet to be
+// loaded would wait for those that run, and so would one that shares a hardware queue with them.
+void prepare_driver() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);       // (LAZY)
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues (8)
+}
+
+}  // namespace
+
 int device_count() {
   static const int count = [] {
+    prepare_driver();
     int n = 0;
     const cudaError_t code = cudaGetDeviceCount(&n);
     if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or none that fits

@@ -11,13 +11,14 @@ namespace ringsmith {
 struct Stream::State {
   cudaStream_t handle;
   Device device;
+  Priority priority;
 };
 
 namespace {
 
 std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
-enum class Priority : bool { normal, high };
+using Priority = Stream::Priority;
 
 cudaStream_t new_stream(Device device, Priority priority) {
   const DeviceGuard guard(device);
@@ -62,26 +63,26 @@ class StreamPool {
     return *pool;
   }
 
-  Stream fixed(Device device, Priority priority) {
+  Stream compute(Device device) {
     const std::scoped_lock lock(mutex_);
-    Stream& stream = slot(priority == Priority::high ? communication_ : compute_, device);
+    Stream& stream = slot(compute_, device);
     if (!stream.defined())
       stream = Stream(std::make_shared<const Stream::State>(
-          Stream::State{new_stream(device, priority), device}));
+          Stream::State{new_stream(device, Priority::normal), device, Priority::normal}));
     return stream;
   }
 
-  Stream take(Device device) {
+  Stream take(Device device, Priority priority) {
     const std::scoped_lock lock(mutex_);
-    std::vector<cudaStream_t>& idle = slot(idle_, device);
+    std::vector<cudaStream_t>& idle = slot(idle_of(priority), device);
     cudaStream_t handle = nullptr;
     if (idle.empty()) {
-      handle = new_stream(device, Priority::normal);
+      handle = new_stream(device, priority);
     } else {
       handle = idle.back();
       idle.pop_back();
     }
-    return Stream(std::shared_ptr<const Stream::State>(new Stream::State{handle, device},
+    return Stream(std::shared_ptr<const Stream::State>(new Stream::State{handle, device, priority},
                                                        [this](const Stream::State* state) {
                                                          give(*state);
                                                          delete state;
@@ -91,21 +92,21 @@ class StreamPool {
  private:
   void give(const Stream::State& state) {
     const std::scoped_lock lock(mutex_);
-    slot(idle_, state.device).push_back(state.handle);
+    slot(idle_of(state.priority), state.device).push_back(state.handle);
+  }
+  std::vector<std::vector<cudaStream_t>>& idle_of(Priority priority) {
+    return priority == Priority::high ? idle_high_ : idle_;
   }
 
   std::mutex mutex_;
-  std::vector<Stream> compute_, communication_;  // by device
-  std::vector<std::vector<cudaStream_t>> idle_;
+  std::vector<Stream> compute_;  // by device, as those that are idle
+  std::vector<std::vector<cudaStream_t>> idle_, idle_high_;
 };
 
-Stream Stream::create(Device device) { return StreamPool::instance().take(device); }
-Stream Stream::compute(Device device) {
-  return StreamPool::instance().fixed(device, Priority::normal);
+Stream Stream::create(Device device, Priority priority) {
+  return StreamPool::instance().take(device, priority);
 }
-Stream Stream::communication(Device device) {
-  return StreamPool::instance().fixed(device, Priority::high);
-}
+Stream Stream::compute(Device device) { return StreamPool::instance().compute(device); }
 Stream Stream::current(Device device) {
   Stream& stream = slot(current_streams, device);
   if (!stream.defined()) stream = compute(device);
@@ -116,6 +117,10 @@ Stream Stream::current() { return current(current_device()); }
 Device Stream::device() const {
   if (!defined()) throw UsageError("use of an undefined stream");
   return state_->device;
+}
+Stream::Priority Stream::priority() const {
+  if (!defined()) throw UsageError("use of an undefined stream");
+  return state_->priority;
 }
 CUstream_st* Stream::get() const {
   if (!defined()) throw UsageError("use of an undefined stream");

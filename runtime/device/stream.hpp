@@ -9,8 +9,8 @@
 // - a compute stream, the same one for all threads of the process: what one thread queued is seen
 //   by the next, as PyTorch has it. It is every thread's current stream until a StreamGuard says
 //   otherwise;
-// - a communication stream of high priority, for collectives beside backward;
-// - as many others as are held (create()).
+// - as many others as are held (create()): those of high priority are for collectives, whose
+//   kernels are to get the next free multiprocessor before those of the backward pass beside them.
 //
 // Streams do not block each other and are made on first use.
 #pragma once
@@ -30,17 +30,19 @@ class Stream {
  public:
   Stream() = default;  // undefined: the CPU has none
 
+  enum class Priority : bool { normal, high };
+
   // A stream for this holder alone; when the last copy of the handle goes, the stream is kept for
   // the next caller, with whatever is still queued on it.
-  [[nodiscard]] static Stream create(Device device);
+  [[nodiscard]] static Stream create(Device device, Priority priority = Priority::normal);
   [[nodiscard]] static Stream compute(Device device);
-  [[nodiscard]] static Stream communication(Device device);
   // The calling thread's current stream on `device`, or on the current device.
   [[nodiscard]] static Stream current(Device device);
   [[nodiscard]] static Stream current();
 
   [[nodiscard]] bool defined() const { return state_ != nullptr; }
   [[nodiscard]] Device device() const;
+  [[nodiscard]] Priority priority() const;
   [[nodiscard]] CUstream_st* get() const;
 
   // The host waits for everything queued so far. CudaError if some of it failed.

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # amp.sh [BUILD_DIR] [ROUNDS] [OPTION...]: a GPT trained in bf16 on the CPU, compared with f32.
 #
-# One rank of train_gpt, alternating: --amp off; --amp bf16 with every kind of product that this
-# processor has (widened alone: it has no instructions for bf16). Figures are medians of ROUNDS
-# (default 3); a ratio is the median of the ratios within each round. OPTIONs go to train_gpt.
+# One rank of train_gpt with four layers of GPT-2's width (768), alternating: --amp off; --amp bf16
+# with every kind of product that this processor has (widened alone: it has no instructions for
+# bf16). Figures are medians of ROUNDS (default 3); a ratio is the median of the ratios within each
+# round. OPTIONs go to train_gpt.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 dir=${1:-$here/../../build/release}
@@ -19,7 +20,7 @@ one() {
   local options=(--amp bf16 --bf16-products "$1")
   [ "$1" != f32 ] || options=(--amp off)
   rm -rf "$work/run"
-  "$train" --data "$here/../../README.md" --layers 4 --dim 512 --heads 8 --context 128 --batch 16 --steps 12 \
+  "$train" --data "$here/../../README.md" --layers 4 --dim 768 --heads 12 --context 128 --batch 16 --steps 8 \
     --eval-every 0 --validation-windows 1 --sample 0 --no-trace --progress off --run-dir "$work/run" --json \
     "${options[@]}" "${extra[@]}" 2> "$work/errors" | sed -nE 's/.*"tokens_per_s": ?([0-9.]+).*/\1/p'
 }

@@ -6,6 +6,10 @@
 # 1,024 tokens: the losses that they print must agree, or the comparison is refused. Runs alternate;
 # figures are medians of ROUNDS (default 3). The head is a matrix of its own: 163 M parameters in all.
 #
+# MFU, the share of the device's peak: (6 N + 12 layers x width x context) operations a token (Chowdhery et
+# al., "PaLM", 2022, appendix B), N the numbers that are multiplied; dense peaks as NVIDIA's data sheets
+# have them.
+#
 # GPT2_DEVICE (default cuda): where to train. GPT2_SHAPE=tiny: a model and batch that the emulator
 # can train in seconds, beside PyTorch on the CPU: to try this script, not to measure.
 set -eu
@@ -62,6 +66,16 @@ awk -F' -> ' 'NR == 1 { a = $1; b = $2 }
   { echo "gpt2.sh: the losses differ: not the same training" >&2; exit 1; }
 
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+# peak PRECISION: TFLOP/s of the device, or nothing where it is not known.
+peak() {
+  case $(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -1) in
+    *H100*PCIe*) [ "$1" = f32 ] && echo 51 || echo 378 ;;
+    *H100* | *H200*) [ "$1" = f32 ] && echo 67 || echo 495 ;;
+    *A100*) [ "$1" = f32 ] && echo 19.5 || echo 156 ;;
+  esac
+}
+flops=$((6 * (12 * layers * dim * dim + dim * vocabulary) + 12 * layers * dim * context))
+
 echo
 echo "tokens/s, medians of $rounds alternating rounds; batch $batch x $context, $layers layers of width $dim"
 for precision in f32 tf32; do
@@ -69,6 +83,9 @@ for precision in f32 tf32; do
   for peer in $peers; do line+="   $peer $(median "$work/$peer.$precision")"; done
   if [ "$peers" != ringsmith ]; then
     line+="   ratio $(awk -v a="$(median "$work/ringsmith.$precision")" -v b="$(median "$work/torch.$precision")" 'BEGIN { printf "%.2f", a / b }')"
+  fi
+  if [ -n "$(peak $precision)" ]; then
+    line+="   MFU $(awk -v rate="$(median "$work/ringsmith.$precision")" -v flops=$flops -v peak="$(peak $precision)" 'BEGIN { printf "%.3f of %s TFLOP/s", rate * flops / peak / 1e12, peak }')"
   fi
   echo "$line"
 done

@@ -1,11 +1,24 @@
 #include "runtime/device/device.hpp"
 
+#include <cstdlib>
+#include <string>
 #include <thread>
 
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
+
+namespace {
+
+std::string value_of(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+// Before main(), so before the first call. tests/CMakeLists.txt has an entry that sets it.
+const std::string kUsersLoading = value_of("CUDA_MODULE_LOADING");
+
+}  // namespace
 
 TEST_CASE("devices are named as in PyTorch, and those that do not exist are refused") {
   REQUIRE(device_count() >= 1);
@@ -17,6 +30,12 @@ TEST_CASE("devices are named as in PyTorch, and those that do not exist are refu
     CHECK_THROWS_WITH(parse_device(bad), ContainsSubstring("use cpu, cuda or cuda:NUMBER"));
   CHECK_THROWS_WITH(parse_device("cuda:999"), ContainsSubstring("there is no device cuda:999"));
   CHECK_THROWS_AS(DeviceGuard(Device::cuda(999)), UsageError);
+}
+
+TEST_CASE("what the driver reads before its first call is set, and a value of the user's stays") {
+  REQUIRE(device_count() >= 1);
+  CHECK(value_of("CUDA_MODULE_LOADING") == (kUsersLoading.empty() ? "EAGER" : kUsersLoading));
+  CHECK(!value_of("CUDA_DEVICE_MAX_CONNECTIONS").empty());
 }
 
 TEST_CASE("a guard makes its device current in this thread, and gives the one before back") {

@@ -36,8 +36,6 @@ TEST_CASE("the compute stream is one for all threads; a guard changes it for its
   CHECK(compute.defined());
   CHECK(compute.device() == kDevice);
   CHECK(Stream::current(kDevice) == compute);
-  CHECK(Stream::communication(kDevice) != compute);
-  CHECK(Stream::communication(kDevice) == Stream::communication(kDevice));
   const Stream own = Stream::create(kDevice);
   CHECK(own != compute);
   {
@@ -70,6 +68,23 @@ TEST_CASE("created streams are their holder's alone, and are used again afterwar
   }
   const Stream c = Stream::create(kDevice), d = Stream::create(kDevice);
   CHECK((c.get() == first || d.get() == first));
+}
+
+TEST_CASE("a stream has the priority it was created with, a used one too") {
+  int least = 0, greatest = 0;
+  cuda_check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  REQUIRE(greatest < least);  // lower numbers are more urgent
+  for (int turn = 0; turn < 2; ++turn) {
+    const Stream normal = Stream::create(kDevice),
+                 high = Stream::create(kDevice, Stream::Priority::high);
+    int priority = 0;
+    cuda_check(cudaStreamGetPriority(normal.get(), &priority));
+    CHECK(priority == least);
+    cuda_check(cudaStreamGetPriority(high.get(), &priority));
+    CHECK(priority == greatest);
+    cuda_check(cudaStreamGetPriority(Stream::compute(kDevice).get(), &priority));
+    CHECK(priority == least);
+  }
 }
 
 TEST_CASE("a stream waits for an event, not for the rest of the other stream") {

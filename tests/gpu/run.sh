@@ -1,36 +1,63 @@
 #!/usr/bin/env bash
-# run.sh [--simulate]: all that needs NVIDIA devices, in one command, and a dated section in tests/gpu/RESULTS.md.
+# run.sh [OPTION...]: all that needs NVIDIA devices, in one command; a dated section in tests/gpu/RESULTS.md.
 #
-#   1. build by nvcc for the devices at hand           build/gpu
-#   2. the tests that run on vgpu elsewhere            ctest -L vgpu
-#   3. compute-sanitizer, memcheck and racecheck       on the kernel and ring tests
-#   4. benches                                         kernels against copy bandwidth, rings, training
+# The parts, those first that tell most if time is short:
 #
-# Once it builds, every part runs, whatever became of the ones before, and has a deadline; the exit
-# status says whether all passed.
+#   device      name, clocks, links between devices
+#   build       by nvcc for the devices at hand, without lessons and labs: build/gpu
+#   kernels     every kernel compared with its oracle
+#   engine-b    rings of kernels that wait for each other: 2, 3 and 4 ranks in one process, on one device
+#   bench       kernels beside the measured copy bandwidth, the ladder of matrix products
+#   gpt2        a step in GPT-2's shape beside PyTorch's, and its share of the device's peak
+#   memcheck    compute-sanitizer on the tests of the rings' kernels
+#   registers   of every kernel, and what it spills
+#   rings       processes on 1 to 8 devices, engines A and B, beside NCCL where a torch brings it
+#   tests       all tests that run on the emulator elsewhere: ctest -L vgpu
+#   training    DataParallel beside DDP; train_gpt trains and writes
+#   sanitizers  memcheck and racecheck on the tests of all kernels
 #
-# --simulate: the same commands on the emulator's build, with small sizes and two of the test programs
-# (make test runs all), so that this script has been run before a device is lent. Its figures mean
-# nothing, its report goes to build/test-gpu-simulated.md, and RESULTS.md stays as it is.
+#   --only PART[,PART...]  these parts
+#   --budget SECONDS       end in so many seconds: what does not fit is cut, or not run, and said to be
+#   --out DIR              the report goes to DIR/report.md, all that was printed to DIR/log.txt
+#   --build DIR            build there (build/gpu; simulated: build/release)
+#   --simulate             the emulator's build and small sizes, so that this script has been run before a
+#                          device is lent; figures mean nothing; the report goes to build/test-gpu-simulated.md
+#
+# A part is added to the report when it ends, so a run that is killed leaves the parts before. After a
+# part that failed the others still run, but for the build's.
+# Exit codes: 0 all parts passed, 1 one failed, 3 none failed but the budget left parts out, 6 wrong options.
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }
-simulate=
-case ${1:-} in
-  "") ;;
-  --simulate) simulate=1 ;;
-  -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) stop "unknown option '$1': there is --simulate" ;;
-esac
+parts="device build kernels engine-b bench gpt2 memcheck registers rings tests training sanitizers"
+simulate="" only=$parts budget="" out="" dir=""
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) sed -n '2,/^set -u/s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --simulate) simulate=1; shift; continue ;;
+    --only | --budget | --out | --build) [ $# -gt 1 ] || stop "$1 wants a value" ;;
+    *) stop "unknown option '$1': run.sh --help has the list" ;;
+  esac
+  case $1 in
+    --only) only=${2//,/ } ;;
+    --budget) budget=$2 ;;
+    --out) out=$2 ;;
+    --build) dir=$2 ;;
+  esac
+  shift 2
+done
+for name in $only; do
+  [[ " $parts " == *" $name "* ]] || stop "--only: no part '$name'; there are $parts"
+done
+[ -n "${only// /}" ] || stop "--only: no part is named; there are $parts"
+[[ $budget =~ ^([1-9][0-9]{0,5})?$ ]] || stop "--budget: '$budget' is not a number of seconds from 1 to 999999"
 
 export PATH=$PATH:/usr/local/cuda/bin
 if [ -n "$simulate" ]; then
   what="test-gpu (SIMULATED)"
-  devices="emulated device (vgpu)"
   count=${VGPU_DEVICES:-8}
-  dir=build/release
-  results=build/test-gpu-simulated.md
-  most=64K shape=tiny small="-n 2 -w 1" kernel_size="--size 64" products="0 3"
+  dir=${dir:-build/release} report=build/test-gpu-simulated.md
+  most=64K shape=tiny small="-n 2 -w 1" products="0 3"
   title="SIMULATED on vgpu: no GPU took part, the figures mean nothing"
   tools="g++ $(g++ -dumpversion), kernels/vgpu"
 else
@@ -40,108 +67,184 @@ else
   devices=$(nvidia-smi --query-gpu=name --format=csv,noheader) || stop "nvidia-smi finds no device"
   count=$(wc -l <<< "$devices")
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
-  dir=build/gpu
-  results=tests/gpu/RESULTS.md
-  most=256M shape=gpt2 small="" kernel_size="" products="0 5 6"
+  dir=${dir:-build/gpu} report=tests/gpu/RESULTS.md
+  most=256M shape=gpt2 small="" products="0 5 6"
   title=$(sort <<< "$devices" | uniq -c | sed 's/^ *//; s/ / x /' | paste -sd,)
   tools="$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'), driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)"
 fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+log=$work/log all=/dev/null
+if [ -n "$out" ]; then
+  mkdir -p "$out" || stop "--out: cannot make the folder '$out'"
+  report=$out/report.md all=$out/log.txt
+fi
 bin=$dir/bin
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-failed=0
-report=""
+failed=0 left_out=0
 
-# part KEEP DEADLINE TITLE COMMAND...: runs it for DEADLINE seconds at most, shows the end of what it
-# prints, and keeps its last KEEP lines and the verdict for the report.
-part() {
-  local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed
-  shift 3
-  echo "$what: $title"
-  timeout --kill-after=10 "$deadline" "$@" < /dev/null > "$log" 2>&1
-  local code=$?
-  if [ $code -eq 124 ] || [ $code -eq 137 ]; then verdict="FAILED, not done within $deadline s"
-  elif [ $code -ne 0 ]; then verdict="FAILED with exit code $code"; fi
-  [ "$verdict" = passed ] || failed=1
-  tail -n "$keep" "$log"
-  echo "$what: $title: $verdict"
-  report+=$'\n'"### $title: $verdict, $((SECONDS - begin)) s"$'\n\n```\n'"$*"$'\n'"$(tail -n "$keep" "$log")"$'\n```\n'
-}
+# add: what it reads becomes the end of the report, in one write.
+add() { cat > "$work/more" && cat "$work/more" >> "$report"; }
+seconds_left() { echo $((${budget:-999999} - SECONDS)); }
+
+mkdir -p "$(dirname "$report")"
+add << HEAD || stop "cannot write the report '$report'"
+
+## $(date -u +%F): $title
+
+Commit $(git rev-parse --short HEAD 2> /dev/null || echo 'of an archive'), $tools${budget:+, in $budget s}.
+HEAD
+
 not_run() {
   echo "$what: $1: NOT RUN, $2"
-  report+=$'\n'"### $1: NOT RUN, $2"$'\n'
+  printf '\n### %s: NOT RUN, %s\n' "$1" "$2" | add
 }
-# finish WORDS: writes the report and ends.
-finish() {
+# part KEEP DEADLINE TITLE COMMAND...: runs it for DEADLINE seconds at most, and no longer than the
+# budget lasts; shows the end of what it prints; adds its last KEEP lines and the verdict to the report.
+part() {
+  local keep=$1 deadline=$2 title=$3 begin=$SECONDS verdict=passed left code
+  shift 3
+  left=$(($(seconds_left) - 2))  # for stopping it, and the report
+  if [ "$left" -lt 3 ]; then
+    left_out=1
+    not_run "$title" "the budget of $budget s is spent"
+    return 3
+  fi
+  echo "$what: $title"
+  timeout --kill-after=1 $((left < deadline ? left : deadline)) "$@" < /dev/null > "$log" 2>&1
+  code=$?
+  cat "$log" >> "$all"
+  if [ $code -ne 124 ] && [ $code -ne 137 ]; then
+    [ $code -eq 0 ] || { failed=1; verdict="FAILED with exit code $code"; }
+  elif [ $left -lt "$deadline" ]; then
+    left_out=1 code=3 verdict="CUT by the budget, no verdict"
+  else
+    failed=1 verdict="FAILED, not done within $deadline s"
+  fi
+  tail -n "$keep" "$log"
+  echo "$what: $title: $verdict"
   {
-    echo
-    echo "## $(date -u +%F): $title"
-    echo
-    echo "Commit $(git rev-parse --short HEAD 2> /dev/null || echo 'of an archive'), $tools."
-    echo "$report"
-  } >> "$results"
-  echo "$what: $1; the report is the last section of $results"
-  exit $failed
+    printf '\n### %s: %s, %d s\n\n```\n%s\n' "$title" "$verdict" $((SECONDS - begin)) "$*"
+    tail -n "$keep" "$log" | sed "s/^\`\`\`/ &/"
+    printf '```\n'
+  } | add
+  return $code
 }
-ranks() { echo "tests/support/mpirun.sh $1 $bin/all_reduce_perf --device cuda -b 1K -e $most -f 8 $small"; }
 
-if [ -n "$simulate" ]; then
-  configure="cmake --preset release -G Ninja"
-  targets="--target tests_device tests_comm_cuda kernel_bench all_reduce_perf dp_vs_ddp train_gpt train_bench"
-  tests="-R ^(device|comm_cuda)$"
-else
-  targets="" tests="-L vgpu"
-  configure="cmake --preset gpu -G Ninja -DRINGSMITH_CUDA_ARCHITECTURES=$arch"
-fi
-# shellcheck disable=SC2016
-part 5 3600 "build${simulate:+ for the emulator}${arch:+ for compute capability $arch}" \
-  bash -c '$0 && cmake --build $1 --parallel $2 $3' "$configure" "$dir" "$(nproc)" "$targets"
-
-if [ $failed -ne 0 ]; then
-  finish "nothing else was run: programs of an earlier build would be none of this one"
-fi
-
-# shellcheck disable=SC2086
-part 45 1800 "tests on devices" ctest --test-dir $dir $tests --output-on-failure --no-tests=error
-if [ -n "$simulate" ]; then
-  not_run compute-sanitizer "it needs a device; on vgpu every access is checked anyway"
-elif command -v compute-sanitizer > /dev/null; then
-  # Without the caching allocator every tensor is an allocation with borders that memcheck knows.
-  export RINGSMITH_CUDA_CACHE=off
-  for tool in memcheck racecheck; do
-    for program in tests_kernels_cuda tests_comm_cuda; do
-      part 12 1800 "compute-sanitizer $tool on $program" compute-sanitizer --tool $tool --error-exitcode 1 $bin/$program
-    done
+part_device() {
+  if [ -n "$simulate" ]; then
+    not_run device "it is emulated"
+    return
+  fi
+  part 12 30 device nvidia-smi --query-gpu=name,memory.total,clocks.sm,clocks.max.sm,clocks.max.mem,power.limit,temperature.gpu --format=csv
+  part 24 30 "links between devices" nvidia-smi topo -m
+}
+part_build() {
+  local targets="tests_device tests_kernels_cuda tests_comm_cuda tests_parallel_cuda kernel_bench all_reduce_perf dp_vs_ddp train_gpt train_bench"
+  local configure="cmake --preset gpu -B $dir -G Ninja -DRINGSMITH_CUDA_ARCHITECTURES=${arch:-}"
+  [ -z "$simulate" ] || configure="cmake --preset release -B $dir -G Ninja"
+  # shellcheck disable=SC2016
+  part 5 3600 "build for ${arch:+compute capability $arch}${simulate:+the emulator}" \
+    bash -c '$0 && cmake --build $1 --parallel $2 --target $3' "$configure" "$dir" "$(nproc)" "$targets"
+}
+part_kernels() { part 12 900 "kernels beside their oracles" "$bin"/tests_kernels_cuda ${simulate:+"*softmax*"}; }
+part_engine-b() {
+  for ranks in 2 3 4; do
+    # shellcheck disable=SC2086
+    part 30 300 "ring, $ranks ranks in one process, engine B" env RINGSMITH_DEADLINE=60 "$bin"/all_reduce_perf \
+      --device cuda:0 --engine b --ranks-per-process $ranks -b 1K -e $most -f 8 $small
   done
-  unset RINGSMITH_CUDA_CACHE
-else
-  not_run compute-sanitizer "it is not on PATH"
-fi
-
-part 60 600 "kernels against the measured copy bandwidth" $bin/kernel_bench --device cuda
-for version in $products; do  # 0: all versions
-  # shellcheck disable=SC2086
-  part 20 300 "matmul ladder, version $version" $bin/kernel_bench matmul --version "$version" $kernel_size
-done
-export RINGSMITH_DEADLINE=240
-# shellcheck disable=SC2046
-part 30 300 "ring, 2 processes on one device, engine A" env $([ -n "$simulate" ] && echo VGPU_DEVICES=1) $(ranks 2) --engine a
-# shellcheck disable=SC2046,SC2086
-part 30 300 "ring, 2 ranks in one process, engine B" $bin/all_reduce_perf --device cuda:0 --engine b --ranks-per-process 2 -b 1K -e $most -f 8 $small
-for world in 2 4 8; do
-  for engine in a b; do
+}
+part_bench() {
+  part 60 300 "kernels beside the measured copy bandwidth" "$bin"/kernel_bench --device cuda ${simulate:+--seconds 0.01 --family softmax}
+  for version in $products; do  # 0: all versions
+    part 20 300 "matmul ladder, version $version" "$bin"/kernel_bench matmul --version "$version" ${simulate:+--size 64}
+  done
+}
+part_gpt2() { part 30 600 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh "$bin" ${simulate:+1}; }
+# check TOOL PROGRAM. Without the caching allocator every tensor is an allocation whose borders memcheck knows.
+check() {
+  if [ -n "$simulate" ]; then
+    not_run "compute-sanitizer $1 on $2" "it needs a device; on vgpu every access is checked anyway"
+  elif command -v compute-sanitizer > /dev/null; then
+    part 12 1800 "compute-sanitizer $1 on $2" env RINGSMITH_CUDA_CACHE=off compute-sanitizer --tool "$1" --error-exitcode 1 "$bin/$2"
+  else
+    not_run "compute-sanitizer $1 on $2" "it is not on PATH"
+  fi
+}
+part_memcheck() { check memcheck tests_comm_cuda; }
+part_sanitizers() {
+  check memcheck tests_kernels_cuda
+  check racecheck tests_comm_cuda
+  check racecheck tests_kernels_cuda
+}
+part_registers() {
+  if [ -n "$simulate" ]; then
+    not_run registers "the emulator has none"
+  elif command -v cuobjdump > /dev/null; then
+    # shellcheck disable=SC2016
+    part 200 120 "registers, stack and shared memory of each kernel" bash -c \
+      'cuobjdump --dump-resource-usage "$0" | c++filt | sed -nE "s/^ *Function ([^(]*).*/\1/; /REG/{s/^ *(REG:[0-9]+ STACK:[0-9]+ SHARED:[0-9]+ LOCAL:[0-9]+).*/\1/}; /./p" | grep -v "^Resource\|^Fatbin\|^=\|^arch\|^code\|^host\|^compile\|^identifier\|Common"' \
+      "$bin"/tests_comm_cuda
+  else
+    not_run registers "no cuobjdump on PATH"
+  fi
+}
+# ring WORLD ENGINE TITLE
+ring() {
+  # shellcheck disable=SC2046,SC2086
+  part 30 300 "ring, $1 processes on $3, engine ${2^}" env RINGSMITH_DEADLINE=240 $([[ -z $simulate || $3 != "one device" ]] || echo VGPU_DEVICES=1) \
+    tests/support/mpirun.sh "$1" "$bin"/all_reduce_perf --device cuda -b 1K -e $most -f 8 $small --engine "$2"
+}
+nccl() {
+  if [ -n "$simulate" ]; then
+    not_run "NCCL, $1 processes" "it needs devices"
+  elif python3 -c 'import torch.distributed as d, sys; sys.exit(not d.is_nccl_available())' 2> /dev/null; then
+    part 30 300 "NCCL, $1 processes" python3 tests/bench/peers/torchrun.py --nproc_per_node "$1" \
+      tests/bench/peers/torch_all_reduce.py --backend nccl --most $most
+  else
+    not_run "NCCL, $1 processes" "no torch here brings it"
+  fi
+}
+part_rings() {
+  ring 2 a "one device"
+  for world in 2 4 8; do
     if [ "$world" -gt "$count" ]; then
-      not_run "ring, $world processes, engine ${engine^}" "there are $count devices"
+      not_run "rings and NCCL, $world processes" "there are $count devices"
       continue
     fi
-    # shellcheck disable=SC2046
-    part 30 300 "ring, $world processes on $world devices, engine ${engine^}" $(ranks $world) --engine $engine
+    ring $world a "$world devices"
+    ring $world b "$world devices"
+    nccl $world
   done
-done
-# shellcheck disable=SC2086
-part 30 300 "DataParallel beside DDP" $bin/dp_vs_ddp --device cuda --svg "$dir/dp_vs_ddp.svg" --html "$dir/dp_vs_ddp.html" ${simulate:+--hidden 64 --inputs 64 --rows 4 --steps 2 -n 1,2}
-# shellcheck disable=SC2086
-part 12 900 "train_gpt trains and writes" tests/support/mpirun.sh $((count < 2 ? count : 2)) $bin/train_gpt --device cuda --run-dir "$(mktemp -du "$dir/train_gpt.XXXXXX")" --progress off ${simulate:+--steps 3 --layers 1 --dim 32 --heads 2 --context 32 --batch 2 --sample 8 --validation-windows 2}
-part 30 1800 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh $bin ${simulate:+1}
+}
+part_tests() {
+  if [ -n "$simulate" ]; then
+    part 45 600 "tests on devices" ctest --test-dir "$dir" -R '^device$' --output-on-failure --no-tests=error
+    return
+  fi
+  part 5 1800 "build of everything" cmake --build "$dir" --parallel "$(nproc)" &&
+    part 45 1800 "tests on devices" ctest --test-dir "$dir" -L vgpu --output-on-failure --no-tests=error
+}
+part_training() {
+  part 30 300 "DataParallel beside DDP" "$bin"/dp_vs_ddp --device cuda --svg "$work/dp_vs_ddp.svg" --html "$work/dp_vs_ddp.html" \
+    ${simulate:+--hidden 64 --inputs 64 --rows 4 --steps 2 -n 1,2}
+  part 12 900 "train_gpt trains and writes" tests/support/mpirun.sh $((count < 2 ? count : 2)) "$bin"/train_gpt --device cuda \
+    --run-dir "$work/train_gpt" --progress off ${simulate:+--steps 3 --layers 1 --dim 32 --heads 2 --context 32 --batch 2 --sample 8 --validation-windows 2}
+}
 
-finish "all parts were run${simulate:+, simulated}"
+for name in $parts; do
+  [[ " $only " == *" $name "* ]] || continue
+  "part_$name"
+  if [ "$name" = build ] && [ $failed$left_out != 00 ]; then
+    not_run "all other parts" "programs of an earlier build would be none of this one"
+    break
+  fi
+done
+how="all parts passed"
+[ $left_out = 0 ] || how="no part failed, but the budget left some out"
+[ $failed = 0 ] || how="parts FAILED"
+[ -z "$simulate" ] || how+=", simulated"
+printf '\n%s, %d s in all.\n' "${how^}" $SECONDS | add
+echo "$what: $how; the report is the last section of $report"
+[ $failed = 0 ] || exit 1
+[ $left_out = 0 ] || exit 3

@@ -228,8 +228,8 @@ TEST_CASE("arrays are widened and rounded as one number is: all codes, ties, NaN
 }
 
 TEST_CASE("a 16-bit product is the float product of the widened matrices, rounded once") {
-  const Shapes shapes = {{1, 1, 1},    {1, 17, 3},    {17, 1, 33},    {31, 65, 127},
-                         {64, 33, 70}, {255, 9, 300}, {257, 258, 40}, {5, 600, 513}};
+  const Shapes shapes = {{1, 1, 1},     {1, 17, 3},     {17, 1, 33},   {31, 65, 127}, {64, 33, 70},
+                         {255, 9, 300}, {257, 258, 40}, {5, 600, 513}, {513, 520, 20}};
   const Bf16Scope on_any_processor(Bf16Products::widened);
   for (const auto mode : {Mode::fast, Mode::oracle}) {
     const ModeScope scope(mode);
@@ -240,10 +240,11 @@ TEST_CASE("a 16-bit product is the float product of the widened matrices, rounde
 
 TEST_CASE("bf16 products, by everything that this processor has for them, are the exact sums") {
   // Sizes around vectors, tiles, pairs, and blocks.
-  const Shapes shapes = {{1, 1, 1},   {1, 17, 2},   {2, 16, 3},    {5, 15, 31},   {6, 63, 32},
-                         {7, 64, 33}, {13, 65, 34}, {16, 32, 64},  {17, 33, 65},  {32, 48, 16},
-                         {33, 1, 70}, {47, 80, 63}, {48, 112, 17}, {3, 260, 257}, {257, 4, 300},
-                         {4, 7, 513}, {1, 1, 1000}, {64, 65, 96},  {34, 31, 256}, {31, 18, 255}};
+  const Shapes shapes = {{1, 1, 1},     {1, 17, 2},   {2, 16, 3},    {5, 15, 31},   {6, 63, 32},
+                         {7, 64, 33},   {13, 65, 34}, {16, 32, 64},  {17, 33, 65},  {32, 48, 16},
+                         {33, 1, 70},   {47, 80, 63}, {48, 112, 17}, {3, 260, 257}, {257, 4, 300},
+                         {4, 7, 513},   {1, 1, 1000}, {64, 65, 96},  {34, 31, 256}, {31, 18, 255},
+                         {513, 18, 34}, {3, 514, 258}};
   for (const Bf16Products products : bf16_products_here()) {
     const Bf16Scope scope(products);
     INFO(name_of(products));

@@ -1,13 +1,13 @@
 // A block of C by AVX-512-BF16 or AMX-BF16, in two steps.
 //
-// 1. Both operands are copied as pairs of neighbouring k, words of 32 bits:
+// 1. Both operands become pairs of neighbouring k, words of 32 bits; a copy, unless they lie so:
 //
 //      A   (row, pair)      a row's pairs one after the other: one word is broadcast, or 16 words
 //                           are a row of a tile
 //      B   (pair, column)   pair p of 16 columns: a vector, or a row of a tile
 //
 //    Rows and columns are filled up to whole tiles, k to what a tile holds, with zeros. So nothing
-//    below has a remainder. The copy of a 256 x 256 block serves 256 rows or columns of the other.
+//    below has a remainder. A copied word serves as many rows, or columns, as a block of C has.
 //
 // 2. Sums stay in registers while k runs: 6 rows by 4 vectors, as in gemm_tile.hpp, or 2 x 2 tiles,
 //    so that each tile that is loaded is used twice.
@@ -85,6 +85,7 @@ struct Packed {
   T* data;
   std::int64_t rows, cols, stride;
   [[nodiscard]] T* row(std::int64_t r) const { return data + r * stride; }
+  operator Packed<const T>() const { return {data, rows, cols, stride}; }
 };
 
 // Memory that a thread keeps, in whole cache lines: a row of a tile is one.
@@ -103,12 +104,18 @@ class Scratch {
   std::vector<Line> memory_;
 };
 
-// Row r of m, k in pairs, becomes row r of `out`; zeros beyond.
-void copy_rows(const Matrix<const bf16>& m, const Packed<Pair>& out) {
+// Row r of m, k in pairs, as row r; zeros beyond. In place if m lies so, else a copy in `memory`.
+Packed<const Pair> pairs_along_rows(const Matrix<const bf16>& m, std::int64_t rows,
+                                    std::int64_t pairs, Scratch& memory) {
   const bool contiguous = m.col_stride == 1;
-  for (std::int64_t r = 0; r < out.rows; ++r) {
+  const bool whole_words = m.cols == 2 * pairs && m.row_stride % 2 == 0 &&
+                           reinterpret_cast<std::uintptr_t>(m.data) % sizeof(Pair) == 0;
+  if (contiguous && whole_words && m.rows == rows)
+    return {reinterpret_cast<const Pair*>(m.data), rows, pairs, m.row_stride / 2};
+  const Packed<Pair> out = memory.get(rows, pairs);
+  for (std::int64_t r = 0; r < rows; ++r) {
     Pair* const to = out.row(r);
-    std::fill(to + (contiguous && r < m.rows ? m.cols / 2 : 0), to + out.cols, Pair{0});
+    std::fill(to + (contiguous && r < m.rows ? m.cols / 2 : 0), to + pairs, Pair{0});
     if (r >= m.rows) continue;
     if (contiguous)
       std::memcpy(to, &m(r, 0), static_cast<std::size_t>(m.cols) * sizeof(bf16));
@@ -116,6 +123,7 @@ void copy_rows(const Matrix<const bf16>& m, const Packed<Pair>& out) {
       for (std::int64_t k = 0; k < m.cols; ++k)
         to[k / 2] |= static_cast<Pair>(m(r, k).bits) << (k % 2 * 16);
   }
+  return out;
 }
 
 // Rows 2 p and 2 p + 1 of m, whose rows are contiguous, become row p of `out`; zeros beyond.
@@ -135,35 +143,28 @@ void interleave(const Matrix<const bf16>& m, const Packed<Pair>& out) {
   }
 }
 
-void turn(const Packed<Pair>& from, const Packed<Pair>& to) {
+void turn(const Packed<const Pair>& from, const Packed<Pair>& to) {
   transpose(from.data, from.stride, from.rows, from.cols, to.data, to.stride);
 }
 
 // Pairs of k along the rows of a (rows, k).
-Packed<Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::int64_t pairs) {
+Packed<const Pair> pack_a(const Matrix<const bf16>& a, std::int64_t rows, std::int64_t pairs) {
   thread_local Scratch memory, aside;
-  const Packed<Pair> out = memory.get(rows, pairs);
-  if (a.col_stride != 1 && a.row_stride == 1) {
-    const Packed<Pair> turned = aside.get(pairs, rows);
-    interleave(a.t(), turned);
-    turn(turned, out);
-  } else {
-    copy_rows(a, out);
-  }
+  if (a.col_stride == 1 || a.row_stride != 1) return pairs_along_rows(a, rows, pairs, memory);
+  const Packed<Pair> turned = aside.get(pairs, rows), out = memory.get(rows, pairs);
+  interleave(a.t(), turned);
+  turn(turned, out);
   return out;
 }
 
 // Pairs of k down the columns of b (k, columns).
-Packed<Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::int64_t cols) {
+Packed<const Pair> pack_b(const Matrix<const bf16>& b, std::int64_t pairs, std::int64_t cols) {
   thread_local Scratch memory, aside;
   const Packed<Pair> out = memory.get(pairs, cols);
-  if (b.col_stride == 1) {
+  if (b.col_stride == 1)
     interleave(b, out);
-  } else {
-    const Packed<Pair> turned = aside.get(cols, pairs);
-    copy_rows(b.t(), turned);
-    turn(turned, out);
-  }
+  else
+    turn(pairs_along_rows(b.t(), cols, pairs, aside), out);
   return out;
 }
 
@@ -176,15 +177,19 @@ template <int R, int V>
 [[gnu::target("avx512f,avx512bf16")]] void add_vectors(const Pair* a, std::int64_t a_stride,
                                                        const Pair* b, std::int64_t b_stride,
                                                        std::int64_t pairs, float* c,
-                                                       std::int64_t c_stride) {
+                                                       std::int64_t c_stride, Store store) {
   __m512 sum[R][V];
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) sum[r][v] = _mm512_loadu_ps(c + r * c_stride + v * kTileSide);
+    for (int v = 0; v < V; ++v)
+      sum[r][v] = store == Store::add ? _mm512_loadu_ps(c + r * c_stride + v * kTileSide)
+                                      : _mm512_setzero_ps();
   for (std::int64_t p = 0; p < pairs; ++p, b += b_stride) {
     __m512i columns[V];
     for (int v = 0; v < V; ++v) columns[v] = _mm512_loadu_si512(b + v * kTileSide);
     for (int r = 0; r < R; ++r) {
-      const __m512i row = _mm512_set1_epi32(static_cast<int>(a[r * a_stride + p]));
+      int word = 0;
+      std::memcpy(&word, a + r * a_stride + p, sizeof word);  // it may be two bf16 where they lie
+      const __m512i row = _mm512_set1_epi32(word);
       for (int v = 0; v < V; ++v)
         sum[r][v] = _mm512_dpbf16_ps(sum[r][v], reinterpret_cast<__m512bh>(row),
                                      reinterpret_cast<__m512bh>(columns[v]));
@@ -204,13 +209,14 @@ constexpr auto kAddRows = add_rows<V>(std::make_index_sequence<kRows>{});
 constexpr std::array<std::array<AddVectors, kRows>, kVectors> kAddVectors = {
     kAddRows<1>, kAddRows<2>, kAddRows<3>, kAddRows<4>};
 
-void add_by_vectors(const Packed<Pair>& a, const Packed<Pair>& b, const Packed<float>& c) {
+void add_by_vectors(const Packed<const Pair>& a, const Packed<const Pair>& b,
+                    const Packed<float>& c, Store store) {
   for (std::int64_t j = 0; j < c.cols; j += kVectors * kTileSide) {
     const std::int64_t vectors = std::min<std::int64_t>(kVectors, (c.cols - j) / kTileSide);
     for (std::int64_t i = 0; i < c.rows; i += kRows) {
       const std::int64_t rows = std::min<std::int64_t>(kRows, c.rows - i);
       kAddVectors[static_cast<std::size_t>(vectors - 1)][static_cast<std::size_t>(rows - 1)](
-          a.row(i), a.stride, b.data + j, b.stride, a.cols, c.row(i) + j, c.stride);
+          a.row(i), a.stride, b.data + j, b.stride, a.cols, c.row(i) + j, c.stride, store);
     }
   }
 }
@@ -236,6 +242,13 @@ template <int N>
 RINGSMITH_TILES void store_tile(void* to, std::int64_t row_bytes) {
   asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(row_bytes), "i"(N) : "memory");
 }
+template <int N>
+RINGSMITH_TILES void begin_tile(const void* sums, std::int64_t row_bytes, Store store) {
+  if (store == Store::add)
+    load_tile<N>(sums, row_bytes);
+  else
+    asm volatile("tilezero %%tmm%c0" ::"i"(N));
+}
 template <int C, int A, int B>
 RINGSMITH_TILES void add_tile() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
@@ -243,15 +256,16 @@ RINGSMITH_TILES void add_tile() {
 
 // R tiles of rows and V of columns, 1 or 2 each. Tiles 0 to 3 are C's, 4 and 5 A's, 6 and 7 B's.
 template <int R, int V>
-RINGSMITH_TILES void add_tiles(const Packed<Pair>& a, const Packed<Pair>& b, const Packed<float>& c,
-                               std::int64_t i, std::int64_t j) {
+RINGSMITH_TILES void add_tiles(const Packed<const Pair>& a, const Packed<const Pair>& b,
+                               const Packed<float>& c, std::int64_t i, std::int64_t j,
+                               Store store) {
   constexpr std::int64_t kWord = 4;
   const std::int64_t a_row = a.stride * kWord, b_row = b.stride * kWord, c_row = c.stride * kWord;
   float *const top = c.row(i) + j, *const bottom = c.row(i + kTileSide) + j;
-  load_tile<0>(top, c_row);
-  if constexpr (V == 2) load_tile<1>(top + kTileSide, c_row);
-  if constexpr (R == 2) load_tile<2>(bottom, c_row);
-  if constexpr (R == 2 && V == 2) load_tile<3>(bottom + kTileSide, c_row);
+  begin_tile<0>(top, c_row, store);
+  if constexpr (V == 2) begin_tile<1>(top + kTileSide, c_row, store);
+  if constexpr (R == 2) begin_tile<2>(bottom, c_row, store);
+  if constexpr (R == 2 && V == 2) begin_tile<3>(bottom + kTileSide, c_row, store);
   for (std::int64_t p = 0; p < a.cols; p += kTilePairs) {
     load_tile<4>(a.row(i) + p, a_row);
     if constexpr (R == 2) load_tile<5>(a.row(i + kTileSide) + p, a_row);
@@ -268,8 +282,8 @@ RINGSMITH_TILES void add_tiles(const Packed<Pair>& a, const Packed<Pair>& b, con
   if constexpr (R == 2 && V == 2) store_tile<3>(bottom + kTileSide, c_row);
 }
 
-RINGSMITH_TILES void add_by_tiles(const Packed<Pair>& a, const Packed<Pair>& b,
-                                  const Packed<float>& c) {
+RINGSMITH_TILES void add_by_tiles(const Packed<const Pair>& a, const Packed<const Pair>& b,
+                                  const Packed<float>& c, Store store) {
   static constexpr TileConfig kConfig;
   asm volatile("ldtilecfg %0" ::"m"(kConfig));
   for (std::int64_t j = 0; j < c.cols; j += 2 * kTileSide)
@@ -277,7 +291,7 @@ RINGSMITH_TILES void add_by_tiles(const Packed<Pair>& a, const Packed<Pair>& b,
       const bool two_down = c.rows - i > kTileSide, two_across = c.cols - j > kTileSide;
       const auto add = two_down ? (two_across ? add_tiles<2, 2> : add_tiles<2, 1>)
                                 : (two_across ? add_tiles<1, 2> : add_tiles<1, 1>);
-      add(a, b, c, i, j);
+      add(a, b, c, i, j, store);
     }
   asm volatile("tilerelease");  // else Linux saves 8 KiB with every switch of this thread
 }
@@ -295,15 +309,15 @@ bool processor_has(Bf16Products how) {
   return how == Bf16Products::widened || avx512;
 }
 
-void add_product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
-                      const Matrix<float>& sums, Bf16Products how) {
+void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
+                  const Matrix<float>& sums, Store store, Bf16Products how) {
   const bool tiles = how == Bf16Products::amx_bf16;
   const std::int64_t rows = tiles ? whole_tiles(a.rows) : a.rows, cols = whole_tiles(b.cols);
   const std::int64_t pairs =
       tiles ? (a.cols + kTileDepth - 1) / kTileDepth * kTilePairs : (a.cols + 1) / 2;
-  const Packed<Pair> left = pack_a(a, rows, pairs), right = pack_b(b, pairs, cols);
+  const Packed<const Pair> left = pack_a(a, rows, pairs), right = pack_b(b, pairs, cols);
   const Packed<float> c{sums.data, rows, cols, sums.row_stride};
-  tiles ? add_by_tiles(left, right, c) : add_by_vectors(left, right, c);
+  tiles ? add_by_tiles(left, right, c, store) : add_by_vectors(left, right, c, store);
 }
 
 }  // namespace ringsmith::kernels::cpu::fast
@@ -314,8 +328,8 @@ namespace ringsmith::kernels::cpu::fast {
 
 bool processor_has(Bf16Products how) { return how == Bf16Products::widened; }
 
-void add_product_bf16(const Matrix<const bf16>&, const Matrix<const bf16>&, const Matrix<float>&,
-                      Bf16Products) {}
+void product_bf16(const Matrix<const bf16>&, const Matrix<const bf16>&, const Matrix<float>&, Store,
+                  Bf16Products) {}
 
 }  // namespace ringsmith::kernels::cpu::fast
 

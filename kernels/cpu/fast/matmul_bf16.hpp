@@ -27,10 +27,11 @@ namespace ringsmith::kernels::cpu::fast {
 // this process use tiles.
 [[nodiscard]] bool processor_has(Bf16Products how);
 
-// sums += a b. `how` is not `widened`, and the processor has it. The memory behind sums has
-// whole_tiles(sums.rows) rows of whole_tiles(sums.cols); what lies beyond sums is overwritten.
-void add_product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
-                      const Matrix<float>& sums, Bf16Products how);
+// sums = a b, or sums += a b. `how` is not `widened`, and the processor has it. The memory behind
+// sums has whole_tiles(sums.rows) rows of whole_tiles(sums.cols); what lies beyond sums is
+// overwritten.
+void product_bf16(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
+                  const Matrix<float>& sums, Store store, Bf16Products how);
 
 constexpr std::int64_t kTileSide = 16;  // rows of a tile, floats of a vector
 constexpr std::int64_t whole_tiles(std::int64_t n) {

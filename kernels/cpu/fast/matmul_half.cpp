@@ -3,7 +3,7 @@
 // C is computed block by block. The sums of a block are floats in cache; the blocks of A and B that
 // it needs are widened into cache as they lie, and the float product (kernels/cpu/gemm.hpp) adds
 // them up. So every element is the sum that the float product of the widened matrices has, bit for
-// bit, and is rounded once. A block of A or B is widened once for kBlock^3 multiply-adds.
+// bit, and is rounded once. A number of A or B is widened once for a row or column of a block.
 //
 // A processor that multiplies pairs of bf16 with float sums (AVX-512-BF16, AMX) does that instead,
 // with sums of another order: matmul_bf16.hpp.
@@ -24,11 +24,21 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kBlock = 256;  // rows, columns: three blocks of floats are 768 KiB
+constexpr std::int64_t kDepth = 256;  // columns of A, rows of B that are copied at a time
 
 struct Range {
   std::int64_t begin, size;
 };
+
+std::int64_t blocks(std::int64_t n, std::int64_t side) { return (n + side - 1) / side; }
+
+// Rows and columns of a block of C. Large ones copy less; where some threads would have less to do
+// than others, small ones. No bit depends on it: sums run over k in the same order.
+template <class T>
+std::int64_t side_of_block(const Matrix<T>& c) {
+  constexpr std::int64_t kLarge = 512, kSmall = 256;
+  return blocks(c.rows, kLarge) * blocks(c.cols, kLarge) % threads() == 0 ? kLarge : kSmall;
+}
 
 template <class T>
 Matrix<T> part(const Matrix<T>& m, Range rows, Range cols) {
@@ -53,13 +63,14 @@ Matrix<const float> widened(const Matrix<const T>& m, std::vector<float>& memory
   return by_columns ? dense.t() : dense;
 }
 
-// sums += a b
+// sums = a b, or sums += a b
 template <class T>
-void add_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& sums) {
+void product(const Matrix<const T>& a, const Matrix<const T>& b, const Matrix<float>& sums,
+             Store store) {
   if constexpr (std::is_same_v<T, bf16>)
     if (const Bf16Products how = bf16_products();
         how != Bf16Products::widened && products() == Products::own)
-      return add_product_bf16(a, b, sums, how);
+      return product_bf16(a, b, sums, store, how);
   thread_local std::vector<float> a_memory, b_memory;
   const Matrix<const float> wide_a = widened(a, a_memory), wide_b = widened(b, b_memory);
   const auto transposed = [](const auto& m) { return m.col_stride != 1 && m.row_stride == 1; };
@@ -73,7 +84,7 @@ void add_product(const Matrix<const T>& a, const Matrix<const T>& b, const Matri
          .lda = a_turned ? a.rows : a.cols,  // they are dense
          .b = wide_b.data,
          .ldb = b_turned ? b.rows : b.cols,
-         .beta = 1,
+         .beta = store == Store::add ? 1.0F : 0.0F,
          .c = sums.data,
          .ldc = sums.row_stride});
 }
@@ -88,17 +99,21 @@ void block_of_c(const Matrix<const T>& a, const Matrix<const T>& b, std::span<co
   const std::int64_t stride = whole_tiles(c.cols);
   memory.resize(static_cast<std::size_t>(whole_tiles(c.rows) * stride / kTileSide));
   const Matrix<float> sums{reinterpret_cast<float*>(memory.data()), c.rows, c.cols, stride, 1};
-  for (std::int64_t r = 0; r < c.rows; ++r)
-    for (std::int64_t j = 0; j < c.cols; ++j) {
-      const auto at = static_cast<std::size_t>(j);
-      sums(r, j) = store == Store::add ? static_cast<float>(c(r, j))
-                   : bias.empty()      ? 0.0F
-                                       : static_cast<float>(bias[at]);
-    }
-  for (Range k{0, 0}; k.begin < a.cols; k.begin += k.size) {
-    k.size = std::min(kBlock, a.cols - k.begin);
-    add_product(part(a, {0, a.rows}, k), part(b, k, {0, b.cols}), sums);
-  }
+  Store into_sums = Store::add;
+  if (store == Store::replace && bias.empty())
+    into_sums = Store::replace;
+  else
+    for (std::int64_t r = 0; r < c.rows; ++r)
+      for (std::int64_t j = 0; j < c.cols; ++j)
+        sums(r, j) =
+            static_cast<float>(store == Store::add ? c(r, j) : bias[static_cast<std::size_t>(j)]);
+  Range k{0, 0};
+  do {  // at least once: a product over no k is 0
+    k.size = std::min(kDepth, a.cols - k.begin);
+    product(part(a, {0, a.rows}, k), part(b, k, {0, b.cols}), sums, into_sums);
+    into_sums = Store::add;
+    k.begin += k.size;
+  } while (k.begin < a.cols);
   for (std::int64_t r = 0; r < c.rows; ++r) {
     const float* from = sums.data + r * stride;
     if (c.col_stride == 1)
@@ -113,12 +128,12 @@ void block_of_c(const Matrix<const T>& a, const Matrix<const T>& b, std::span<co
 template <class T>
 void matmul_half(Matrix<const T> a, Matrix<const T> b, std::span<const T> bias, Matrix<T> c,
                  Store store) {
-  const std::int64_t down = (c.rows + kBlock - 1) / kBlock, across = (c.cols + kBlock - 1) / kBlock;
-  parallel_for(down * across, 1, [&](std::int64_t begin, std::int64_t end) {
+  const std::int64_t side = side_of_block(c), across = blocks(c.cols, side);
+  parallel_for(blocks(c.rows, side) * across, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t row = i / across * kBlock, col = i % across * kBlock;
-      const Range rows{row, std::min(kBlock, c.rows - row)};
-      const Range cols{col, std::min(kBlock, c.cols - col)};
+      const std::int64_t row = i / across * side, col = i % across * side;
+      const Range rows{row, std::min(side, c.rows - row)};
+      const Range cols{col, std::min(side, c.cols - col)};
       const Range depth{0, a.cols};
       const auto at = static_cast<std::size_t>(cols.begin);
       const auto some = bias.empty() ? bias : bias.subspan(at, static_cast<std::size_t>(cols.size));

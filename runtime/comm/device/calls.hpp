@@ -27,7 +27,7 @@ enum class Awaited : std::uint32_t {
 // in pinned host memory that the device writes and the host reads; the host in turn tells the
 // device's blocks to stop by setting `stop`.
 //
-//     block: poll, poll, ... limit reached, or stop set --> fills the record, sets `written`
+//     block: poll, poll, ... out of time, or stop set   --> fills the record, sets `written`
 //                                                           and `stop`, ends
 //     other blocks:                                             see stop, end
 //     host:                                                     sees written, reads, throws
@@ -47,12 +47,14 @@ inline bool has_written(KernelReport& report) {
   return SystemAtomic<std::uint32_t>(report.written).load(order_of(End::report_acquire)) != 0;
 }
 
-// How long a kernel waits and where it complains. `limit` counts polls, each of which takes some
-// hundred nanoseconds; it is the last resort of a kernel whose host has stopped to watch it.
+// How long a kernel waits for one thing, by the device's clock, and where it complains. It is the
+// last resort of a kernel whose host has stopped to watch it: a host that asks the driver anything
+// may wait there for the kernel itself.
 struct Patience {
   KernelReport* report = nullptr;
-  std::uint64_t limit = ~std::uint64_t{0};
-  std::uint64_t operation = 0;  // its number in the group, for the report
+  std::uint64_t limit = ~std::uint64_t{0};  // of polls, for tests: no clock decides what they see
+  std::uint64_t operation = 0;              // its number in the group, for the report
+  std::uint64_t nanoseconds = ~std::uint64_t{0};
 };
 
 using kernels::Arithmetic;  // out = own op message

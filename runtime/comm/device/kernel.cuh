@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include "kernels/cuda/clock.cuh"
 #include "kernels/cuda/launch.hpp"
 #include "kernels/cuda/pack.cuh"
 #include "kernels/cuda/reduce_ops.cuh"
@@ -47,7 +48,7 @@ struct Waiter {
   int rank;
 };
 
-constexpr std::uint64_t kPollsPerLook = 64;  // at `stop`, which lies in the host's memory
+constexpr std::uint64_t kPollsPerLook = 64;  // at the clock, and `stop` in the host's memory
 
 // The first block of the rank to get here says what it waited for; all are told to stop.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
@@ -70,16 +71,20 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
 }
 
 // Polls until ready(), which loads what it waits for in the order that it needs. False, after a
-// report, when the limit is reached or somebody else has given up; have() is then asked for what
-// there was.
+// report, when it has waited for too long or somebody else has given up; have() is then asked for
+// what there was.
 template <class Ready, class Have>
 __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                            std::uint64_t want, Ready ready, Have have) {
+  std::uint64_t first_look = 0;
   for (std::uint64_t polls = 1; !ready(); ++polls) {
     if (polls % kPollsPerLook != 0 && polls < w.patience.limit) continue;
+    const std::uint64_t now = kernels::cuda::nanoseconds_on_device();
+    if (first_look == 0) first_look = now;
+    const bool late = polls >= w.patience.limit || now - first_look >= w.patience.nanoseconds;
     const bool stop =
         SystemAtomic<std::uint32_t>(w.patience.report->stop).load(cuda::memory_order_relaxed) != 0;
-    if (!stop && polls < w.patience.limit) continue;
+    if (!stop && !late) continue;
     report(w, awaited, peer, step, have(), want);
     return false;
   }

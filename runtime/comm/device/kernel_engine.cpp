@@ -1,6 +1,7 @@
 #include "runtime/comm/device/kernel_engine.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/calls.hpp"
@@ -154,14 +155,14 @@ std::byte* KernelEngine::station(int rank) {
   return device_peers_.address(rank, device_peers_.of(rank).station);
 }
 
-// The monitor ends kernels when the deadline has passed; the limit of polls is there for the case
-// that it cannot. No device polls faster than this.
+// The monitor ends kernels when the deadline has passed, and knows more to say; the kernel's own
+// clock is there for the case that it cannot.
 Patience KernelEngine::patience(std::uint64_t operation) const {
-  constexpr std::uint64_t kMostPollsPerMillisecond = 50'000;
-  const auto deadline = static_cast<std::uint64_t>(peers_.timeout().count());
-  return {report_,
-          tuning_.limit_of_polls > 0 ? tuning_.limit_of_polls : deadline * kMostPollsPerMillisecond,
-          operation};
+  constexpr std::chrono::seconds kFirstTheMonitor{2};
+  Patience patience{.report = report_, .operation = operation};
+  patience.nanoseconds = static_cast<std::uint64_t>(
+      std::chrono::nanoseconds(peers_.timeout() + kFirstTheMonitor).count());
+  return patience;
 }
 
 // No more blocks than have something to do.

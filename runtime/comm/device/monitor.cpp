@@ -91,7 +91,7 @@ bool Monitor::has_complained(const Operation& operation) const {
 void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
   if (has_complained(operation))
     return fail(operation, FailureKind::timeout, report_->peer,
-                operation.call() + " reached its limit of polls");
+                operation.call() + " has waited beyond its deadline");
   // A peer that fails reports it, then releases all streams: what ends then has not ended well.
   if (!done && age < kPeersLook) return;
   Peers::Failed failed = done ? peers_.look_for_report() : peers_.look_for_failure(-1);

@@ -70,9 +70,8 @@ struct Shape {
 
 // What tests choose and programs leave alone.
 struct Tuning {
-  Shape shape{0, 0, 0};              // 0: by the device
-  std::uint32_t packet_calls = 0;    // calls by packets so far
-  std::uint64_t limit_of_polls = 0;  // 0: by the group's deadline
+  Shape shape{0, 0, 0};            // 0: by the device
+  std::uint32_t packet_calls = 0;  // calls by packets so far
 };
 
 constexpr std::size_t round_up(std::size_t value, std::size_t multiple) {

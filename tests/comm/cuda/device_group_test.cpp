@@ -173,7 +173,7 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
   for (int rank = 0; rank < 2; ++rank)
     threads.emplace_back([&, rank] {
       GroupOptions options;
-      options.device = Device::cuda(rank);
+      options.device = Device::cuda(rank % device_count());
       options.engine = CudaEngine::b;
       cuda_ipc::Tuning tuning;
       tuning.packet_calls = ~std::uint32_t{0} - 3;

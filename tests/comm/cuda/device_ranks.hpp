@@ -74,7 +74,7 @@ std::vector<T> random_values(std::size_t n, int rank, unsigned seed = 0) {
   return x;
 }
 
-// Rank r on device r modulo `devices`.
+// Rank r on device r modulo `devices`, or as many as there are: one is enough.
 template <class Result>
 std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
                                    const std::function<Result(comm::ProcessGroup&)>& body,
@@ -88,7 +88,9 @@ std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
         return body(group);
       },
       options,
-      [&](comm::GroupOptions& mine, int rank) { mine.device = Device::cuda(rank % devices); });
+      [&](comm::GroupOptions& mine, int rank) {
+        mine.device = Device::cuda(rank % std::min(devices, device_count()));
+      });
 }
 
 }  // namespace ringsmith::test

@@ -159,9 +159,10 @@ TEST_CASE("the ring kernel has every reduction of every type", "[vgpu]") {
 }
 
 TEST_CASE("a kernel whose peer never comes ends, and says where it stood", "[vgpu]") {
-  for (const bool packets : {false, true}) {
+  for (const auto& [packets, by_clock] :
+       {std::pair{false, false}, {true, false}, {false, true}, {true, true}}) {
     Stations stations(2, kSmall);
-    stations.limit = 5000;
+    (by_clock ? stations.nanoseconds : stations.limit) = by_clock ? 30'000'000 : 5000;
     const DeviceBlock data(Stations::device(0), 4000);
     RingCall call = stations.ring(Collective::all_reduce, 0, +1, split_evenly(1000, 2), DType::f32);
     call.input = call.output = data.data();

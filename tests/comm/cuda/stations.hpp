@@ -68,7 +68,7 @@ class Stations {
     for (auto* report : reports_) (void)cudaFreeHost(report);
   }
 
-  [[nodiscard]] static Device device(int rank) { return Device::cuda(rank); }
+  [[nodiscard]] static Device device(int rank) { return Device::cuda(rank % device_count()); }
   [[nodiscard]] int world() const { return world_; }
   [[nodiscard]] const Stream& stream(int rank) const { return streams_[at(rank)]; }
   [[nodiscard]] comm::cuda_ipc::KernelReport& report(int rank) const { return *reports_[at(rank)]; }
@@ -98,7 +98,7 @@ class Stations {
     call.previous = memory_[at(call.previous_rank)].data();
     call.next = memory_[at(call.next_rank)].data();
     call.packet_flag = packet_flag;
-    call.patience = {reports_[at(rank)], limit};
+    call.patience = {reports_[at(rank)], limit, 0, nanoseconds};
     std::uint64_t longest = 0;
     for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
       const comm::Chunk& chunk = chunks[at(c)];
@@ -119,14 +119,15 @@ class Stations {
     call.meeting = meeting;
     call.packet_flag = packet_flag;
     call.chunk = chunk;
-    call.patience = {reports_[at(rank)], limit};
+    call.patience = {reports_[at(rank)], limit, 0, nanoseconds};
     for (int r = 0; r < world_; ++r) call.station[r] = memory_[at(r)].data();
     return call;
   }
 
   std::uint32_t packet_flag = 1;
   std::uint64_t meeting = 1;
-  std::uint64_t limit = ~std::uint64_t{0};
+  std::uint64_t limit = ~std::uint64_t{0};  // of polls
+  std::uint64_t nanoseconds = ~std::uint64_t{0};
 
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }

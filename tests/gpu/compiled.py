@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""compiled.py FOLDER [--update]: what nvcc made of the kernels; called by `make nvcc-check`.
+
+FOLDER holds what ptxas said of each .cu file (NAME.cu.ptxas), and the PTX of the rings' kernels (NAME.cu.ptx).
+
+1. The rings' kernels neither spill nor keep a stack: where one waits for another, a spill is a trip to memory.
+2. Their hand-offs are at system scope. The emulator cannot see a scope: there, one of a device is as good.
+3. Registers by kernel are those of REGISTERS.md, if that is from the same nvcc.
+
+Then it plants mistakes into a copy of what it has read, and must refuse each of them.
+"""
+import argparse
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TABLE = HERE / "REGISTERS.md"
+RINGS = "runtime/comm/device/"
+# A block of a rank is the first to report, among those of its device: the one order that stays inside it.
+INSIDE = "atom.cas.relaxed.gpu.b64"
+
+
+def stop(message):
+    raise SystemExit(f"nvcc-check: {message}")
+
+
+def demangled(names):
+    out = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
+    return dict(zip(names, out.splitlines()))
+
+
+def plain(name):
+    """A kernel's name without namespaces, template arguments and parameters."""
+    name = re.sub(r"\((anonymous namespace|int|bool|unsigned int|long|unsigned long)\)", "", name.replace("void ", "", 1))
+    depth, kept = 0, ""
+    for c in name:
+        depth += c == "<"
+        if depth == 0:
+            if c == "(":
+                break
+            kept += c
+        depth -= c == ">"
+    return kept.split("::")[-1]
+
+
+def kernels_of(folder):
+    """(file, mangled name, architecture) -> (registers, stack, spilled bytes)."""
+    found = {}
+    for said in sorted(folder.rglob("*.cu.ptxas")):
+        file = str(said.relative_to(folder)).removesuffix(".ptxas")
+        entry = stack = spilled = None
+        for line in said.read_text().splitlines():
+            if m := re.search(r"Compiling entry function '(\w+)' for 'sm_(\d+)\w*'", line):
+                entry = m.groups()
+            elif m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+                stack, spilled = int(m[1]), int(m[2]) + int(m[3])
+            elif (m := re.search(r"Used (\d+) registers", line)) and entry:
+                found[(file, entry[0], int(entry[1]))] = (int(m[1]), stack or 0, spilled or 0)
+                entry = stack = spilled = None
+    return found
+
+
+def check_spills(found):
+    rings = [(key, cost) for key, cost in found.items() if key[0].startswith(RINGS)]
+    if not rings:
+        stop(f"ptxas said nothing of a kernel in {RINGS}")
+    for (file, name, arch), (_, stack, spilled) in rings:
+        if stack or spilled:
+            stop(f"{file}: {demangled([name])[name]} for sm_{arch} keeps {stack} bytes on the stack and spills {spilled}")
+    return len(rings)
+
+
+def check_scopes(folder):
+    """Every access with a memory order is at system scope, and each kernel has what its hand-off needs."""
+    kernels = 0
+    for ptx in sorted(folder.glob(RINGS + "*.ptx")):
+        for body in re.split(r"(?=\.entry )", ptx.read_text())[1:]:
+            name = re.match(r"\.entry (\w+)", body)[1]
+            body = body.split("\n.func")[0]
+            kernels += 1
+            ordered = re.findall(r"\b(?:ld|st|atom|red)\.(?:\w+\.)*?(?:relaxed|acquire|release|acq_rel|volatile)[\w.]*", body)
+            for access in ordered:
+                if ".sys" not in access and access != INSIDE:
+                    stop(f"{ptx.name}: {demangled([name])[name]} has '{access}', which is not at system scope")
+            if not any(access.startswith("ld.") for access in ordered):
+                stop(f"{ptx.name}: {demangled([name])[name]} waits for nobody: no ordered load")
+    if kernels == 0:
+        stop(f"no PTX of {RINGS} in {folder}")
+    return kernels
+
+
+# What: files of the rings' kernels, a pattern, and what stands there instead.
+PLANTED = {
+    "an acquire of the device's scope": ("*.ptx", r"ld\.acquire\.sys", "ld.acquire.gpu"),
+    "a release of the device's scope": ("*.ptx", r"st\.release\.sys", "st.release.gpu"),
+    "a volatile load, which orders nothing": ("*.ptx", r"ld\.relaxed\.sys", "ld.volatile"),
+    "a compare-and-swap of the block's scope": ("*.ptx", r"atom\.cas\.relaxed\.gpu", "atom.cas.relaxed.cta"),
+    "a spill": ("*.ptxas", r"\b0 bytes spill stores", "8 bytes spill stores"),
+    "an array on the stack": ("*.ptxas", r"\b0 bytes stack frame", "64 bytes stack frame"),
+}
+
+
+def plant_mistakes(folder):
+    for what, (files, pattern, instead) in PLANTED.items():
+        with tempfile.TemporaryDirectory() as copy:
+            rings = pathlib.Path(copy) / RINGS
+            shutil.copytree(folder / RINGS, rings)
+            file = next(f for f in sorted(rings.glob(files)) if re.search(pattern, f.read_text()))
+            file.write_text(re.sub(pattern, instead, file.read_text(), count=1))
+            try:
+                check_spills(kernels_of(pathlib.Path(copy)))
+                check_scopes(pathlib.Path(copy))
+            except SystemExit:
+                continue
+        stop(f"{what} was planted into {file.name} and not refused")
+
+
+def table_of(found, version):
+    names = demangled(sorted({name for _, name, _ in found}))
+    rows = collections.defaultdict(lambda: collections.defaultdict(list))
+    for (file, name, arch), cost in found.items():
+        rows[(file, plain(names[name]))][arch].append(cost)
+    archs = sorted({arch for _, _, arch in found})
+    lines = ["# Registers of the kernels", "",
+             f"From {version} by `make nvcc-check UPDATE=1`: the most of a kernel's versions (types, widths), and where one",
+             "spills, the bytes. Compiled, not run.", "",
+             "| file | kernel | versions | " + " | ".join(f"sm_{a}" for a in archs) + " |",
+             "|---|---|---|" + "---|" * len(archs)]
+    for (file, kernel), by_arch in sorted(rows.items()):
+        cells = []
+        for arch in archs:
+            costs = by_arch.get(arch, [])
+            spilled = max((c[2] for c in costs), default=0)
+            cells.append(str(max((c[0] for c in costs), default="-")) + (f", spills {spilled}" if spilled else ""))
+        lines.append(f"| {file} | {kernel} | {max(len(c) for c in by_arch.values())} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("folder", type=pathlib.Path)
+    p.add_argument("--update", action="store_true", help="write REGISTERS.md")
+    a = p.parse_args()
+    found = kernels_of(a.folder)
+    rings, handed = check_spills(found), check_scopes(a.folder)
+    nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
+    version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout)
+    plant_mistakes(a.folder)
+    version = f"nvcc {version[1]}" if version else "an unknown nvcc"
+    table = table_of(found, version)
+    if a.update:
+        TABLE.write_text(table)
+    elif not TABLE.exists() or (f"From {version} by" in TABLE.read_text() and TABLE.read_text() != table):
+        stop(f"{TABLE.name} is not what {version} says now: look at the difference that make nvcc-check UPDATE=1 makes")
+    print(f"nvcc-check: {len(found)} kernels; the rings' {rings} spill nothing, {handed} hand over at system scope; "
+          f"{len(PLANTED)} planted mistakes refused")
+
+
+main()

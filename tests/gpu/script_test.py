@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""script_test.py BUILD: run.sh on the emulator: its parts and options, its budget, and what is left when it is killed."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+COMMAND = [pathlib.Path(__file__).resolve().parent / "run.sh", "--simulate", "--build", BUILD]
+
+
+def run(*options):
+    return subprocess.run([*COMMAND, *options], capture_output=True, text=True)
+
+
+def check(good, what, *shown):
+    if not good:
+        sys.exit("\n".join([f"script_test: {what}", *map(str, shown)]))
+
+
+def parts_of(report):
+    """Headings of the parts that a report has; it must be whole Markdown up to its end."""
+    text = report.read_text() if report.exists() else ""
+    check(len(re.findall(r"^```", text, re.M)) % 2 == 0, "a part is torn", text)
+    check(not text or "SIMULATED on vgpu: no GPU took part" in text, "the report does not say that it is simulated", text)
+    return re.findall(r"^### (.*)", text, re.M)
+
+
+def wrong_options(_):
+    for options, said in [
+        (["--only", "kernel"], "no part 'kernel'"),
+        (["--only", ""], "no part is named"),
+        (["--budget", "0"], "'0' is not a number of seconds"),
+        (["--budget", "1h"], "'1h' is not a number of seconds"),
+        (["--budget"], "--budget wants a value"),
+        (["--fast"], "unknown option '--fast'"),
+    ]:
+        done = run(*options)
+        check(done.returncode == 6 and said in done.stderr and done.stderr.count("\n") == 1, f"{options}: {done}")
+
+
+def complete(out):
+    done = run("--only", "kernels,device,engine-b,memcheck", "--out", out)
+    report = out / "report.md"
+    parts = parts_of(report)
+    check(done.returncode == 0 and len(parts) == 6, "not all parts passed", done.stdout, done.stderr, parts)
+    check("NOT RUN" in parts[0] and "kernels" in parts[1] and parts[1].find("passed") > 0, "another order", parts)
+    check("compute-sanitizer" in parts[5] and "NOT RUN" in parts[5], "memcheck is said to have run", parts)
+    check(re.search(r"^All parts passed, simulated, \d+ s in all\.$", report.read_text(), re.M), report.read_text())
+    check("tests passed" in (out / "log.txt").read_text() or "All tests" in (out / "log.txt").read_text(), "no log")
+
+
+def budget(out):
+    done = run("--only", "kernels,engine-b", "--budget", "3", "--out", out)
+    parts = parts_of(out / "report.md")
+    check(done.returncode == 3, "a budget that nothing fits has another exit code", done)
+    check(len(parts) == 4 and all("NOT RUN, the budget of 3 s is spent" in p for p in parts), "parts ran", parts)
+
+
+def failed(out):
+    """A part that fails says so, and the next ones run."""
+    os.environ["VGPU_DEVICES"] = "none"
+    done = run("--only", "kernels,memcheck", "--out", out)
+    del os.environ["VGPU_DEVICES"]
+    parts = parts_of(out / "report.md")
+    check(done.returncode == 1 and "FAILED with exit code" in parts[0] and len(parts) == 2, "not refused", done, parts)
+
+
+def killed(out):
+    for seconds in (0.1, 0.5, 1, 2, 3.5):
+        folder = out / str(seconds)
+        with subprocess.Popen([*COMMAND, "--only", "engine-b,rings", "--out", folder],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as victim:
+            time.sleep(seconds)
+            os.killpg(victim.pid, signal.SIGKILL)
+        print(f"killed after {seconds} s: {len(parts_of(folder / 'report.md'))} parts are there")
+
+
+def main():
+    for case in (wrong_options, complete, budget, failed, killed):
+        with tempfile.TemporaryDirectory() as folder:
+            case(pathlib.Path(folder))
+        print(f"{case.__name__}: as it must be")
+
+
+main()
