@@ -141,7 +141,7 @@ KIT_SCENARIO(launch) {
 }
 
 // Task 1 beside task 2. A job ends slowly, and another launcher claims names meanwhile. taken: how
-// many files the job still had whose names began with one of those.
+// many files the job still had whose names began with one of those; -1: it had none at all.
 KIT_SCENARIO(succession) {
   kit::Folder folder("meeting");
   const auto launcher = [&] {
@@ -158,7 +158,7 @@ KIT_SCENARIO(succession) {
   };
   const auto claim = [&] {
     std::int64_t taken = 0;
-    folder.wait("begun", milliseconds(4000));
+    if (!folder.wait("begun", milliseconds(4000))) return std::int64_t{-1};
     while (!folder.wait("over", milliseconds(5))) {
       const std::string name = lab00::claim_name(folder);
       for (const std::string& file : folder.list())
