@@ -277,12 +277,11 @@ TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
   };
   for (const int world : {1, 3}) {
     const std::string run = folder / ("gone" + std::to_string(world));
-    const std::string saved = "'" + run + "/checkpoints'";
+    const std::string saved = run + "/checkpoints";
     const auto r = train(world, run,
-                         "(until [ -e " + saved +
-                             "/step-000300/manifest.json ]; do sleep 0.1; "
-                             "done; mv " +
-                             saved + " '" + run + "/moved') &");
+                         "(until [ -e '" + checkpoint(run, kOften) +
+                             "/manifest.json' ]; do sleep 0.1; done; mv '" + saved + "' '" + run +
+                             "/moved') &");
     check_stopped(r, run, "No such file or directory");
   }
   for (const int world : {1, 3}) {
