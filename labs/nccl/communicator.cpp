@@ -273,7 +273,12 @@ std::optional<Refusal> Communicator::failure() {
   try {
     peers_->check_usable();
   } catch (...) {
-    return current_refusal();
+    const Refusal refusal = current_refusal();
+    // "the group is broken since an earlier call failed: ..." is true, and known to who asks.
+    const std::string text = refusal.what();
+    const std::size_t begin = text.find("failed: ");
+    return Refusal(refusal.result(),
+                   begin == std::string::npos ? text : text.substr(begin + sizeof "failed: " - 1));
   }
   return {};
 }
@@ -344,8 +349,8 @@ void Communicator::finish() {
 
 void Communicator::abort() {
   if (world_ == 1) return;
-  peers_->mark_aborted(Site::here());
-  peers_->report_aborted();
+  peers_->record_failure(FailureKind::aborted, rank_,
+                         "rank " + std::to_string(rank_) + " called ncclCommAbort");
   stop_kernels();
 }
 

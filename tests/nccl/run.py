@@ -69,7 +69,7 @@ def failure(build, how, result, words, most_seconds, **environment):
 def failures(build):
     remote, system = 6, 2
     return (failure(build, "die", remote, "is gone: its process has died", 5) +
-            failure(build, "abort", remote, "rank 1 called abort()", 5) +
+            failure(build, "abort", remote, "rank 1 called ncclCommAbort", 5) +
             failure(build, "late", system, "waited 1500 ms for", 4, RINGSMITH_NCCL_TIMEOUT_MS="1500"))
 
 
