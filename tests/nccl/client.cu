@@ -141,6 +141,7 @@ constexpr int kGuardValue = 0xA5;
 struct Rank {
   int device = 0, rank = 0;
   ncclComm_t comm = NULL;
+  ncclComm_t second = NULL;  // the same ranks once more, for calls of two communicators in a group
   cudaStream_t streams[kStreams] = {};
   unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;
 };
@@ -204,6 +205,9 @@ class Client {
       NCCL(ncclGroupEnd());
     }
     if (settings_.make == "split") split();
+    NCCL(ncclGroupStart());
+    for (Rank& r : ranks_) NCCL(ncclCommSplit(r.comm, 0, r.rank, &r.second, NULL));
+    NCCL(ncclGroupEnd());
     for (const Rank& r : ranks_) {
       int count = 0, device = -1, rank = -1;
       NCCL(ncclCommCount(r.comm, &count));
@@ -235,6 +239,7 @@ class Client {
     for (Rank& r : ranks_) {
       NCCL(ncclCommFinalize(r.comm));
       NCCL(ncclCommDestroy(r.comm));
+      NCCL(ncclCommDestroy(r.second));
     }
   }
 
@@ -403,49 +408,50 @@ class Client {
     const unsigned char* const in =
         c.in_place ? r.receive[s] + kGuard + e.send_begin * width : r.send[s] + kGuard;
     const cudaStream_t stream = r.streams[s];
+    const ncclComm_t comm = s == 1 ? r.second : r.comm;
     const auto part = [&](auto* buffer, int peer) {
       return buffer + static_cast<std::size_t>(peer) * c.count * width;
     };
     switch (c.kind) {
       case Kind::all_reduce:
-        NCCL(ncclAllReduce(in, out, c.count, c.type, c.op, r.comm, stream));
+        NCCL(ncclAllReduce(in, out, c.count, c.type, c.op, comm, stream));
         break;
       case Kind::reduce:
-        NCCL(ncclReduce(in, out, c.count, c.type, c.op, c.root, r.comm, stream));
+        NCCL(ncclReduce(in, out, c.count, c.type, c.op, c.root, comm, stream));
         break;
       case Kind::reduce_scatter:
-        NCCL(ncclReduceScatter(in, out, c.count, c.type, c.op, r.comm, stream));
+        NCCL(ncclReduceScatter(in, out, c.count, c.type, c.op, comm, stream));
         break;
       case Kind::broadcast:
-        NCCL(ncclBroadcast(in, out, c.count, c.type, c.root, r.comm, stream));
+        NCCL(ncclBroadcast(in, out, c.count, c.type, c.root, comm, stream));
         break;
       case Kind::bcast:  // always in place
         if (r.rank == c.root)
           CUDA(cudaMemcpyAsync(out, in, c.count * width, cudaMemcpyDeviceToDevice, stream));
-        NCCL(ncclBcast(out, c.count, c.type, c.root, r.comm, stream));
+        NCCL(ncclBcast(out, c.count, c.type, c.root, comm, stream));
         break;
       case Kind::all_gather:
-        NCCL(ncclAllGather(in, out, c.count, c.type, r.comm, stream));
+        NCCL(ncclAllGather(in, out, c.count, c.type, comm, stream));
         break;
       case Kind::exchange:
-        NCCL(ncclSend(in, c.count, c.type, (r.rank + 1) % world_, r.comm, stream));
-        NCCL(ncclRecv(out, c.count, c.type, (r.rank + world_ - 1) % world_, r.comm, stream));
+        NCCL(ncclSend(in, c.count, c.type, (r.rank + 1) % world_, comm, stream));
+        NCCL(ncclRecv(out, c.count, c.type, (r.rank + world_ - 1) % world_, comm, stream));
         break;
       case Kind::all_to_all:
         for (int peer = 0; peer < world_; ++peer) {
-          NCCL(ncclSend(part(in, peer), c.count, c.type, peer, r.comm, stream));
-          NCCL(ncclRecv(part(out, peer), c.count, c.type, peer, r.comm, stream));
+          NCCL(ncclSend(part(in, peer), c.count, c.type, peer, comm, stream));
+          NCCL(ncclRecv(part(out, peer), c.count, c.type, peer, comm, stream));
         }
         break;
       case Kind::gather:
-        NCCL(ncclSend(in, c.count, c.type, c.root, r.comm, stream));
+        NCCL(ncclSend(in, c.count, c.type, c.root, comm, stream));
         for (int peer = 0; peer < world_ && r.rank == c.root; ++peer)
-          NCCL(ncclRecv(part(out, peer), c.count, c.type, peer, r.comm, stream));
+          NCCL(ncclRecv(part(out, peer), c.count, c.type, peer, comm, stream));
         break;
       case Kind::scatter:
         for (int peer = 0; peer < world_ && r.rank == c.root; ++peer)
-          NCCL(ncclSend(part(in, peer), c.count, c.type, peer, r.comm, stream));
-        NCCL(ncclRecv(out, c.count, c.type, c.root, r.comm, stream));
+          NCCL(ncclSend(part(in, peer), c.count, c.type, peer, comm, stream));
+        NCCL(ncclRecv(out, c.count, c.type, c.root, comm, stream));
         break;
     }
   }
