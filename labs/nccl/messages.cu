@@ -9,6 +9,29 @@ using namespace comm::cuda_ipc;
 
 namespace {
 
+template <class Word>
+__device__ void copy_words(std::byte* to, const std::byte* from, std::uint64_t count) {
+  auto* const target = reinterpret_cast<Word*>(to);
+  const auto* const source = reinterpret_cast<const Word*>(from);
+#pragma unroll 4
+  for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) target[i] = source[i];
+}
+
+// By all threads of the block, in the widest words that both addresses allow.
+__device__ void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t bytes) {
+  const std::uintptr_t both =
+      reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from);
+  std::uint64_t done = 0;
+  if (both % 16 == 0) {
+    copy_words<uint4>(to, from, bytes / 16);
+    done = bytes / 16 * 16;
+  } else if (both % 4 == 0) {
+    copy_words<std::uint32_t>(to, from, bytes / 4);
+    done = bytes / 4 * 4;
+  }
+  copy_words<std::byte>(to + done, from + done, bytes - done);
+}
+
 // The part of a message that a block has to do with: its pair's mailboxes at both ends.
 class Post {
  public:
@@ -28,16 +51,11 @@ class Post {
       bool granted = true;
       if (threadIdx.x == 0) granted = message_.sends ? await_room(number) : await_slot(number);
       if (__syncthreads_and(granted) == 0) return;
-      Flow f{};
-      f.count = min(per_slot, message_.bytes - at);
-      if (message_.sends) {
-        f.own = message_.data + at;
-        f.onward = slot(message_.peer, call_.rank, number);
-      } else {
-        f.message = slot(call_.rank, message_.peer, number);
-        f.keep = message_.data + at;
-      }
-      flow<std::uint8_t>(f, {});
+      const std::uint64_t bytes = min(per_slot, message_.bytes - at);
+      if (message_.sends)
+        copy_bytes(slot(message_.peer, call_.rank, number), message_.data + at, bytes);
+      else
+        copy_bytes(message_.data + at, slot(call_.rank, message_.peer, number), bytes);
       __syncthreads();
       ++number;
       if (threadIdx.x == 0) hand_on(number);
