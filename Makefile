@@ -10,7 +10,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -66,6 +66,14 @@ bench: build ## tables compared with the peers: medians of alternating runs
 nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not run; check registers, spills, scopes
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
+
+nccl: configure ## libringsmith_nccl.so, NCCL's interface on our rings, in build/release/nccl; how to build against it
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target ringsmith_nccl
+	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|' labs/nccl/usage.txt
+
+test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target nccl_client
+	@tests/nccl/run.py all "$(DIR)"
 
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
 	@tests/support/run_tests.py "$(DIR)" -C rdma -L rdma
