@@ -3,6 +3,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -16,12 +17,50 @@ using Shared = std::shared_ptr<comm::CommMemory>;
 
 thread_local std::vector<c10::intrusive_ptr<Backend>> scopes;
 
-// A block stays as long as its tensor, whatever becomes of the group.
-void drop(void* block) { delete static_cast<Shared*>(block); }
+// The blocks that tensors hold, by address; each stays as long as its tensor, whatever becomes of
+// the group. By address, because PyTorch also allocates without a DataPtr (convolutions do).
+class Blocks {
+ public:
+  void* keep(Shared block) {
+    void* const data = block->data();
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, std::move(block));
+    return data;
+  }
+  // False: it is none of ours.
+  bool drop(void* data) {
+    Shared block;  // given back without the lock
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return false;
+    block = std::move(found->second);
+    blocks_.erase(found);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, Shared> blocks_;
+};
+
+Blocks& blocks() {
+  static auto* const all = new Blocks;  // tensors may be freed after everything else
+  return *all;
+}
+
+void drop(void* data) { (void)blocks().drop(data); }
+
+c10::DeleterFnPtr drop_another = nullptr;  // of the allocator that was there before
+
+void drop_any(void* data) {
+  if (!blocks().drop(data)) drop_another(data);
+}
 
 class Allocator final : public c10::Allocator {
  public:
-  explicit Allocator(c10::Allocator* others) : others_(others) {}
+  explicit Allocator(c10::Allocator* others) : others_(others) {
+    drop_another = others->raw_deleter();
+  }
 
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
   c10::DataPtr allocate(std::size_t bytes) override { return give(bytes); }
@@ -31,16 +70,14 @@ class Allocator final : public c10::Allocator {
 #else
   c10::DataPtr allocate(std::size_t bytes) const override { return give(bytes); }
 #endif
-  // For allocations without a DataPtr, which ours never are.
-  c10::DeleterFnPtr raw_deleter() const override { return others_->raw_deleter(); }
+  c10::DeleterFnPtr raw_deleter() const override { return &drop_any; }
 
  private:
   [[nodiscard]] c10::DataPtr give(std::size_t bytes) const {
     if (scopes.empty() || bytes < kLeastShared) return others_->allocate(bytes);
-    auto block = with_python_errors(
-        [&] { return std::make_unique<Shared>(scopes.back()->allocate(bytes)); });
-    void* const data = (*block)->data();
-    return {data, block.release(), &drop, c10::Device(c10::DeviceType::CPU)};
+    void* const data =
+        with_python_errors([&] { return blocks().keep(scopes.back()->allocate(bytes)); });
+    return {data, data, &drop, c10::Device(c10::DeviceType::CPU)};
   }
 
   c10::Allocator* others_;
