@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "kernels/mode.hpp"
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "runtime/autograd/engine.hpp"
@@ -235,8 +236,8 @@ std::string as_text(const std::vector<Item>& items, const std::vector<Moment>& m
     if (item.inputs.size() == 2)
       formula = fmt::format("{} {} {}", called(item.inputs[0]), item.label, called(item.inputs[1]));
     else
-      formula =
-          fmt::format(item.label == "-" ? "{}{}" : "{}({})", item.label, called(item.inputs[0]));
+      formula = (item.label == "-" ? "-" + called(item.inputs[0])
+                                   : fmt::format("{}({})", item.label, called(item.inputs[0])));
     out +=
         fmt::format("  {} = {} = {:g}\n", called(static_cast<int>(i)), formula, number(item.value));
   }
@@ -302,6 +303,7 @@ int run(int argc, char** argv) {
   if (!apps::parse_command_line(app, argc, argv)) return 0;
   if (given.empty()) given = {"w=3", "x=2", "b=1"};
 
+  kernels::set_mode(kernels::Mode::oracle);  // plain loops: the same numbers on every processor
   const std::map<std::string, double> values = values_of(given);
   const std::vector<Item> items = Parser(expression, values).parse();
   const std::vector<Moment> moments = watched_backward(items);
