@@ -15,6 +15,7 @@ import {execFileSync} from 'node:child_process';
 import fs from 'node:fs';
 import path from 'node:path';
 import {fileURLToPath} from 'node:url';
+import zlib from 'node:zlib';
 import hljs from 'highlight.js';
 import MarkdownIt from 'markdown-it';
 
@@ -210,7 +211,9 @@ const navigation = {
     lab: isFile(`labs/${folder}/README.md`) ? `lab-${folder}.html` : null,
     deck: decks.has(folder) ? `slides/${folder}.html` : null,
   })),
-  more: [['Play: live figures', 'play.html'], ['Your own program', 'your-own-program.html'], ['Glossary', 'glossary.html'],
+  more: [['Play: live figures', 'play.html'], ['Your own program', 'your-own-program.html'],
+         ...(isFile('labs/torch/README.md') ? [['From PyTorch, in five minutes', 'labs-torch.html']] : []),
+         ['Glossary', 'glossary.html'],
          ['What tutorials claim', 'claims.html'], ['About ringsmith', 'ringsmith.html']],
 };
 
@@ -331,6 +334,13 @@ function makeSource(found) {
   emit(name, found, html, [], {base, source: true});
 }
 
+// A page from file:// may fetch nothing, so that a module travels inside its script: compressed, which makes a third of
+// it, and in base64. live.js unpacks it.
+function packed(module) {
+  const wasm = zlib.deflateSync(fs.readFileSync(path.join(LIVE, `${module}.wasm`)), {level: 9});
+  return `${fs.readFileSync(path.join(LIVE, `${module}.js`), 'utf8')}\nBook.packed.${module} = '${wasm.toString('base64')}';\n`;
+}
+
 function checkedFragments() {
   for (const page of pages.values()) {
     for (const [, href] of page.html.matchAll(/href="([^"]*)"/g)) {
@@ -345,7 +355,7 @@ function checkedFragments() {
 
 fs.rmSync(OUT, {recursive: true, force: true});
 for (const file of ['lessons/README.md', ...chapters.flatMap(c => [`lessons/${c}/README.md`, `labs/${c}/README.md`]).filter(isFile),
-                    'lessons/your-own-program.md', 'lessons/GLOSSARY.md', 'lessons/CLAIMS.md', 'README.md'])
+                    'lessons/your-own-program.md', ...['labs/torch/README.md'].filter(isFile), 'lessons/GLOSSARY.md', 'lessons/CLAIMS.md', 'README.md'])
   wanted(file);
 while (waiting.length > 0) makePage(waiting.shift());
 checkedFragments();
@@ -376,7 +386,7 @@ for (const image of images) {
 }
 fs.cpSync(path.join(HERE, 'site'), path.join(OUT, 'site'), {recursive: true});
 fs.mkdirSync(path.join(OUT, 'live'), {recursive: true});
-for (const module of liveFigures.modules) fs.copyFileSync(path.join(LIVE, `${module}.js`), path.join(OUT, 'live', `${module}.js`));
+for (const module of liveFigures.modules) write(`live/${module}.js`, packed(module));
 write('live/race.js', recordedRace(run));
 write('site/index.js', `Book.index(${JSON.stringify(searchable).replace(/<\//g, '<\\/')});\n`);
 for (const deck of decks) {

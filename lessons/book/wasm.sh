@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# wasm.sh FOLDER: the live figures' programs as WebAssembly, FOLDER/NAME.js, from the runtime's own sources.
+# wasm.sh FOLDER: the live figures' programs as WebAssembly, FOLDER/NAME.js and .wasm, from the runtime's own sources.
 #
-# Each module is a whole program: the page calls its main() with a command line and shows what it prints. The module is
-# embedded in its script (SINGLE_FILE), since a page from file:// may fetch nothing. Debian's emscripten 3.1.6:
+# Each module is a whole program: the page calls its main() with a command line and shows what it prints. Debian's
+# emscripten 3.1.6:
 #   - its libc++ has no std::bit_cast: wasm.hpp is included first;
 #   - /usr/include would hide its own C headers: a folder with links to fmt, nlohmann and CLI alone;
 #   - its optimiser of JavaScript needs node-acorn, which is only recommended, and finds it by NODE_PATH alone if node
@@ -35,7 +35,7 @@ programs() {  # NAME SOURCE...
 
 {
   echo "flags = -std=c++20 -Os -fexceptions -ffp-contract=off -Wall -Wextra -I. -Ikernels/vgpu/include -isystem $out/include -include lessons/book/wasm.hpp -DFMT_HEADER_ONLY -DRINGSMITH_SOURCE_DIR='\"\"'"
-  echo "link = -O2 -fexceptions -sSINGLE_FILE=1 -sMODULARIZE=1 -sFILESYSTEM=0 -sALLOW_MEMORY_GROWTH=1 -sEXIT_RUNTIME=0 -sENVIRONMENT=web -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0 -sEXPORTED_RUNTIME_METHODS=callMain,stackSave,stackRestore"
+  echo "link = -O2 -fexceptions -sMODULARIZE=1 -sFILESYSTEM=0 -sALLOW_MEMORY_GROWTH=1 -sEXIT_RUNTIME=0 -sENVIRONMENT=web -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0 -sEXPORTED_RUNTIME_METHODS=callMain,stackSave,stackRestore"
   echo "rule compile"
   echo "  command = em++ \$flags -MMD -MF \$out.d -c \$in -o \$out"
   echo "  depfile = \$out.d"
@@ -49,7 +49,7 @@ programs() {  # NAME SOURCE...
       objects+=" $object"
       echo "build $object: compile $source"
     done
-    echo "build $out/$name.js: link$objects"
+    echo "build $out/$name.js | $out/$name.wasm: link$objects"
     echo "  name = $name"
   done | awk '!/: compile / || !seen[$0]++'  # programs share sources
 } > "$out/build.ninja"

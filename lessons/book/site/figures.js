@@ -5,9 +5,11 @@
 // {program, args}, draw(data, frame) -> HTML, frames(data) (the positions to step through; still: there are none),
 // caption(data, frame), verdict(data) -> {text, good}.
 'use strict';
-globalThis.Book = globalThis.Book ?? {figures: {}};
+globalThis.Book = globalThis.Book ?? {};
 (() => {
   const {Book} = globalThis;
+  Book.figures = {};
+  Book.packed = {};  // modules, by figure
 
   Book.figure = figure => { Book.figures[figure.id] = figure; };
   Book.defaults = figure => Object.fromEntries(figure.controls.map(c => [c.name, c.value]));

@@ -20,13 +20,20 @@
     return loading.get(src);
   };
 
+  // base64 of zlib's format -> bytes.
+  function unpacked(text) {
+    const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate'))).arrayBuffer();
+  }
+
   // The program as a function of its arguments: {code, text}. One instance serves all calls.
   const programs = new Map();
   function compiled(id) {
     if (!programs.has(id)) programs.set(id, (async () => {
       await script(`live/${id}.js`);
       const lines = [];
-      const module = await globalThis[`Book_${id}`]({noInitialRun: true, print: line => lines.push(line), printErr: line => lines.push(line)});
+      const wasmBinary = await unpacked(Book.packed[id]);
+      const module = await globalThis[`Book_${id}`]({wasmBinary, noInitialRun: true, print: line => lines.push(line), printErr: line => lines.push(line)});
       return args => {
         lines.length = 0;
         const stack = module.stackSave();

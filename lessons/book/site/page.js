@@ -1,6 +1,6 @@
 // What every page does with JavaScript: search, the terms' sentences, colours, the list of chapters.
 'use strict';
-globalThis.Book = globalThis.Book ?? {figures: {}};
+globalThis.Book = globalThis.Book ?? {};
 (() => {
   const base = document.body.dataset.base;
   const escape = text => text.replace(/&/g, '&amp;').replace(/</g, '&lt;').replace(/"/g, '&quot;');

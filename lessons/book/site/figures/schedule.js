@@ -36,17 +36,19 @@
 
   const same = (a, b) => a.length === b.length && a.every((o, i) => o[0] === b[i][0] && o[1] === b[i][1]);
 
+  // An ellipse on which no two cards meet: neighbours need room across at the top, and down at the sides.
   function layout(data) {
     const world = data.world, chunks = Math.max(1, data.chunks.length);
-    const cell = Math.max(8, Math.min(24, Math.floor(112 / chunks)));
-    const stripe = world <= 4 ? 8 : world <= 6 ? 6 : 4;
-    const width = chunks * cell + 8, height = world * stripe + 6;
-    const radius = world === 1 ? 0 : Math.max(118, (Math.max(width, height + 22) * world) / 5.4);
-    const size = 2 * radius + Math.max(width, height) + 74;
-    const middle = size / 2;
+    const cell = Math.max(9, Math.min(28, Math.floor(120 / chunks)));
+    const stripe = world <= 4 ? 9 : world <= 6 ? 7 : 5;
+    const width = Math.max(44, chunks * cell + 8), height = world * stripe + 6;
+    const across = world === 1 ? 0 : Math.max(112, (world * (width + 18)) / (2 * Math.PI));
+    const down = world <= 2 ? 0 : Math.max(88, (world * (height + 36)) / (2 * Math.PI));
+    const size = [2 * across + width + 40, 2 * down + height + (world === 2 ? 90 : 44)];
+    const begin = world === 2 ? Math.PI : -Math.PI / 2;
     const at = rank => {
-      const turn = (rank / world) * 2 * Math.PI - Math.PI / 2;
-      return [middle + radius * Math.cos(turn), middle + radius * Math.sin(turn)];
+      const turn = begin + (rank / world) * 2 * Math.PI;
+      return [size[0] / 2 + across * Math.cos(turn), size[1] / 2 + 9 + down * Math.sin(turn)];
     };
     return {cell, stripe, width, height, size, at, chunks};
   }
@@ -55,7 +57,7 @@
     const [cx, cy] = l.at(rank);
     const x = cx - l.width / 2, y = cy - l.height / 2;
     const cells = data.chunks.map((_, c) => {
-      const left = x + 4 + c * l.cell;
+      const left = cx - (data.chunks.length * l.cell) / 2 + c * l.cell;
       const value = state[rank][c];
       const count = new Map();
       value.forEach(([from]) => count.set(from, (count.get(from) ?? 0) + 1));
@@ -108,7 +110,7 @@
     const arrows = messages.map(m => arrow(l, m.from, m.to, `${tone(m.chunk)}${m.reduces ? '' : ' copies'}`, m.text));
     const waits = [...blocked.values()].map(b => arrow(l, b.rank, b.peer, 'waits',
       `rank ${b.rank} waits for ${b.sending ? 'a free slot to' : 'a message from'} rank ${b.peer}`, 1));
-    return picture(l.size, l.size, `${data.algorithm} ${data.collective}, ${plural(data.world, 'rank')}: ${caption(data, frame)}`,
+    return picture(l.size[0], l.size[1], `${data.algorithm} ${data.collective}, ${plural(data.world, 'rank')}: ${caption(data, frame)}`,
                    waits, arrows, data.start.map((_, rank) => rankCard(data, state, rank, l, blocked.has(rank))));
   }
 
@@ -128,7 +130,9 @@
     const bottom = top + data.world * row;
     const ticks = [0, 0.25, 0.5, 0.75, 1].map(part => tag('line', {x1: x(end * part), x2: x(end * part), y1: top, y2: bottom, class: 'tick'}) +
       words(x(end * part), bottom + 15, `${digits(end * part)}${part === 1 ? ' us' : ''}`, 'quiet', part === 1 ? 'end' : part === 0 ? 'start' : 'middle'));
-    return picture(width, bottom + 22, `simulated time of each rank, ${digits(end)} microseconds in all`, ticks, bars,
+    const legend = [tag('rect', {x: left, y: bottom + 29, width: 11, height: 11, class: 'waiting'}), words(left + 16, bottom + 39, 'waits for its message', 'quiet', 'start'),
+                    tag('rect', {x: left + 152, y: bottom + 29, width: 11, height: 11, class: 'adding'}), words(left + 168, bottom + 39, 'adds it', 'quiet', 'start')];
+    return picture(width, bottom + 46, `simulated time of each rank, ${digits(end)} microseconds in all`, ticks, bars, legend,
                    data.start.map((_, r) => words(0, top + r * row + row / 2 + 3, `rank ${r}`, 'quiet', 'start')));
   }
 

@@ -22,10 +22,10 @@
 
   function memory(data, frame) {
     const t = last(data), per = Math.min(12, t.storage);
-    const used = new Set(t.places);
+    const held = new Map(t.places.map((place, n) => [place, t.values[n]]));
     const cells = Array.from({length: t.storage}, (_, place) => {
       const x = (place % per) * CELL, y = 24 + Math.floor(place / per) * CELL;
-      return cellOf(x, y, place, place, frame > 0 && t.places[frame - 1] === place, !used.has(place));
+      return cellOf(x, y, held.get(place) ?? (t.view ? place : ''), place, frame > 0 && t.places[frame - 1] === place, !held.has(place));
     });
     const height = 24 + Math.ceil(t.storage / per) * CELL;
     return {width: per * CELL, height, parts: [words(0, 14, t.view ? 'the memory' : 'new memory: the last operation copied', 'strong', 'start'), ...cells]};
@@ -67,7 +67,7 @@
   Book.figure({
     id: 'strides',
     title: 'A tensor and its views',
-    about: 'One row of memory, seen through sizes and strides. Cells of one colour are one place in memory.',
+    about: 'One row of memory, seen through sizes and strides. A cell keeps the colour of its place in memory.',
     lesson: ['chapter 01, Tensors and strides', '01-tensors.html'],
     controls: [
       {name: 'sizes', label: 'Sizes', kind: 'choice', value: '3,4', options: ['6', '2,3', '3,4', '4,4', '2,3,2', '1,5', '2,2,3,2'].map(s => [s, `[${s.replace(/,/g, ', ')}]`])},
