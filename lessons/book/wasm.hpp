@@ -1,6 +1,6 @@
 // Included before every source that is compiled for a page: what this compiler's library (libc++
-// 13, in Debian's emscripten) lacks of C++20 and the figures' sources use. The library has namespace
-// std::ranges, but none of the algorithms in it.
+// 13, in Debian's emscripten) lacks of C++20 and the figures' sources use. The library has the
+// namespace std::ranges, but none of the algorithms in it.
 #pragma once
 
 #include <algorithm>

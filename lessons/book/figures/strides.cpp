@@ -133,7 +133,8 @@ int run(int argc, char** argv) {
   }
   const Tensor base = arange(0, static_cast<double>(count), 1, {DType::f32}).view(shape);
   Tensor t = base;
-  nlohmann::json all = {as_json("tensor", t, base)};
+  nlohmann::json all = nlohmann::json::array();  // = {one} is a list to g++ and one to clang
+  all.push_back(as_json("tensor", t, base));
   std::string text = as_line("tensor", t, base) + "\n";
   std::string trouble;
   for (const std::string& operation : operations) {

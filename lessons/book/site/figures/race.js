@@ -26,7 +26,7 @@
                      tag('rect', {x: x(t), y: 76, width: CELL, height: 44, rx: 5}), words(x(t) + CELL / 2, 103, memory[t] ?? '?', 'strong')));
       const r = got[t];
       if (r) parts.push(tag('g', {class: r.stale ? 'outcome stale' : 'outcome'}, tag('rect', {x: x(t), y: 146, width: CELL, height: 40, rx: 5}),
-                            words(x(t) + CELL / 2, 171, `${r.value}`, 'strong'), words(x(t) + CELL / 2, 202, r.stale ? 'too early' : 'right', r.stale ? 'fault' : 'quiet')));
+                            words(x(t) + CELL / 2, 171, `${r.value}`, 'strong'), words(x(t) + CELL / 2, 202, r.stale ? 'early' : 'right', r.stale ? 'fault' : 'quiet')));
     }
     if (now && now.what === 'writes') parts.push(tag('path', {class: 'edge now', d: `M${x(now.thread) + CELL / 2} 30 L${x(now.place) + CELL / 2} 74`}));
     if (now && now.what === 'reads') parts.push(tag('path', {class: 'edge now', d: `M${x(now.place) + CELL / 2} 122 L${x(now.thread) + CELL / 2} 144`}));

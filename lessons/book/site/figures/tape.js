@@ -40,7 +40,7 @@
 
   function draw(data, frame) {
     const l = layout(data), s = stateAt(data, frame);
-    const lines = [];
+    const lines = [], passing = [];
     data.values.forEach((v, i) => v.inputs.forEach((input, k) => {
       const [x1, y1] = l.at(input), [x2, y2] = l.at(i);
       const spread = v.inputs.length === 2 ? (k === 0 ? -9 : 9) : 0;
@@ -48,18 +48,18 @@
       const edge = s.edges.get(`${i} ${k}`);
       lines.push(tag('path', {class: `edge${edge ? ' used' : ''}${edge?.now ? ' now' : ''}`,
                               d: `M${from} C${from[0] + 22} ${from[1]} ${to[0] - 22} ${to[1]} ${to}`}));
-      if (edge?.now) lines.push(words((from[0] + to[0]) / 2, (from[1] + to[1]) / 2 - 5, edge.text, 'passing'));
+      if (edge?.now) passing.push(words(from[0] + 0.3 * (to[0] - from[0]), from[1] + 0.2 * (to[1] - from[1]) - 6, edge.text, 'passing'));
     }));
     const boxes = data.values.map((v, i) => {
       const [x, y] = l.at(i);
       const label = v.inputs.length === 0 && !v.leaf ? v.label : `${v.label} = ${v.value}`;
       const kind = `${v.leaf ? 'leaf' : v.inputs.length === 0 ? 'constant' : 'operation'}${i === s.active ? ' now' : ''}${s.complete.has(i) ? ' complete' : ''}`;
       const gradient = s.gradients.get(i);
-      return tag('g', {class: `value ${kind}`}, tag('rect', {x, y, width: WIDTH, height: HEIGHT, rx: 8}), words(x + WIDTH / 2, y + 19, label, 'strong'),
+      return tag('g', {class: `value ${kind}`}, tag('rect', {x, y, width: WIDTH, height: HEIGHT, rx: 8}), words(x + WIDTH / 2, y + (gradient === undefined ? 28 : 19), label, 'strong'),
                  gradient === undefined ? '' : words(x + WIDTH / 2, y + 36, `grad ${gradient}`, 'quiet'),
                  s.complete.has(i) ? words(x + WIDTH / 2, y + HEIGHT + 13, 'hook fired', 'fired') : '');
     });
-    return picture(Math.max(l.width, 330), l.height, `graph of the expression: ${caption(data, frame)}`, lines, boxes);
+    return picture(Math.max(l.width, 330), l.height, `graph of the expression: ${caption(data, frame)}`, lines, boxes, passing);
   }
 
   function caption(data, frame) {
