@@ -236,11 +236,12 @@ function index(name, title, html) {
 const plain = html => html.replace(/<svg[\s\S]*?<\/svg>/g, ' ').replace(/<[^>]*>/g, ' ').replace(/&lt;/g, '<').replace(/&gt;/g, '>')
   .replace(/&quot;/g, '"').replace(/&#39;/g, "'").replace(/&amp;/g, '&').replace(/\s+/g, ' ').trim();
 
-// A lesson's page has its live figure behind the picture that it belongs to.
+// A lesson's page has its live figure behind the picture or the paragraph that it belongs to.
 function withLive(file, html) {
-  for (const [image, id] of liveFigures.places) {
-    const at = html.indexOf(`src="figures/${image}"`);
-    if (at < 0) continue;
+  for (const [lesson, words, id] of liveFigures.places) {
+    if (lesson !== file) continue;
+    const at = html.indexOf(words);
+    if (at < 0) fail(`${file} has no ${words}: live.mjs puts the figure ${id} behind it`);
     // Behind the caption, which is a paragraph in italics, if there is one.
     let end = html.indexOf('</p>', at) + 4;
     const caption = html.slice(end).match(/^\s*<p><em>[\s\S]*?<\/em><\/p>/);

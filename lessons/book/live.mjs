@@ -13,8 +13,12 @@ const {Book} = globalThis;
 
 export const liveFigures = {
   modules: ['schedule', 'strides', 'tape', 'buckets'],  // compiled; the race is recorded
-  places: [['ring_3.svg', 'schedule'], ['strides.svg', 'strides'], ['tape.svg', 'tape'], ['overlap.svg', 'buckets'],
-           ['threads.svg', 'race']],
+  // In a lesson, behind the paragraph with these words or this picture (and its caption).
+  places: [['lessons/06-ring/README.md', 'src="figures/ring_3.svg"', 'schedule'],
+           ['lessons/01-tensors/README.md', 'src="figures/strides.svg"', 'strides'],
+           ['lessons/03-autograd/README.md', 'src="figures/tape.svg"', 'tape'],
+           ['lessons/09-ddp/README.md', 'src="figures/overlap.svg"', 'buckets'],
+           ['lessons/02-kernels/README.md', '<strong>data race</strong>', 'race']],
 };
 
 function command(figure, values) {

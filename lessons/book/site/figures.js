@@ -28,7 +28,7 @@ globalThis.Book = globalThis.Book ?? {};
     Book.tag('text', {x, y, class: kind || undefined, 'text-anchor': anchor}, escape(text));
   Book.picture = (width, height, title, ...parts) =>
     Book.tag('svg', {viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`, role: 'img', class: 'drawn',
-                     style: `max-width:${Math.ceil(width * 1.25)}px;min-width:${Math.ceil(width * 0.72)}px`}, Book.tag('title', {}, escape(title)), ...parts);
+                     style: `max-width:${Math.ceil(width * 1.25)}px;min-width:${Math.ceil(width * 0.7)}px`}, Book.tag('title', {}, escape(title)), ...parts);
 
   // Eight hues that stand apart in light and dark: style.css gives .tone0 to .tone7 their colours.
   Book.tone = n => `tone${((n % 8) + 8) % 8}`;

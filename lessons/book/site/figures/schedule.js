@@ -39,10 +39,10 @@
   // An ellipse on which no two cards meet: neighbours need room across at the top, and down at the sides.
   function layout(data) {
     const world = data.world, chunks = Math.max(1, data.chunks.length);
-    const cell = Math.max(9, Math.min(28, Math.floor(120 / chunks)));
+    const cell = Math.max(9, Math.min(28, Math.floor((world > 6 ? 100 : 120) / chunks)));
     const stripe = world <= 4 ? 9 : world <= 6 ? 7 : 5;
     const width = Math.max(44, chunks * cell + 8), height = world * stripe + 6;
-    const across = world === 1 ? 0 : Math.max(112, (world * (width + 18)) / (2 * Math.PI));
+    const across = world === 1 ? 0 : Math.max(112, (width + 16) / Math.sin(2 * Math.PI / Math.max(4, world)));
     const down = world <= 2 ? 0 : Math.max(88, (world * (height + 36)) / (2 * Math.PI));
     const size = [2 * across + width + 40, 2 * down + height + (world === 2 ? 90 : 44)];
     const begin = world === 2 ? Math.PI : -Math.PI / 2;
@@ -80,7 +80,8 @@
     const [x1, y1] = l.at(from), [x2, y2] = l.at(to);
     const dx = x2 - x1, dy = y2 - y1, length = Math.hypot(dx, dy) || 1;
     const edge = (x, y, ux, uy) => {  // where the line leaves the card
-      const half = Math.min((l.width / 2 + 7) / Math.max(1e-6, Math.abs(ux)), (l.height / 2 + 9) / Math.max(1e-6, Math.abs(uy)));
+      const up = uy < 0 ? 27 : 9;  // above a card is its name
+      const half = Math.min((l.width / 2 + 7) / Math.max(1e-6, Math.abs(ux)), (l.height / 2 + up) / Math.max(1e-6, Math.abs(uy)));
       return [x + ux * half, y + uy * half];
     };
     const [ax, ay] = edge(x1, y1, dx / length, dy / length);

@@ -3,7 +3,7 @@
 (() => {
   const {Book} = globalThis;
   const {tag, words, picture, escape} = Book;
-  const WIDTH = 84, HEIGHT = 46, ACROSS = 110, DOWN = 74;
+  const WIDTH = 84, HEIGHT = 46, ACROSS = 124, DOWN = 74;
 
   // Column: the longest way from a leaf. Rows in the order of the values.
   function layout(data) {
@@ -48,7 +48,7 @@
       const edge = s.edges.get(`${i} ${k}`);
       lines.push(tag('path', {class: `edge${edge ? ' used' : ''}${edge?.now ? ' now' : ''}`,
                               d: `M${from} C${from[0] + 22} ${from[1]} ${to[0] - 22} ${to[1]} ${to}`}));
-      if (edge?.now) passing.push(words(from[0] + 0.3 * (to[0] - from[0]), from[1] + 0.2 * (to[1] - from[1]) - 6, edge.text, 'passing'));
+      if (edge?.now) passing.push(words((from[0] + to[0]) / 2, from[1] + 0.35 * (to[1] - from[1]) - 3, edge.text, 'passing'));
     }));
     const boxes = data.values.map((v, i) => {
       const [x, y] = l.at(i);
