@@ -11,7 +11,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -140,6 +140,15 @@ slides: ## the decks as HTML and PDF in build/slides (npm, chromium; half a minu
 
 test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
 	@slides/overflow.py "$(BUILD)"/slides
+
+book: configure ## lessons, labs and live figures as a site in build/book (npm, emscripten; minutes the first time)
+	@.ci/book-deps
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target book_figures
+	@lessons/book/build.sh "$(BUILD)" "$(DIR)"/bin
+
+test-book: book ## the site in headless Chromium: every page and link; live figures compared with the programs
+	@.ci/slides-deps
+	@node tests/book/look.mjs "$(BUILD)"/book "$(DIR)"/bin $(if $(PICTURES),--pictures "$(PICTURES)")
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)
