@@ -3,10 +3,12 @@
 #include <array>
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -80,6 +82,32 @@ Machine& machine() {
 thread_local int current_index = 0;
 
 }  // namespace
+
+Driver::Turn::Turn(Driver& driver, Call call, const void* kernel) {
+  if (!Settings::get().driver_waits) return;
+  static const bool eager = [] {
+    const char* loading = std::getenv("CUDA_MODULE_LOADING");
+    return loading != nullptr && std::string_view(loading) == "EAGER";
+  }();
+  lock_ = std::unique_lock(driver.calls_);
+  std::unique_lock lock(driver.mutex_);
+  const bool first = call == Call::launches && driver.loaded_.insert(kernel).second && !eager;
+  if (call == Call::allocates || first)
+    driver.idle_.wait(lock, [&] { return driver.running_ == 0; });
+}
+
+void Driver::kernel_begins() {
+  const std::scoped_lock lock(mutex_);
+  ++running_;
+}
+
+void Driver::kernel_ends() {
+  {
+    const std::scoped_lock lock(mutex_);
+    --running_;
+  }
+  idle_.notify_all();
+}
 
 int Device::count() { return static_cast<int>(Settings::get().devices.size()); }
 Device& Device::get(int index) { return *machine().devices[static_cast<std::size_t>(index)]; }
@@ -301,7 +329,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   const Quiet quiet;
   if (!exists(device)) return no_device(device);
   if (!exists(peer)) return no_device(peer);
-  *can = device != peer ? 1 : 0;
+  *can = device != peer && vgpu::Settings::get().peers != vgpu::PeerAccess::none ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -311,6 +339,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags != 0) return fail(cudaErrorInvalidValue, "cudaDeviceEnablePeerAccess: flags must be 0");
   if (peer == Device::current().index())
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
+  if (vgpu::Settings::get().peers == vgpu::PeerAccess::none)
+    return fail(cudaErrorPeerAccessUnsupported, "VGPU_PEERS is none");
   if (!Device::current().enable_peer(Device::get(peer)))
     return fail(cudaErrorPeerAccessAlreadyEnabled,
                 "device " + std::to_string(Device::current().index()) + " can access device " +

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "kernels/vgpu/device.hpp"
@@ -60,6 +61,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   static std::atomic<std::uint64_t> launches{0};
   std::uint64_t number = 0;
+  std::optional<Driver::Turn> turn;
   {
     const Quiet quiet;
     if (const auto e = check(call.function, grid, block, shared_bytes)) return e;
@@ -67,17 +69,23 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
       return fail(cudaErrorInvalidResourceHandle, "launch: the current device is " +
                                                       std::to_string(Device::current().index()) +
                                                       ", the stream is " + queue->name());
+    turn.emplace(queue->device().driver(), Driver::Call::launches, call.function);
     number = ++launches;
   }
   // Made when it runs: a captured launch runs more than once.
   queue->add("kernel", [=] {
     const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
+    Driver& driver = launched->queue.device().driver();
+    driver.kernel_begins();
     declare_before(&launched->begin);
     launched->run();
+    driver.kernel_ends();
     launched->queue.device().memory().check_patterns_quickly(
         [&] { return "after " + launched->describe(); });
     declare_after(&launched->end);
   });
+  const Quiet quiet;
+  turn.reset();
   return cudaSuccess;
 }
 
