@@ -50,8 +50,8 @@ KIT_SCENARIO(operation) {
                                           : lab13::linear(leaves[0], leaves[1], leaves[2], rows);
   out.put("y", lab03::value(y));
   if (in.has("then_rows"))  // the same numbers in rows of another length
-    out.put("then_y",
-            lab03::value(lab13::log_softmax(lab03::leaf(in.numbers("x")), in.integer("then_rows"))));
+    out.put("then_y", lab03::value(lab13::log_softmax(lab03::leaf(in.numbers("x")),
+                                                      in.integer("then_rows"))));
   lab03::backward(lab03::sum(lab03::mul(y, lab03::leaf(in.numbers("dy"), false))));
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const lab03::Values* grad = lab03::grad(leaves[i]);
