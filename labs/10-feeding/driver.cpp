@@ -13,6 +13,27 @@
 
 namespace {
 
+// Where a test asks for it, whoever notifies sleeps afterwards: threads that were woken look first.
+// A correct program is as correct, and one that notifies too early deadlocks each time.
+std::atomic<bool> slow_to_go_on = false;
+void pause_of_notifier() {
+  if (slow_to_go_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+}  // namespace
+
+// Instead of the standard library's own.
+void std::condition_variable::notify_one() noexcept {
+  pthread_cond_signal(native_handle());
+  pause_of_notifier();
+}
+void std::condition_variable::notify_all() noexcept {
+  pthread_cond_broadcast(native_handle());
+  pause_of_notifier();
+}
+
+namespace {
+
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -58,8 +79,7 @@ class Shelf {
     ++ended;
     const bool fails = std::find(throws_.begin(), throws_.end(), number) != throws_.end();
     if (fails && throws_plain_) throw Unreadable{ids[0]};
-    if (fails)
-      throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
+    if (fails) throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
     return {std::make_unique<std::vector<std::int64_t>>(ids.begin(), ids.end())};
   }
 
@@ -113,6 +133,8 @@ KIT_SCENARIO(permutations) {
 // For each rank (or those of `ranks`), the indices of each epoch in turn, from one sampler object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
+  // Another data set's, with a sample only.
+  (void)lab10::DistributedSampler(1, {.shuffle = false}).indices();
   std::vector<std::int64_t> ranks(std::size_t(in.integer("world")));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (in.has("ranks")) ranks = in.integers("ranks");
@@ -149,8 +171,10 @@ KIT_SCENARIO(load) {
   const lab10::LoaderOptions options{in.integer("batch"), int(in.integer("workers")),
                                      int(in.integer("ahead")), in.integer("drop_last", 0) != 0};
   const std::int64_t takes = in.integer("takes", -1);  // then the loader is destroyed
+  const std::int64_t ahead = options.ahead;
   const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
-  std::vector<std::int64_t> ids, lengths;
+  const std::int64_t batches = in.integer("rest_always", 0);  // so many; a rest before each next()
+  std::vector<std::int64_t> ids, lengths, begun_at;
   std::string errors;
   {
     lab10::Loader<Shelf::Batch> loader(
@@ -163,6 +187,11 @@ KIT_SCENARIO(load) {
         std::this_thread::sleep_for(milliseconds(20));
         out.put("begun_at_rest", std::int64_t(shelf.begun));
       }
+      if (take < batches && (take == 0 || begun_at.back() == std::min(take - 1 + ahead, batches))) {
+        shelf.wait_for([&] { return shelf.begun >= std::min(take + ahead, batches); });
+        std::this_thread::sleep_for(milliseconds(2));
+        begun_at.push_back(shelf.begun);
+      }
       ++shelf.asked;
       try {
         std::optional<Shelf::Batch> batch = loader.next();
@@ -173,8 +202,8 @@ KIT_SCENARIO(load) {
         errors += std::to_string(take) + ": " + error.what() + "\n";
         lengths.push_back(-1);
       } catch (const Unreadable& error) {
-        errors += std::to_string(take) + ": sample " + std::to_string(error.sample) +
-                  " cannot be read\n";
+        errors +=
+            std::to_string(take) + ": sample " + std::to_string(error.sample) + " cannot be read\n";
         lengths.push_back(-1);
       }
     }
@@ -182,16 +211,44 @@ KIT_SCENARIO(load) {
       const bool first = loader.next().has_value(), second = loader.next().has_value();
       out.put("again", first || second);
     }
+    if (in.has("idle_at")) {  // the workers sleep when it is destroyed
+      shelf.wait_for([&] { return shelf.ended >= in.integer("idle_at"); });
+      std::this_thread::sleep_for(milliseconds(10));
+      slow_to_go_on = true;
+    }
   }
+  slow_to_go_on = false;
   shelf.closed = true;
   const std::int64_t begun = shelf.begun;
   std::this_thread::sleep_for(milliseconds(in.integer("linger_ms", 0)));
   out.put("ids", ids);
   out.put("lengths", lengths);
   out.put("errors", errors);
+  out.put("begun_at", begun_at);
   out.put("begun", begun);
   out.put("most_running", std::int64_t(shelf.most_running));
   out.put("most_ahead", std::int64_t(shelf.most_ahead));
   out.put("still_running", std::int64_t(shelf.running));
   out.put("after_the_end", std::int64_t(shelf.after_the_end));
+}
+
+// Two loaders at the same time, each in a thread of its own, with batches of other lengths.
+KIT_SCENARIO(two_loaders) {
+  const std::vector<std::int64_t> order = in.integers("order"), batch = in.integers("batch");
+  std::vector<std::int64_t> ids[2];
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 2; ++i)
+    threads.emplace_back([&, i] {
+      lab10::Loader<std::vector<std::int64_t>> loader(
+          order, {batch[i], 2, 4, false}, [](std::span<const std::int64_t> wanted) {
+            return std::vector<std::int64_t>(wanted.begin(), wanted.end());
+          });
+      while (const auto one = loader.next()) {
+        ids[i].push_back(-std::int64_t(one->size()));
+        ids[i].insert(ids[i].end(), one->begin(), one->end());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  out.put("first", ids[0]);
+  out.put("second", ids[1]);
 }

@@ -114,8 +114,7 @@ def ahead(lab):
     for workers, most, rest_after in [(1, 1, 0), (1, 4, 2), (2, 2, 3), (3, 5, 0), (4, 4, 1)]:
         ids = lab.random.sample(range(1000), 60)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], together=workers,
-                       rest_after=rest_after,
-                       rest=rest_after + most)
+                       rest_after=rest_after, rest=rest_after + most, slow_us=2000)
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
         expect.equal(f"batches begun after {rest_after} were given, while the step runs", seen["begun_at_rest"],
                      rest_after + most, seen)
@@ -128,11 +127,13 @@ def errors(lab):
     """What fetch throws comes from the next() whose turn it is; the batches around it come as ever."""
     for workers, failing, plain in [(1, [0], 0), (2, [3], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
         ids = lab.random.sample(range(1000), 20)
-        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
-                       throws_plain=plain, slow_us=500)
+        seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
+                       throws_plain=plain, slow_us=500, rest_always=10)
         left = [s for b in range(10) if b not in failing for s in ids[2 * b:2 * b + 2]]
         want = "".join(f"{b}: sample {ids[2 * b]} cannot be read\n" for b in failing)
         expect.equal("the errors that next() threw", seen["errors"], want, seen)
+        want = [min(b + workers + 1, 10) for b in range(10)]
+        expect.equal("batches begun before each next(), while the step runs", list(seen["begun_at"]), want, seen)
         expect.equal("the samples that next() gave", list(seen["ids"]), left, seen)
 
 
@@ -153,6 +154,16 @@ def ends(lab):
         expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
         expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
+    for workers, takes in [(1, 0), (3, 2)]:  # when all that may be fetched is there, and the workers sleep
+        ids = lab.random.sample(range(1000), 40)
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 2, throws=[],
+                       takes=takes, idle_at=takes + workers + 2)
+        expect.equal("the batches begun", seen["begun"], takes + workers + 2, seen)
+    ids = lab.random.sample(range(10_000), 3000)
+    seen = lab.run("two_loaders", order=ids, batch=[3, 2])
+    for name, batch in (("first", 3), ("second", 2)):
+        want = [n for at in range(0, len(ids), batch) for n in (-batch, *ids[at:at + batch])]
+        expect.that(list(seen[name]) == want, f"two loaders at a time: the {name} gives other batches than alone", seen)
     for _ in range(4):
         ids = lab.random.sample(range(1000), 50)
         seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4,

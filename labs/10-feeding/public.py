@@ -13,7 +13,7 @@ PYTORCH = {
 @lab_test
 def permutations(lab):
     """Task 1: randperm is PyTorch's, and a permutation for every length."""
-    cases = sorted(PYTORCH) + [(n, lab.random.randrange(1 << 40)) for n in (0, 1, 2, 3, 100, 1009)]
+    cases = sorted(PYTORCH) + [(n, lab.random.randrange(1 << 40)) for n in (0, 1, 2, 3, 100, 1009, 40_000)]
     seen = lab.run("permutations", n=[n for n, _ in cases], seeds=[seed for _, seed in cases])
     for i, (n, seed) in enumerate(cases):
         got = list(seen[f"order.{i}"])

@@ -82,6 +82,8 @@ def check_replicas(seen, job, world, first):
                      seen[f"samples.{rank}"], (job.steps - first) * job.batch // world, seen)
         expect.equal(f"the steps that rank {rank}'s log was told", list(seen[f"steps.{rank}"]),
                      list(range(first, job.steps)), seen)
+        expect.that(not seen[f"hashes.{rank}"] or seen[f"hashes.{rank}"][-1] == seen[f"end_hash.{rank}"],
+                    f"rank {rank}'s log is told of the last step before that has changed the parameters", seen)
         for step, (mine, others) in enumerate(zip(seen["hashes.0"], seen[f"hashes.{rank}"]), first):
             expect.that(mine == others, f"after step {step} the parameters of rank {rank} are not those of rank 0: "
                         "the replicas drift", seen)
@@ -117,8 +119,10 @@ def resumed(lab, job, world, whole, **how):
 @lab_test
 def products(lab):
     """Task 1: matrix products of any views, exactly."""
-    for rows, inner, cols in ((1, 1, 1), (2, 3, 4), (3, 1, 2), (4, 5, 1), (0, 2, 3), (2, 0, 3), (7, 5, 6)):
-        for how in (0, 1, 2, 3, 4, 8, 7, 15):
+    ways = (0, 1, 2, 3, 4, 8, 7, 15)
+    for rows, inner, cols, hows in ((1, 1, 1, ways), (2, 3, 4, ways), (3, 1, 2, ways), (4, 5, 1, ways), (0, 2, 3, ways),
+                                    (2, 0, 3, ways), (7, 5, 6, ways), (1, 33_000, 1, [15]), (33_000, 1, 1, [0])):
+        for how in hows:
             a = [float(lab.random.randrange(-9, 10)) for _ in range(rows * inner)]
             b = [float(lab.random.choice((lab.random.randrange(-9, 10), 2 ** 35))) for _ in range(inner * cols)]
             seen = lab.run("product", rows=rows, inner=inner, cols=cols, how=how, a=a or [0.0], b=b or [0.0])
@@ -132,7 +136,7 @@ def products(lab):
 @lab_test
 def operations(lab):
     """Task 2: linear, exactly, and log_softmax: values, and the gradients of all inputs."""
-    for rows, ins, outs in ((1, 1, 1), (1, 3, 2), (4, 2, 3), (5, 7, 4), (3, 4, 1)):
+    for rows, ins, outs in ((1, 1, 1), (1, 3, 2), (4, 2, 3), (5, 7, 4), (3, 4, 1), (1, 1, 33_000)):
         x, weight, bias, dy = (lab04.integers(lab.random, n) for n in (rows * ins, ins * outs, outs, rows * outs))
         seen = lab.run("operation", rows=rows, x=x, weight=weight, bias=bias, dy=dy)
         network = lab04.Network([ins, outs], weight + bias)
@@ -188,14 +192,15 @@ def gradients(lab):
         close("all gradients of a smaller batch, after that", seen["then_grads"],
               [0.0 if places[i] in frozen else g for i, g in enumerate(network.backward(grad))], seen)
         free, log = [p for p in range(6) if p not in frozen], list(seen["log"])
-        expect.equal("how often hooks and callbacks of the end ran", sorted(log), sorted((free + [-1]) * repeats), seen)
+        expect.equal("how often hooks and callbacks of the end ran", sorted(log), sorted((free + [-1, -2]) * repeats), seen)
         for k in range(repeats):
-            part = log[k * (len(free) + 1):(k + 1) * (len(free) + 1)]
-            expect.equal("what runs last in a call", part[-1], -1, seen)
-            layers = [p // 2 for p in part[:-1]]
+            first = k * (len(free) + 2)
+            part = log[first:first + len(free) + 2]
+            expect.equal("what runs last in a call", sorted(part[-2:]), [-2, -1], seen)
+            layers = [p // 2 for p in part[:-2]]
             expect.equal("the layers whose hooks ran, one after the other", layers, sorted(layers, reverse=True), seen)
-            for n, p in enumerate(part[:-1]):
-                then = seen[f"at.{k * (len(free) + 1) + n}"]
+            for n, p in enumerate(part[:-2]):
+                then = seen[f"at.{first + n}"]
                 own = range(starts[p], starts[p] + lengths[p])
                 close(f"when the hook of parameter {p} ran, its gradient", [then[i] for i in own],
                       [(k + 1) * once[i] for i in own], seen)
@@ -249,11 +254,11 @@ def group(lab, world, count):
     seen = lab.run("group", world=world, count=count, **{f"data.{rank}": one for rank, one in enumerate(data)})
     for rank in range(world):
         want = [float((i + 1) * world * (world + 1) // 2) for i in range(count)]
-        expect.equal(f"the sum on rank {rank}", list(seen[f"sum.{rank}"]), want, seen)
-        for root in range(world):
-            got = seen[f"copies.{rank}"][len(special) * root:][:len(special)]
-            expect.equal(f"the bits on rank {rank} of what rank {root} broadcasts", [hex(b) for b in bits_of(got)],
-                         [hex(b) for b in bits_of(data[root])], seen)
+        expect.equal(f"the sums of two groups, in process {rank}", list(seen[f"sums.{rank}"]), 2 * want, seen)
+        for at in range(2 * world):
+            got = seen[f"copies.{rank}"][len(special) * at:][:len(special)]
+            expect.equal(f"the bits in process {rank} of what rank {at % world} broadcasts in group {at // world}",
+                         [hex(b) for b in bits_of(got)], [hex(b) for b in bits_of(data[at % world])], seen)
 
 
 @lab_test
@@ -316,5 +321,6 @@ def network(lab):
     machine = {"alpha": 1.0, "beta": 0.125, "gamma": 0.25}  # two messages of 2 s, and 2 s to add
     for world, ready, end in ((2, [1.0], 7.0), (2, [1.0, 3.0], 13.0), (2, [1.0, 3.0, 20.0], 26.0), (1, [1.0, 3.0], 3.0)):
         seen = lab.run("prediction", world=world, ready=ready, elements=[4] * len(ready), **machine)
-        expect.equal(f"the end of buckets that are ready after {ready} s, on {world} rank{'s' * (world > 1)},", seen["end"],
-                     end, seen)
+        for time in ("end", "again"):
+            expect.equal(f"the end of buckets that are ready after {ready} s, on {world} rank{'s' * (world > 1)},",
+                         seen[time], end, seen)
