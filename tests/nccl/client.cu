@@ -20,32 +20,20 @@
 #include <unistd.h>
 
 #include "tests/nccl/data.hpp"
+#include "tests/nccl/options.hpp"
+#include "tests/nccl/refusals.hpp"
 #ifdef MPI_SUPPORT
 #include <mpi.h>
 #endif
 
 namespace {
 
+using client::give_up;
 using client::kOps;
+using client::kStreams;
 using client::kTypes;
-
-#define CUDA(call)                                                                         \
-  do {                                                                                     \
-    const cudaError_t cuda_code = (call);                                                  \
-    if (cuda_code != cudaSuccess) give_up(#call, cudaGetErrorString(cuda_code), __LINE__); \
-  } while (0)
-#define NCCL(call)                                                                               \
-  do {                                                                                           \
-    const ncclResult_t nccl_code = (call);                                                       \
-    if (nccl_code != ncclSuccess)                                                                \
-      give_up(#call, std::string(ncclGetErrorString(nccl_code)) + ": " + ncclGetLastError(NULL), \
-              __LINE__);                                                                         \
-  } while (0)
-
-[[noreturn]] void give_up(const char* call, const std::string& why, int line) {
-  std::fprintf(stderr, "nccl_client: line %d: %s: %s\n", line, call, why.c_str());
-  std::exit(1);
-}
+using client::Rank;
+using client::Settings;
 
 // ---- the device's part: count what differs ----
 
@@ -135,26 +123,7 @@ struct Case {
 };
 
 constexpr std::size_t kGuard = 256;  // bytes before and after a buffer
-constexpr int kStreams = 3;          // cases under way at once, each on a stream of its own
 constexpr int kGuardValue = 0xA5;
-
-struct Rank {
-  int device = 0, rank = 0;
-  ncclComm_t comm = NULL;
-  ncclComm_t second = NULL;  // the same ranks once more, for calls of two communicators in a group
-  cudaStream_t streams[kStreams] = {};
-  unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;
-};
-
-struct Settings {
-  int devices = 1;  // of this process
-  std::size_t least = 8, most = 1 << 20, factor = 8;
-  std::string make = "group";
-  bool quick = false;
-  // Without MPI:
-  std::string id_file, fail;
-  int process = 0, processes = 1;
-};
 
 class Client {
  public:
@@ -298,6 +267,13 @@ class Client {
   [[nodiscard]] std::size_t buffer_bytes() const {
     return settings_.most + static_cast<std::size_t>(world_) * 64 + 2 * kGuard;
   }
+  // Where the data begins: not always at a multiple of 16 bytes, nor alike in both buffers.
+  [[nodiscard]] static std::size_t send_at(const Case& c) {
+    return c.in_place ? receive_at(c) : kGuard + c.seed % 4 * client::size_of(c.type);
+  }
+  [[nodiscard]] static std::size_t receive_at(const Case& c) {
+    return kGuard + c.seed / 4 % 4 * client::size_of(c.type);
+  }
   [[nodiscard]] static bool can_be_in_place(Kind kind) {
     return kind != Kind::exchange && kind != Kind::all_to_all && kind != Kind::gather &&
            kind != Kind::scatter && kind != Kind::bcast;
@@ -396,7 +372,7 @@ class Client {
       }
       unsigned char* to = c.in_place ? r.receive[s] + e.send_begin * sizeof(T) : r.send[s];
       if (!bytes.empty())
-        CUDA(cudaMemcpyAsync(to + kGuard, bytes.data(), bytes.size(), cudaMemcpyHostToDevice,
+        CUDA(cudaMemcpyAsync(to + send_at(c), bytes.data(), bytes.size(), cudaMemcpyHostToDevice,
                              r.streams[s]));
     });
   }
@@ -404,9 +380,10 @@ class Client {
   void call(const Case& c, Rank& r, int s) {
     const Extent e = extent(c, r.rank);
     const std::size_t width = client::size_of(c.type);
-    unsigned char* const out = r.receive[s] + kGuard + (c.in_place ? e.receive_begin * width : 0);
+    unsigned char* const out =
+        r.receive[s] + receive_at(c) + (c.in_place ? e.receive_begin * width : 0);
     const unsigned char* const in =
-        c.in_place ? r.receive[s] + kGuard + e.send_begin * width : r.send[s] + kGuard;
+        c.in_place ? r.receive[s] + send_at(c) + e.send_begin * width : r.send[s] + send_at(c);
     const cudaStream_t stream = r.streams[s];
     const ncclComm_t comm = s == 1 ? r.second : r.comm;
     const auto part = [&](auto* buffer, int peer) {
@@ -461,7 +438,7 @@ class Client {
     const Extent e = extent(c, r.rank);
     client::with_type(c.type, [&](auto zero) {
       using T = decltype(zero);
-      const std::size_t begin = kGuard + (c.in_place ? e.receive_begin : 0) * sizeof(T);
+      const std::size_t begin = receive_at(c) + (c.in_place ? e.receive_begin : 0) * sizeof(T);
       const std::size_t bytes = e.receives * sizeof(T);
       std::vector<T> want(e.receives);
       for (std::size_t i = 0; i < e.receives; ++i) want[i] = wanted<T>(c, r.rank, i);
@@ -484,7 +461,7 @@ class Client {
                         std::size_t sent) {
     std::vector<unsigned char> got(buffer_bytes());
     CUDA(cudaMemcpy(got.data(), r.receive[s], got.size(), cudaMemcpyDeviceToHost));
-    const std::size_t own = extent(c, r.rank).send_begin * client::size_of(c.type) + kGuard;
+    const std::size_t own = extent(c, r.rank).send_begin * client::size_of(c.type) + send_at(c);
     long long bad = 0;
     for (std::size_t i = 0; i < got.size(); ++i) {
       const bool result = i >= begin && i < end;
@@ -519,76 +496,6 @@ class Client {
   int complained_ = 0;
 };
 
-// ---- what is refused: each with its code and the argument's name ----
-
-int refusals(Client& client) {
-  Rank& r = client.at(0);
-  int bad = 0;
-  const auto expect = [&](ncclResult_t got, ncclResult_t want, const char* words) {
-    const std::string text = ncclGetLastError(NULL);
-    if (got == want && text.find(words) != std::string::npos) return;
-    std::fprintf(stderr, "nccl_client: expected result %d and '%s', got %d and '%s'\n", want, words,
-                 got, text.c_str());
-    ++bad;
-  };
-  CUDA(cudaSetDevice(r.device));
-  void* const x = r.send[0];
-  const cudaStream_t stream = r.streams[0];
-  float host = 0;
-  expect(ncclAllReduce(NULL, x, 1, ncclFloat, ncclSum, r.comm, stream), ncclInvalidArgument,
-         "sendbuff is NULL");
-  expect(ncclAllReduce(x, NULL, 1, ncclFloat, ncclSum, r.comm, stream), ncclInvalidArgument,
-         "recvbuff is NULL");
-  expect(ncclAllReduce(&host, x, 1, ncclFloat, ncclSum, r.comm, stream), ncclInvalidArgument,
-         "sendbuff is neither");
-  expect(ncclAllReduce(x, x, 1, static_cast<ncclDataType_t>(99), ncclSum, r.comm, stream),
-         ncclInvalidArgument, "datatype 99");
-  expect(ncclAllReduce(x, x, 1, ncclFloat, static_cast<ncclRedOp_t>(9), r.comm, stream),
-         ncclInvalidArgument, "op 9");
-  expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, stream), ncclInvalidArgument,
-         "comm is NULL");
-  expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, reinterpret_cast<ncclComm_t>(&host), stream),
-         ncclInvalidArgument, "comm is no communicator");
-  expect(ncclReduce(x, x, 1, ncclFloat, ncclSum, 99, r.comm, stream), ncclInvalidArgument,
-         "root 99");
-  expect(ncclBroadcast(x, x, 1, ncclFloat, -1, r.comm, stream), ncclInvalidArgument, "root -1");
-  expect(ncclSend(x, 1, ncclFloat, 99, r.comm, stream), ncclInvalidArgument, "peer 99");
-  expect(ncclSend(x, 1, ncclFloat, r.rank, r.comm, stream), ncclInvalidUsage, "itself");
-  expect(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupStart");
-  expect(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
-  ncclRedOp_t op = ncclSum;
-  expect(ncclRedOpCreatePreMulSum(&op, &host, ncclFloat, ncclScalarHostImmediate, r.comm),
-         ncclInvalidUsage, "ncclRedOpCreatePreMulSum");
-  expect(ncclRedOpDestroy(ncclSum, r.comm), ncclInvalidArgument, "built in");
-  ncclUniqueId id = {};
-  ncclComm_t comm = NULL;
-  expect(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidArgument, "id was not made");
-  expect(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "nranks is 0");
-  expect(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument, "rank is 2");
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.magic = 1;
-  expect(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument,
-         "NCCL_CONFIG_INITIALIZER");
-  expect(ncclCommSplit(r.comm, -3, 0, &comm, NULL), ncclInvalidArgument, "color is -3");
-  const int twice[] = {0, 0};
-  ncclComm_t comms[2] = {};
-  expect(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage, "share a device");
-  expect(ncclCommInitAll(comms, 1000, NULL), ncclInvalidArgument, "ndev is 1000");
-  NCCL(ncclGroupStart());  // a call that is refused in a group is what the group's end says
-  expect(ncclBcast(x, 1, ncclFloat, 77, r.comm, stream), ncclInvalidArgument, "root 77");
-  expect(ncclGroupEnd(), ncclInvalidArgument, "root 77");
-  void* memory = NULL;
-  void* handle = NULL;
-  NCCL(ncclMemAlloc(&memory, 1024));
-  NCCL(ncclCommRegister(r.comm, memory, 1024, &handle));
-  NCCL(ncclCommDeregister(r.comm, handle));
-  NCCL(ncclMemFree(memory));
-  int version = 0;
-  NCCL(ncclGetVersion(&version));
-  if (version != NCCL_VERSION_CODE || sizeof(ncclUniqueId) != 128) ++bad;
-  return bad;
-}
-
 // ---- one rank of two does not do its part: what the other one is told ----
 
 int fail(Client& client, const Settings& settings) {
@@ -620,79 +527,11 @@ int fail(Client& client, const Settings& settings) {
   return failed == ncclSuccess || again == ncclSuccess ? 1 : 0;
 }
 
-// ---- the program ----
-
-std::size_t parse_size(const char* text) {
-  char* end = NULL;
-  std::size_t value = std::strtoull(text, &end, 10);
-  if (*end == 'K') value <<= 10, ++end;
-  if (*end == 'M') value <<= 20, ++end;
-  if (*end != '\0' || value == 0) give_up(text, "is no size: give 8, 64K or 1M", __LINE__);
-  return value;
-}
-
-Settings parse(int argc, char** argv) {
-  Settings s;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    if (option == "-q") {
-      s.quick = true;
-      continue;
-    }
-    if (i + 1 == argc) give_up(argv[i], "unknown, or without its value", __LINE__);
-    const char* value = argv[++i];
-    if (option == "-g")
-      s.devices = std::atoi(value);
-    else if (option == "-b")
-      s.least = parse_size(value);
-    else if (option == "-e")
-      s.most = parse_size(value);
-    else if (option == "-f")
-      s.factor = parse_size(value);
-    else if (option == "-m")
-      s.make = value;
-    else if (option == "--id-file")
-      s.id_file = value;
-    else if (option == "--rank")
-      s.process = std::atoi(value);
-    else if (option == "--ranks")
-      s.processes = std::atoi(value);
-    else if (option == "--fail")
-      s.fail = value;
-    else
-      give_up(argv[i - 1], "unknown option", __LINE__);
-  }
-  if (s.devices < 1 || s.factor < 2) give_up("-g, -f", "give 1 or more; 2 or more", __LINE__);
-  return s;
-}
-
-// Any channel will do for an id: here a file, which appears whole.
-ncclUniqueId id_by_file(const Settings& s) {
-  ncclUniqueId id;
-  if (s.process == 0) {
-    NCCL(ncclGetUniqueId(&id));
-    const std::string aside = s.id_file + ".new";
-    FILE* file = std::fopen(aside.c_str(), "wb");
-    if (file == NULL || std::fwrite(&id, sizeof id, 1, file) != 1 || std::fclose(file) != 0 ||
-        std::rename(aside.c_str(), s.id_file.c_str()) != 0)
-      give_up("--id-file", "cannot be written", __LINE__);
-    return id;
-  }
-  for (int look = 0; look < 6000; ++look) {
-    FILE* file = std::fopen(s.id_file.c_str(), "rb");
-    const bool got = file != NULL && std::fread(&id, sizeof id, 1, file) == 1;
-    if (file != NULL) std::fclose(file);
-    if (got) return id;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  give_up("--id-file", "rank 0 did not write it within a minute", __LINE__);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   std::setvbuf(stdout, NULL, _IOLBF, 0);
-  const Settings settings = parse(argc, argv);
+  const Settings settings = client::parse(argc, argv);
   int process = settings.process, processes = settings.processes;
   ncclUniqueId id = {};
 #ifdef MPI_SUPPORT
@@ -708,16 +547,16 @@ int main(int argc, char** argv) {
   const bool mpi = false;
   if (settings.id_file.empty()) NCCL(ncclGetUniqueId(&id));
 #endif
-  if (!settings.id_file.empty()) id = id_by_file(settings);
-  Client client(settings, process, processes);
-  client.make(id);
-  if (!settings.fail.empty()) return fail(client, settings);
+  if (!settings.id_file.empty()) id = client::id_by_file(settings);
+  Client all(settings, process, processes);
+  all.make(id);
+  if (!settings.fail.empty()) return fail(all, settings);
   long long sums[3] = {};
-  sums[1] = processes == 1 ? refusals(client) : 0;
-  client.run();
-  sums[0] = client.wrong();
-  sums[2] = client.checked();
-  client.destroy();
+  sums[1] = processes == 1 ? client::refusals(all.at(0)) : 0;
+  all.run();
+  sums[0] = all.wrong();
+  sums[2] = all.checked();
+  all.destroy();
 #ifdef MPI_SUPPORT
   if (mpi) {
     MPI_Allreduce(MPI_IN_PLACE, sums, 3, MPI_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
@@ -728,8 +567,7 @@ int main(int argc, char** argv) {
     std::printf(
         "nccl_client: %d ranks in %d processes, communicators by %s: %lld calls, %lld "
         "elements, %lld wrong; %lld refusals not as promised\n",
-        client.world(), processes, settings.make.c_str(), client.cases(), sums[2], sums[0],
-        sums[1]);
+        all.world(), processes, settings.make.c_str(), all.cases(), sums[2], sums[0], sums[1]);
   (void)mpi;
   return sums[0] == 0 && sums[1] == 0 && sums[2] > 0 ? 0 : 1;
 }
