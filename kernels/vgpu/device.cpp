@@ -136,6 +136,33 @@ void Device::remove(const std::shared_ptr<Queue>& stream) {
   streams_.erase(stream);
 }
 
+Queue& Device::legacy() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (legacy_ != nullptr) return *legacy_;
+  }
+  const std::shared_ptr<Queue> made = Queue::create(*this, Queue::Kind::legacy);  // adds itself
+  const std::scoped_lock lock(mutex_);
+  if (legacy_ == nullptr)
+    legacy_ = made;
+  else
+    made->close();  // another thread was faster
+  return *legacy_;
+}
+
+std::shared_ptr<Queue> Device::legacy_if_used() {
+  const std::scoped_lock lock(mutex_);
+  return legacy_;
+}
+
+std::vector<std::shared_ptr<Queue>> Device::blocking_streams() {
+  std::vector<std::shared_ptr<Queue>> out;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& s : streams_)
+    if (s->kind() == Queue::Kind::blocking) out.push_back(s);
+  return out;
+}
+
 void Device::synchronize() {
   std::vector<std::shared_ptr<Queue>> streams;
   {
@@ -254,6 +281,21 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   *version = 12000;
   return cudaSuccess;
 }
+
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  const Quiet quiet;
+  if (!exists(device)) return no_device(device);
+  constexpr int kLength = 13;  // with the zero at its end
+  if (length < kLength)
+    return fail(cudaErrorInvalidValue, "cudaDeviceGetPCIBusId: give 13 characters or more");
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                static_cast<unsigned>(Device::get(device).number()));
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   const Quiet quiet;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/arena.hpp"
@@ -44,6 +45,11 @@ class Device {
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
+  // The legacy default stream, made on first use; and the same if it was used.
+  Queue& legacy();
+  [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
+  // Its streams that wait for the legacy one, and it for them.
+  [[nodiscard]] std::vector<std::shared_ptr<Queue>> blocking_streams();
 
  private:
   const int index_;
@@ -53,6 +59,7 @@ class Device {
   std::atomic<std::uint64_t> peers_{0};
   std::mutex mutex_;
   std::set<std::shared_ptr<Queue>> streams_;
+  std::shared_ptr<Queue> legacy_;
 };
 
 }  // namespace vgpu

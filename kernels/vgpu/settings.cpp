@@ -87,6 +87,7 @@ Settings read() {
   s.guard = read_guard();
   s.guard_page = read_guard_page();
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
+  s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
   return s;
 }
 

@@ -27,6 +27,7 @@ struct Settings {
   Guard guard;                // VGPU_GUARD: keys, pages or none; keys
   bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1
   std::size_t guard_page;     // VGPU_PAGE_KB: of guards: a multiple of the system's page; that page
+  bool legacy_stream;         // VGPU_LEGACY_STREAM: 1: the legacy default stream may be used; 0
 
   // Exits with a message if a variable has no such value.
   static const Settings& get();

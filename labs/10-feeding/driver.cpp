@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 
 namespace {
@@ -15,6 +16,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+
+struct Unreadable {  // no std::exception
+  std::int64_t sample;
+};
 
 // A data set that a test can slow down: it knows which fetches have begun and ended, and lets a
 // batch wait for others.
@@ -31,7 +36,8 @@ class Shelf {
         together_(in.integer("together", 0)),
         slow_us_(in.integer("slow_us", 0)),
         seed_(std::uint64_t(in.integer("seed"))),
-        throws_(in.integers("throws")) {}
+        throws_(in.integers("throws")),
+        throws_plain_(in.integer("throws_plain", 0) != 0) {}
 
   Batch fetch(std::span<const std::int64_t> ids) {
     if (closed) ++after_the_end;
@@ -50,7 +56,9 @@ class Shelf {
     }
     --running;
     ++ended;
-    if (std::find(throws_.begin(), throws_.end(), number) != throws_.end())
+    const bool fails = std::find(throws_.begin(), throws_.end(), number) != throws_.end();
+    if (fails && throws_plain_) throw Unreadable{ids[0]};
+    if (fails)
       throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
     return {std::make_unique<std::vector<std::int64_t>>(ids.begin(), ids.end())};
   }
@@ -75,6 +83,7 @@ class Shelf {
   std::int64_t batch_, late_, late_for_, together_, slow_us_;
   std::uint64_t seed_;
   std::vector<std::int64_t> throws_;
+  bool throws_plain_;
 };
 
 Shelf* watched = nullptr;  // for the report of a hang
@@ -101,11 +110,14 @@ KIT_SCENARIO(permutations) {
     out.put("order." + std::to_string(i), lab10::randperm(sizes[i], std::uint64_t(seeds[i])));
 }
 
-// For each rank, the indices of each epoch in turn, from one sampler object.
+// For each rank (or those of `ranks`), the indices of each epoch in turn, from one sampler object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  for (int rank = 0; rank < int(in.integer("world")); ++rank) {
-    lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, rank));
+  std::vector<std::int64_t> ranks(std::size_t(in.integer("world")));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (in.has("ranks")) ranks = in.integers("ranks");
+  for (const std::int64_t rank : ranks) {
+    lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
     std::vector<std::int64_t> sizes;
     for (std::size_t i = 0; i < epochs.size(); ++i) {
       // Epoch -1: set_epoch is not called. Nothing used: it is called as in the usual loop.
@@ -124,8 +136,8 @@ KIT_SCENARIO(shares) {
 KIT_SCENARIO(seeds) {
   std::vector<std::int64_t> found;
   for (const std::int64_t seed : in.integers("seeds"))
-    for (std::int64_t epoch = 0; epoch < in.integer("epochs"); ++epoch)
-      for (std::int64_t id = 0; id < in.integer("samples"); ++id)
+    for (const std::int64_t epoch : in.integers("epochs"))
+      for (const std::int64_t id : in.integers("samples"))
         found.push_back(std::int64_t(lab10::sample_seed(std::uint64_t(seed), epoch, id)));
   out.put("seeds", found);
 }
@@ -160,9 +172,16 @@ KIT_SCENARIO(load) {
       } catch (const std::runtime_error& error) {
         errors += std::to_string(take) + ": " + error.what() + "\n";
         lengths.push_back(-1);
+      } catch (const Unreadable& error) {
+        errors += std::to_string(take) + ": sample " + std::to_string(error.sample) +
+                  " cannot be read\n";
+        lengths.push_back(-1);
       }
     }
-    if (takes < 0) out.put("again", loader.next().has_value());
+    if (takes < 0) {
+      const bool first = loader.next().has_value(), second = loader.next().has_value();
+      out.put("again", first || second);
+    }
   }
   shelf.closed = true;
   const std::int64_t begun = shelf.begun;

@@ -34,6 +34,7 @@ def connects(lab):
                      "timeout": 18, "retry_cnt": 7, "rnr_retry (7: without end)": 7,
                      "qp_access_flags (2: the peer may write)": 2,
                      "number of receive requests that were posted": receives}
+            expect.that(f"attributes.{rank}" in seen, f"rank {rank}'s queue pair never came to RTS", seen)
             for (name, want), got in zip(names.items(), seen[f"attributes.{rank}"]):
                 if name.startswith("qp_access"):
                     got &= 6  # the right to write locally is not the peer's

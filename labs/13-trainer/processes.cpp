@@ -129,9 +129,30 @@ class Counting : public AnyModel {
   std::size_t samples = 0;
 };
 
+// A short job in the same processes, before the one that counts: a sample less, another batch and
+// another seed.
+template <class AnyModel>
+void train_before(const kit::Request& in, Link& link) {
+  Counting<AnyModel> model(widths_of(in));
+  prepare(in, model, link.rank());
+  lab13::Data data = data_of(in);
+  std::vector<float> x = in.floats("x");
+  x.resize(x.size() - data.x.cols);
+  data.x = matrix(x, data.x.cols);
+  data.targets.pop_back();
+  AnyOptimizer optimizer(in, model.parameters());
+  lab13::Settings settings = settings_of(in);
+  settings.batch = in.integer("first_batch");
+  settings.steps = 3;
+  ++settings.seed;
+  kit::Vault vault(std::size_t{1} << 10);
+  lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, Log([](auto, auto) {}));
+}
+
 // One rank of a training: what the log was told, and the parameters after each step.
 template <class AnyModel>
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
+  if (in.has("first_batch")) train_before<AnyModel>(in, link);
   Counting<AnyModel> model(widths_of(in));
   prepare(in, model, link.rank());
   const lab13::Data data = data_of(in);
@@ -167,7 +188,33 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
 
 }  // namespace
 
-// A training on real processes. before: how many steps another job has trained with the same vault;
+// Task 4 alone: a sum, and behind it what each rank has in turn.
+KIT_SCENARIO(group) {
+  kit::Processes processes(processes_of(in));
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        kit::begin_operation("all_reduce, broadcast");
+        lab06::SharedLink fast(self);
+        Link link(fast, 0, 0);
+        kit::Background thread;
+        lab13::RingGroup<AnyRing, Link> group(link, thread);
+        const std::vector<float> own = in.floats("data." + std::to_string(link.rank()));
+        std::vector<float> sum(size(in, "count")), copies;
+        for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = float(i + 1) * float(link.rank() + 1);
+        kit::Background::Work work = group.all_reduce(sum);
+        for (int root = 0; root < link.world(); ++root) {
+          std::vector<float> data = own;
+          group.broadcast(data, root);
+          copies.insert(copies.end(), data.begin(), data.end());
+        }
+        work.wait();
+        seen.put("sum", sum);
+        seen.put("copies", copies);
+      },
+      out);
+}
+
+// A training on real processes. first_batch: of a short job in these processes, before it. before: how many steps another job has trained with the same vault;
 // kill_rank, kill_after: that job ends by kill -9 instead.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
