@@ -285,18 +285,25 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
                                        parent.device(), parent.timeout()));
 }
 
+// When the library is loaded, before the driver is first asked for anything. What the user has set
+// stays.
+//
+// Kernels of a device wait for those that the same thread starts on the next one; a kernel that is
+// yet to be loaded would wait for them (runtime/device/device.cpp).
+//
+// The emulator is to be as programs for NCCL expect a GPU: with a default stream, with memory for
+// more than the one or two GiB that nccl-tests sets aside, and with patience for our own deadline
+// to come first.
+__attribute__((constructor)) void prepare() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 #ifdef RINGSMITH_VGPU
-// The emulator as programs for NCCL expect a GPU to be: with a default stream, with memory for more
-// than the one GiB that nccl-tests sets aside, and with patience for our own deadline to come
-// first. What the user has set stays.
-__attribute__((constructor)) void prepare_emulator() {
   setenv("VGPU_LEGACY_STREAM", "1", 0);
   setenv("VGPU_MEMORY_MB", "4096", 0);
   const char* text = std::getenv(kTimeoutVariable);
   const long wait = text == nullptr ? kDefaultTimeout : std::atol(text);
   setenv("VGPU_DEADLINE_MS", std::to_string(std::max(wait, 1L) + 30'000).c_str(), 0);
-}
 #endif
+}
 
 }  // namespace
 
