@@ -86,6 +86,8 @@ async function lookAt(page, name, looks = LOOKS) {
   for (const [width, scheme] of looks) {
     await page.setViewport({width, height: 900});
     await page.emulateMediaFeatures([{name: 'prefers-color-scheme', value: scheme}, {name: 'prefers-reduced-motion', value: 'reduce'}]);
+    const dark = await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
+    if (dark !== scheme) found.push(`${name}: is ${dark} where ${scheme} is wished`);
     for (const fault of await page.evaluate(LOOK)) found.push(`${name}, ${width} pixels, ${scheme}: ${fault}`);
     if (PICTURES && looks === LOOKS)
       await page.screenshot({path: path.join(PICTURES, `${name.replace(/\W+/g, '_')}_${width}_${scheme}.png`), fullPage: false});
@@ -342,7 +344,8 @@ async function checkLive(browser) {
 // ---- search, terms, colours: by keyboard ----
 
 async function checkKeyboard(browser) {
-  const page = await open(browser, '06-ring.html');
+  const apart = await browser.createBrowserContext();  // which forgets the chosen colours
+  const page = await open(apart, '06-ring.html');
   await page.keyboard.press('/');
   await page.keyboard.type('slots deadlock');
   await page.waitForSelector('#found a', {timeout: 20000});
@@ -365,7 +368,7 @@ async function checkKeyboard(browser) {
   await page.click('#colours');
   if (await ground() === before) say('the button for colours changes none');
   page.trouble.forEach(say);
-  await page.close();
+  await apart.close();
 }
 
 // ---- a test that cannot fail shows nothing ----
