@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/half.hpp"
 #include "kernels/on_device.hpp"
 
 namespace ringsmith::kernels {
@@ -91,6 +92,23 @@ template <class T>
 using AttentionBackwardFn = void(Heads<const T> dout, const AttentionSaved<T>& saved, Heads<T> dq,
                                  Heads<T> dk, Heads<T> dv, const AttentionShape& shape);
 RINGSMITH_KERNEL(attention_backward, AttentionBackwardFn)
+
+// On tensor cores: operands and results of bf16, sums and statistics in float. Elsewhere, and where
+// has_attention_bf16 says no, the caller widens them.
+struct AttentionBf16Saved {
+  Heads<const bf16> q, k, v, out;
+  std::span<const RowStatistic<float>> statistics;
+};
+namespace cuda {
+// On the current device: it has such cores, dim is 1 to 128, and (on the emulator, where it is
+// slow) the version of the matrix product that has been set uses them too.
+[[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
+void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
+                    std::span<RowStatistic<float>> statistics, const AttentionShape& shape);
+void attention_backward_bf16(Heads<const bf16> dout, const AttentionBf16Saved& saved,
+                             Heads<bf16> dq, Heads<bf16> dk, Heads<bf16> dv,
+                             const AttentionShape& shape);
+}  // namespace cuda
 
 namespace cpu::fast {
 AttentionFn<float> attention;

@@ -39,6 +39,18 @@ Tensor Block::forward(const Tensor& x) {
   return y + drop_(down(gelu(up(norm2(y)), Gelu::tanh)));
 }
 
+namespace {
+
+// A parameter with zeros below it, drawn as if they were not there.
+Tensor with_rows(const Tensor& weight, std::int64_t rows) {
+  if (weight.size(0) == rows) return weight;
+  const Tensor padded = zeros({rows, weight.size(1)});
+  padded.slice(0, 0, weight.size(0)).copy_(weight.detach());
+  return padded.requires_grad_();
+}
+
+}  // namespace
+
 // Members are built, and so draw their initial values, in the order tok, pos, blocks, head.
 GPT::GPT(const GPTOptions& options)
     : tok(options.vocabulary, options.dim),
@@ -59,7 +71,12 @@ GPT::GPT(const GPTOptions& options)
   register_module("head", *head);
   register_module("drop", drop_);
   if (options.gpt2_init) initialise_as_gpt2();
-  if (options.tied) head->weight = tok.weight;
+  const std::int64_t multiple = options.vocabulary_multiple;
+  require(multiple >= 1,
+          "GPT: the vocabulary cannot have a multiple of " + std::to_string(multiple) + " rows");
+  const std::int64_t rows = (options.vocabulary + multiple - 1) / multiple * multiple;
+  if (options.tied) tok.weight = with_rows(tok.weight, rows);
+  head->weight = options.tied ? tok.weight : with_rows(head->weight, rows);
 }
 
 Tensor GPT::forward(const Tensor& tokens) {
@@ -75,7 +92,8 @@ Tensor GPT::forward(const Tensor& tokens) {
     else
       x = options_.dropout > 0 ? checkpoint(run, x) : checkpoint<Draws::no>(run, x);
   }
-  return (*head)(norm(x));
+  const Tensor logits = (*head)(norm(x));
+  return logits.size(2) == options_.vocabulary ? logits : slice(logits, 2, 0, options_.vocabulary);
 }
 
 void GPT::initialise_as_gpt2() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # gpt2.sh BIN [ROUNDS]: training of a model in GPT-2's shape (124 M parameters) on one device, beside
-# PyTorch's on the same device, in float32 and with TF32 products.
+# PyTorch's on the same device: in float32, with TF32 products, and in bfloat16 (both under autocast).
 #
 # BIN holds train_bench. Both sides start from the same values and see the same synthetic batches, 8 x
 # 1,024 tokens: the losses that they print must agree, or the comparison is refused. Runs alternate;
@@ -31,9 +31,11 @@ trap 'rm -rf "$work"' EXIT
 one() {
   case $1 in
     ringsmith)
-      local float32=strict
-      [ "$2" = f32 ] || float32=tf32
-      "$bin/train_bench" gpt --device "$device" --float32 $float32 --layers $layers --dim $dim --heads $heads \
+      local precision="--float32 strict"
+      [ "$2" != tf32 ] || precision="--float32 tf32"
+      [ "$2" != bf16 ] || precision="--amp bf16 --pad-vocabulary 128"
+      # shellcheck disable=SC2086
+      "$bin/train_bench" gpt --device "$device" $precision --layers $layers --dim $dim --heads $heads \
         --context $context --vocabulary $vocabulary --batch $batch --steps $steps --warmup $warmup ;;
     torch)
       (cd "$here/peers" && "$python" torch_ddp_gpt.py --device $peer_device --float32 "$2" --layers $layers --dim $dim \
@@ -50,7 +52,7 @@ for python in python3 /usr/bin/python3; do
 done
 [ "$peers" != ringsmith ] || echo "gpt2.sh: no Python here has a torch that sees a device: PyTorch was NOT RUN beside"
 for ((round = 1; round <= rounds; ++round)); do
-  for precision in f32 tf32; do
+  for precision in f32 tf32 bf16; do
     for peer in $peers; do
       line=$(one "$peer" "$precision")
       echo "$peer $precision | $line"
@@ -60,25 +62,26 @@ for ((round = 1; round <= rounds; ++round)); do
   done
 done
 
-# First and last loss of every run against the first run's: within 2 %, which TF32 does not reach.
+# First and last loss of every run against the first run's: within 2 %, which neither TF32 nor bf16 reaches.
 awk -F' -> ' 'NR == 1 { a = $1; b = $2 }
   { if (!(($1 - a) ^ 2 <= (0.02 * a) ^ 2 && ($2 - b) ^ 2 <= (0.02 * b) ^ 2)) exit 1 }' "$work/losses" ||
   { echo "gpt2.sh: the losses differ: not the same training" >&2; exit 1; }
 
 median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+of() { case $1 in f32) echo "$2" ;; tf32) echo "$3" ;; bf16) echo "$4" ;; esac; }
 # peak PRECISION: TFLOP/s of the device, or nothing where it is not known.
 peak() {
   case $(nvidia-smi --query-gpu=name --format=csv,noheader 2> /dev/null | head -1) in
-    *H100*PCIe*) [ "$1" = f32 ] && echo 51 || echo 378 ;;
-    *H100* | *H200*) [ "$1" = f32 ] && echo 67 || echo 495 ;;
-    *A100*) [ "$1" = f32 ] && echo 19.5 || echo 156 ;;
+    *H100*PCIe*) of "$1" 51 378 756 ;;
+    *H100* | *H200*) of "$1" 67 495 989 ;;
+    *A100*) of "$1" 19.5 156 312 ;;
   esac
 }
 flops=$((6 * (12 * layers * dim * dim + dim * vocabulary) + 12 * layers * dim * context))
 
 echo
 echo "tokens/s, medians of $rounds alternating rounds; batch $batch x $context, $layers layers of width $dim"
-for precision in f32 tf32; do
+for precision in f32 tf32 bf16; do
   line=$precision
   for peer in $peers; do line+="   $peer $(median "$work/$peer.$precision")"; done
   if [ "$peers" != ringsmith ]; then

@@ -11,6 +11,9 @@ ops.json: operators on bf16 tensors: [{"name", "op", "attrs", "inputs", "output"
 train.json: an MLP with f32 parameters, trained with SGD under torch.autocast("cpu", bfloat16): "init", "x", "target",
   "losses" and "params" after the last step; "f32_losses" are those without autocast. These are of a linear layer that
   rounds once (RoundedLinear); "autocast_losses" of PyTorch's own, which rounds inside.
+gpt.json: 20 steps of AdamW of a small GPT, from the values that manual_seed("seed") draws: "losses", "autocast_losses"
+  and "f32_losses" as in train.json. Layers round once, as RoundedLinear does; attention, GELU and the embeddings compute
+  in float, and the first two round what they give; normalisation, residuals and the loss are floats, as under CUDA's autocast.
 scaler.json: runs of torch.cuda.amp.GradScaler: "options" and "steps" of {"grads": [optimizer][values], "scale",
   "tracker", "stepped": [optimizer]}. "values" are gradients before unscaling; scale and tracker are those after
   update(). The class is PyTorch's own. Its two kernels exist for CUDA only, so they are registered for the CPU here,
@@ -140,6 +143,80 @@ def make_training():
             "params": [entry(p) for p in params], "autocast_losses": train(True)[0], "f32_losses": train(False)[0]}
 
 
+# ---- a small GPT ----
+
+GPT = {"vocabulary": 61, "context": 32, "layers": 2, "dim": 64, "heads": 2, "batch": 2, "batches": 4, "steps": 20,
+       "lr": 3e-3, "weight_decay": 0.01, "seed": 11}
+
+
+def rounded(f, x):
+    """f in float on what is bf16, rounded; so are the gradients."""
+    return f(x.float()).to(BF16)
+
+
+def make_gpt():
+    from torch import nn
+    c, h = GPT["dim"], GPT["heads"]
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.n1, self.qkv, self.out = nn.LayerNorm(c), nn.Linear(c, 3 * c), nn.Linear(c, c)
+            self.n2, self.up, self.down = nn.LayerNorm(c), nn.Linear(c, 4 * c), nn.Linear(4 * c, c)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tok, self.pos = nn.Embedding(GPT["vocabulary"], c), nn.Embedding(GPT["context"], c)
+            self.blocks = nn.ModuleList(Block() for _ in range(GPT["layers"]))
+            self.norm, self.head = nn.LayerNorm(c), nn.Linear(c, GPT["vocabulary"], bias=False)
+
+    def attention(qkv):
+        b, t, _ = qkv.shape
+        q, k, v = (z.view(b, t, h, c // h).transpose(1, 2) for z in qkv.split(c, 2))
+        s = (q @ k.transpose(-2, -1)) / math.sqrt(c // h)
+        mask = torch.tril(torch.ones(t, t)).bool()
+        return (s.masked_fill(~mask, float("-inf")).softmax(-1) @ v).transpose(1, 2).reshape(b, t, c)
+
+    def rounded_linear(x, layer):
+        bias = layer.bias if layer.bias is not None else torch.zeros(layer.weight.shape[0])
+        flat = RoundedLinear.apply(x.reshape(-1, x.shape[-1]).to(BF16), layer.weight.to(BF16), bias.to(BF16))
+        return flat.view(*x.shape[:-1], -1)
+
+    def plain_linear(x, layer):
+        return F.linear(x, layer.weight, layer.bias)
+
+    g = torch.Generator().manual_seed(12)
+    tokens = torch.randint(GPT["vocabulary"], (GPT["batches"], GPT["batch"], GPT["context"] + 1), generator=g)
+
+    def train(how):
+        linear = rounded_linear if how == "rounded" else plain_linear
+        inside = rounded if how == "rounded" else lambda f, x: f(x)
+        torch.manual_seed(GPT["seed"])
+        model = Model()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=GPT["lr"], weight_decay=GPT["weight_decay"], foreach=False)
+        losses = []
+        for step in range(GPT["steps"]):
+            batch = tokens[step % GPT["batches"]]
+            with torch.autocast("cpu", BF16, enabled=how == "autocast"):
+                x = model.tok(batch[:, :-1]) + model.pos.weight
+                for m in model.blocks:
+                    x = x + linear(inside(attention, linear(m.n1(x), m.qkv)), m.out)
+                    gelu = inside(lambda y: F.gelu(y, approximate="tanh"), linear(m.n2(x), m.up))
+                    x = x + linear(gelu, m.down)
+                logits = linear(model.norm(x), model.head)
+                assert logits.dtype == (torch.float32 if how == "f32" else BF16)
+                loss = F.cross_entropy(logits.float().view(-1, GPT["vocabulary"]), batch[:, 1:].reshape(-1))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    return {**GPT, "tokens": tokens.tolist(), "losses": train("rounded"), "autocast_losses": train("autocast"),
+            "f32_losses": train("f32")}
+
+
 # ---- GradScaler ----
 
 def unscale(grads, found_inf, inv_scale):
@@ -209,7 +286,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--out", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "data/amp"))
 folder = parser.parse_args().out
 os.makedirs(folder, exist_ok=True)
-for name, make in (("ops", make_ops), ("train", make_training), ("scaler", make_scaler)):
+for name, make in (("ops", make_ops), ("train", make_training), ("gpt", make_gpt), ("scaler", make_scaler)):
     with open(os.path.join(folder, name + ".json"), "w") as f:
         json.dump(make(), f, separators=(",", ":"))
         f.write("\n")

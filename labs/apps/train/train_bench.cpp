@@ -11,6 +11,7 @@
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
+#include "runtime/autograd/autocast.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/base/tracer.hpp"
 #include "runtime/nn/resnet.hpp"
@@ -24,6 +25,7 @@ struct BenchOptions {
   std::string model;
   std::int64_t batch = 0, steps = 0, warmup = -1;  // the model's own, if not given
   std::uint64_t seed = 0;
+  std::string amp = "off";
   GPTOptions gpt;
 };
 
@@ -135,6 +137,7 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
     register_comm_hook(o.machine, *ddp, group);
   }
   const auto forward_pass = [&](const Batch& batch) {
+    const Autocast autocast(DType::bf16, o.amp == "bf16");
     return s.loss(ddp ? ddp->forward(batch.inputs) : s.model->forward(batch.inputs), batch.targets);
   };
 
@@ -200,6 +203,8 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
       ->default_str("")
       ->check(whole(0));
   app.add_option("--seed", o.seed, "of the parameters");
+  app.add_option("--amp", o.amp, "bf16: products and attention in bfloat16")
+      ->check(CLI::IsMember({"off", "bf16"}));
   app.option_defaults()->group("The GPT");
   const std::vector<CLI::Option*> of_gpt{
       app.add_option("--layers", o.gpt.layers, "transformer blocks")->check(whole(1, 1000)),
@@ -208,6 +213,9 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
       app.add_option("--context", o.gpt.context, "tokens that the model sees")->check(whole(1)),
       app.add_option("--vocabulary", o.gpt.vocabulary, "different tokens")
           ->check(whole(2, 1 << 20)),
+      app.add_option("--pad-vocabulary", o.gpt.vocabulary_multiple,
+                     "the head has a multiple of so many rows")
+          ->check(whole(1, 65536)),
       app.add_option("--dropout", o.gpt.dropout, "probability of dropping an activation")
           ->check(real(0, 0.99))};
   add_machine_options(app, o.machine);

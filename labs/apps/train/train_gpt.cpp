@@ -71,6 +71,10 @@ bool read_options(GptOptions& o, int argc, char** argv) {
       ->check(real(0, 0.99));
   app.add_flag("--tie-head", o.model.tied,
                "the table of tokens is the head's weight too: fewer parameters");
+  app.add_option("--pad-vocabulary", o.model.vocabulary_multiple,
+                 "the head has a multiple of so many rows, the last ones unused: 128 suits tensor "
+                 "cores")
+      ->check(whole(1, 65536));
   app.add_flag("--activation-checkpointing", o.model.activation_checkpointing,
                "keep only the input of each block, and compute the block again in backward: less "
                "memory, a third more computation, the same numbers");
@@ -223,7 +227,8 @@ int train_gpt(int argc, char** argv) {
        .fixed = {{"the program", "train_gpt"},
                  {"--context", std::to_string(o.model.context)},
                  {"--heads", std::to_string(o.model.heads)},
-                 {"--tie-head", o.model.tied ? "given" : "not given"}},
+                 {"--tie-head", o.model.tied ? "given" : "not given"},
+                 {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}},
        .free = {{"--dropout", fmt::format("{}", o.model.dropout)},
                 {"--weight-decay", fmt::format("{}", o.weight_decay)},
                 {"--clip", fmt::format("{}", o.clip)},

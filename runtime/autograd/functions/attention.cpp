@@ -11,6 +11,7 @@ namespace ringsmith {
 
 namespace {
 
+using kernels::AttentionBf16Saved;
 using kernels::AttentionSaved;
 using kernels::AttentionShape;
 using kernels::Heads;
@@ -45,6 +46,72 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
           static_cast<std::size_t>(t.size(0))};
 }
 
+// ---- bf16, where the device has the kernel for it: no wide copies ----
+
+bool on_tensor_cores(const Tensor& t, const AttentionShape& s) {
+  if (t.dtype() != DType::bf16 || !t.device().is_cuda()) return false;
+  const DeviceGuard current(t.device());
+  return kernels::cuda::has_attention_bf16(s);
+}
+
+void half_forward(Device device, Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v,
+                  Heads<bf16> out, const Tensor& statistics, const AttentionShape& s) {
+  RINGSMITH_PROFILED(attention, q, k, v, out, statistics_of<float>(statistics), s)
+  const DeviceGuard current(device);
+  kernels::cuda::attention_bf16(q, k, v, out, statistics_of<float>(statistics), s);
+}
+void half_backward(Device device, Heads<const bf16> dout, const AttentionBf16Saved& saved,
+                   Heads<bf16> dq, Heads<bf16> dk, Heads<bf16> dv, const AttentionShape& s) {
+  RINGSMITH_PROFILED(attention_backward, dout, saved.q, saved.k, saved.v, saved.out, dq, dk, dv, s)
+  const DeviceGuard current(device);
+  kernels::cuda::attention_backward_bf16(dout, saved, dq, dk, dv, s);
+}
+
+TensorOptions statistics_options(const Tensor& t) { return {DType::f32, t.device()}; }
+
+// a, b, c: the operands with contiguous rows.
+Tensor attention_of_halves(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& a,
+                           const Tensor& b, const Tensor& c, const AttentionShape& s) {
+  const Tensor statistics = empty_statistics(s, statistics_options(q));
+  const Tensor out = Tensor::empty(q.sizes(), q.options());
+  half_forward(q.device(), heads_of<bf16>(a), heads_of<bf16>(b), heads_of<bf16>(c),
+               heads_of<bf16>(out), statistics, s);
+  return record("AttentionBackward", {q, k, v}, out, {a, b, c, out, statistics},
+                [s](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = rows_contiguous(grad);
+                  std::vector<Tensor> grads(3);
+                  for (Tensor& g : grads) g = Tensor::empty(dy.sizes(), dy.options());
+                  half_backward(
+                      dy.device(), heads_of<bf16>(dy),
+                      {heads_of<bf16>(saved[0]), heads_of<bf16>(saved[1]), heads_of<bf16>(saved[2]),
+                       heads_of<bf16>(saved[3]), statistics_of<float>(saved[4])},
+                      heads_of<bf16>(grads[0]), heads_of<bf16>(grads[1]), heads_of<bf16>(grads[2]),
+                      s);
+                  return grads;
+                });
+}
+
+Tensor attention_of_packed_halves(const Tensor& qkv, const AttentionShape& s) {
+  const auto part = [s](const Tensor& t, std::int64_t i) {
+    return packed_heads<bf16>(t, s.heads, i, 3);
+  };
+  const Tensor in = qkv.contiguous(), statistics = empty_statistics(s, statistics_options(qkv));
+  const Tensor out = Tensor::empty({s.batch, s.tokens, s.heads * s.dim}, qkv.options());
+  half_forward(qkv.device(), part(in, 0), part(in, 1), part(in, 2),
+               packed_heads<bf16>(out, s.heads, 0, 1), statistics, s);
+  return record("AttentionQkvBackward", {qkv}, out, {in, out, statistics},
+                [s, part](const Saved& saved, const Tensor& grad) {
+                  const Tensor dy = grad.contiguous(), &packed = saved[0];
+                  const Tensor dqkv = Tensor::empty(packed.sizes(), dy.options());
+                  half_backward(
+                      dy.device(), packed_heads<bf16>(dy, s.heads, 0, 1),
+                      {part(packed, 0), part(packed, 1), part(packed, 2),
+                       packed_heads<bf16>(saved[1], s.heads, 0, 1), statistics_of<float>(saved[2])},
+                      part(dqkv, 0), part(dqkv, 1), part(dqkv, 2), s);
+                  return std::vector<Tensor>{dqkv};
+                });
+}
+
 }  // namespace
 
 Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v, bool causal) {
@@ -58,6 +125,7 @@ Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& giv
   const Device device = detail::common_device("attention", q, k, v);
   const AttentionShape s{q.size(0), q.size(1), q.size(2), q.size(3), causal};
   const Tensor a = rows_contiguous(q), b = rows_contiguous(k), c = rows_contiguous(v);
+  if (on_tensor_cores(q, s)) return attention_of_halves(q, k, v, a, b, c, s);
   const Tensor wide_a = wide(a), wide_b = wide(b), wide_c = wide(c);
   const Tensor statistics = empty_statistics(s, wide_a.options());
   const Tensor wide_out = Tensor::empty(q.sizes(), wide_a.options());
@@ -93,6 +161,7 @@ Tensor attention_qkv(const Tensor& given, int heads, bool causal) {
               std::to_string(heads) + " heads, got " + detail::shape_of(qkv));
   const std::int64_t channels = qkv.size(2) / 3;
   const AttentionShape s{qkv.size(0), heads, qkv.size(1), channels / heads, causal};
+  if (on_tensor_cores(qkv, s)) return attention_of_packed_halves(qkv, s);
   const Tensor in = qkv.contiguous(), wide_in = wide(in);
   const Tensor statistics = empty_statistics(s, wide_in.options());
   const Tensor wide_out = Tensor::empty({s.batch, s.tokens, channels}, wide_in.options());

@@ -14,6 +14,9 @@ namespace {
 
 constexpr cuda::PipelineStages kStages[] = {cuda::PipelineStages::two, cuda::PipelineStages::four};
 
+// A gap: rows of a multiple of 8 elements, so that packs fit, and the last of them in part.
+constexpr std::int64_t kFit = -1;
+
 struct Case {
   std::int64_t m, n, k;
   bool a_by_columns = false, b_by_columns = false;
@@ -33,11 +36,12 @@ struct Stored {
   Stored(std::int64_t rows, std::int64_t cols, bool by_columns, std::int64_t gap,
          std::int64_t batches, unsigned seed) {
     const std::int64_t inner = by_columns ? rows : cols, outer = by_columns ? cols : rows;
-    const std::int64_t stride = inner + gap;
-    first = gap;
-    batch = batches == 1 ? 0 : stride * outer + gap;
-    memory.assign(static_cast<std::size_t>(first + std::max<std::int64_t>(batches, 1) *
-                                                       (stride * outer + gap)),
+    const bool fit = gap == kFit;
+    const std::int64_t stride = fit ? (inner + 7) / 8 * 8 : inner + gap;
+    first = fit ? 8 : gap;
+    const std::int64_t whole = stride * outer + (fit ? 4 : gap);  // packs fit the first of a batch
+    batch = batches == 1 ? 0 : whole;
+    memory.assign(static_cast<std::size_t>(first + batches * whole),
                   bf16(std::numeric_limits<float>::quiet_NaN()));
     matrix = {nullptr, rows, cols, by_columns ? 1 : stride, by_columns ? stride : 1};
     const auto values = random_values(batches * rows * cols, seed);
@@ -113,8 +117,8 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
                                               {130, 40, 160},
                                               {5, 131, 257}})
       for (int order = 0; order < 4; ++order)
-        // Packs fit everywhere, nowhere, and at the first element only.
-        for (const std::int64_t gap : {0, 8, 1}) {
+        // Packs fit where sizes do, the same with gaps, nowhere, and with a rest in each row.
+        for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
           Case c = size;
           c.a_by_columns = order % 2 == 1;
           c.b_by_columns = order / 2 == 1;
@@ -128,7 +132,7 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
 TEST_CASE("pipelined products of bf16: batches, biases, sums that are added to",
           "[cuda][pipelined]") {
   for (const auto stages : kStages)
-    for (const std::int64_t gap : {0, 3, 8})
+    for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{3}, std::int64_t{8}, kFit})
       for (const bool one_b : {false, true}) {
         INFO("gap " << gap << ", one b " << one_b);
         check({40, 24, 72, false, true, gap, 5, one_b, true, Store::replace}, stages);
