@@ -88,7 +88,7 @@ nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not ru
 
 nccl: configure ## libringsmith_nccl.so, NCCL's interface on our rings, in build/release/nccl; how to build against it
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target ringsmith_nccl
-	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|' labs/nccl/usage.txt
+	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|g' labs/nccl/usage.txt
 
 test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nccl_client

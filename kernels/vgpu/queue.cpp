@@ -104,6 +104,7 @@ std::unique_ptr<Graph> Queue::end_capture() {
 }
 
 bool Queue::capturing() {
+  const Quiet quiet;
   const std::scoped_lock lock(mutex_);
   return graph_ != nullptr;
 }

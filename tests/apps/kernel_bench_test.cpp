@@ -50,7 +50,7 @@ TEST_CASE("kernel_bench on the CPU shows one family, or refuses in one line", "[
   CHECK_THAT(bench({"softmax", "--no-oracle"}),
              ContainsSubstring("log_softmax") && !ContainsSubstring("AdamW"));
   std::vector<std::vector<std::string>> all = {{"magic"},
-                                               {"matmul", "--version", "8"},
+                                               {"matmul", "--version", "10"},
                                                {"matmul", "--version", "3", "--device", "cpu"},
                                                {"softmax", "--version", "3"},
                                                {"magic", "--device", "cuda"},
@@ -58,7 +58,7 @@ TEST_CASE("kernel_bench on the CPU shows one family, or refuses in one line", "[
                                                {"--device", "cuda", "--threads", "2"},
                                                {"--device", "cuda:99"},
                                                {"--seconds", "0"}};
-  if (apps::kEmulatedDevices) all.push_back({"matmul", "--version", "5"});
+  if (apps::kEmulatedDevices) all.push_back({"matmul", "--version", "7"});
   for (const auto& options : all) {
     const ProgramResult run = run_app(0, "kernel_bench", options);
     INFO(options.back() << ": " << run.err);
