@@ -11,7 +11,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -85,6 +85,10 @@ bench: build ## tables compared with the peers: medians of alternating runs
 nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not run; check registers, spills, scopes
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
+
+test-planted: configure ## mistakes in copies of kernels, one by one: the tests must find each (a quarter of an hour)
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target tests_kernels_cuda
+	@tests/kernels/cuda/planted.py "$(DIR)"
 
 nccl: configure ## libringsmith_nccl.so, NCCL's interface on our rings, in build/release/nccl; how to build against it
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target ringsmith_nccl

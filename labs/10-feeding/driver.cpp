@@ -248,7 +248,7 @@ KIT_SCENARIO(two_loaders) {
         ids[i].insert(ids[i].end(), one->begin(), one->end());
       }
     });
-  for (std::thread& thread : threads) thread.join();
+  for (std::thread& reader : threads) reader.join();
   out.put("first", ids[0]);
   out.put("second", ids[1]);
 }

@@ -1,0 +1,149 @@
+#!/usr/bin/env python3
+"""planted.py BUILD [--only WORD]: mistakes in copies of kernels, each of which the kernels' tests must find.
+
+A mistake is a replacement in one source. Its copy is compiled as the source is, linked in front of the libraries into
+the tests, and the named cases run: they must fail, or the emulator must stop them. One that does not end counts as not
+found. The unchanged source goes through the same first, and must pass.
+"""
+import argparse
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PIPELINED, EMBEDDING = "kernels/cuda/matmul_pipelined.cu", "kernels/cuda/embedding.cu"
+ATTENTION = "kernels/cuda/attention_tensor.cu"
+CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]"}
+
+# What, where: what stands there, what instead.
+PLANTED = [
+    ("no commit: copies of two slabs are one group", PIPELINED, "      commit_copies();  // an", "      // an"),
+    ("no wait for a slab", PIPELINED, "      wait_for_copies<stages - 2>();\n", ""),
+    ("a wait for one slab less", PIPELINED, "wait_for_copies<stages - 2>", "wait_for_copies<stages - 1>"),
+    ("no barrier between the wait and the product", PIPELINED,
+     "      wait_for_copies<stages - 2>();\n      __syncthreads();\n", "      wait_for_copies<stages - 2>();\n"),
+    ("the barrier stands before the wait", PIPELINED, "      wait_for_copies<stages - 2>();\n      __syncthreads();\n",
+     "      __syncthreads();\n      wait_for_copies<stages - 2>();\n"),
+    ("copies begin before the barrier: the stage is still read", PIPELINED,
+     "      __syncthreads();\n      fetch(step + stages - 1);\n", "      fetch(step + stages - 1);\n      __syncthreads();\n"),
+    ("no barrier between two matrices of a batch", PIPELINED, "    // warps may still read.\n    __syncthreads();\n", "\n"),
+    ("a stale stage is multiplied", PIPELINED, "slab_a = slabs + step % stages", "slab_a = slabs + (step + 1) % stages"),
+    ("a slab lands in the stage that is multiplied", PIPELINED, "stage = slabs + step % stages", "stage = slabs + (step + 1) % stages"),
+    ("one slab fewer before the loop", PIPELINED, "s < stages - 1; ++s", "s < stages - 2; ++s"),
+    ("half a slab is multiplied", PIPELINED, "k < kDepth; k += 16) {", "k < kDepth - 16; k += 16) {"),
+    ("A's fragments: the matrices of rows and of k change places", PIPELINED,
+     "slab + (row + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8", "slab + (row + m / 2 * 8 + r) * kAlongK + k + m % 2 * 8"),
+    ("A by columns: the matrices change places", PIPELINED,
+     "slab + (k + m / 2 * 8 + r) * kAcrossK + row + m % 2 * 8", "slab + (k + m % 2 * 8 + r) * kAcrossK + row + m / 2 * 8"),
+    ("A by columns is read as it lies", PIPELINED, "load_matrices_transposed(a,", "load_matrices(a,"),
+    ("B's fragments: the matrices of columns and of k change places", PIPELINED,
+     "slab + (column + m / 2 * 8 + r) * kAlongK + k + m % 2 * 8", "slab + (column + m % 2 * 8 + r) * kAlongK + k + m / 2 * 8"),
+    ("B by rows is read as it lies", PIPELINED, "load_matrices_transposed(both,", "load_matrices(both,"),
+    ("B's two fragments change places", PIPELINED, "left[i], right[j / 2][j % 2]", "left[i], right[j / 2][1 - j % 2]"),
+    ("copies read beyond the last k", PIPELINED, "count * static_cast<int>(sizeof(bf16))", "(count > 0 ? 16 : 0)"),
+    ("what lies beyond an operand is not zero", PIPELINED, "          to[q].bits = 0;\n", ""),
+    ("a misaligned operand goes by packs", PIPELINED, "aligned_for(lines.data, kCopy) && ", ""),
+    ("rows that packs do not fit go by packs", PIPELINED, "other % kCopy == 0 &&\n              ", ""),
+    ("matrices of a batch that packs do not fit go by packs", PIPELINED, "batch_stride % kCopy == 0}", "true}"),
+    ("rows of C's fragments", PIPELINED, "lane / 4 + q / 2 * 8", "lane / 4 * 2 + q / 2"),
+    ("columns of C's fragments", PIPELINED, "lane % 4 * 2 + q % 2", "lane % 4 + q % 2 * 4"),
+    ("what C held is not added", PIPELINED, "static_cast<float>(to) + sum : sum", "sum : sum"),
+    ("a bias by row", PIPELINED, "job.bias[c]", "job.bias[r % job.c.cols]"),
+    ("warps skip the last rows of C", PIPELINED, "row + warp_row < job.c.rows", "row + warp_row + 1 < job.c.rows"),
+    ("digits are counted before all are there", EMBEDDING, "p.digit(p.from[first + thread]);\n    __syncthreads();",
+     "p.digit(p.from[first + thread]);"),
+    ("the next tile's digits come while these are read", EMBEDDING, "    __syncthreads();  // the digits have been read\n", ""),
+    ("totals are added before all are there", EMBEDDING, "totals[threadIdx.x] = total;\n  __syncthreads();", "totals[threadIdx.x] = total;"),
+    ("equal rows change their order", EMBEDDING, "for (int u = 0; u < thread; ++u) earlier",
+     "for (int u = thread + 1; u < static_cast<int>(smaller(kTile, p.n - tile * kTile)); ++u) earlier"),
+    ("the highest digit is not sorted by", EMBEDDING, "pass.shift < bits", "pass.shift + kDigitBits < bits"),
+    ("a row that goes on counts as one that begins", EMBEDDING, "const bool begins = !s.is_of(u - 1, row);", "const bool begins = true;"),
+    ("a row that goes on is written twice", EMBEDDING, "    if (begins && ends)", "    if (begins || ends)"),
+    ("the last piece of a row is left out", EMBEDDING, "next < s.pieces; ++next", "next + 1 < s.pieces; ++next"),
+    ("rows that began earlier are joined, too", EMBEDDING,
+     "    if (s.uses[begin].row == row && s.is_of(begin - 1, row)) continue;  // it began earlier\n", ""),
+    ("an index outside of the table has a gradient", EMBEDDING, "      if (row == s.rows) break;  // outside of the table: these come last\n", ""),
+    ("an index outside of the table is read", EMBEDDING, "if (row >= 0 && row < rows)\n", "if (row != -1)\n"),
+    ("the first tile of keys is not waited for", ATTENTION, "    wait_for_copies<0>();\n    __syncthreads();  // tile", "    __syncthreads();  // tile"),
+    ("a wait that leaves the newest group", ATTENTION, "wait_for_copies<0>();\n    __syncthreads();  // tile", "wait_for_copies<1>();\n    __syncthreads();  // tile"),
+    ("no barrier: a stage is filled that is still read", ATTENTION, "    __syncthreads();  // tile `step` is there for all, and all have used the one before\n", ""),
+    ("the next tile lands in the stage in use", ATTENTION, "return memory + step % 2 * 2", "return memory + step / 2 % 2 * 2"),
+    ("the sums of a row are not of all its lanes", ATTENTION, "  x += __shfl_xor_sync(0xffffffffU, x, 1);\n  return x + __shfl_xor_sync(0xffffffffU, x, 2);",
+     "  return x + __shfl_xor_sync(0xffffffffU, x, 1);"),
+    ("what was summed does not shrink", ATTENTION, "out[j][q] *= shrink[q / 2]", "out[j][q] *= shrink[0] > 2 ? shrink[q / 2] : 1.0F"),
+    ("rows g and g + 8 change their factors", ATTENTION, "out[j][q] *= shrink[q / 2]", "out[j][q] *= shrink[1 - q / 2]"),
+    ("a query sees one key too many", ATTENTION, "const bool seen = key < p.s.tokens && !(p.s.causal && key > i);", "const bool seen = key < p.s.tokens && !(p.s.causal && key > i + 1);"),
+    ("keys behind the last are seen", ATTENTION, "const bool seen = key < p.s.tokens && !", "const bool seen = !"),
+    ("the keys' pass begins a tile late", ATTENTION, "job.first / kQueries * kQueries : 0", "(job.first / kQueries + 1) * kQueries : 0"),
+    ("the backward pass multiplies keys where it wants values", ATTENTION, "add_scores<dim, kKeys>(dp, douts, row, stages.second(step))", "add_scores<dim, kKeys>(dp, douts, row, stages.first(step))"),
+    ("dK has no factor", ATTENTION, "store_rows<dim>(dk, scales", "store_rows<dim>(dk, ones"),
+    ("operands that packs do not fit go by packs", ATTENTION, "p.packs = half_packs(q) && half_packs(k) && half_packs(v);", "p.packs = true;"),
+    ("the gradient of the result goes by packs wherever it lies", ATTENTION, " && half_packs(dout)", ""),
+]
+
+
+def commands(build, target):
+    said = subprocess.run(["ninja", "-C", build, "-t", "commands", target], capture_output=True, text=True, check=True)
+    return said.stdout.splitlines()
+
+
+def compile_command(build, source):
+    line = next(c for c in commands(build, "tests_kernels_cuda") if f" -c {ROOT / source}" in c or c.endswith(f"-c {ROOT / source}"))
+    words = shlex.split(line)
+    # The copy lies elsewhere, and is no .cu for the compiler's driver.
+    out = words.index("-o")
+    return [w for i, w in enumerate(words) if i not in (out, out + 1) and w not in ("-MD", "-Werror")
+            and not (i > 0 and words[i - 1] in ("-MT", "-MF")) and w not in ("-MT", "-MF") and w != str(ROOT / source) and w != "-c"]
+
+
+def run(build, folder, source, text, compiler, linker):
+    copy, made, program = folder / "copy.cpp", folder / "copy.o", folder / "tests"
+    copy.write_text(f'#line 1 "{ROOT / source}"\n{text}')
+    built = subprocess.run([*compiler, "-c", copy, "-o", made], cwd=build, capture_output=True, text=True)
+    if built.returncode != 0:
+        sys.exit(f"planted: a copy of {source} does not compile:\n{built.stderr}")
+    at = linker.index("-o")
+    command = [*linker[:at], "-o", str(program), str(made), *linker[at + 2:]]
+    subprocess.run(command, cwd=build, check=True)
+    try:
+        return subprocess.run([program, "-a", CASES[source]], capture_output=True, text=True, timeout=300, cwd=ROOT,
+                              env={"VGPU_DEADLINE_MS": "10000", "PATH": "/usr/bin:/bin"})
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("build", type=pathlib.Path)
+    p.add_argument("--only", default="", help="mistakes with this word, or sources")
+    a = p.parse_args()
+    build = a.build.resolve()
+    linker = shlex.split(commands(build, "tests_kernels_cuda")[-1].removeprefix(": && ").removesuffix(" && :"))
+    found = survived = 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        chosen = [m for m in PLANTED if a.only in m[0] or a.only in m[1]]
+        for source in dict.fromkeys(m[1] for m in chosen):
+            compiler, text = compile_command(build, source), (ROOT / source).read_text()
+            done = run(build, folder, source, text, compiler, linker)
+            if done is None or done.returncode != 0:
+                sys.exit(f"planted: the tests of {source} itself fail:\n{done.stdout + done.stderr if done else 'no end'}")
+            for what, where, old, new in chosen:
+                if where != source:
+                    continue
+                if text.count(old) != 1:
+                    sys.exit(f"planted: '{what}': '{old}' stands {text.count(old)} times in {source}")
+                done = run(build, folder, source, text.replace(old, new), compiler, linker)
+                caught = done is not None and done.returncode != 0
+                found, survived = found + caught, survived + (not caught)
+                how = ("no end in 300 s" if done is None else "all tests passed" if not caught else
+                       next((line.strip() for line in (done.stderr + done.stdout).splitlines()
+                             if line.startswith("vgpu:") or "REQUIRE(" in line or "CHECK(" in line), f"exit code {done.returncode}"))
+                print(f"{'found   ' if caught else 'SURVIVED'} {pathlib.Path(source).name}: {what}: {how}", flush=True)
+    print(f"planted: {found} of {found + survived} mistakes found")
+    sys.exit(1 if survived else 0)
+
+
+main()
