@@ -34,7 +34,7 @@ struct Part {
 
 // Task 1. Which rows go to which device: ceil(rows / devices) to each, in order, until there are no
 // more; the last part may be shorter. There are as many parts as devices that have work: 5 rows on
-// 4 devices make 2 + 2 + 1. No rows make one empty part.
+// 4 devices make 2 + 2 + 1. No rows make one empty part. Compute, do not count: rows may be 2^40.
 inline std::vector<Part> split_rows(std::size_t rows, int devices) {
 #ifdef SOLUTION
   const std::size_t n = std::size_t(devices), each = (rows + n - 1) / n;

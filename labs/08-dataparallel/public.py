@@ -65,7 +65,8 @@ def train(lab, devices, rows, inputs=3, outputs=2, steps=1, **how):
 def split(lab):
     """Task 1: ceil(rows / devices) rows for each, and no part for a device without work."""
     for rows, devices in [(8, 4), (10, 4), (5, 4), (3, 8), (1, 2), (7, 1), (0, 3), (9, 8), (16, 5), (97, 8), (0, 1),
-                          (2 ** 24 + 1, 2), (2 ** 24, 4)]:
+                          (2 ** 24 + 1, 2), (2 ** 24, 4),
+                          (2 ** 32 + 5, 3), (2 ** 40 + 3, 8)]:
         seen = lab.run("split", rows=rows, devices=devices)
         got = list(zip(seen["parts"][::2], seen["parts"][1::2]))
         expect.equal(f"the parts of {rows} rows on {devices} devices", got, parts_of(rows, devices), seen)

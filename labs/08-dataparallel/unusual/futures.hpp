@@ -19,13 +19,13 @@ struct Part {
 
 inline std::vector<Part> split_rows(std::size_t rows, int devices) {
   std::vector<Part> parts;
-  std::size_t each = 0;
+  std::size_t each = rows / std::size_t(devices), left = rows;
   while (each * std::size_t(devices) < rows) ++each;
-  for (std::size_t row = 0; row < rows; ++row) {
-    if (row % each == 0) parts.push_back({row, 0});
-    ++parts.back().count;
-  }
-  if (rows == 0) parts.emplace_back();
+  do {
+    const std::size_t taken = left < each ? left : each;
+    parts.push_back({rows - left, taken});
+    left -= taken;
+  } while (left > 0);
   return parts;
 }
 
