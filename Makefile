@@ -5,12 +5,13 @@ PRESET ?= release
 JOBS ?= $(shell nproc)
 DIR := $(BUILD)/$(PRESET)
 PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
+TORCH_PACKAGES := python3-torch python3-numpy libtorch-dev pybind11-dev python3-dev
 VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -43,6 +44,24 @@ doctor: configure ## what this machine lets a job do, and how two ranks on it ar
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target doctor ringrun
 	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)"/bin/doctor
 
+torch: deps ## `ringsmith` as a backend of PyTorch's torch.distributed (labs/torch): installs PyTorch, builds into build/torch
+	@.ci/deps $(TORCH_PACKAGES)
+	@mkdir -p "$(BUILD)/torch"
+	@cmake -S labs/torch -B "$(BUILD)/torch" -G Ninja > "$(BUILD)/torch/configure.log" 2>&1 || { cat "$(BUILD)/torch/configure.log"; exit 1; }
+	@cmake --build "$(BUILD)/torch" --parallel $(JOBS)
+	@echo "torch: built. Try it:   PYTHONPATH=$(abspath $(BUILD))/torch /usr/bin/python3 labs/torch/train.py --ranks 2"
+	@echo "In a program of yours:  import ringsmith_torch; torch.distributed.init_process_group(\"ringsmith\")"
+
+own-ring: deps ## your ring of lab 06 as a shared object, for --schedule work/06-ring (LAB06=ref: the course's)
+	@python3 labs/torch/own_ring/compile.py
+
+torch-on-my-ring: torch own-ring ## your ring of lab 06 trains PyTorch's MLP, after the checker has proved it
+	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 labs/torch/own_ring/on_my_ring.py
+
+test-torch: torch ## the backend against gloo: collectives, DDP, 20 kills, PyTorch's own tests; then MLP beside gloo
+	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" tests/torch/run.sh
+	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 tests/bench/torch_ddp.py
+
 test: deps-vm build ## every test that this machine can run
 	@tests/support/run_tests.py "$(DIR)" --parallel $(JOBS)
 
@@ -66,6 +85,14 @@ bench: build ## tables compared with the peers: medians of alternating runs
 nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not run; check registers, spills, scopes
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
+
+nccl: configure ## libringsmith_nccl.so, NCCL's interface on our rings, in build/release/nccl; how to build against it
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target ringsmith_nccl
+	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|' labs/nccl/usage.txt
+
+test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target nccl_client
+	@tests/nccl/run.py all "$(DIR)"
 
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
 	@tests/support/run_tests.py "$(DIR)" -C rdma -L rdma
@@ -113,6 +140,15 @@ slides: ## the decks as HTML and PDF in build/slides (npm, chromium; half a minu
 
 test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
 	@slides/overflow.py "$(BUILD)"/slides
+
+book: configure ## lessons, labs and live figures as a site in build/book (npm, emscripten; minutes the first time)
+	@.ci/book-deps
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target book_figures
+	@lessons/book/build.sh "$(BUILD)" "$(DIR)"/bin
+
+test-book: book ## the site in headless Chromium: every page and link; live figures compared with the programs
+	@.ci/slides-deps
+	@node tests/book/look.mjs "$(BUILD)"/book "$(DIR)"/bin $(if $(PICTURES),--pictures "$(PICTURES)")
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)

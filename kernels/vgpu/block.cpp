@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <sys/mman.h>
 
 #include "kernels/vgpu/device.hpp"
@@ -18,8 +19,9 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  static thread_local BlockRunner runner;
-  return runner;
+  // By pointer: 20 KiB are more than a process has for thread-locals of a library it loads later.
+  static thread_local const auto runner = std::make_unique<BlockRunner>();
+  return *runner;
 }
 
 BlockRunner::BlockRunner() : fibers_(live), threads_(1024), order_(1024) {
@@ -121,6 +123,8 @@ void BlockRunner::run_one(Fiber* self) {
   t.fiber = self;
   t.reads = {};
   t.fenced = false;
+  t.copies.clear();
+  t.groups = 0;
   current_thread = &t;
   watched_.turn();
 #ifdef VGPU_TSAN

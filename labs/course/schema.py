@@ -82,12 +82,14 @@ def schema(files, numbered):
 
 
 def culprits(files, said):
-    """Numbers of the mutants that the compiler complains about: on the line itself, else those nearest before it."""
+    """Numbers of the mutants that the compiler complains about: on the line itself, on the next one where it ends
+    in their parenthesis, else those nearest before it."""
     found = set()
     for name, text in files.items():
         lines = text.split("\n")
-        for number in {int(n) for n in re.findall(rf"{re.escape(name)}:(\d+):(?:\d+:)? (?:error|required from)", said)}:
-            for line in reversed(lines[max(0, number - 12):number]):
+        for number in {int(n) for n in re.findall(rf"{re.escape(name)}:(\d+):(?:\d+:)? +(?:error|required from)", said)}:
+            after = lines[number:number + 1] if lines[number - 1].endswith("(") else []
+            for line in [lines[number - 1], *after, *reversed(lines[max(0, number - 12):number - 1])]:
                 if marked := re.findall(r"/\*(\d+)\*/", line):
                     found |= set(map(int, marked))
                     break

@@ -68,6 +68,8 @@ TEST_CASE("an own ring runs in place of the shipped one, for worlds of its size"
   CHECK(check(now).empty());
   CHECK(make_schedule(Collective::all_reduce, "ring", 2, 100).steps ==
         ring_all_reduce(2, 100).steps);
+  use_as_ring(ring_all_reduce(4, 8));  // one of another size takes nothing away
+  CHECK(make_schedule(Collective::all_reduce, "ring", 3, 100).steps == left.steps);
   CHECK(make_schedule(Collective::reduce_scatter, "ring", 3, 100).steps ==
         ring_reduce_scatter(3, 100).steps);
   use_as_ring(ring_all_reduce(3, 6));  // for the tests that follow

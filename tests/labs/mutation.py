@@ -134,6 +134,12 @@ class Schema(unittest.TestCase):
         (folder / "both.cpp").write_text('#include "more.hpp"\n#include "main.cpp"\n')
         subprocess.run(["g++", "-std=c++20", "-w", "-fsyntax-only", str(folder / "both.cpp")], check=True)
 
+    def test_the_compiler_blames_whoever_it_was(self):
+        text = "/*1*/ a\ncapture([&, (\n/*2*/which ? b :\n(c))] {\nreturn d;"
+        for line, blamed in ((1, {1}), (2, {2}), (3, {2}), (5, {2})):
+            for words in (" error: no", "   required from here"):
+                self.assertEqual(schema.culprits({"a.hpp": text}, f"/tmp/a.hpp:{line}:9:{words}"), blamed, line)
+
 
 class Report(unittest.TestCase):
     def test_a_survivor_needs_a_reason_and_a_reason_its_survivor(self):

@@ -41,11 +41,16 @@ struct BlockView {
   void* dynamic_shared;
 };
 // Null on a thread that runs no kernel. A block never moves to another OS thread, so that these may
-// be cached across a switch. local-exec: only programs link this library, and of the loads that g++
-// makes for AVX-512 in another model some are beyond the linker (TLS transition failed).
-#define VGPU_IN_PROGRAM __attribute__((tls_model("local-exec")))
-extern constinit thread_local ThreadView* current_thread VGPU_IN_PROGRAM;
-extern constinit thread_local BlockView* current_block VGPU_IN_PROGRAM;
+// be cached across a switch. local-exec where only a program links this library: of the loads that
+// g++ makes for AVX-512 in another model some are beyond the linker (TLS transition failed). With
+// VGPU_SHARED the library is a shared one, which has them for every object of the process.
+#ifdef VGPU_SHARED
+#define VGPU_TLS __attribute__((tls_model("initial-exec")))
+#else
+#define VGPU_TLS __attribute__((tls_model("local-exec")))
+#endif
+extern constinit thread_local ThreadView* current_thread VGPU_TLS;
+extern constinit thread_local BlockView* current_block VGPU_TLS;
 
 // The thread has read `value` at `address`, not for the first time perhaps: if it keeps reading the
 // same, the other threads and blocks get a turn. Called by every atomic operation.

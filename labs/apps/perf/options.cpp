@@ -95,6 +95,10 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
         "ring as a loop to read; slower), gloo_ring, direct, tree, halving_doubling, double_tree, "
         "or hierarchical (within nodes, then between them); fastest: by size, what the cost model "
         "says");
+  if (benchmark.collective == comm::Collective::all_reduce)
+    app.add_option("--schedule", o.schedule,
+                   "an all-reduce of your own in the ring's place: a file with its steps, or "
+                   "work/06-ring, which make own-ring compiles; it is proved first, or refused");
   app.add_option("-T,--timeout", o.timeout, "seconds that a rank waits for a peer")
       ->check(seconds());
   add_meeting_options(app, o);
@@ -155,7 +159,10 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
     o.roots = {static_cast<int>(value)};
   }
   o.fastest = algorithm == "fastest";
-  o.algorithm = o.fastest ? comm::Algorithm::ring : comm::parse_algorithm(algorithm);
+  require(o.schedule.empty() || algorithm == "automatic" || algorithm == "ring",
+          "--schedule takes the place of the ring: leave out --algorithm " + algorithm);
+  o.algorithm =
+      o.fastest || !o.schedule.empty() ? comm::Algorithm::ring : comm::parse_algorithm(algorithm);
   o.engine = comm::parse_cuda_engine(engine);
   const bool on_device = parse_device(o.device).is_cuda();
   require(on_device || engine == "auto", "--engine " + engine + " needs --device cuda");

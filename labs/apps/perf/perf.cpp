@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <mutex>
 #include <sched.h>
 #include <thread>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/schedule/calibration.hpp"
+#include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
@@ -212,7 +214,15 @@ int run(const Benchmark& b, int argc, char** argv) {
   PerfOptions o;
   if (!parse_perf_options(b, argc, argv, o)) return 0;
   if (o.bind) pin_to_core();
-  return run_ranks(o, [&](ProcessGroup& group) { return run_rank(b, o, group); });
+  std::mutex one_at_a_time;  // the schedule is the process's, whose ranks may be threads
+  return run_ranks(o, [&](ProcessGroup& group) {
+    if (!o.schedule.empty())
+      together(group, [&] {
+        const std::lock_guard lock(one_at_a_time);
+        use_schedule_of(o.schedule, group.size());
+      });
+    return run_rank(b, o, group);
+  });
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ struct PerfOptions : JobOptions {
   std::vector<int> roots;  // empty: all
   comm::Algorithm algorithm = comm::Algorithm::automatic;
   bool fastest = false;  // the algorithm by size, as the cost model says
+  std::string schedule;  // an all-reduce of one's own, in the ring's place; empty: none
   bool own_memory = true;
   bool in_place = true, out_of_place = true;
   std::string device = "cpu";

@@ -2,16 +2,13 @@
 
 #include <cmath>
 #include <fmt/format.h>
-#include <fstream>
-#include <sstream>
 
 #include "kernels/mode.hpp"
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/schedule/calibration.hpp"
+#include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/comm/analysis/checker.hpp"
-#include "runtime/comm/schedule/own.hpp"
 #include "runtime/parallel/drift.hpp"
 #include "runtime/parallel/power_sgd.hpp"
 
@@ -81,9 +78,10 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
                              "double_tree", "hierarchical", "fastest"}));
   app.add_option(
          "--schedule", o.schedule,
-         "a file with the steps of an all-reduce of your own (runtime/comm/schedule/own.hpp; "
-         "lab 13 writes one), run in place of the ring's; it is proved first, or refused")
-      ->check(CLI::ExistingFile);
+         "an all-reduce of your own, run in place of the ring's: a file with its steps "
+         "(runtime/comm/schedule/own.hpp; lab 13 writes one), or work/06-ring, which make own-ring "
+         "compiles; it is proved first, or refused")
+      ->check(CLI::ExistingPath);
   app.add_option("--comm-hook", o.comm_hook,
                  "how gradients travel: none, or a communication hook: allreduce, fp16 or bf16 "
                  "(half the bytes), powersgd (matrices as two thin factors)")
@@ -202,20 +200,6 @@ comm::GroupOptions group_of(const MachineOptions& o) {
                           : comm::parse_algorithm(o.algorithm);
   if (!o.stage_through_host) options.device = device_of_rank(o.device);
   return options;
-}
-
-void use_schedule_of(const std::string& path, int world) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  // The count decides nothing but the chunks' lengths; with this one no chunk is empty.
-  const comm::Schedule shape = comm::parse_schedule(text.str(), 0);
-  const comm::Schedule own = comm::parse_schedule(text.str(), 3 * shape.chunks.size() + 1);
-  require(own.world == world,
-          fmt::format("--schedule {} is for {} ranks, and these are {}", path, own.world, world));
-  const auto findings = comm::check(own);
-  if (!findings.empty())
-    throw UsageError(fmt::format("--schedule {} is wrong: {}", path, findings.front().describe()));
-  comm::use_as_ring(own);
 }
 
 std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {

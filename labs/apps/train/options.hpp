@@ -24,7 +24,7 @@ struct MachineOptions : JobOptions {
   bool stage_through_host = false;
   std::string overlap = "auto";
   std::string algorithm = "automatic";
-  std::string schedule;  // a file with an all-reduce of one's own; empty: none
+  std::string schedule;  // where an all-reduce of one's own is; empty: none
   std::string comm_hook = "none";
   int powersgd_rank = 1;
   std::int64_t powersgd_start = 10;
@@ -65,9 +65,6 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
 // Switches the kernels and their threads; the options of the process group. UsageError if there is
 // no such device.
 [[nodiscard]] comm::GroupOptions group_of(const MachineOptions& o);
-// Collective, before the group's first all-reduce: the schedule of a file, where it is proved,
-// takes the place of the ring's. UsageError with the checker's words where it is not.
-void use_schedule_of(const std::string& path, int world);
 // group_of(), and starts the group.
 [[nodiscard]] std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o);
 

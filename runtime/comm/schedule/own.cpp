@@ -1,6 +1,6 @@
 #include "runtime/comm/schedule/own.hpp"
 
-#include <optional>
+#include <map>
 #include <sstream>
 
 #include "runtime/base/error.hpp"
@@ -9,9 +9,9 @@ namespace ringsmith::comm {
 
 namespace {
 
-std::optional<Schedule>& own() {
-  static std::optional<Schedule> schedule;
-  return schedule;
+std::map<int, Schedule>& own() {  // by world
+  static std::map<int, Schedule> schedules;
+  return schedules;
 }
 
 }  // namespace
@@ -51,8 +51,11 @@ Schedule parse_schedule(std::string_view text, std::size_t count) {
   return schedule;
 }
 
-void use_as_ring(const Schedule& schedule) { own() = schedule; }
+void use_as_ring(const Schedule& schedule) { own()[schedule.world] = schedule; }
 
-const Schedule* own_ring(int world) { return own() && own()->world == world ? &*own() : nullptr; }
+const Schedule* own_ring(int world) {
+  const auto found = own().find(world);
+  return found == own().end() ? nullptr : &found->second;
+}
 
 }  // namespace ringsmith::comm

@@ -21,8 +21,8 @@ namespace ringsmith::comm {
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::size_t count);
 
 // From now on make_schedule() answers with this one, its chunks cut for the count that is asked
-// for, where an all_reduce by "ring" is asked for in a world of as many ranks. Of the whole
-// process: to be called before groups make calls.
+// for, where an all_reduce by "ring" is asked for in a world of as many ranks; one for each size.
+// Of the whole process: to be called before groups of that size make calls.
 void use_as_ring(const Schedule& own);
 // What use_as_ring() was told for such a world; nullptr: nothing.
 [[nodiscard]] const Schedule* own_ring(int world);

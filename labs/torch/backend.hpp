@@ -1,0 +1,129 @@
+// `ringsmith` as PyTorch sees it: what torch.distributed calls, in terms of the runtime's group.
+//
+// | PyTorch                              | here                                                   |
+// |--------------------------------------|--------------------------------------------------------|
+// | all_reduce, broadcast, reduce        | the runtime's, where the tensor lies                   |
+// | all_gather, gather, scatter,         | the runtime's, through communication memory: lists of  |
+// |   reduce_scatter of lists            |   tensors become one buffer, and are taken apart again |
+// | the same of one tensor (_base)       | the runtime's, where the tensors lie                   |
+// | all_to_all, equal parts              | the runtime's, where the tensors lie                   |
+// | all_to_all of lists or split sizes   | two: the sizes, compared; then parts as long as the    |
+// |                                      |   longest                                              |
+// | send, recv                           | messages.hpp                                           |
+// | barrier                              | the runtime's                                          |
+//
+// Calls are asynchronous (jobs.hpp). Arguments are checked in the call, on the rank that made the
+// mistake; what only shows between ranks comes from wait(), or from the future.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <torch/version.h>
+#include <vector>
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+
+#include "labs/torch/flat.hpp"
+#include "labs/torch/group.hpp"
+#include "labs/torch/jobs.hpp"
+#include "labs/torch/messages.hpp"
+
+namespace ringsmith::pytorch {
+
+// From 2.0 on a plug-in is a Backend, of which a ProcessGroup has one for each kind of device.
+#if TORCH_VERSION_MAJOR >= 2
+using PluginBase = c10d::Backend;
+#else
+using PluginBase = c10d::ProcessGroup;
+#endif
+
+class Backend final : public PluginBase {
+ public:
+  using Pending = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  using Lists = std::vector<Tensors>;
+
+  // Collective. The members' first exchange goes through the store. scope: for errors, "in the
+  // group of ranks 0, 2"; empty for all ranks of the job.
+  Backend(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+          const comm::GroupOptions& options, const std::string& scope);
+  ~Backend() override;
+
+  const std::string getBackendName() const override { return "ringsmith"; }
+
+  Pending broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  Pending allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  Pending allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  Pending reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  Pending allgather(Lists& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  Pending _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  Pending allgather_coalesced(Lists& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  Pending gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
+  Pending scatter(Tensors& outputs, Lists& inputs, const c10d::ScatterOptions& options) override;
+  Pending reduce_scatter(Tensors& outputs, Lists& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  Pending _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  Pending alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
+                        std::vector<int64_t>& input_sizes,
+                        const c10d::AllToAllOptions& options) override;
+  Pending alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  Pending send(Tensors& tensors, int to, int tag) override;
+  Pending recv(Tensors& tensors, int from, int tag) override;
+  Pending recvAnysource(Tensors& tensors, int tag) override;
+  Pending barrier(const c10d::BarrierOptions& options) override;
+
+  // Calls made so far: PyTorch compares it between ranks when it looks for one that is behind.
+  void setSequenceNumberForGroup() override {}
+  uint64_t getSequenceNumberForGroup() override { return calls_; }
+
+  // Ends what runs, here and on the other ranks, with Aborted.
+  void abort_group(comm::Site site) { group_->abort(site); }
+  // Memory that the other ranks of this host reduce from where it lies. Keeps itself alive.
+  [[nodiscard]] std::shared_ptr<comm::CommMemory> allocate(std::size_t bytes) const {
+    return group_->allocate(Bytes(bytes));
+  }
+  [[nodiscard]] std::vector<std::string> facts() const;
+
+ private:
+  // Queues a call. body: what runs in its turn.
+  Pending submit(c10d::OpType type, const char* title, Tensors results, std::function<void()> body);
+  // Communication memory for the call that runs; its contents are of no call before.
+  std::byte* scratch(std::size_t bytes);
+  Pending exchange(const char* title, c10d::OpType type, Tensors outputs, Tensors inputs,
+                   Tensors results);
+  void exchange_now(const Tensors& outputs, const Tensors& inputs, comm::Site site);
+  Pending message(Tensors& tensors, int peer, int tag, bool out);
+  [[nodiscard]] std::shared_ptr<comm::ProcessGroup> connect(int from, int to);
+
+  c10::intrusive_ptr<c10d::Store> store_;
+  comm::GroupOptions options_;
+  std::string scope_;
+  std::shared_ptr<Group> group_;
+  std::shared_ptr<comm::CommMemory> scratch_;  // of one call at a time
+  std::shared_ptr<Jobs> jobs_;
+  std::atomic<std::uint64_t> calls_{0};
+  std::atomic<bool> ending_{false};
+  std::mutex directions_;
+  std::map<int, std::unique_ptr<Outgoing>> outgoing_;  // by peer
+  std::map<int, std::unique_ptr<Incoming>> incoming_;
+};
+
+// Where in the Python program the call was made that is being handled: the innermost line that is
+// neither PyTorch's nor ours. Takes the GIL; nowhere without an interpreter.
+[[nodiscard]] comm::Site python_site();
+// Files below these folders are nobody's program.
+void set_library_folders(std::vector<std::string> folders);
+
+}  // namespace ringsmith::pytorch

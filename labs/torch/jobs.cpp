@@ -1,0 +1,137 @@
+#include "labs/torch/jobs.hpp"
+
+#include <ATen/core/jit_type.h>
+#include <utility>
+
+#include "labs/torch/errors.hpp"
+
+namespace ringsmith::pytorch {
+
+namespace {
+
+constexpr int kMostIdle = 2;  // threads: one tells while the other runs
+
+thread_local const Jobs* works_for = nullptr;  // this thread, if it is one of theirs
+
+}  // namespace
+
+Job::Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> results,
+         std::function<void()> body)
+    : Work(rank, type, title),
+      title_(title),
+      results_(std::move(results)),
+      body_(std::move(body)),
+      future_(
+          c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
+}
+
+void Job::run() {
+  try {
+    const at::NoGradGuard no_grad;  // results are written as they are, also leaves of a graph
+    body_();
+  } catch (...) {
+    error_ = current_as_python_error();
+  }
+  body_ = nullptr;  // gives back the tensors it holds
+}
+
+// The future first: who returns from wait() may ask it for its value.
+void Job::tell() {
+  if (error_)
+    future_->setError(error_);
+  else
+    future_->markCompleted(c10::IValue(results_));
+  finish(error_);
+}
+
+void Job::end(std::exception_ptr error) {
+  error_ = std::move(error);
+  tell();
+}
+
+bool Job::wait(std::chrono::milliseconds timeout) {
+  if (timeout == kNoTimeout) {
+    if (const auto queue = queue_.lock()) queue->help(*this);
+  }
+  std::unique_lock lock(mutex_);
+  if (timeout == kNoTimeout) {
+    cv_.wait(lock, [this] { return completed_; });
+  } else if (!cv_.wait_for(lock, timeout, [this] { return completed_; })) {
+    throw PythonError(TimeoutError(std::string("wait() for ") + title_ + " was given " +
+                                       std::to_string(timeout.count()) +
+                                       " ms; the call still runs, under the group's own deadline",
+                                   seen_by(rank_)));
+  }
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+void Jobs::push(const c10::intrusive_ptr<Job>& job) {
+  job->queue_ = weak_from_this();
+  const std::lock_guard lock(mutex_);
+  jobs_.push_back(job);
+  call_a_thread();
+}
+
+// For what is due, if nobody is at it. With the lock.
+void Jobs::call_a_thread() {
+  if (jobs_.empty() || running_) return;
+  if (idle_ > 0) return due_.notify_one();
+  ++threads_;
+  ++idle_;
+  std::thread([self = shared_from_this()] { self->work(); }).detach();
+}
+
+void Jobs::help(Job& job) {
+  std::unique_lock lock(mutex_);
+  while (!job.isCompleted()) {
+    if (!running_ && !jobs_.empty()) {
+      run_front(lock, true);
+      continue;
+    }
+    if (running_) hold_core_(true);
+    done_.wait(lock, [&] { return job.isCompleted() || (!running_ && !jobs_.empty()); });
+  }
+}
+
+void Jobs::run_front(std::unique_lock<std::mutex>& lock, bool waited_for) {
+  const c10::intrusive_ptr<Job> next = jobs_.front();
+  jobs_.pop_front();
+  running_ = true;
+  lock.unlock();
+  hold_core_(waited_for);
+  next->run();
+  lock.lock();
+  running_ = false;
+  call_a_thread();
+  lock.unlock();
+  next->tell();
+  lock.lock();
+  done_.notify_all();
+}
+
+void Jobs::work() {
+  works_for = this;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    due_.wait(lock, [&] { return (!jobs_.empty() && !running_) || (stopping_ && jobs_.empty()); });
+    --idle_;
+    if (jobs_.empty()) break;
+    run_front(lock, false);
+    if (idle_ >= kMostIdle) break;  // others have come meanwhile
+    ++idle_;
+  }
+  --threads_;
+  done_.notify_all();
+}
+
+void Jobs::stop() {
+  std::unique_lock lock(mutex_);
+  stopping_ = true;
+  due_.notify_all();
+  // The last owner of a group may be what hung on a future.
+  const int this_one = works_for == this ? 1 : 0;
+  done_.wait(lock, [&] { return threads_ == this_one; });
+}
+
+}  // namespace ringsmith::pytorch

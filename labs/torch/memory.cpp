@@ -1,0 +1,109 @@
+#include "labs/torch/memory.hpp"
+
+#include <c10/core/CPUAllocator.h>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "labs/torch/errors.hpp"
+
+namespace ringsmith::pytorch {
+
+namespace {
+
+using Shared = std::shared_ptr<comm::CommMemory>;
+
+thread_local std::vector<c10::intrusive_ptr<Backend>> scopes;
+
+// The blocks that tensors hold, by address; each stays as long as its tensor, whatever becomes of
+// the group. By address, because PyTorch also allocates without a DataPtr (convolutions do).
+class Blocks {
+ public:
+  void* keep(Shared block) {
+    void* const data = block->data();
+    const std::lock_guard lock(mutex_);
+    blocks_.emplace(data, std::move(block));
+    return data;
+  }
+  // False: it is none of ours.
+  bool drop(void* data) {
+    Shared block;  // given back without the lock
+    const std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(data);
+    if (found == blocks_.end()) return false;
+    block = std::move(found->second);
+    blocks_.erase(found);
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<void*, Shared> blocks_;
+};
+
+Blocks& blocks() {
+  static auto* const all = new Blocks;  // tensors may be freed after everything else
+  return *all;
+}
+
+void drop(void* data) { (void)blocks().drop(data); }
+
+c10::DeleterFnPtr drop_another = nullptr;  // of the allocator that was there before
+
+void drop_any(void* data) {
+  if (!blocks().drop(data)) drop_another(data);
+}
+
+class Allocator final : public c10::Allocator {
+ public:
+  explicit Allocator(c10::Allocator* others) : others_(others) {
+    drop_another = others->raw_deleter();
+  }
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 3)
+  c10::DataPtr allocate(std::size_t bytes) override { return give(bytes); }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+#else
+  c10::DataPtr allocate(std::size_t bytes) const override { return give(bytes); }
+#endif
+  c10::DeleterFnPtr raw_deleter() const override { return &drop_any; }
+
+ private:
+  [[nodiscard]] c10::DataPtr give(std::size_t bytes) const {
+    if (scopes.empty() || bytes < kLeastShared) return others_->allocate(bytes);
+    void* const data =
+        with_python_errors([&] { return blocks().keep(scopes.back()->allocate(bytes)); });
+    return {data, data, &drop, c10::Device(c10::DeviceType::CPU)};
+  }
+
+  c10::Allocator* others_;
+};
+
+}  // namespace
+
+void open_shared_scope(c10::intrusive_ptr<Backend> group) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    constexpr std::uint8_t kAnyPriority = 255;  // c10 keeps an allocator of a higher one
+    // Never given back: memory of ours may be freed after everything else.
+    c10::SetCPUAllocator(new Allocator(c10::GetCPUAllocator()), kAnyPriority);
+  });
+  scopes.push_back(std::move(group));
+}
+
+void close_shared_scope() { scopes.pop_back(); }
+
+at::Tensor shared_zeros(const c10::intrusive_ptr<Backend>& group,
+                        const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  std::size_t bytes = c10::elementSize(type);
+  for (const std::int64_t size : sizes) bytes *= static_cast<std::size_t>(size);
+  const Shared block = with_python_errors([&] { return group->allocate(bytes); });
+  return at::from_blob(
+      block->data(), sizes, [block](void*) {}, at::TensorOptions(type));
+}
+
+}  // namespace ringsmith::pytorch

@@ -1,0 +1,63 @@
+#!/usr/bin/python3
+"""PyTorch's DDP over ringsmith and over gloo, in turns: steps of labs/torch/train.py, and their ratio.
+
+    torch_ddp.py [--models mlp,cnn,gpt] [--ranks 2] [--rounds 5] [--steps 60]
+
+`ringsmith` has its buckets in communication memory (ringsmith_torch.DistributedDataParallel); `plain` is PyTorch's own
+class, as a program has that changes nothing but the backend's name. Each round runs all of them, so that a busy machine
+slows all; the ratio is the median of the rounds' own.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+TOP = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("RINGSMITH_TORCH_BUILD", TOP / "build/torch"))
+WAYS = {"gloo": ["--backend", "gloo"], "plain": ["--plain-memory"], "ringsmith": []}
+
+
+def step_of(model, way, args):
+    """Seconds of a step, and the first and last loss."""
+    with tempfile.NamedTemporaryFile() as out:
+        done = subprocess.run(["/usr/bin/python3", TOP / "labs/torch/train.py", "--model", model, "--ranks", str(args.ranks),
+                               "--steps", str(args.steps), "--json", out.name, *WAYS[way]], capture_output=True, text=True,
+                              timeout=900, check=False, env={**os.environ, "PYTHONPATH": str(BUILD)})
+        if done.returncode:
+            sys.exit(f"{model} over {way} failed:\n{done.stdout}{done.stderr}")
+        said = json.loads(pathlib.Path(out.name).read_text())
+    return said["step"], said["losses"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default="mlp")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=60)
+    args = parser.parse_args()
+    print(f"{args.ranks} ranks, ms a step: medians of {args.rounds} rounds in turns; load at the start {os.getloadavg()[0]:.1f}")
+    print(f"{'model':8}{'gloo':>10}{'plain':>10}{'ringsmith':>12}   gloo/plain  gloo/ringsmith (each round)")
+    for model in args.models.split(","):
+        times = {way: [] for way in WAYS}
+        for _ in range(args.rounds):
+            losses = {}
+            for way in WAYS:
+                seconds, losses[way] = step_of(model, way, args)
+                times[way].append(seconds)
+            # Of two ranks every order of a sum has the same bits.
+            if args.ranks == 2 and not losses["gloo"] == losses["plain"] == losses["ringsmith"]:
+                sys.exit(f"{model}: the losses differ between backends")
+        ratio = {way: [g / t for g, t in zip(times["gloo"], times[way])] for way in ("plain", "ringsmith")}
+        medians = {way: 1e3 * statistics.median(t) for way, t in times.items()}
+        rounds = " ".join(f"{r:.2f}" for r in ratio["ringsmith"])
+        print(f"{model:8}{medians['gloo']:10.2f}{medians['plain']:10.2f}{medians['ringsmith']:12.2f}   "
+              f"{statistics.median(ratio['plain']):10.2f}  {statistics.median(ratio['ringsmith']):14.2f} ({rounds})", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,287 @@
+#!/usr/bin/python3
+"""Every collective of the backend against two others: gloo's result, and what the inputs of all ranks say.
+
+    collectives.py [--worlds 1,2,3,4] [--short]
+
+Inputs are small integers in every type, so that a sum has the same bits in any order: results are compared bit by bit.
+Values that do round are added in gloo's order (algorithm gloo_ring), and must then have gloo's bits.
+"""
+import argparse
+import itertools
+import sys
+
+import ranks
+
+SIZES = [0, 1, 2, 3, 7, 16, 127, 1000, 4097, 65537]
+SHORT_SIZES = [0, 1, 7, 4097]
+# gloo has no sums of bfloat16 and bool, nor moves bool; then the second oracle stands alone.
+NOT_IN_GLOO = ("bfloat16", "bool")
+
+
+def rank_main(short):
+    import functools
+    import operator
+    import warnings
+
+    import torch
+    import torch.distributed as dist
+
+    import ringsmith_torch
+
+    warnings.simplefilter("ignore")  # of PyTorch: calls that it will drop one day
+    rank, world = ranks.join()
+    gloo = dist.new_group(backend="gloo")
+    sizes = SHORT_SIZES if short else SIZES
+    types = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64, torch.uint8,
+             torch.int8, torch.bool]
+    checked = 0
+
+    def values(n, dtype, r, salt=0):
+        """What rank r gives; products and sums of four ranks are exact in every type (and wrap around alike)."""
+        g = torch.Generator().manual_seed(7919 * r + n + salt)
+        whole = torch.randint(1, 4, (n,), generator=g)
+        return (whole % 2).bool() if dtype == torch.bool else whole.to(dtype)
+
+    def same(got, wanted, what):
+        nonlocal checked
+        checked += 1
+        assert got.dtype == wanted.dtype and got.shape == wanted.shape, f"{what}: {got.dtype} {got.shape}"
+        different = got.contiguous().view(-1) != wanted.contiguous().view(-1)
+        assert not different.any(), (f"{what}: {int(different.sum())} of {got.numel()} elements differ, the first at "
+                                     f"{int(different.nonzero()[0])}")
+
+    def layouts(n, dtype):
+        """Memory for n elements, as programs may give it: (name, tensor)."""
+        yield "contiguous", torch.zeros(n, dtype=dtype)
+        yield "one element on", torch.zeros(n + 1, dtype=dtype)[1:]
+        yield "every other", torch.zeros(2 * n, dtype=dtype)[::2]
+        if n:
+            raw = bytearray(n * torch.zeros(0, dtype=dtype).element_size() + 1)
+            yield "misaligned", torch.frombuffer(raw, dtype=dtype, offset=1, count=n)
+        if n % 7 == 0 and n:
+            yield "transposed", torch.zeros(7, n // 7, dtype=dtype).t()
+        yield "communication memory", ringsmith_torch.zeros(n, dtype=dtype)
+
+    def fold(op, parts):
+        by = {"SUM": torch.add, "PRODUCT": torch.mul, "MIN": torch.minimum, "MAX": torch.maximum}[op]
+        if parts[0].dtype == torch.bool:
+            by = {"SUM": torch.logical_or, "PRODUCT": torch.logical_and, "MIN": torch.logical_and,
+                  "MAX": torch.logical_or}[op]
+        return functools.reduce(by, parts)
+
+    # ---- sums ----
+    for dtype, n, op in itertools.product(types, sizes, ("SUM", "PRODUCT", "MIN", "MAX")):
+        name = f"{dtype}, {n} elements, {op}"
+        reduce_op = getattr(dist.ReduceOp, op)
+        inputs = [values(n, dtype, r) for r in range(world)]
+        wanted = fold(op, inputs)
+        if str(dtype).split(".")[1] not in NOT_IN_GLOO and n:
+            theirs = inputs[rank].clone()
+            dist.all_reduce(theirs, reduce_op, group=gloo)
+            same(theirs, wanted, f"gloo's all_reduce of {name}")
+        for layout, tensor in layouts(n, dtype):
+            tensor.copy_(inputs[rank].view(tensor.t().shape).t() if layout == "transposed" else inputs[rank])
+            dist.all_reduce(tensor, reduce_op)
+            same(tensor.t().reshape(-1) if layout == "transposed" else tensor, wanted, f"all_reduce of {name}, {layout}")
+        root = (n + 1) % world
+        tensor = inputs[rank].clone()
+        dist.reduce(tensor, root, reduce_op)
+        if rank == root:
+            same(tensor, wanted, f"reduce of {name} to {root}")
+        parts = [values(n, dtype, rank, 100 + p) for p in range(world)]
+        wanted = fold(op, [values(n, dtype, r, 100 + rank) for r in range(world)])
+        out = torch.empty(n, dtype=dtype)
+        dist.reduce_scatter(out, parts, reduce_op)
+        same(out, wanted, f"reduce_scatter of {name}")
+        out = torch.empty(n, dtype=dtype)
+        dist.reduce_scatter_tensor(out, torch.cat(parts), reduce_op)
+        same(out, wanted, f"reduce_scatter_tensor of {name}")
+    for dtype, n in itertools.product([t for t in types if t.is_floating_point], sizes):
+        tensor = values(n, dtype, rank) * world
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        wanted = functools.reduce(operator.add, [values(n, dtype, r) * world * torch.tensor(1 / world, dtype=dtype)
+                                                 for r in range(world)], torch.zeros(n, dtype=dtype))
+        if world in (1, 2, 4):  # 1/3 rounds
+            same(tensor, wanted, f"average of {n} {dtype}")
+        else:
+            torch.testing.assert_close(tensor, wanted)
+
+    # ---- moves ----
+    for dtype, n in itertools.product([*types, torch.int16, torch.complex64], sizes):
+        name = f"{dtype}, {n} elements"
+        mine = values(n, dtype, rank)
+        all_of = [values(n, dtype, r) for r in range(world)]
+        in_gloo = str(dtype).split(".")[1] in ("float32", "float64", "float16", "int32", "int64", "uint8", "int8") and n
+        for root in {0, world - 1}:
+            for layout, tensor in layouts(n, dtype):
+                source = all_of[root].view(tensor.t().shape).t() if layout == "transposed" else all_of[root]
+                if rank == root:
+                    tensor.copy_(source)
+                dist.broadcast(tensor, root)
+                same(tensor, source.contiguous(), f"broadcast of {name}, {layout}")
+            got = [torch.zeros(n, dtype=dtype) for _ in range(world)]
+            dist.gather(mine, got if rank == root else None, root)
+            if rank == root:
+                for r in range(world):
+                    same(got[r], all_of[r], f"gather of {name}, from {r}")
+            out = torch.zeros(n, dtype=dtype)
+            dist.scatter(out, [values(n, dtype, root, 50 + p) for p in range(world)] if rank == root else None, root)
+            same(out, values(n, dtype, root, 50 + rank), f"scatter of {name}")
+        got = [torch.zeros(2 * n, dtype=dtype)[::2] for _ in range(world)]
+        dist.all_gather(got, mine)
+        for r in range(world):
+            same(got[r], all_of[r], f"all_gather of {name}, from {r}")
+        if in_gloo:
+            theirs = [torch.zeros(n, dtype=dtype) for _ in range(world)]
+            dist.all_gather(theirs, mine, group=gloo)
+            for r in range(world):
+                same(got[r].contiguous(), theirs[r], f"gloo's all_gather of {name}")
+        out = torch.zeros(n * world, dtype=dtype)
+        dist.all_gather_into_tensor(out, mine)
+        same(out, torch.cat(all_of), f"all_gather_into_tensor of {name}")
+        out = torch.zeros(n * world, dtype=dtype)
+        dist.all_to_all_single(out, torch.cat([values(n, dtype, rank, 60 + p) for p in range(world)]))
+        same(out, torch.cat([values(n, dtype, r, 60 + rank) for r in range(world)]), f"all_to_all_single of {name}")
+        # Rank r sends p * 3 + r rows to rank p.
+        length = lambda r, p: n // 8 + p * 3 + r  # noqa: E731
+        part = lambda r, p: values(length(r, p), dtype, r, 70 + p)  # noqa: E731
+        to_each, from_each = [part(rank, p) for p in range(world)], [part(r, rank) for r in range(world)]
+        out = torch.zeros(sum(map(len, from_each)), dtype=dtype)
+        dist.all_to_all_single(out, torch.cat(to_each), [len(t) for t in from_each], [len(t) for t in to_each])
+        same(out, torch.cat(from_each), f"all_to_all_single by sizes of {name}")
+        got = [torch.zeros_like(t) for t in from_each]
+        dist.all_to_all(got, to_each)
+        for r in range(world):
+            same(got[r], from_each[r], f"all_to_all of {name}")
+        tensors = [values(n + k, dtype, rank, k) for k in range(3)]
+        got = [[torch.zeros(n + k, dtype=dtype) for k in range(3)] for _ in range(world)]
+        dist.all_gather_coalesced(got, tensors)
+        for r, k in itertools.product(range(world), range(3)):
+            same(got[r][k], values(n + k, dtype, r, k), f"all_gather_coalesced of {name}")
+    many = [values(n, torch.float32, rank) for n in (3, 0, 5000, 64)]
+    dist.all_reduce_coalesced(many)
+    for n, tensor in zip((3, 0, 5000, 64), many):
+        same(tensor, fold("SUM", [values(n, torch.float32, r) for r in range(world)]), "all_reduce_coalesced")
+
+    # ---- sums that round, in gloo's order ----
+    strict = dist.new_group(backend="ringsmith", pg_options=ringsmith_torch.Options(algorithm="gloo_ring"))
+    for dtype, n in itertools.product((torch.float32, torch.float64), [*sizes, 100003]):
+        if n == 0:
+            continue
+        mine = torch.randn(n, dtype=dtype, generator=torch.Generator().manual_seed(31 * rank + n))
+        ours, theirs = mine.clone(), mine.clone()
+        dist.all_reduce(ours, group=strict)
+        dist.all_reduce(theirs, group=gloo)
+        same(ours, theirs, f"gloo_ring's sum of {n} random {dtype} against gloo's")
+
+    # ---- many at once, futures, objects ----
+    tensors = [values(1000 + k, torch.float32, rank, k) for k in range(50)]
+    works = [dist.all_reduce(t, async_op=True) for t in tensors]
+    futures = [w.get_future().then(lambda f: f.value()[0] * 2) for w in works]
+    for k in reversed(range(50)):
+        wanted = fold("SUM", [values(1000 + k, torch.float32, r, k) for r in range(world)])
+        works[k].wait()
+        same(tensors[k], wanted, f"asynchronous all_reduce {k}")
+        same(futures[k].wait(), wanted * 2, f"what hangs on the future of all_reduce {k}")
+        assert works[k].is_completed() and works[k].is_success()
+    # What hangs on a future may call and wait, and what hangs on that one: the thread that tells is replaced.
+    def again(depth):
+        def then(future):
+            value = future.value()[0] if isinstance(future.value(), list) else future.value()
+            return dist.all_reduce(value, async_op=True).get_future().then(again(depth - 1)).wait() if depth else value
+        return then
+    chain = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(again(4))
+    same(chain.wait(), torch.full((10,), float(world**5)), "all_reduces in what hangs on futures of all_reduces")
+    objects = [None] * world
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+    assert objects == [{"rank": r, "text": "x" * r} for r in range(world)]
+    word = [f"from {rank}"]
+    dist.broadcast_object_list(word, src=world - 1)
+    assert word == [f"from {world - 1}"]
+    dist.barrier()
+
+    # ---- messages: both send first; tags out of order; large ones ----
+    if world > 1:
+        to, of = (rank + 1) % world, (rank - 1) % world
+        for n in (0, 1, 1000, 3_000_001):
+            out, got = values(n, torch.float32, rank), torch.zeros(n)
+            works = [dist.isend(out, to), dist.irecv(got, of)]
+            for work in works:
+                work.wait()
+            same(got, values(n, torch.float32, of), f"a message of {n}")
+        sends = [dist.isend(torch.full((5,), float(tag)), to, tag=tag) for tag in range(6)]
+        got = {tag: torch.zeros(10)[::2] for tag in range(6)}
+        for tag in (5, 0, 4, 1, 3, 2):
+            dist.recv(got[tag], of, tag=tag)
+            same(got[tag], torch.full((5,), float(tag)), f"a message of tag {tag}")
+        for work in sends:
+            work.wait()
+        for k in range(200):  # one tag: in order
+            dist.isend(torch.tensor([k]), to)
+        for k in range(200):
+            one = torch.zeros(1, dtype=torch.int64)
+            dist.recv(one, of)
+            assert int(one) == k, f"message {k} of one tag is {int(one)}"
+        checked += 200
+
+    # ---- groups of some ranks ----
+    for members in [list(range(world))[::-1], list(range(0, world, 2)), [world - 1]]:
+        group = dist.new_group(members, backend="ringsmith")
+        if rank in members:
+            tensor = values(1000, torch.float32, rank)
+            dist.all_reduce(tensor, group=group)
+            same(tensor, fold("SUM", [values(1000, torch.float32, r) for r in members]), f"all_reduce in {members}")
+            tensor = values(9, torch.int64, rank)
+            dist.broadcast(tensor, members[-1], group=group)
+            same(tensor, values(9, torch.int64, members[-1]), f"broadcast in {members}")
+
+    # ---- what is refused, by name, on the rank that asks, with the group as good as before ----
+    def refused(text, call):
+        nonlocal checked
+        checked += 1
+        try:
+            call()
+        except ringsmith_torch.UsageError as error:
+            assert text in str(error), f"'{error}' does not say '{text}'"
+            return
+        raise AssertionError(f"not refused: {text}")
+
+    x = torch.ones(4)
+    refused("BAND, BOR and BXOR are not supported", lambda: dist.all_reduce(x.int(), dist.ReduceOp.BAND))
+    refused("BAND, BOR and BXOR are not supported", lambda: dist.reduce(x.int(), 0, dist.ReduceOp.BXOR))
+    refused("AVG needs a floating type, got Int", lambda: dist.all_reduce(x.int(), dist.ReduceOp.AVG))
+    refused("call tensor.to_dense()", lambda: dist.all_reduce(torch.eye(3).to_sparse()))
+    refused("call tensor.clone()", lambda: dist.all_reduce(torch.ones(1).expand(4)))
+    refused("reduce: tensors of type ComplexFloat cannot be reduced",
+            lambda: dist.reduce(torch.ones(2, dtype=torch.complex64), 0))
+    refused("tensors of one size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
+    refused("must hold world size", lambda: dist.all_gather_into_tensor(torch.zeros(4 * world + 1), x))
+    refused("split sizes must add up", lambda: dist.all_to_all_single(x, x, [9] * world, [9] * world))
+    if world > 1:
+        refused("recv from any source is not supported", lambda: dist.recv(x))
+    same(values(3, torch.float32, 0), values(3, torch.float32, 0), "the oracle itself")
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor)
+    same(tensor, torch.full((3,), float(world)), "all_reduce after refusals")
+    print(f"rank {rank} of {world}: {checked} results")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", default="1,2,3,4")
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--rank", action="store_true", help="(internal) be a rank")
+    args = parser.parse_args()
+    if args.rank:
+        return rank_main(args.short)
+    ranks.leave_if_impossible()
+    for world in map(int, args.worlds.split(",")):
+        done = ranks.run(world, __file__, "--rank", *(["--short"] if args.short else []), limit=600)
+        ranks.expect_success(done, "collectives")
+        print(f"collectives: {world} ranks in {max(r.seconds for r in done):.1f} s: {done[0].text.splitlines()[-1]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# run.sh [short]: tests of PyTorch's backend (labs/torch). Exit status 77 with a line that says why: not run.
+#
+#   short   what ctest runs: each collective on a few sizes, a training of each model, a kill, a mismatch, a timeout
+#   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, 20 kills, PyTorch's own tests
+set -eu
+cd "$(dirname "$0")"
+python=/usr/bin/python3
+export PYTHONDONTWRITEBYTECODE=1
+if [ "${1:-}" = short ]; then
+  "$python" collectives.py --worlds 2 --short || exit $?
+  "$python" training.py --worlds 2 --short
+  "$python" faults.py --short
+else
+  "$python" collectives.py || exit $?
+  "$python" training.py
+  "$python" faults.py --kills "${RINGSMITH_TEST_KILLS:-20}"
+  "$python" suite.py --world 3
+fi

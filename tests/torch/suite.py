@@ -1,0 +1,156 @@
+#!/usr/bin/python3
+"""PyTorch's own tests of torch.distributed, which come with the package, on this backend.
+
+    suite.py [--world 3] [--backend ringsmith|gloo] [--only PATTERN] [--list FILE]
+
+torch.testing._internal.distributed.distributed_test is what PyTorch runs its own backends through: collectives, groups,
+DDP, ZeroRedundancyOptimizer, join. Every case runs in processes of its own, by PyTorch's own runner, forked from one
+that has imported it. A case is passed, failed, or not applicable for the reason that PyTorch's decorators give (it wants
+a GPU, NCCL, or gloo by name). Each failure must be in EXPECTED, with its reason, or the script fails; so must a case in
+there that passes.
+"""
+import argparse
+import multiprocessing
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+import types
+import unittest
+
+import ranks
+
+LIMIT = 90  # seconds of one case
+
+# Cases that fail on this backend, and why: a fact of this PyTorch on this system (gloo fails too), or of the backend.
+PYTHON = "PyTorch 1.13 under Python 3.11: a dataclass of torch.distributed._shard cannot be imported; fails over gloo too"
+NAMES = "the case makes its model only if the backend is called gloo, nccl or mpi"
+EXPECTED = {
+    "test_DistributedDataParallelCPU": PYTHON,
+    "test_DistributedDataParallelCPU_grad_is_view": PYTHON,
+    "test_ddp_create_graph": PYTHON,
+    "test_ddp_logging_data_cpu": PYTHON,
+    "test_SyncBatchNorm_process_group": "wants torchvision, which Debian does not have; fails over gloo too",
+    "test_accumulate_gradients_no_sync": NAMES,
+    "test_accumulate_gradients_no_sync_allreduce_hook": NAMES,
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": NAMES,
+    "test_accumulate_gradients_no_sync_grad_is_view": NAMES,
+}
+
+
+def load(backend, world):
+    os.environ.update(BACKEND=backend, WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT="29500",
+                      GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS="1", TEMP_DIR=tempfile.mkdtemp(prefix="suite-"))
+    sys.path.insert(0, str(ranks.BUILD))
+    # A package that Debian does not have: its TestCase adds a method that no case here uses.
+    sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=False))
+    sys.argv = sys.argv[:1]  # PyTorch's module reads arguments of its own
+    import torch
+    torch.set_num_threads(1)
+    import ringsmith_torch  # noqa: F401
+    from torch.testing._internal import common_distributed
+    cases = common_distributed.DistTestCases
+    for feature in ("ddp", "subgroup", "plugin"):
+        cases.backend_feature[feature].add("ringsmith")
+    cases.skip_collective["sendrecv anysource"].add("ringsmith")  # refused by name: backend.cpp
+    from torch.testing._internal.distributed import distributed_test
+
+    class Suite(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+        pass
+
+    return Suite, distributed_test, common_distributed
+
+
+def one_rank(suite, rank, name, store, pipe, log):
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    suite._run(rank, name, store, pipe)
+
+
+def reason_of(text):
+    """Why PyTorch's runner says that it skipped."""
+    found = re.search(r"skipping test \w+ for following reason: (.*)", text)
+    return found[1] if found else "skipped"
+
+
+def first_error(text):
+    lines = [line for line in text.splitlines() if re.match(r"(\w+\.)*\w*(Error|Exception|Lost|Aborted)\b", line)]
+    return lines[0][:300] if lines else (text.strip().splitlines() or ["nothing was printed"])[-1][:300]
+
+
+def run_case(suite, module, common, name, world):
+    """(verdict, words)"""
+    method = getattr(suite, name)
+    if getattr(method, "__unittest_skip__", False):
+        return "not applicable", method.__unittest_skip_why__
+    common.initialize_temp_directories()
+    module.Barrier.init()
+    skips = {skip.exit_code: skip.message for skip in common.TEST_SKIPS.values()}
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as folder:
+        processes, ends = [], []
+        for rank in range(world):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=one_rank, args=(suite, rank, name, f"{folder}/store", theirs, f"{folder}/{rank}"))
+            process.start()
+            processes.append(process)
+            ends.append(ours)
+        until = time.monotonic() + LIMIT
+        while any(p.exitcode is None for p in processes) and time.monotonic() < until:
+            if any(p.exitcode == suite.TEST_ERROR_EXIT_CODE for p in processes):
+                until = min(until, time.monotonic() + 10)  # the others will hear of it
+            time.sleep(0.01)
+        hung = [rank for rank, p in enumerate(processes) if p.exitcode is None]
+        for p in processes:
+            if p.exitcode is None:
+                p.kill()
+            p.join()
+        texts = [pathlib.Path(f"{folder}/{rank}").read_text(errors="replace") for rank in range(world)]
+    common.cleanup_temp_dir()
+    codes = [p.exitcode for p in processes]
+    for rank, code in enumerate(codes):
+        if code in skips:
+            return "not applicable", reason_of(texts[rank]) if skips[code].startswith("Test skipped at sub") else skips[code]
+    if not any(codes):
+        return "passed", ""
+    worst = next((rank for rank, code in enumerate(codes) if code == suite.TEST_ERROR_EXIT_CODE), None)
+    if worst is None and hung:
+        return "failed", f"ranks {hung} hung"
+    worst = next(rank for rank, code in enumerate(codes) if code) if worst is None else worst
+    return "failed", f"rank {worst} ended with {codes[worst]}: {first_error(texts[worst])}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--world", type=int, default=3)
+    parser.add_argument("--backend", default="ringsmith")
+    parser.add_argument("--only", default="", help="a regular expression for names")
+    parser.add_argument("--list", help="a file for the list, one case a line")
+    args = parser.parse_args()
+    ranks.leave_if_impossible()
+    suite, module, common = load(args.backend, args.world)
+    names = [n for n in unittest.TestLoader().getTestCaseNames(suite) if re.search(args.only, n)]
+    verdicts, wrong, lines = {}, [], []
+    for name in names:
+        verdict, words = run_case(suite, module, common, name, args.world)
+        verdicts.setdefault(verdict, []).append(name)
+        expected = EXPECTED.get(name) if args.backend == "ringsmith" else None
+        if verdict == "failed" and expected:
+            words = f"{expected} ({words})"
+        lines.append(f"{verdict:15} {name}{': ' + words if words else ''}")
+        print(lines[-1], flush=True)
+        if (verdict == "failed") != (expected is not None) and verdict != "not applicable":
+            wrong.append(name)
+    if args.list:
+        pathlib.Path(args.list).write_text("\n".join(lines) + "\n")
+    print(f"{args.backend}, {args.world} ranks: " + ", ".join(f"{len(v)} {k}" for k, v in sorted(verdicts.items())))
+    for name in wrong:
+        print(f"unexpected: {name}", file=sys.stderr)
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

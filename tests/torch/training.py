@@ -1,0 +1,189 @@
+#!/usr/bin/python3
+"""PyTorch's DDP trains an MLP, a CNN and a GPT on this backend; the losses beside gloo's.
+
+    training.py [--worlds 2,3,4] [--short]
+
+In gloo's order of sums (algorithm gloo_ring) every loss and every parameter must have gloo's bits. In the backend's own
+order they may differ by rounding, but not more. With the buckets in communication memory the bits are those without.
+Then ZeroRedundancyOptimizer, a join of uneven inputs, hooks, and buffers that DDP broadcasts, again against gloo.
+"""
+import argparse
+import hashlib
+import json
+import sys
+
+import ranks
+
+STEPS = 12
+MODELS = ("mlp", "cnn", "gpt")
+EXTRAS = ("zero", "join", "fp16_hook", "power_sgd", "batch_norm", "no_sync")
+
+
+def models():
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Block(nn.Module):
+        def __init__(self, width, heads):
+            super().__init__()
+            self.heads = heads
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+        def forward(self, x):
+            batch, length, width = x.shape
+            q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+            scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+            later = torch.ones(length, length).triu(1).bool()
+            mixed = scores.masked_fill(later, float("-inf")).softmax(-1) @ v
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, width))
+            return x + self.mlp(self.norm2(x))
+
+    class GPT(nn.Module):
+        def __init__(self, tokens=64, width=32, length=24):
+            super().__init__()
+            self.token, self.place = nn.Embedding(tokens, width), nn.Embedding(length, width)
+            self.blocks = nn.Sequential(Block(width, 4), Block(width, 4))
+            self.norm = nn.LayerNorm(width)
+
+        def forward(self, x):
+            x = self.token(x) + self.place(torch.arange(x.shape[1]))
+            return self.norm(self.blocks(x)) @ self.token.weight.t()  # tied, so its gradient comes from two places
+
+    def mlp():
+        return nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 10))
+
+    def cnn():
+        return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(),
+                             nn.Linear(16 * 3 * 3, 10))
+
+    def normed():
+        return nn.Sequential(nn.Linear(40, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
+
+    def batch_of(name, g):
+        if name == "gpt":
+            text = torch.randint(0, 64, (4, 25), generator=g)
+            return text[:, :-1], text[:, 1:]
+        shape = (8, 1, 12, 12) if name == "cnn" else (16, 40)
+        return torch.randn(shape, generator=g), torch.randint(0, 10, (shape[0],), generator=g)
+
+    def loss_of(y, target):
+        return F.cross_entropy(y.reshape(-1, y.shape[-1]), target.reshape(-1))
+
+    return {"mlp": mlp, "cnn": cnn, "gpt": GPT, "normed": normed}, batch_of, loss_of
+
+
+def train(kind, group, wrap, steps=STEPS):
+    """Losses of this rank, and a digest of its parameters at the end."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.distributed.algorithms.join import Join
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    make, batch_of, loss_of = models()
+    name = {"batch_norm": "normed"}.get(kind, kind if kind in make else "mlp")
+    rank = dist.get_rank()
+    torch.manual_seed(rank)  # differ: rank 0's must win
+    net = wrap(make[name](), process_group=group, bucket_cap_mb=0.1, gradient_as_bucket_view=kind in ("gpt", "zero"))
+    if kind == "zero":
+        optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.Adam, lr=0.01, process_group=group)
+    else:
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    if kind == "fp16_hook":
+        net.register_comm_hook(group, default_hooks.fp16_compress_hook)
+    if kind == "power_sgd":
+        net.register_comm_hook(powerSGD_hook.PowerSGDState(group, matrix_approximation_rank=1, start_powerSGD_iter=2),
+                               powerSGD_hook.powerSGD_hook)
+    g = torch.Generator().manual_seed(1000 + rank)
+    losses = []
+
+    def step(sync=True):
+        x, target = batch_of(name, g)
+        loss = loss_of(net(x), target)
+        loss.backward()
+        if sync:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+
+    if kind == "join":
+        with Join([net]):
+            for _ in range(steps + 2 * rank):
+                step()
+    else:
+        for n in range(steps):
+            if kind == "no_sync" and n % 3:
+                with net.no_sync():
+                    step(sync=False)
+            else:
+                step()
+    state = b"".join(p.detach().numpy().tobytes() for p in net.state_dict().values())
+    return [x.hex() for x in losses], hashlib.sha256(state).hexdigest()
+
+
+def rank_main(kinds):
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    import ringsmith_torch
+    rank, _ = ranks.join()
+    ways = {
+        "gloo": (dist.new_group(backend="gloo"), DistributedDataParallel),
+        "strict": (dist.new_group(backend="ringsmith", pg_options=ringsmith_torch.Options(algorithm="gloo_ring")),
+                   DistributedDataParallel),
+        "own": (dist.new_group(backend="ringsmith"), DistributedDataParallel),
+        "shared": (dist.new_group(backend="ringsmith"), ringsmith_torch.DistributedDataParallel),
+    }
+    for kind in kinds:
+        for way, (group, wrap) in ways.items():
+            losses, digest = train(kind, group, wrap)
+            print("RESULT", json.dumps({"kind": kind, "way": way, "rank": rank, "losses": losses, "digest": digest}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def judge(world, kind, results):
+    """One line for a kind, of the results of all ranks by way."""
+    of = {way: sorted((r for r in results if r["kind"] == kind and r["way"] == way), key=lambda r: r["rank"])
+          for way in ("gloo", "strict", "own", "shared")}
+    for way, rows in of.items():
+        assert len(rows) == world, f"{kind}: {way} has {len(rows)} of {world} ranks"
+        assert all(len(r["losses"]) >= STEPS for r in rows)
+        assert len({r["digest"] for r in rows}) == 1 or kind == "batch_norm", f"{kind}: the ranks of {way} disagree"
+    plain = {way: [[x for x in r["losses"]] for r in rows] for way, rows in of.items()}
+    digest = {way: rows[0]["digest"] for way, rows in of.items()}
+    assert plain["strict"] == plain["gloo"], f"{kind}, {world} ranks: losses in gloo's order differ from gloo's"
+    assert digest["strict"] == digest["gloo"], f"{kind}, {world} ranks: parameters in gloo's order differ from gloo's"
+    assert plain["shared"] == plain["own"], f"{kind}, {world} ranks: buckets in communication memory change losses"
+    value = float.fromhex
+    off = max(abs(value(a) - value(b)) / abs(value(b)) for mine, theirs in zip(plain["own"], plain["gloo"])
+              for a, b in zip(mine, theirs))
+    # Float rounding of the sums, amplified by a dozen steps; PowerSGD orthogonalizes, which amplifies more.
+    assert off < (1e-3 if kind == "power_sgd" else 2e-5), f"{kind}, {world} ranks: losses are off by {off:.1e}"
+    first, last = value(plain["own"][0][0]), value(plain["own"][0][-1])
+    return f"{world} ranks, {kind:10}: loss {first:.4f} to {last:.4f}; gloo's bits in gloo's order; own order off by {off:.0e}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--worlds", default="2,3,4")
+    parser.add_argument("--short", action="store_true", help="the models alone")
+    parser.add_argument("--rank", help="(internal) be a rank, for these kinds")
+    args = parser.parse_args()
+    if args.rank:
+        return rank_main(args.rank.split(","))
+    ranks.leave_if_impossible()
+    kinds = MODELS if args.short else MODELS + EXTRAS
+    for world in map(int, args.worlds.split(",")):
+        done = ranks.run(world, __file__, "--rank", ",".join(kinds), limit=900)
+        ranks.expect_success(done, "training")
+        results = [json.loads(line.split(" ", 1)[1]) for r in done for line in r.text.splitlines() if line.startswith("RESULT ")]
+        for kind in kinds:
+            print(judge(world, kind, results), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
