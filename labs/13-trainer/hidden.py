@@ -37,7 +37,8 @@ def prediction(lab):
     """Task 7: the end of the last all-reduce, from your lab 05."""
     for world, ready, elements in ((1, [1.0, 2.0], [10, 20]), (3, [1.0, 2.0, 3.0], [10, 20, 7]), (2, [0.5], [0]),
                                    (4, [1.0, 1.0, 1.0], [1, 2, 3]), (5, [0.0, 9.0, 9.5], [100, 1, 1]),
-                                   (3, [2.0, 3.0, 40.0], [1000, 10, 5]), (2, [2.0 ** 31, 2.0 ** 32], [1 << 24, 3]), (2, [1.0], [(1 << 33) + 2])):
+                                   (3, [2.0, 3.0, 40.0], [1000, 10, 5]), (2, [2.0 ** 31, 2.0 ** 32], [1 << 24, 3]),
+                                   (2, [1.0], [(1 << 33) + 2])):
         machine = {name: lab.random.uniform(0.01, 0.2) for name in ("alpha", "beta", "gamma")}
         seen = lab.run("prediction", world=world, ready=ready, elements=elements, **machine)
         end = 0.0
