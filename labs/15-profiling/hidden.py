@@ -98,7 +98,7 @@ def steps(lab):
         same_times(f"{events} in the window {window}", time, measured(events, window), seen)
     times = [measured(*one) for one in some]
     times += [(1 << 61, 5, (1 << 60) + 1, 1 << 60), (1 << 61, 1 << 60, 1 << 60, 1), (9, 4, 4, 4), (9, 5, 4, 4), (9, 3, 4, 4),
-              (9, 0, 5, 5), (1 << 41, (1 << 40) - 1, 1 << 40, 1 << 40), (9, 5, 4, 0)]
+              (9, 0, 5, 5), (1 << 41, (1 << 40) - 1, 1 << 40, 1 << 40), (9, 5, 4, 0), (1 << 41, 5, 3 ** 25, 7 ** 13)]
     fractions, wins, seen = public.hidden(lab, times)
     for (step, compute, comm, rest), share, win in zip(times, fractions, wins):
         case = f"compute {compute}, comm {comm}, exposed {rest}"
@@ -225,8 +225,9 @@ def stragglers(lab):
                     table[0][-1] += 300 * scale
                 tables.append(table)
                 sizes.append(ranks)
-    tables += [[(1, 2), (3, 4), (7, 6), (9, 8)], [(1, 2), (3, 4), (7, 6)], [(1, 2), (3, 3), (4, 4)], [(0, 0, 5), (9, 4, 4)]]
-    sizes += [2, 2, 2, 3]
+    tables += [[(1, 2), (3, 4), (7, 6), (9, 8)], [(1, 2), (3, 4), (7, 6)], [(1, 2), (3, 3), (4, 4)], [(0, 0, 5), (9, 4, 4)],
+               [(1, 2), (3, 3)] * 20_000]
+    sizes += [2, 2, 2, 3, 2]
     rows, who, seen = public.lateness(lab, tables, sizes)
     for table, ranks, got, found in zip(tables, sizes, rows, who):
         waited, caused, last = [0] * ranks, [0] * ranks, [0] * ranks
@@ -278,8 +279,8 @@ def sweeps(lab):
                     lab.random.shuffle(model)
                 models.append(model)
                 networks.append((alpha, lab.random.choice((0, 1, 80, 1000, 99_999 if scale < 1 << 41 else 999))))
-    models += [[], [(0, 0)], [(7, 0), (7, 0), (3, 0)], [(1 << 58, 1), (5, 1 << 40)]]
-    networks += [(5, 80)] * 4
+    models += [[], [(0, 0)], [(7, 0), (7, 0), (3, 0)], [(1 << 58, 1), (5, 1 << 40)], [(0, 3)] * 100]
+    networks += [(5, 80)] * 5
     caps = [1, 2, 3, 5, 6, 9, 40, 999, 1000, 1001, 3000, 6000, (1 << 22) - 1, 1 << 22, 3 << 22, (3 << 22) + 1, 1 << 31, 1 << 32,
             1 << 41, (1 << 41) + 1, 5 << 41, 1 << 62, 4, 10]
     lab.random.shuffle(caps)
@@ -345,10 +346,13 @@ def roofs(lab):
         how += [1e12, 1e11]
         wins = [time - max(flops / 1e12, size / 1e11) * 1e9 for flops, size, time in some]
         wants.append(wins.index(max(wins)) if max(wins) > 0 else -1)
-    tuned += [[(0, 0, 5), (0, 0, 1 << 41)], [(0, 0, 1 << 33), (0, 0, 5)], [(10 ** 12, 0, 10 ** 9)]]
-    seen = lab.run("first_to_tune", machines=how + [1e12, 1e11] * 3, **cases("kernels", tuned))
-    for some, got, want in zip(tuned, seen["found"], [*wants, 1, 0, -1]):
-        expect.equal(f"the kernel to tune first of {some}, 1 Tflop/s, 100 GB/s,", got, want, seen)
+    many = [(0, 0, 1)] * 40_000 + [(0, 0, 2)]
+    tuned += [[(0, 0, 5), (0, 0, 1 << 41)], [(0, 0, 1 << 33), (0, 0, 5)], [(10 ** 12, 0, 10 ** 9)], [(9500, 0, 10)], many,
+              [(0, 0, 1 << 30), (0, 0, (1 << 30) + 1)]]
+    seen = lab.run("first_to_tune", machines=how + [1e12, 1e11] * 6, **cases("kernels", tuned))
+    for some, got, want in zip(tuned, seen["found"], [*wants, 1, 0, -1, 0, 40_000, 1]):
+        expect.equal(f"the kernel to tune first of {some[:9]}{'...' if len(some) > 9 else ''}, 1 Tflop/s, 100 GB/s,", got,
+                     want, seen)
 
 
 @lab_test
