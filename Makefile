@@ -11,7 +11,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -86,6 +86,14 @@ nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not ru
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
 
+nccl: configure ## libringsmith_nccl.so, NCCL's interface on our rings, in build/release/nccl; how to build against it
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target ringsmith_nccl
+	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|' labs/nccl/usage.txt
+
+test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target nccl_client
+	@tests/nccl/run.py all "$(DIR)"
+
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
 	@tests/support/run_tests.py "$(DIR)" -C rdma -L rdma
 
@@ -132,6 +140,15 @@ slides: ## the decks as HTML and PDF in build/slides (npm, chromium; half a minu
 
 test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
 	@slides/overflow.py "$(BUILD)"/slides
+
+book: configure ## lessons, labs and live figures as a site in build/book (npm, emscripten; minutes the first time)
+	@.ci/book-deps
+	@cmake --build "$(DIR)" --parallel $(JOBS) --target book_figures
+	@lessons/book/build.sh "$(BUILD)" "$(DIR)"/bin
+
+test-book: book ## the site in headless Chromium: every page and link; live figures compared with the programs
+	@.ci/slides-deps
+	@node tests/book/look.mjs "$(BUILD)"/book "$(DIR)"/bin $(if $(PICTURES),--pictures "$(PICTURES)")
 
 lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)

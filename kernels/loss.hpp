@@ -30,7 +30,8 @@ using kernels::Targets;
 }
 
 // Throws UsageError naming the operation, the row and the value of the first target out of range.
-// On a device it waits for the stream: the first bad row is read back to the host.
+// On a device it throws later, when the host next looks (runtime/device/findings.hpp); until then
+// the losses of such rows are NaN.
 using CheckTargetsFn = void(const char* op, const Targets& targets);
 namespace cpu {
 CheckTargetsFn check_targets;

@@ -32,9 +32,14 @@ if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64" AND NOT RINGSMITH_SANITIZE 
   set(RINGSMITH_VGPU_CHECKS -fsanitize=alignment,integer-divide-by-zero)
 endif()
 
+# The emulator; STATIC unless ARGN says SHARED (labs/nccl/nccl.cmake).
 function(ringsmith_vgpu_library NAME)
   file(GLOB SOURCES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/vgpu/*.cpp)
-  add_library(${NAME} STATIC EXCLUDE_FROM_ALL ${SOURCES})
+  set(KIND STATIC)
+  if(ARGN)
+    set(KIND ${ARGN})
+  endif()
+  add_library(${NAME} ${KIND} EXCLUDE_FROM_ALL ${SOURCES})
   target_link_libraries(${NAME} PUBLIC ringsmith_headers Boost::context)
   target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)

@@ -1,17 +1,24 @@
 // Rows of a table by number, and the way back.
 //
-//   forward    a thread a pack of the result
-//   backward   dweight[index[i]] += dy[i], in the order of i. Floating atomics would add in another
-//              order in every run, so each row first gets the list of its uses, by counting:
+//   forward    a thread a pack of the result. An index outside of the table gives a row of NaN:
+//              check_indices() says which one it was, but later
+//   backward   dweight[index[i]] += dy[i]. Floating atomics would add in another order in every
+//              run, so the uses are sorted by row (a radix sort, which keeps the order of equal
+//              rows) and added in pieces of one length, a thread a piece and column:
 //
-//                index  2 0 2 1 2        count the uses of each row          1 1 3
-//                                        give each used row a piece          0 1 2
-//                                        drop each use into its row's piece  1 | 3 | 4 0 2
-//                                        sort each piece                     1 | 3 | 0 2 4
-//                                        add its rows of dy, first to last
+//                index    2 0 2 1 2 2 0      sorted, row:use   0:1 0:6 | 1:3 2:0 | 2:2 2:4 | 2:5
+//                piece    0                      1            2        3
+//                         row 0 is whole         1 is whole   2 goes   2 ends
+//                         -> table               -> table     on       here
+//                                                2 begins     -> head  -> head
+//                                                -> tail
+//                then the thread of piece 1 adds tail and the heads that follow, and writes row 2
 //
-//              The counters are integers: what their atomics leave open, which piece comes first
-//              and the order within, no sum can see. Sorting is quadratic in the uses of one row.
+//              A piece has sqrt(n) uses, so that no thread adds more than some 2 sqrt(n) numbers,
+//              however often one row is used; and the order depends on the indices alone. Up to
+//              kLeastPiece uses in all it is the order of i.
+#include <bit>
+#include <cmath>
 #include <string>
 
 #include "kernels/cuda/first_bad.cuh"
@@ -25,49 +32,187 @@ namespace ringsmith::kernels::cuda {
 
 void check_indices(const char* op, std::span<const std::int64_t> index, std::int64_t rows) {
   const std::int64_t* const at = index.data();
-  const auto bad = first_bad(std::ssize(index),
-                             [=] __device__(std::int64_t i) { return at[i] < 0 || at[i] >= rows; });
-  if (bad)
-    throw UsageError(std::string(op) + ": index " + std::to_string(read_back(at + *bad)) +
-                     " at position " + std::to_string(*bad) + " is outside [0, " +
-                     std::to_string(rows) + ")");
+  check_later(
+      std::ssize(index), [=] __device__(std::int64_t i) { return at[i] < 0 || at[i] >= rows; }, at,
+      [op = std::string(op), rows](std::uint64_t position, std::int64_t value) {
+        return op + ": index " + std::to_string(value) + " at position " +
+               std::to_string(position) + " is outside [0, " + std::to_string(rows) + ")";
+      });
 }
 
 namespace {
 
 template <int kWidth, class T>
-__global__ void gather(const T* weight, std::int64_t row_packs, const std::int64_t* index,
-                       std::int64_t packs, T* out) {
+__global__ void gather(const T* weight, std::int64_t rows, std::int64_t row_packs,
+                       const std::int64_t* index, std::int64_t packs, T* out) {
   for (std::int64_t p = first_item(); p < packs; p += item_stride()) {
     std::int64_t i = p;
-    const std::int64_t within = take_digit(i, row_packs);
-    store_pack(out, p, load_pack<kWidth>(weight, index[i] * row_packs + within));
+    const std::int64_t within = take_digit(i, row_packs), row = index[i];
+    Pack<T, kWidth> pack;
+    if (row >= 0 && row < rows)
+      pack = load_pack<kWidth>(weight, row * row_packs + within);
+    else
+      for (T& x : pack.at) x = static_cast<T>(NAN);
+    store_pack(out, p, pack);
   }
 }
 
-// For every row of the table: how often it is used, and where its piece of `uses` begins.
-struct Uses {
-  unsigned *count, *begin, *filled, *total;
-  std::int64_t *unsorted, *sorted;  // n positions
+// ---- uses, sorted by row ----
+
+struct Use {
+  unsigned row;       // the number of rows, if the index is outside of the table
+  unsigned position;  // in index and dy
 };
 
-// The pieces of `uses.sorted`, each in ascending order.
-void sort_uses(std::int64_t n, const std::int64_t* index, std::int64_t rows, const Uses& uses) {
-  for_each(n, [=] __device__(std::int64_t i) { atomicAdd(&uses.count[index[i]], 1U); });
-  for_each(rows, [=] __device__(std::int64_t row) {
-    if (uses.count[row] > 0) uses.begin[row] = atomicAdd(uses.total, uses.count[row]);
-  });
+constexpr int kDigitBits = 8, kDigits = 1 << kDigitBits;
+constexpr int kTile = kThreads;   // uses that a block sorts by a digit
+static_assert(kTile == kDigits);  // a thread is one use of a tile, and one digit
+
+struct Pass {
+  const Use* from;
+  Use* to;
+  std::int64_t n, tiles;
+  int shift;
+  unsigned* counts;  // [digit][tile]: how many there are, later where the first of them goes
+
+  [[nodiscard]] __device__ unsigned digit(const Use& use) const {
+    return use.row >> shift & (kDigits - 1);
+  }
+};
+
+__global__ void __launch_bounds__(kThreads) count_digits(Pass p) {
+  __shared__ unsigned digits[kTile];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    const std::int64_t first = tile * kTile;
+    const int here = static_cast<int>(smaller(kTile, p.n - first));
+    if (thread < here) digits[thread] = p.digit(p.from[first + thread]);
+    __syncthreads();
+    unsigned count = 0;
+    for (int u = 0; u < here; ++u) count += digits[u] == static_cast<unsigned>(thread) ? 1 : 0;
+    p.counts[thread * p.tiles + tile] = count;
+    __syncthreads();  // the digits have been read
+  }
+}
+
+// One block: counts[digit][tile] becomes the sum of all counts before it.
+__global__ void __launch_bounds__(kThreads) place_digits(Pass p) {
+  __shared__ unsigned totals[kDigits];
+  unsigned* const mine = p.counts + static_cast<std::int64_t>(threadIdx.x) * p.tiles;
+  unsigned total = 0;
+  for (std::int64_t tile = 0; tile < p.tiles; ++tile) total += mine[tile];
+  totals[threadIdx.x] = total;
+  __syncthreads();
+  unsigned before = 0;
+  for (unsigned digit = 0; digit < threadIdx.x; ++digit) before += totals[digit];
+  for (std::int64_t tile = 0; tile < p.tiles; ++tile) {
+    const unsigned count = mine[tile];
+    mine[tile] = before;
+    before += count;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) move_uses(Pass p) {
+  __shared__ unsigned digits[kTile];
+  const int thread = static_cast<int>(threadIdx.x);
+  for (std::int64_t tile = blockIdx.x; tile < p.tiles; tile += gridDim.x) {
+    const std::int64_t i = tile * kTile + thread;
+    Use use{};
+    if (i < p.n) {
+      use = p.from[i];
+      digits[thread] = p.digit(use);
+    }
+    __syncthreads();
+    if (i < p.n) {
+      unsigned earlier = 0;  // in this tile, with the same digit: they stay before it
+      for (int u = 0; u < thread; ++u) earlier += digits[u] == digits[thread] ? 1 : 0;
+      p.to[p.counts[digits[thread] * p.tiles + tile] + earlier] = use;
+    }
+    __syncthreads();
+  }
+}
+
+// Sorted by row, equal rows by position, in the first or second half of `uses` (2 n): which, is
+// returned.
+const Use* sort_uses(const std::int64_t* index, std::int64_t n, std::int64_t rows, Use* uses) {
   for_each(n, [=] __device__(std::int64_t i) {
-    const std::int64_t row = index[i];
-    uses.unsorted[uses.begin[row] + atomicAdd(&uses.filled[row], 1U)] = i;
+    const bool inside = index[i] >= 0 && index[i] < rows;
+    uses[i] = {static_cast<unsigned>(inside ? index[i] : rows), static_cast<unsigned>(i)};
   });
-  for_each(n, [=] __device__(std::int64_t i) {
-    const std::int64_t row = index[i];
-    const unsigned begin = uses.begin[row], end = begin + uses.count[row];
-    unsigned smaller = 0;
-    for (unsigned u = begin; u < end; ++u) smaller += uses.unsorted[u] < i ? 1 : 0;
-    uses.sorted[begin + smaller] = i;
-  });
+  const std::int64_t tiles = ceil_div(n, kTile);
+  const Scratch<unsigned> counts(kDigits * tiles);
+  Pass pass{uses, uses + n, n, tiles, 0, counts.data()};
+  const auto bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows)));
+  for (; pass.shift < bits; pass.shift += kDigitBits) {
+    launch_over(count_digits, n, kTile, pass);
+    launch(place_digits, 1, kDigits, 0, stream(), pass);
+    launch_over(move_uses, n, kTile, pass);
+    Use* const sorted = pass.to;
+    pass.to = const_cast<Use*>(pass.from);
+    pass.from = sorted;
+  }
+  return pass.from;
+}
+
+// ---- their sums ----
+
+constexpr std::int64_t kLeastPiece = 64;
+
+template <class T>
+struct Sums {
+  const Use* uses;
+  std::int64_t n, rows, dim, piece, pieces;
+  const T* dy;
+  T *head, *tail;  // [piece][column]
+  T* dweight;
+
+  // Whether use u exists and is of this row.
+  [[nodiscard]] __device__ bool is_of(std::int64_t u, unsigned row) const {
+    return u >= 0 && u < n && uses[u].row == row;
+  }
+};
+
+template <class T>
+__global__ void sum_pieces(Sums<T> s) {
+  for (std::int64_t e = first_item(); e < s.pieces * s.dim; e += item_stride()) {
+    std::int64_t piece = e;
+    const std::int64_t column = take_digit(piece, s.dim);
+    const std::int64_t begin = piece * s.piece, end = smaller(s.n, begin + s.piece);
+    for (std::int64_t u = begin; u < end;) {
+      const unsigned row = s.uses[u].row;
+      if (row == s.rows) break;  // outside of the table: these come last
+      const bool begins = !s.is_of(u - 1, row);
+      T* const to = s.dweight + row * s.dim + column;
+      T sum = begins ? *to : T(0);
+      for (; u < end && s.uses[u].row == row; ++u)
+        sum += s.dy[std::int64_t{s.uses[u].position} * s.dim + column];
+      const bool ends = u < end || !s.is_of(u, row);
+      if (begins && ends)
+        *to = sum;
+      else
+        (begins ? s.tail : s.head)[e] = sum;
+    }
+  }
+}
+
+// For rows that begin in one piece and end in another: the thread of the first.
+template <class T>
+__global__ void join_pieces(Sums<T> s) {
+  for (std::int64_t e = first_item(); e < (s.pieces - 1) * s.dim; e += item_stride()) {
+    std::int64_t piece = e;
+    const std::int64_t column = take_digit(piece, s.dim);
+    const std::int64_t end = (piece + 1) * s.piece;
+    const unsigned row = s.uses[end - 1].row;
+    if (row == s.rows || !s.is_of(end, row)) continue;  // nothing goes on
+    const std::int64_t begin = piece * s.piece;
+    if (s.uses[begin].row == row && s.is_of(begin - 1, row)) continue;  // it began earlier
+    T sum = s.tail[e];
+    for (std::int64_t next = piece + 1; next < s.pieces; ++next) {
+      if (!s.is_of(next * s.piece, row)) break;
+      sum += s.head[next * s.dim + column];
+    }
+    s.dweight[row * s.dim + column] = sum;
+  }
 }
 
 }  // namespace
@@ -77,12 +222,13 @@ void embedding(std::span<const T> weight, std::int64_t dim, std::span<const std:
                std::span<T> out) {
   const std::int64_t n = std::ssize(index) * dim;
   if (n == 0) return;
+  const std::int64_t rows = std::ssize(weight) / dim;
   constexpr int kWidth = kPack<T>;
   if (dim % kWidth == 0 && aligned(weight.data(), out.data()))
-    launch_over(gather<kWidth, T>, n / kWidth, kThreads, weight.data(), dim / kWidth, index.data(),
-                n / kWidth, out.data());
+    launch_over(gather<kWidth, T>, n / kWidth, kThreads, weight.data(), rows, dim / kWidth,
+                index.data(), n / kWidth, out.data());
   else
-    launch_over(gather<1, T>, n, kThreads, weight.data(), dim, index.data(), n, out.data());
+    launch_over(gather<1, T>, n, kThreads, weight.data(), rows, dim, index.data(), n, out.data());
 }
 
 template <class T>
@@ -91,28 +237,24 @@ void embedding_backward(std::span<const T> dy, std::int64_t dim,
   const std::int64_t n = std::ssize(indices);
   if (n == 0 || dim == 0) return;
   const std::int64_t rows = std::ssize(dweight) / dim;
-  const std::int64_t* const index = indices.data();
-  const Scratch<unsigned> counters(3 * rows + 1);
-  const Scratch<std::int64_t> positions(2 * n);
-  const Uses uses{counters.data(),        counters.data() + 2 * rows,
-                  counters.data() + rows, counters.data() + 3 * rows,
-                  positions.data(),       positions.data() + n};
-  cuda_check(cudaMemsetAsync(counters.data(), 0,
-                             static_cast<std::size_t>(3 * rows + 1) * sizeof(unsigned), stream()));
-  sort_uses(n, index, rows, uses);
-  const T* const from = dy.data();
-  T* const to = dweight.data();
-  // One thread an element of every use; those of a row's first use do the row's work.
-  for_each(n * dim, [=] __device__(std::int64_t element) {
-    std::int64_t u = element;
-    const std::int64_t column = take_digit(u, dim);
-    const std::int64_t row = index[uses.sorted[u]];
-    if (u != uses.begin[row]) return;
-    T sum = to[row * dim + column];
-    for (std::int64_t end = u + uses.count[row]; u < end; ++u)
-      sum += from[uses.sorted[u] * dim + column];
-    to[row * dim + column] = sum;
-  });
+  constexpr std::int64_t kMost = 0xffffffff;
+  require(n <= kMost && rows < kMost, "embedding: more than 2^32 rows or indices");
+  const Scratch<Use> uses(2 * n);
+  const auto root = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(n))));
+  const std::int64_t piece = std::max(kLeastPiece, root), pieces = ceil_div(n, piece);
+  const Scratch<T> partial(2 * pieces * dim);
+  const Sums<T> sums{sort_uses(indices.data(), n, rows, uses.data()),
+                     n,
+                     rows,
+                     dim,
+                     piece,
+                     pieces,
+                     dy.data(),
+                     partial.data(),
+                     partial.data() + pieces * dim,
+                     dweight.data()};
+  launch_over(sum_pieces<T>, pieces * dim, kThreads, sums);
+  if (pieces > 1) launch_over(join_pieces<T>, (pieces - 1) * dim, kThreads, sums);
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(embedding)

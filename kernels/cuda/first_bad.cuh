@@ -1,37 +1,29 @@
-// Which of n items is wrong, first of all: the answer comes back to the host, so that a bad index
-// is an error that names it, not garbage. One kernel and one wait.
+// Which of n items is wrong, first of all: a bad index becomes an error that names it, not garbage.
+// The kernels write it down in pinned memory, and the host reads that when it comes by
+// (runtime/device/findings.hpp): a step does not wait for its indices to be looked at.
 #pragma once
 
-#include <optional>
-
 #include "kernels/cuda/grid.cuh"
-#include "runtime/device/transfer.hpp"
+#include "runtime/device/findings.hpp"
 
 namespace ringsmith::kernels::cuda {
 
-// The smallest i < n for which bad(i), a device function, is true. Waits for the stream.
+// If bad(i), a device function, is true for an i < n: UsageError(say(i, values[i])) for the
+// smallest such i, at a later look at the findings.
 template <class Bad>
-std::optional<std::int64_t> first_bad(std::int64_t n, const Bad& bad) {
-  using Word = unsigned long long;
-  constexpr Word kNone = ~Word{0};
-  const PinnedBlock block(Bytes(sizeof(Word)));  // a device writes to it only if something is wrong
-  Word* const first = reinterpret_cast<Word*>(block.data());
-  *first = kNone;
+void check_later(std::int64_t n, const Bad& bad, const std::int64_t* values,
+                 const findings::Say& say) {
+  if (n == 0) return;
+  findings::Pending pending(say);
+  findings::Finding* const finding = pending.finding();
   for_each(n, [=] __device__(std::int64_t i) {
-    if (bad(i)) atomicMin(first, static_cast<Word>(i));
+    if (bad(i)) atomicMin(&finding->position, static_cast<unsigned long long>(i));
   });
-  Stream::current().synchronize();
-  if (*first == kNone) return {};
-  return static_cast<std::int64_t>(*first);
-}
-
-// One element of device memory. Waits for the stream.
-template <class T>
-T read_back(const T* p) {
-  const PinnedBlock block(Bytes(sizeof(T)));
-  cuda_check(cudaMemcpyAsync(block.data(), p, sizeof(T), cudaMemcpyDeviceToHost, stream()));
-  Stream::current().synchronize();
-  return *reinterpret_cast<const T*>(block.data());
+  for_each(1, [=] __device__(std::int64_t) {
+    if (finding->position != findings::kNone)
+      finding->value = values[static_cast<std::int64_t>(finding->position)];
+  });
+  pending.launched();
 }
 
 }  // namespace ringsmith::kernels::cuda

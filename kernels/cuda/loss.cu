@@ -21,14 +21,17 @@ void check_targets(const char* op, const Targets& targets) {
   const Targets t = targets;
   const std::int64_t* const index = t.index.data();
   const std::int64_t classes = t.classes, ignored = t.ignore_index;
-  const auto bad = first_bad(std::ssize(t.index), [=] __device__(std::int64_t i) {
-    return index[i] != ignored && (index[i] < 0 || index[i] >= classes);
-  });
-  if (bad)
-    throw UsageError(std::string(op) + ": target " + std::to_string(read_back(index + *bad)) +
-                     " of row " + std::to_string(*bad) + " is outside [0, " +
-                     std::to_string(classes) + ") and is not ignore_index (" +
-                     std::to_string(ignored) + ")");
+  check_later(
+      std::ssize(t.index),
+      [=] __device__(std::int64_t i) {
+        return index[i] != ignored && (index[i] < 0 || index[i] >= classes);
+      },
+      index,
+      [op = std::string(op), classes, ignored](std::uint64_t row, std::int64_t value) {
+        return op + ": target " + std::to_string(value) + " of row " + std::to_string(row) +
+               " is outside [0, " + std::to_string(classes) + ") and is not ignore_index (" +
+               std::to_string(ignored) + ")";
+      });
 }
 
 namespace {
@@ -41,6 +44,12 @@ struct Labels {
   T keep, spread;
   bool smooth;
 
+  // -log of the target's probability: NaN where there is no such class (check_targets).
+  [[nodiscard]] __device__ T surprise(const T* log_probs, std::int64_t row) const {
+    const std::int64_t target = index[row];
+    return target >= 0 && target < classes ? -log_probs[row * classes + target]
+                                           : static_cast<T>(NAN);
+  }
   explicit Labels(const Targets& t)
       : index(t.index.data()),
         rows(std::ssize(t.index)),
@@ -61,10 +70,9 @@ struct SmoothedLoss : Sums<T> {
   template <class At>
   __device__ void finish(const At& at, T sum) const {
     const std::int64_t row = at[0], target = labels.index[row];
-    losses[row] =
-        target == labels.ignored
-            ? T(0)
-            : labels.keep * -log_probs[row * labels.classes + target] + labels.spread * sum;
+    losses[row] = target == labels.ignored
+                      ? T(0)
+                      : labels.keep * labels.surprise(log_probs, row) + labels.spread * sum;
   }
 };
 
@@ -160,7 +168,7 @@ void nll_rows(std::span<const T> log_probs_, const Targets& t, std::span<T> loss
   if (!labels.smooth)
     return for_each(labels.rows, [=] __device__(std::int64_t i) {
       const std::int64_t target = labels.index[i];
-      losses[i] = target == labels.ignored ? T(0) : -log_probs[i * labels.classes + target];
+      losses[i] = target == labels.ignored ? T(0) : labels.surprise(log_probs, i);
     });
   fold_nest(SmoothedLoss<T>{{}, labels, log_probs, losses},
             one_run<2>(labels.rows, {1, labels.classes}), one_run<1>(labels.classes, {1}), false);

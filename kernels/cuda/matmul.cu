@@ -3,6 +3,7 @@
 #include <array>
 #include <atomic>
 #include <string>
+#include <type_traits>
 
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/matmul.hpp"
@@ -22,15 +23,24 @@ constexpr int kBest = 7;
 
 // Those of several types are named through a pointer to the one for float.
 void (*const kBlocked)(const Product<float>&) = matmul_blocked;
+#ifndef RINGSMITH_VGPU
+void (*const kLibrary)(const Product<float>&) = matmul_cublaslt;
+#endif
+template <PipelineStages stages, class T>
+void pipelined(const Product<T>& p) {
+  matmul_pipelined(p, stages);
+}
 
 const std::array kVersions{
     MatmulVersion{1, "naive", matmul_naive},
     MatmulVersion{2, "tiled", matmul_tiled},
     MatmulVersion{3, "blocked", kBlocked},
     MatmulVersion{4, "vectorised", matmul_vectorised},
-    MatmulVersion{5, "TF32 cores", RINGSMITH_ON_DEVICES(matmul_tensor_tf32)},
-    MatmulVersion{6, "BF16 cores", RINGSMITH_ON_DEVICES(matmul_tensor_bf16)},
-    MatmulVersion{7, "cuBLASLt", RINGSMITH_ON_DEVICES(matmul_cublaslt)},
+    MatmulVersion{5, "TF32 cores", matmul_tensor_tf32},
+    MatmulVersion{6, "BF16 cores", matmul_tensor_bf16},
+    MatmulVersion{7, "cuBLASLt", RINGSMITH_ON_DEVICES(kLibrary)},
+    MatmulVersion{8, "pipelined BF16 cores", pipelined<PipelineStages::two, float>},
+    MatmulVersion{9, "BF16 cores, 4 stages", pipelined<PipelineStages::four, float>},
 };
 
 std::atomic<int> chosen{0};
@@ -39,8 +49,17 @@ void multiply(const Product<float>& p) {
   const int number = chosen.load(std::memory_order_relaxed);
   kVersions[static_cast<std::size_t>(number == 0 ? kBest : number) - 1].run(p);
 }
-template <class T>
-void multiply(const Product<T>& p) {
+void multiply(const Product<double>& p) { matmul_blocked(p); }
+template <class Half>
+void multiply(const Product<Half>& p) {
+  const int number = chosen.load(std::memory_order_relaxed);
+  if constexpr (std::is_same_v<Half, bf16>) {
+    if (number == 8) return pipelined<PipelineStages::two>(p);
+    if (number == 9) return pipelined<PipelineStages::four>(p);
+  }
+#ifndef RINGSMITH_VGPU
+  if (number == 0 || number == 7) return matmul_cublaslt(p);
+#endif
   matmul_blocked(p);
 }
 
@@ -48,13 +67,27 @@ void multiply(const Product<T>& p) {
 
 std::span<const MatmulVersion> matmul_versions() { return kVersions; }
 
+bool has_tensor_cores() {
+  int device = 0, major = 0;
+  cuda_check(cudaGetDevice(&device));
+  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  return major >= 8;
+}
+
+void require_tensor_cores() {
+  require(has_tensor_cores(),
+          "matmul on TF32 or BF16 tensor cores needs compute capability 8.0 or higher: "
+          "use version 4 or 7");
+}
+
 void set_matmul_version(int number) {
   const std::string name = "matmul version " + std::to_string(number);
   require(number >= 0 && number <= std::ssize(kVersions),
           name + ": there are 1 to " + std::to_string(kVersions.size()) + ", and 0 for the best");
   require(number == 0 || kVersions[static_cast<std::size_t>(number) - 1].run != nullptr,
-          name + " runs on devices only: build with nvcc (RINGSMITH_CUDA=nvcc), or use 1 to " +
-              std::to_string(kBest));
+          name +
+              " runs on devices only: build with nvcc (RINGSMITH_CUDA=nvcc), or use 1 to "
+              "6, 8 or 9");
   chosen.store(number, std::memory_order_relaxed);
 }
 int matmul_version() {

@@ -1,16 +1,20 @@
-// The ladder of matrix products on a device: the same product, five times faster than before.
+// The ladder of matrix products on a device: the same product, faster from rung to rung.
 //
 //   1  naive         matmul_naive.cu       a thread an element, its row and column from memory
 //   2  tiled         matmul_tiled.cu       32 x 32 tiles of both operands through shared memory
 //   3  blocked       matmul_blocked.cu     and 8 x 8 sums in the registers of each thread
 //   4  vectorised    matmul_vectorised.cu  and packs of 16 bytes, the next slab on its way already
 //   5  TF32 cores    matmul_tensor.cu      16 x 16 x 8 products as one instruction of a warp,
-//   6  BF16 cores                          operands rounded to 10 or 7 bits (devices only)
+//   6  BF16 cores                          operands rounded to 10 or 7 bits
 //   7  cuBLASLt      matmul_cublaslt.cu    the vendor's library (devices only)
+//   8  pipelined     matmul_pipelined.cu   BF16 cores by ldmatrix and mma, the next slab on its way
+//   9  4 stages                            into shared memory meanwhile (cp.async); three of them
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, or what
-// set_matmul_version() says; `kernel_bench matmul --device cuda --version 3` measures one. Doubles
-// are there for gradient checks, f16 and bf16 for mixed precision: version 3 on every device.
+// set_matmul_version() says; `kernel_bench matmul --device cuda --version 3` measures one.
+//
+// f16 and bf16 are there for mixed precision: cuBLASLt on a device and version 3 on the emulator;
+// bf16 by version 8 or 9 if one of them is set. Doubles, for gradient checks, have version 3.
 #pragma once
 
 #include <span>
@@ -38,13 +42,24 @@ void matmul_blocked(const Product<f16>& product);
 void matmul_blocked(const Product<bf16>& product);
 void matmul_vectorised(const Product<float>& product);
 
-// Devices only. Operands are rounded to TF32 or bfloat16, sums kept in float. UsageError on a
-// device without such tensor cores (below compute capability 8.0).
+// Operands are rounded to TF32 or bfloat16, sums kept in float. UsageError on a device without such
+// tensor cores (below compute capability 8.0).
 void matmul_tensor_tf32(const Product<float>& product);
 void matmul_tensor_bf16(const Product<float>& product);
 // Devices only. In float, or TF32 if kernels::float32() says so. What the library has no layout for
-// (an operand without a unit stride) is done by version 4.
+// (an operand without a unit stride) is done by version 4; of f16 and bf16 by version 3.
 void matmul_cublaslt(const Product<float>& product);
+void matmul_cublaslt(const Product<f16>& product);
+void matmul_cublaslt(const Product<bf16>& product);
+
+enum class PipelineStages : std::uint8_t { two, four };
+// Operands rounded to bfloat16, sums in float. UsageError as above.
+void matmul_pipelined(const Product<float>& product, PipelineStages stages);
+void matmul_pipelined(const Product<bf16>& product, PipelineStages stages);
+
+// UsageError if the current device has no tensor cores for TF32 and BF16.
+void require_tensor_cores();
+[[nodiscard]] bool has_tensor_cores();
 
 struct MatmulVersion {
   int number;

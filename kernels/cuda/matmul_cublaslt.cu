@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <type_traits>
 
 #include "kernels/cuda/grid.cuh"
 #include "kernels/cuda/matmul.hpp"
@@ -43,14 +44,20 @@ struct Owned {
 using Operation = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
+template <class T>
+constexpr cudaDataType_t kType = std::is_same_v<T, float> ? CUDA_R_32F
+                                 : std::is_same_v<T, f16> ? CUDA_R_16F
+                                                          : CUDA_R_16BF;
+
 // A matrix as memory: column-major there, `columns` of `rows` elements that begin `ld` apart.
 struct Memory {
-  const float* data;
+  const void* data;
   std::int64_t rows, columns, ld, batch_stride;
   bool transposed;  // op(memory) is the operand wanted
 
   // The transpose of m, for a product that is transposed itself. False: no stride is 1.
-  static bool of(const Matrix<const float>& m, std::int64_t batch_stride, Memory& to) {
+  template <class T>
+  static bool of(const Matrix<const T>& m, std::int64_t batch_stride, Memory& to) {
     if (m.col_stride == 1 && (m.row_stride >= m.cols || m.rows == 1))
       to = {m.data, m.cols, m.rows, std::max(m.row_stride, m.cols), batch_stride, false};
     else if (m.row_stride == 1 && (m.col_stride >= m.rows || m.cols == 1))
@@ -63,8 +70,8 @@ struct Memory {
 
 struct Layout {
   Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> layout;
-  Layout(const Memory& m, std::int64_t batches) {
-    cublas_check(cublasLtMatrixLayoutCreate(&layout.handle, CUDA_R_32F,
+  Layout(cudaDataType_t type, const Memory& m, std::int64_t batches) {
+    cublas_check(cublasLtMatrixLayoutCreate(&layout.handle, type,
                                             static_cast<std::uint64_t>(m.rows),
                                             static_cast<std::uint64_t>(m.columns), m.ld));
     const auto count = static_cast<std::int32_t>(batches);
@@ -77,8 +84,9 @@ struct Layout {
 };
 
 // Products that differ in none of these run by the same algorithm.
-using Key = std::tuple<int, Float32, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
+using Key =
+    std::tuple<int, int, Float32, bool, bool, bool, std::int64_t, std::int64_t, std::int64_t,
+               std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t>;
 
 class Library {
  public:
@@ -87,22 +95,26 @@ class Library {
     return library;
   }
 
-  void multiply(const Memory& left, const Memory& right, const Memory& result, float* c,
-                const Product<float>& p) {
+  template <class T>
+  void multiply(const Memory& left, const Memory& right, const Memory& result,
+                const Product<T>& p) {
     int device = 0;
     cuda_check(cudaGetDevice(&device));
-    const Float32 precision = float32();
+    T* const c = p.c.data;
+    const Float32 precision = std::is_same_v<T, float> ? float32() : Float32{};
     Operation operation;
-    describe(operation, left, right, p.bias, precision);
-    const Layout a(left, p.batches), b(right, p.batches), d(result, p.batches);
+    describe(operation, kType<T>, left, right, p.bias, precision);
+    const Layout a(kType<T>, left, p.batches), b(kType<T>, right, p.batches),
+        d(kType<T>, result, p.batches);
     // How far the pointers are aligned decides which algorithms may run.
     const std::int64_t alignment =
         (reinterpret_cast<std::intptr_t>(left.data) | reinterpret_cast<std::intptr_t>(right.data) |
          reinterpret_cast<std::intptr_t>(c)) %
         16;
-    const Key key{device,      precision,      left.transposed, right.transposed, p.bias != nullptr,
-                  result.rows, result.columns, p.a.cols,        left.ld,          right.ld,
-                  result.ld,   p.batches,      alignment};
+    const Key key{device,           kType<T>,          precision,   left.transposed,
+                  right.transposed, p.bias != nullptr, result.rows, result.columns,
+                  p.a.cols,         left.ld,           right.ld,    result.ld,
+                  p.batches,        alignment};
     const std::scoped_lock lock(mutex_);
     cublasLtHandle_t& handle = handles_[device];
     if (handle == nullptr) cublas_check(cublasLtCreate(&handle));
@@ -110,7 +122,9 @@ class Library {
     const cublasLtMatmulAlgo_t algorithm =
         known != algorithms_.end()
             ? known->second
-            : algorithms_.emplace(key, pick(handle, operation, a, b, d, alignment)).first->second;
+            : algorithms_
+                  .emplace(key, pick(handle, operation, a, b, d, alignment == 0 ? 16 : sizeof(T)))
+                  .first->second;
     const Scratch<std::byte> workspace(static_cast<std::int64_t>(kWorkspace));
     const float one = 1, beta = p.store == Store::add ? 1 : 0;
     cublas_check(cublasLtMatmul(handle, operation.handle, &one, left.data, a.layout.handle,
@@ -120,8 +134,8 @@ class Library {
   }
 
  private:
-  static void describe(Operation& operation, const Memory& left, const Memory& right,
-                       const float* bias, Float32 precision) {
+  static void describe(Operation& operation, cudaDataType_t type, const Memory& left,
+                       const Memory& right, const void* bias, Float32 precision) {
     cublas_check(cublasLtMatmulDescCreate(
         &operation.handle,
         precision == Float32::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -135,11 +149,12 @@ class Library {
     if (bias == nullptr) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type);
   }
 
   static cublasLtMatmulAlgo_t pick(cublasLtHandle_t handle, const Operation& operation,
                                    const Layout& a, const Layout& b, const Layout& d,
-                                   std::int64_t alignment) {
+                                   std::size_t alignment) {
     Preference preference;
     cublas_check(cublasLtMatmulPreferenceCreate(&preference.handle));
     const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -147,7 +162,7 @@ class Library {
           cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof value));
     };
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
-    const auto bytes = static_cast<std::uint32_t>(alignment == 0 ? 16 : 4);
+    const auto bytes = static_cast<std::uint32_t>(alignment);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes);
     set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes);
@@ -168,13 +183,30 @@ class Library {
 
 }  // namespace
 
-void matmul_cublaslt(const Product<float>& p) {
-  if (p.c.rows * p.c.cols * p.batches == 0) return;
+namespace {
+
+// False if the library has no layout for it.
+template <class T>
+bool multiply(const Product<T>& p) {
+  if (p.c.rows * p.c.cols * p.batches == 0) return true;
   Memory a, b, c;
   const bool fits = Memory::of(p.a, p.a_batch, a) && Memory::of(p.b, p.b_batch, b) &&
-                    Memory::of(p.c, p.c_batch, c) && !c.transposed;
-  if (!fits || p.a.cols == 0) return matmul_vectorised(p);
-  Library::get().multiply(b, a, c, p.c.data, p);
+                    Memory::of(Matrix<const T>(p.c), p.c_batch, c) && !c.transposed;
+  if (!fits || p.a.cols == 0) return false;
+  Library::get().multiply(b, a, c, p);
+  return true;
+}
+
+}  // namespace
+
+void matmul_cublaslt(const Product<float>& p) {
+  if (!multiply(p)) matmul_vectorised(p);
+}
+void matmul_cublaslt(const Product<f16>& p) {
+  if (!multiply(p)) matmul_blocked(p);
+}
+void matmul_cublaslt(const Product<bf16>& p) {
+  if (!multiply(p)) matmul_blocked(p);
 }
 
 }  // namespace ringsmith::kernels::cuda

@@ -8,10 +8,8 @@
 //   a block: 128 x 128 of C, 8 warps, each 64 x 32 = 4 x 2 fragments
 //   a slab:  16 of k, A and B row by row, 8 elements of padding against bank conflicts
 //
-// Each slab waits for the one before it, since this version is about the fragments: version 4 shows
-// how to overlap them, and what Hopper's own instructions add (wgmma, TMA) is cuBLASLt's business.
-// Not on the emulator: what it would execute would not be this.
-#ifndef RINGSMITH_VGPU
+// Each slab waits for the one before it, since these versions are about the fragments: versions 8
+// and 9 overlap them, and what Hopper's own instructions add (wgmma, TMA) is cuBLASLt's business.
 #include <mma.h>
 
 #include "kernels/cuda/matmul.hpp"
@@ -54,9 +52,9 @@ struct Bf16 {
 template <class Type>
 __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
   using Stored = typename Type::Stored;
-  __shared__ alignas(32) Stored slab_a[kTile][kDepth + kPad];
-  __shared__ alignas(32) Stored slab_b[kDepth][kTile + kPad];
-  __shared__ alignas(32) float out[kThreads / kWarp][kFragment][kFragment];
+  alignas(32) __shared__ Stored slab_a[kTile][kDepth + kPad];
+  alignas(32) __shared__ Stored slab_b[kDepth][kTile + kPad];
+  alignas(32) __shared__ float out[kThreads / kWarp][kFragment][kFragment];
   const int thread = static_cast<int>(threadIdx.x), warp = thread / kWarp, lane = thread % kWarp;
   const int warp_row = warp / (kTile / kWarpColumns) * kWarpRows;
   const int warp_column = warp % (kTile / kWarpColumns) * kWarpColumns;
@@ -123,12 +121,7 @@ __global__ void __launch_bounds__(kThreads) tensor(Product<float> p) {
 
 template <class Type>
 void run(const Product<float>& p) {
-  int device = 0, major = 0;
-  cuda_check(cudaGetDevice(&device));
-  cuda_check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
-  require(major >= 8,
-          "matmul on TF32 or BF16 tensor cores needs compute capability 8.0 or higher: "
-          "use version 4 or 7");
+  require_tensor_cores();
   if (p.c.rows * p.c.cols * p.batches == 0) return;
   launch(tensor<Type>, tile_grid(p.c.rows, p.c.cols, kTile, kTile, p.batches), kThreads, 0,
          stream(), p);
@@ -140,4 +133,3 @@ void matmul_tensor_tf32(const Product<float>& p) { run<Tf32>(p); }
 void matmul_tensor_bf16(const Product<float>& p) { run<Bf16>(p); }
 
 }  // namespace ringsmith::kernels::cuda
-#endif

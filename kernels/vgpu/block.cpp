@@ -123,6 +123,8 @@ void BlockRunner::run_one(Fiber* self) {
   t.fiber = self;
   t.reads = {};
   t.fenced = false;
+  t.copies.clear();
+  t.groups = 0;
   current_thread = &t;
   watched_.turn();
 #ifdef VGPU_TSAN

@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/vgpu/api/tensor.hpp"
 #include "kernels/vgpu/api/thread.hpp"
 #include "kernels/vgpu/fault.hpp"
 #include "kernels/vgpu/fiber.hpp"
@@ -33,14 +34,15 @@ namespace vgpu {
 
 class BlockRunner;
 
-// Lanes of a warp that meet: at a shuffle, a vote or __syncwarp.
+// Lanes of a warp that meet: at a shuffle, a vote, __syncwarp, an instruction of tensor cores.
 //
 // Each lane brings a request; the last one that the mask names works out everybody's answer. Lanes
 // that have left the kernel, and those beyond the end of the block, are not waited for.
-enum class WarpOp : std::uint8_t { shuffle, vote, sync };
+enum class WarpOp : std::uint8_t { shuffle, vote, sync, together };
 
 struct LaneRequest {
   std::uint64_t value = 0;   // shuffle: what others may read; vote: the predicate
+  void* brought = nullptr;   // together: for the function
   unsigned from = 0;         // shuffle: whose value it wants; vote: gets the lanes that voted
   std::uint64_t answer = 0;  // shuffle: that value; vote: the ballot
 };
@@ -50,6 +52,7 @@ struct Meeting {
   unsigned mask = 0;
   unsigned arrived = 0;  // lanes
   WarpOp op{};
+  Together together = nullptr;
   unsigned generation = 0;
   char order[2] = {0, 0};  // __syncwarp, for ThreadSanitizer
 };
@@ -106,6 +109,14 @@ class Watched {
   std::uint64_t unchanged_ = 0;  // and for how many ms they have been the same
 };
 
+// A cp.async that has not arrived.
+struct AsyncCopy {
+  void* to;
+  const void* from;
+  unsigned bytes;
+  unsigned group;
+};
+
 // One CUDA thread of the running block.
 struct Thread : ThreadView {
   enum class State : std::uint8_t { not_begun, running, barrier, warp, spinning, finished };
@@ -121,6 +132,8 @@ struct Thread : ThreadView {
   std::array<Read, 4> reads;  // the last different atomic reads
   LaneRequest lane;           // what it brings to a meeting of its warp
   bool fenced = false;        // has passed a release fence
+  std::vector<AsyncCopy> copies;
+  unsigned groups = 0;  // of cp.async that are committed
 };
 
 class BlockRunner {
@@ -137,9 +150,10 @@ class BlockRunner {
   Thread& self() { return *static_cast<Thread*>(current_thread); }
   int barrier(Combine combine, bool predicate, const Source& where);
   // Brings self().lane to the meeting of the mask's lanes; back with the answer in it.
-  void meet(WarpOp op, unsigned mask, const Source& where);
+  void meet(WarpOp op, unsigned mask, const Source& where, Together together = nullptr);
   void spin(const Source& where);
   void progress() { progress_ = true; }
+  std::uint64_t draw(std::uint64_t n) { return random_.below(n); }  // 0 to n - 1
   // For reports about the running thread, in a signal handler too.
   [[nodiscard]] std::string describe_self() const;
   [[nodiscard]] int device() const;

@@ -63,8 +63,8 @@ namespace vgpu {
   return combined_;  // nobody can complete the next one before this thread has come to it
 }
 
-[[gnu::always_inline]] inline void BlockRunner::meet(WarpOp op, unsigned mask,
-                                                     const Source& where) {
+[[gnu::always_inline]] inline void BlockRunner::meet(WarpOp op, unsigned mask, const Source& where,
+                                                     Together together) {
   Thread& t = self();
   const unsigned number = t.number / 32, lane = t.number % 32;
   char* order = nullptr;
@@ -81,10 +81,11 @@ namespace vgpu {
       if (candidate.arrived != 0 && candidate.mask == mask) break;
     }
     if (meeting == nullptr) meeting = &warp.meetings[warp.open++];
-    if (meeting->arrived != 0 && meeting->op != op)
+    if (meeting->arrived != 0 && (meeting->op != op || meeting->together != together))
       stuck("lanes of one warp meet with one mask in different warp functions");
     meeting->mask = mask;
     meeting->op = op;
+    meeting->together = together;
     meeting->arrived |= 1U << lane;
     t.state = Thread::State::warp;
     if (op == WarpOp::sync) order = &meeting->order[meeting->generation % 2];
@@ -103,7 +104,15 @@ void BlockRunner::close_meetings(unsigned number) {
   for (unsigned m = 0; m < warp.open; ++m) {
     Meeting& meeting = warp.meetings[m];
     if (meeting.arrived == 0 || (meeting.mask & warp.present & ~meeting.arrived) != 0) continue;
-    answer(meeting, [&](unsigned l) -> LaneRequest& { return threads_[32 * number + l].lane; });
+    const auto lane = [&](unsigned l) -> LaneRequest& { return threads_[32 * number + l].lane; };
+    answer(meeting, lane);
+    if (meeting.op == WarpOp::together) {
+      if (meeting.arrived != ~0U)
+        stuck("an instruction of the tensor cores lacks lanes of its warp");
+      void* brought[32];
+      for (unsigned l = 0; l < 32; ++l) brought[l] = lane(l).brought;
+      meeting.together(brought);
+    }
     const unsigned turn = static_cast<unsigned>(random_.below(32));
     for (unsigned lanes = std::rotr(meeting.arrived, static_cast<int>(turn)); lanes != 0;
          lanes &= lanes - 1)
@@ -233,6 +242,15 @@ unsigned vote(Vote kind, unsigned mask, bool predicate, const Source& where) {
   if (kind == Vote::ballot) return ballot;
   if (kind == Vote::any) return static_cast<unsigned>(ballot != 0);
   return static_cast<unsigned>(ballot == request.from);
+}
+
+void meet_together(Together together, void* brought, const Source& where) {
+  BlockRunner& runner = *active_runner;
+  {
+    const Quiet quiet;
+    runner.self().lane.brought = brought;
+  }
+  runner.meet(WarpOp::together, ~0U, where, together);
 }
 
 void sync_warp(unsigned mask, const Source& where) {

@@ -173,3 +173,12 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
   });
   return cudaSuccess;
 }
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (const auto e = cudaMemcpyAsync(to, from, bytes, kind, nullptr)) return e;
+  return cudaStreamSynchronize(nullptr);
+}
+
+cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes) {
+  return cudaMemsetAsync(pointer, value, bytes, nullptr);
+}

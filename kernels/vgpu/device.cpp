@@ -3,10 +3,12 @@
 #include <array>
 #include <bit>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <span>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -81,6 +83,32 @@ thread_local int current_index = 0;
 
 }  // namespace
 
+Driver::Turn::Turn(Driver& driver, Call call, const void* kernel) {
+  if (!Settings::get().driver_waits) return;
+  static const bool eager = [] {
+    const char* loading = std::getenv("CUDA_MODULE_LOADING");
+    return loading != nullptr && std::string_view(loading) == "EAGER";
+  }();
+  lock_ = std::unique_lock(driver.calls_);
+  std::unique_lock lock(driver.mutex_);
+  const bool first = call == Call::launches && driver.loaded_.insert(kernel).second && !eager;
+  if (call == Call::allocates || first)
+    driver.idle_.wait(lock, [&] { return driver.running_ == 0; });
+}
+
+void Driver::kernel_begins() {
+  const std::scoped_lock lock(mutex_);
+  ++running_;
+}
+
+void Driver::kernel_ends() {
+  {
+    const std::scoped_lock lock(mutex_);
+    --running_;
+  }
+  idle_.notify_all();
+}
+
 int Device::count() { return static_cast<int>(Settings::get().devices.size()); }
 Device& Device::get(int index) { return *machine().devices[static_cast<std::size_t>(index)]; }
 Device& Device::current() { return get(current_index); }
@@ -134,6 +162,33 @@ void Device::add(const std::shared_ptr<Queue>& stream) {
 void Device::remove(const std::shared_ptr<Queue>& stream) {
   const std::scoped_lock lock(mutex_);
   streams_.erase(stream);
+}
+
+Queue& Device::legacy() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (legacy_ != nullptr) return *legacy_;
+  }
+  const std::shared_ptr<Queue> made = Queue::create(*this, Queue::Kind::legacy);  // adds itself
+  const std::scoped_lock lock(mutex_);
+  if (legacy_ == nullptr)
+    legacy_ = made;
+  else
+    made->close();  // another thread was faster
+  return *legacy_;
+}
+
+std::shared_ptr<Queue> Device::legacy_if_used() {
+  const std::scoped_lock lock(mutex_);
+  return legacy_;
+}
+
+std::vector<std::shared_ptr<Queue>> Device::blocking_streams() {
+  std::vector<std::shared_ptr<Queue>> out;
+  const std::scoped_lock lock(mutex_);
+  for (const auto& s : streams_)
+    if (s->kind() == Queue::Kind::blocking) out.push_back(s);
+  return out;
 }
 
 void Device::synchronize() {
@@ -255,11 +310,26 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
+
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
+  const Quiet quiet;
+  if (!exists(device)) return no_device(device);
+  constexpr int kLength = 13;  // with the zero at its end
+  if (length < kLength)
+    return fail(cudaErrorInvalidValue, "cudaDeviceGetPCIBusId: give 13 characters or more");
+  std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
+                static_cast<unsigned>(Device::get(device).number()));
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset() { return cudaDeviceSynchronize(); }
+
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
   const Quiet quiet;
   if (!exists(device)) return no_device(device);
   if (!exists(peer)) return no_device(peer);
-  *can = device != peer ? 1 : 0;
+  *can = device != peer && vgpu::Settings::get().peers != vgpu::PeerAccess::none ? 1 : 0;
   return cudaSuccess;
 }
 
@@ -269,6 +339,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (flags != 0) return fail(cudaErrorInvalidValue, "cudaDeviceEnablePeerAccess: flags must be 0");
   if (peer == Device::current().index())
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
+  if (vgpu::Settings::get().peers == vgpu::PeerAccess::none)
+    return fail(cudaErrorPeerAccessUnsupported, "VGPU_PEERS is none");
   if (!Device::current().enable_peer(Device::get(peer)))
     return fail(cudaErrorPeerAccessAlreadyEnabled,
                 "device " + std::to_string(Device::current().index()) + " can access device " +

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/arena.hpp"
@@ -13,6 +15,34 @@
 namespace vgpu {
 
 class Queue;
+
+// What a driver may do, if VGPU_DRIVER_WAITS asks for it: calls that allocate or free, and the
+// first launch of a kernel that was not loaded (CUDA_MODULE_LOADING other than EAGER), wait for the
+// device's running kernels, and all launches wait for them meanwhile.
+class Driver {
+ public:
+  enum class Call { allocates, launches };
+  // The calling thread's call, while it lasts.
+  class Turn {
+   public:
+    // kernel: that is launched.
+    Turn(Driver& driver, Call call, const void* kernel = nullptr);
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    std::unique_lock<std::mutex> lock_;
+  };
+  void kernel_begins();
+  void kernel_ends();
+
+ private:
+  std::mutex calls_;  // held by a Turn
+  std::mutex mutex_;  // of what follows
+  std::condition_variable idle_;
+  int running_ = 0;  // kernels
+  std::set<const void*> loaded_;
+};
 
 class Device {
  public:
@@ -41,18 +71,27 @@ class Device {
   // False if it was so already.
   bool enable_peer(const Device& peer);
 
+  Driver& driver() { return driver_; }
+
   void add(const std::shared_ptr<Queue>& stream);
   void remove(const std::shared_ptr<Queue>& stream);
   void synchronize();
+  // The legacy default stream, made on first use; and the same if it was used.
+  Queue& legacy();
+  [[nodiscard]] std::shared_ptr<Queue> legacy_if_used();
+  // Its streams that wait for the legacy one, and it for them.
+  [[nodiscard]] std::vector<std::shared_ptr<Queue>> blocking_streams();
 
  private:
   const int index_;
   const int key_;
   Arena memory_;
+  Driver driver_;
   std::atomic<std::uint32_t> keys_;
   std::atomic<std::uint64_t> peers_{0};
   std::mutex mutex_;
   std::set<std::shared_ptr<Queue>> streams_;
+  std::shared_ptr<Queue> legacy_;
 };
 
 }  // namespace vgpu

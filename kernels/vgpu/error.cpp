@@ -41,6 +41,7 @@ constexpr Text kTexts[] = {
     VGPU_ERROR(cudaErrorInvalidConfiguration, "invalid configuration argument"),
     VGPU_ERROR(cudaErrorInvalidDevicePointer, "invalid device pointer"),
     VGPU_ERROR(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy"),
+    VGPU_ERROR(cudaErrorInvalidDeviceFunction, "invalid device function"),
     VGPU_ERROR(cudaErrorNoDevice, "no CUDA-capable device is detected"),
     VGPU_ERROR(cudaErrorInvalidDevice, "invalid device ordinal"),
     VGPU_ERROR(cudaErrorDeviceUninitialized, "invalid device context"),
@@ -58,6 +59,9 @@ constexpr Text kTexts[] = {
                "pointer does not correspond to a registered memory region"),
     VGPU_ERROR(cudaErrorLaunchFailure, "unspecified launch failure"),
     VGPU_ERROR(cudaErrorNotSupported, "operation not supported"),
+    VGPU_ERROR(cudaErrorStreamCaptureUnsupported,
+               "operation not permitted when stream is capturing"),
+    VGPU_ERROR(cudaErrorStreamCaptureUnmatched, "the capture was not begun on this stream"),
 };
 #undef VGPU_ERROR
 
@@ -136,16 +140,33 @@ namespace {
 // Names of functions and lines of code. Kernels are often local to their file, so the program's own
 // symbol table is read, not the dynamic one.
 
-// Where the program itself, the first object, was loaded.
-std::uintptr_t load_base() {
+// The object that holds an address, the program or a shared library: where it was loaded, and its
+// file.
+struct Object {
+  const void* address;
   std::uintptr_t base = 0;
+  std::string file = "/proc/" + std::to_string(::getpid()) + "/exe";
+};
+Object object_of(const void* address) {
+  Object found{address};
   ::dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* out) {
-        *static_cast<std::uintptr_t*>(out) = info->dlpi_addr;
-        return 1;
+        auto* object = static_cast<Object*>(out);
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const auto begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+          const auto at = reinterpret_cast<std::uintptr_t>(object->address);
+          if (info->dlpi_phdr[i].p_type != PT_LOAD || at < begin ||
+              at - begin >= info->dlpi_phdr[i].p_memsz)
+            continue;
+          object->base = info->dlpi_addr;
+          if (info->dlpi_name != nullptr && *info->dlpi_name != '\0')
+            object->file = info->dlpi_name;
+          return 1;
+        }
+        return 0;
       },
-      &base);
-  return base;
+      &found);
+  return found;
 }
 
 // The symbol of the function that begins at this address of the file; "" if there is none.
@@ -178,14 +199,15 @@ std::string demangle(const std::string& name) {
 
 std::string describe_function(const void* function) {
   std::string name;
-  const int fd = ::open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  const Object object = object_of(function);
+  const int fd = ::open(object.file.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat status {};
   if (fd >= 0 && ::fstat(fd, &status) == 0) {
     const auto bytes = static_cast<std::size_t>(status.st_size);
     void* file = ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (file != MAP_FAILED) {
       name = find_symbol(static_cast<const char*>(file), bytes,
-                         reinterpret_cast<std::uintptr_t>(function) - load_base());
+                         reinterpret_cast<std::uintptr_t>(function) - object.base);
       ::munmap(file, bytes);
     }
   }
@@ -197,10 +219,14 @@ std::string describe_function(const void* function) {
 }
 
 std::string describe_code(const void* instruction) {
-  char command[160], line[512] = "";
-  std::snprintf(command, sizeof command, "addr2line -e /proc/%d/exe 0x%zx 2>/dev/null", ::getpid(),
-                std::size_t{reinterpret_cast<std::uintptr_t>(instruction) - load_base()});
-  FILE* out = ::popen(command, "r");
+  const Object object = object_of(instruction);
+  char address[32], line[512] = "";
+  std::snprintf(address, sizeof address, "0x%zx",
+                std::size_t{reinterpret_cast<std::uintptr_t>(instruction) - object.base});
+  // The path may hold anything but a quote, which ends the search for a line, not the program.
+  if (object.file.find('\'') != std::string::npos) return "";
+  const std::string command = "addr2line -e '" + object.file + "' " + address + " 2>/dev/null";
+  FILE* out = ::popen(command.c_str(), "r");
   if (out == nullptr) return "";
   const bool got = std::fgets(line, sizeof line, out) != nullptr;
   ::pclose(out);

@@ -89,7 +89,8 @@ void Grid::relieve(unsigned share) {
 }
 
 std::string Grid::describe() const {
-  return "kernel " + describe_function(call.function) + " in " + queue.name();
+  return "kernel " + (call.name != nullptr ? call.name : describe_function(call.function)) +
+         " in " + queue.name();
 }
 
 void Grid::run() {

@@ -34,8 +34,9 @@ void* Imports::open(const MemoryName& name, int device, std::string& reason) {
     }
   const int file = ask(name.exporter, {Request::What::memory, name.device, name.offset}, reason);
   if (file < 0) return nullptr;
-  void* at = ::mmap(nullptr, name.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
-                    static_cast<off_t>(name.offset));
+  const bool broken = Settings::get().peers == PeerAccess::broken;
+  void* at = ::mmap(nullptr, name.bytes, PROT_READ | PROT_WRITE, broken ? MAP_PRIVATE : MAP_SHARED,
+                    file, static_cast<off_t>(name.offset));
   ::close(file);
   if (at == MAP_FAILED) {
     reason = "no address space for " + std::to_string(name.bytes) + " bytes";

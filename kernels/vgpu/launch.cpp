@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "kernels/vgpu/device.hpp"
@@ -58,7 +59,9 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
                    cudaStream_t stream) {
   Queue* queue = queue_of(stream, "launch");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
-  std::shared_ptr<Grid> launched;
+  static std::atomic<std::uint64_t> launches{0};
+  std::uint64_t number = 0;
+  std::optional<Driver::Turn> turn;
   {
     const Quiet quiet;
     if (const auto e = check(call.function, grid, block, shared_bytes)) return e;
@@ -66,22 +69,64 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
       return fail(cudaErrorInvalidResourceHandle, "launch: the current device is " +
                                                       std::to_string(Device::current().index()) +
                                                       ", the stream is " + queue->name());
-    static std::atomic<std::uint64_t> number{0};
-    launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, ++number);
+    turn.emplace(queue->device().driver(), Driver::Call::launches, call.function);
+    number = ++launches;
   }
-  queue->add("kernel", [launched] {
+  // Made when it runs: a captured launch runs more than once.
+  queue->add("kernel", [=] {
+    const auto launched = std::make_shared<Grid>(call, grid, block, shared_bytes, *queue, number);
+    Driver& driver = launched->queue.device().driver();
+    driver.kernel_begins();
     declare_before(&launched->begin);
     launched->run();
+    driver.kernel_ends();
     launched->queue.device().memory().check_patterns_quickly(
         [&] { return "after " + launched->describe(); });
     declare_after(&launched->end);
   });
   const Quiet quiet;
-  launched.reset();
+  turn.reset();
   return cudaSuccess;
 }
 
+namespace {
+
+struct Announced {
+  std::mutex mutex;
+  std::map<const void*, MakeCall> kernels;
+};
+Announced& announced() {
+  static auto* const all = new Announced;
+  return *all;
+}
+
+}  // namespace
+
+const void* announce_kernel(const void* kernel, MakeCall make) {
+  const Quiet quiet;
+  const std::scoped_lock lock(announced().mutex);
+  announced().kernels[kernel] = make;
+  return kernel;
+}
+
 }  // namespace vgpu
+
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared_bytes, cudaStream_t stream) {
+  vgpu::MakeCall make = nullptr;
+  {
+    const vgpu::Quiet quiet;
+    auto& announced = vgpu::announced();
+    const std::scoped_lock lock(announced.mutex);
+    const auto found = announced.kernels.find(kernel);
+    if (found != announced.kernels.end()) make = found->second;
+  }
+  if (make == nullptr)
+    return vgpu::fail(cudaErrorInvalidDeviceFunction,
+                      "cudaLaunchKernel: no kernel with this address was announced: compile the "
+                      "file that takes it by kernels/vgpu/nvcc");
+  return vgpu::launch(make(kernel, arguments), grid, block, shared_bytes, stream);
+}
 
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   const vgpu::Quiet quiet;

@@ -1,6 +1,7 @@
 #include "kernels/vgpu/memory.hpp"
 
 #include <cstring>
+#include <optional>
 #include <string>
 #include <sys/mman.h>
 
@@ -81,6 +82,7 @@ cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags) {
   if (flags > (cudaHostAllocPortable | cudaHostAllocMapped))
     return fail(cudaErrorInvalidValue, "cudaHostAlloc: only Portable and Mapped are known");
   if (bytes == 0) return cudaSuccess;
+  const vgpu::Driver::Turn turn(Device::current().driver(), vgpu::Driver::Call::allocates);
   // A page that faults follows; the memory is shared between device and host, and named so.
   void* space =
       ::mmap(nullptr, mapped(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -148,6 +150,7 @@ cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
   Device& device = Device::current();
+  const vgpu::Driver::Turn turn(device.driver(), vgpu::Driver::Call::allocates);
   *pointer = device.memory().allocate(bytes);
   if (*pointer != nullptr) return cudaSuccess;
   const std::size_t used = device.memory().used(), capacity = device.memory().capacity();
@@ -169,8 +172,14 @@ cudaError_t cudaFree(void* pointer) {
       return fail(cudaErrorInvalidValue, "cudaFree: not the start of living device memory: " +
                                              vgpu::describe_address(pointer));
   }
+  std::optional<vgpu::Driver::Turn> turn;
+  {
+    const Quiet quiet;
+    turn.emplace(device->driver(), vgpu::Driver::Call::allocates);
+  }
   device->synchronize();
   const Quiet quiet;
+  turn.reset();
   device->memory().free(pointer);
   return cudaSuccess;
 }

@@ -6,10 +6,12 @@
 #include <exception>
 #include <sys/prctl.h>
 #include <thread>
+#include <vector>
 
 #include "kernels/vgpu/api/runtime.hpp"
 #include "kernels/vgpu/device.hpp"
 #include "kernels/vgpu/error.hpp"
+#include "kernels/vgpu/event.hpp"
 #include "kernels/vgpu/order.hpp"
 
 namespace vgpu {
@@ -42,21 +44,86 @@ void call_host_function(cudaHostFn_t function, void* data) {
 
 }  // namespace
 
-std::shared_ptr<Queue> Queue::create(Device& device) {
+std::shared_ptr<Queue> Queue::create(Device& device, Kind kind) {
   static std::atomic<std::uint64_t> number{0};
-  std::shared_ptr<Queue> queue(new Queue(device, ++number));
+  std::shared_ptr<Queue> queue(new Queue(device, ++number, kind));
   device.add(queue);
   std::thread([queue] { queue->work(); }).detach();
   return queue;
 }
 
-Queue::Queue(Device& device, std::uint64_t number)
+Queue::Queue(Device& device, std::uint64_t number, Kind kind)
     : device_(device),
-      name_("stream " + std::to_string(number) + " of device " + std::to_string(device.index())),
+      kind_(kind),
+      name_((kind == Kind::legacy ? "default stream" : "stream " + std::to_string(number)) +
+            " of device " + std::to_string(device.index())),
       random_(number ^ 0x5172'65616d),
       helpers_(Helpers::lend()) {}
 
+// The waits that the legacy default stream brings are events that nobody sees. Every one is put
+// into the other stream first and waited for in this one after: no circle of waits can close.
 void Queue::add(const char* name, std::function<void()> run) {
+  if (Settings::get().legacy_stream && kind_ != Kind::free && !capturing()) {
+    std::vector<std::shared_ptr<Queue>> others;
+    {
+      const Quiet quiet;
+      if (kind_ == Kind::legacy)
+        others = device_.blocking_streams();
+      else if (auto legacy = device_.legacy_if_used())
+        others.push_back(std::move(legacy));
+    }
+    for (const auto& other : others) wait_for(*other);
+    const Quiet quiet;
+    others.clear();
+  }
+  push(name, std::move(run));
+}
+
+void Queue::wait_for(Queue& other) {
+  std::shared_ptr<LocalMoment> moment;
+  {
+    const Quiet quiet;
+    moment = std::make_shared<LocalMoment>();
+  }
+  other.push("event record", [moment] { moment->reach(); });
+  push("event wait", [moment] { moment->wait(); });
+  const Quiet quiet;
+  moment.reset();
+}
+
+bool Queue::begin_capture() {
+  const std::scoped_lock lock(mutex_);
+  if (graph_ != nullptr) return false;
+  graph_ = std::make_unique<Graph>(Graph{shared_from_this(), {}});
+  return true;
+}
+
+std::unique_ptr<Graph> Queue::end_capture() {
+  const std::scoped_lock lock(mutex_);
+  return std::move(graph_);
+}
+
+bool Queue::capturing() {
+  const std::scoped_lock lock(mutex_);
+  return graph_ != nullptr;
+}
+
+bool Queue::capture(const char* name, std::function<void()>& run) {
+  const std::scoped_lock lock(mutex_);
+  if (graph_ == nullptr) return false;
+  graph_->nodes.push_back({name, std::move(run)});
+  return true;
+}
+
+void Queue::launch(const Graph& graph) {
+  for (const Graph::Node& node : graph.nodes) add(node.name, node.run);
+}
+
+void Queue::push(const char* name, std::function<void()> run) {
+  {
+    const Quiet quiet;
+    if (capture(name, run)) return;
+  }
   std::shared_ptr<Operation> op;
   {
     const Quiet quiet;
@@ -144,9 +211,11 @@ Queue* queue_of(CUstream_st* stream, const char* call) {
   outside_host_functions(call);
   const auto number = reinterpret_cast<std::uintptr_t>(stream);
   if (number <= 2) {  // cudaStreamLegacy is 1, cudaStreamPerThread is 2
+    if (number < 2 && Settings::get().legacy_stream) return &Device::current().legacy();
     fail(cudaErrorInvalidResourceHandle,
          std::string(call) + ": the " + (number == 2 ? "per-thread" : "legacy") +
-             " default stream (" + std::to_string(number) + ") is not supported: name a stream");
+             " default stream (" + std::to_string(number) + ") is not supported: name a stream" +
+             (number == 2 ? "" : ", or set VGPU_LEGACY_STREAM=1"));
     return nullptr;
   }
   if (const char* reason = streams().refuse(stream)) {
@@ -168,8 +237,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   const Quiet quiet;
   if (flags > cudaStreamNonBlocking)
     return fail(cudaErrorInvalidValue, "cudaStreamCreateWithFlags: unknown flags");
+  const auto kind = flags == cudaStreamNonBlocking ? Queue::Kind::free : Queue::Kind::blocking;
   *stream = vgpu::streams().add(
-      std::make_unique<CUstream_st>(CUstream_st{Queue::create(Device::current())}));
+      std::make_unique<CUstream_st>(CUstream_st{Queue::create(Device::current(), kind)}));
   return cudaSuccess;
 }
 
@@ -187,8 +257,9 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
-  if (queue_of(stream, "cudaStreamGetPriority") == nullptr) return cudaErrorInvalidResourceHandle;
-  *priority = stream->priority;
+  const Queue* queue = queue_of(stream, "cudaStreamGetPriority");
+  if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  *priority = queue->kind() == Queue::Kind::legacy ? kLeastPriority : stream->priority;
   return cudaSuccess;
 }
 
@@ -202,6 +273,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Quiet quiet;
   Queue* queue = queue_of(stream, "cudaStreamDestroy");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue->kind() == Queue::Kind::legacy)
+    return fail(cudaErrorInvalidResourceHandle,
+                "cudaStreamDestroy: the default stream cannot be destroyed");
   queue->close();
   stream->queue.reset();  // its worker keeps it while work is left
   vgpu::streams().bury(stream);
@@ -211,6 +285,9 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamSynchronize");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue->capturing())
+    return fail(cudaErrorStreamCaptureUnsupported,
+                "cudaStreamSynchronize: what is captured into a graph does not run yet");
   queue->synchronize();
   return cudaSuccess;
 }
@@ -218,6 +295,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaStreamQuery");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
+  if (queue->capturing())
+    return fail(cudaErrorStreamCaptureUnsupported,
+                "cudaStreamQuery: what is captured into a graph does not run yet");
   if (queue->idle()) return cudaSuccess;
   return fail(cudaErrorNotReady, queue->name() + " has work left");
 }

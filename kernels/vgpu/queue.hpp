@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <unordered_set>
+#include <vector>
 
 #include "kernels/vgpu/grid.hpp"
 #include "kernels/vgpu/settings.hpp"
@@ -27,18 +28,38 @@ struct Operation {
   char begin = 0, end = 0;    // for ThreadSanitizer
 };
 
+// Operations that a stream was given to keep, in its order, and the stream's queue: they name it.
+struct Graph {
+  struct Node {
+    const char* name;
+    std::function<void()> run;  // may be called again and again
+  };
+  std::shared_ptr<class Queue> origin;
+  std::vector<Node> nodes;
+};
+
 class Queue : public std::enable_shared_from_this<Queue> {
  public:
-  static std::shared_ptr<Queue> create(Device& device);
+  // legacy: a device's default stream, of which CUDA promises that it and the device's blocking
+  // streams wait for each other's earlier work; none of them for free ones.
+  enum class Kind : std::uint8_t { free, blocking, legacy };
+  static std::shared_ptr<Queue> create(Device& device, Kind kind);
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
   ~Queue() { Helpers::give_back(helpers_); }
 
   // Called outside of Quiet: enqueueing orders the caller's earlier writes before the operation.
   void add(const char* name, std::function<void()> run);
+  [[nodiscard]] Kind kind() const { return kind_; }
   // Waits for all that has been added so far.
   void synchronize();
   [[nodiscard]] bool idle();
+  // From begin_ to end_capture() what is added goes into a graph instead. False, or null: it did
+  // (not) do so before.
+  [[nodiscard]] bool begin_capture();
+  [[nodiscard]] std::unique_ptr<Graph> end_capture();
+  [[nodiscard]] bool capturing();
+  void launch(const Graph& graph);
   // The worker ends when the queue is empty.
   void close();
 
@@ -47,9 +68,13 @@ class Queue : public std::enable_shared_from_this<Queue> {
   [[nodiscard]] Helpers& helpers() const { return helpers_; }
 
  private:
-  Queue(Device& device, std::uint64_t number);
+  Queue(Device& device, std::uint64_t number, Kind kind);
+  void push(const char* name, std::function<void()> run);
+  [[nodiscard]] bool capture(const char* name, std::function<void()>& run);
+  void wait_for(Queue& other);
   void work();
   Device& device_;
+  const Kind kind_;
   const std::string name_;
   Random random_;  // of the delays
   Helpers& helpers_;
@@ -58,6 +83,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::deque<std::shared_ptr<Operation>> waiting_;
   std::shared_ptr<Operation> last_;
   std::uint64_t added_ = 0, done_ = 0;
+  std::unique_ptr<Graph> graph_;  // that is being captured
   bool closed_ = false;
 };
 

@@ -52,16 +52,18 @@ std::vector<int> read_devices() {
   return out;
 }
 
-Guard read_guard() {
-  const char* text = std::getenv("VGPU_GUARD");
-  const std::string_view name = text == nullptr || *text == '\0' ? "keys" : text;
-  constexpr std::array<std::string_view, 3> kNames{"keys", "pages", "none"};  // in Guard's order
-  const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) {
-    std::fprintf(stderr, "vgpu: VGPU_GUARD=%s: give keys, pages or none\n", text);
+// One of three names, in the order of the enumeration; the first where nothing is said.
+template <class Choice>
+Choice choice(const char* variable, const std::array<std::string_view, 3>& names) {
+  const char* text = std::getenv(variable);
+  const std::string_view name = text == nullptr || *text == '\0' ? names[0] : text;
+  const auto* const found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) {
+    std::fprintf(stderr, "vgpu: %s=%s: give %s, %s or %s\n", variable, text, names[0].data(),
+                 names[1].data(), names[2].data());
     std::exit(6);
   }
-  return static_cast<Guard>(found - kNames.begin());
+  return static_cast<Choice>(found - names.begin());
 }
 
 std::size_t read_guard_page() {
@@ -84,9 +86,12 @@ Settings read() {
   s.deadline_ms = number("VGPU_DEADLINE_MS", 30'000, 1, 86'400'000);
   s.workers = static_cast<int>(
       number("VGPU_WORKERS", std::max(1U, std::thread::hardware_concurrency()), 1, 256));
-  s.guard = read_guard();
+  s.guard = choice<Guard>("VGPU_GUARD", {"keys", "pages", "none"});
+  s.peers = choice<PeerAccess>("VGPU_PEERS", {"all", "none", "broken"});
   s.guard_page = read_guard_page();
+  s.driver_waits = number("VGPU_DRIVER_WAITS", 0, 0, 1) != 0;
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
+  s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
   return s;
 }
 

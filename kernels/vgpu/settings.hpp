@@ -15,6 +15,13 @@ enum class Guard {
   none,
 };
 
+// What devices can do with each other's memory.
+enum class PeerAccess {
+  all,
+  none,    // cudaDeviceCanAccessPeer says no
+  broken,  // all that is promised; but what is written through an IPC handle stays in the importer
+};
+
 struct Settings {
   // CUDA_VISIBLE_DEVICES: numbers of the machine's virtual GPUs that this process sees, in the
   // order of its own numbers; of all VGPU_DEVICES, 1 to 64; 8.
@@ -26,7 +33,10 @@ struct Settings {
   int workers;                // VGPU_WORKERS: OS threads that share a large grid; the cores
   Guard guard;                // VGPU_GUARD: keys, pages or none; keys
   bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor that has none; 1
+  PeerAccess peers;           // VGPU_PEERS: all, none or broken; all
+  bool driver_waits;          // VGPU_DRIVER_WAITS: 1: see Driver in device.hpp; 0
   std::size_t guard_page;     // VGPU_PAGE_KB: of guards: a multiple of the system's page; that page
+  bool legacy_stream;         // VGPU_LEGACY_STREAM: 1: the legacy default stream may be used; 0
 
   // Exits with a message if a variable has no such value.
   static const Settings& get();

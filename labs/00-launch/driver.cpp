@@ -107,11 +107,14 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
-// codes[r]; until then it has files. This process has launched a job before.
+// codes[r]; until then it has files. This process has launched a job before, and another launcher has
+// taken a name since: lost counts its files that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });
   (void)lab00::launch(before, {{"a", 1}});
+  folder.create(lab00::claim_name(folder) + "another's", "");
+  const std::vector<std::string> others = folder.list();
   kit::StagedNodes nodes(words_of(in.text("nodes")), folder,
                          [&](const kit::Seat& seat, kit::Observation& seen) {
                            leave_files(folder, seat);
@@ -133,10 +136,15 @@ KIT_SCENARIO(launch) {
   out.put("seconds", since(begun));
   out.put("error", error);
   std::string files, left;
+  auto lost = std::int64_t(others.size());
   for (const std::string& name : nodes.folder().list())
-    (std::count(foreign.begin(), foreign.end(), name) ? left : files) += name + " ";
+    if (std::count(others.begin(), others.end(), name) != 0)
+      --lost;
+    else
+      (std::count(foreign.begin(), foreign.end(), name) ? left : files) += name + " ";
   out.put("files", files);
   out.put("foreign", left);
+  out.put("lost", lost);
   nodes.observe(out, true);
 }
 

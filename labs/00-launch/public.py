@@ -23,6 +23,7 @@ def clean(seen):
     expect.that(running + zombies == 0, f"when launch returned, it had not waited for {running + zombies} of its "
                 f"processes: {running} still ran, {zombies} were zombies", seen)
     expect.that(not seen["files"], f"launch left files of the job in the folder: {seen['files']}", seen)
+    expect.equal("the number of another job's files that launch removed", seen["lost"], 0, seen)
 
 
 def started(seen, hosts):

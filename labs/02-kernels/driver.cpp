@@ -43,10 +43,12 @@ KIT_SCENARIO(rows) {
   const DeviceArray<float> x(stream, in.floats("x"));
   const auto rows = in.integer("rows"), cols = in.integer("cols");
   const DeviceArray<float> largest(stream, std::size_t(rows)), sum(stream, std::size_t(rows));
-  kit::launch(lab02::row_reduce, blocks(in), threads(in), 0, stream.get(), rows, cols, x.data(),
-              largest.data(), sum.data());
+  const DeviceArray<unsigned long long> loads(stream, std::vector<unsigned long long>{0});
+  kit::launch(lab02::row_reduce, blocks(in), threads(in), 0, stream.get(), rows, cols,
+              kit::Loads<float>(x.data(), loads.data()), largest.data(), sum.data());
   out.put("largest", largest.host());
   out.put("sum", sum.host());
+  out.put("loads", std::int64_t(loads.host().front()));
 }
 
 KIT_SCENARIO(matmul) {
@@ -76,6 +78,21 @@ KIT_SCENARIO(widths) {
     for (const float* p : places)
       for (const float* v : places) widths.push_back(lab02::sgd_width(g, p, v));
   out.put("widths", widths);
+}
+
+// sgd<4> where it may not run: the first float4 of the misaligned array stops it.
+KIT_SCENARIO(wide) {
+  seed_emulator(in);
+  const Stream stream;
+  const std::vector<float> ones(64, 1.0F);
+  const auto array = [&](const char* name) {
+    return DeviceArray<float>(stream, ones, in.text("misaligned") == name ? 1 : 0);
+  };
+  const DeviceArray<float> g = array("g"), p = array("p"), v = array("v");
+  kit::launch(lab02::sgd<4>, dim3(1), dim3(32), 0, stream.get(), std::int64_t(ones.size()),
+              lab02::Sgd{1.0F, 1.0F, 1.0F}, static_cast<const float*>(g.data()), p.data(),
+              v.data());
+  stream.synchronize();
 }
 
 KIT_SCENARIO(sgd) {

@@ -3,7 +3,7 @@ import math
 import pathlib
 
 from labs.course.lab import load_module
-from labs.course.testing import expect, floats, lab_test
+from labs.course.testing import Crash, expect, floats, lab_test
 
 HIDDEN_SEED = 30418857
 friendly = load_module(pathlib.Path(__file__).with_name("public.py"))
@@ -88,6 +88,14 @@ def sgd_misaligned(lab):
         expect.equal("sgd_width of three aligned arrays", seen["width"], 4, seen)
     for offset in (0, 1):
         friendly.sgd(lab, 140003, 33000, 2, rates=rates[0], offset_p=offset)
+    for name in ("g", "p", "v"):  # where it is not to run: it stops, or it moves one float at a time
+        message = ""
+        try:
+            lab.run("wide", misaligned=name)
+        except Crash as crash:
+            message = str(crash)
+        expect.that("misaligned address" in message, f"sgd<4> runs through although {name} begins 4 bytes behind a multiple "
+                    "of 16: it does not move four floats by one load or store")
     places = [64 * p + o for p, o in ((9, 0), (3, 4), (5, 8), (7, 12))] + [2 ** 40 + 16, 2 ** 40 + 8]
     seen = lab.run("widths", places=places)
     for at, got in enumerate(seen["widths"]):

@@ -17,8 +17,8 @@
 
 namespace lab02 {
 
-// Task 1. y[i] = a * x[i] + y[i] for 0 <= i < n. One-dimensional grids and blocks of any size: more
-// threads than elements, or many fewer.
+// Task 1. y[i] = a * x[i] + y[i] for 0 <= i < n. One-dimensional grids and blocks of any size, with
+// up to 2^30 threads in all: more threads than elements, or many fewer.
 __global__ void axpy(std::int64_t n, float a, const float* x, float* y) {
 #ifdef SOLUTION
   const std::int64_t threads = std::int64_t{gridDim.x} * blockDim.x;
@@ -35,9 +35,10 @@ constexpr int kMostThreads = 256;  // of a block in task 2
 // Task 2. largest[r] and sum[r] of each row r of x, rows * cols elements, row by row. A block works
 // on a row; when there are more rows than blocks it takes another one. blockDim.x is a power of
 // two, at most kMostThreads. The largest of no elements is -infinity, the sum 0. A NaN in a row
-// makes both results of this row NaN.
-__global__ void row_reduce(std::int64_t rows, std::int64_t cols, const float* x, float* largest,
-                           float* sum) {
+// makes both results of this row NaN. The grader counts loads: two of each element, one for each
+// result, must do (x may be read by [] only).
+__global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
+                           float* largest, float* sum) {
 #ifdef SOLUTION
   __shared__ float best[kMostThreads], total[kMostThreads];
   const unsigned t = threadIdx.x;
@@ -119,7 +120,9 @@ struct Sgd {
 //     p[i] = p[i] - lr * v[i]
 //
 // sgd<4> moves four floats by one load or store (float4: 16 bytes) wherever it can, sgd<1> one.
-// n need not be a multiple of 4. Any one-dimensional grid, as in task 1.
+// n need not be a multiple of 4. Any one-dimensional grid, as in task 1. sgd_width says which of the
+// two may run: sgd<4> does not look at addresses. At a misaligned one it stops, as on a device, and
+// that is how the grader sees that it moves four.
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #ifdef SOLUTION

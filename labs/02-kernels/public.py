@@ -28,6 +28,7 @@ def rows(lab, count, cols, blocks, threads, change=lambda x: None, unit=0.25):
     seen = lab.run("rows", rows=count, cols=cols, x=x, blocks=blocks, threads=threads)
     expect.same_bits("largest", seen["largest"], floats(map(largest_of, split)), seen)
     expect.same_bits("sum", seen["sum"], floats(map(sum, split)), seen)
+    expect.at_most("elements of x that the blocks loaded", seen["loads"], 2 * count * cols, "loads", seen)
 
 
 def matmul(lab, m, n, k, change=lambda a, b: None):

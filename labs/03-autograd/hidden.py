@@ -51,6 +51,7 @@ def frozen_and_unused(lab):
     p = Program()
     x, w = p.leaf([2, 3], name="x"), p.leaf([4, 5], name="w")
     frozen, unused = p.leaf([6, 7], needs=False, name="frozen"), p.leaf([8, 9], name="unused")
+    p.leaf([], name="empty")
     h = p.mul(p.mul(x, frozen), w)
     loss = p.sum(h)
     side = p.sum(p.mul(w, unused))  # computed, and no part of loss
@@ -60,7 +61,9 @@ def frozen_and_unused(lab):
     needs = {h: True, loss: True, side: True, constant: False}
     for var, want in needs.items():
         expect.equal("whether a result needs a gradient", bool(seen["needs"][var]), want, seen)
-    for root, why in ((constant, "no leaf of the result needs a gradient"), (h, "the result has two elements")):
+    none = p.relu(p.leaves.index([]))
+    for root, why in ((constant, "no leaf of the result needs a gradient"), (h, "the result has two elements"),
+                      (none, "the result has no element")):
         seen = lab.run("program", **p.request([root]))
         expect.that(seen["error.0"] == "invalid_argument",
                     f"{why}: backward must throw std::invalid_argument, and threw {seen['error.0'] or 'nothing'}", seen)
@@ -114,6 +117,15 @@ def second_backward(lab):
     seen = lab.run("program", **p.request([loss, -1, loss], retain=[1, 0, 1]))
     check_grads(p, seen, 1, {}, "after zero_grad")
     check_grads(p, seen, 2, wanted, "after zero_grad and one more backward")
+
+    p = Program()  # a hook that throws, with gradients on their way in two branches; then a graph of its own
+    x, y, z = p.leaf([2], name="x"), p.leaf([3], name="y"), p.leaf([5], name="z")
+    first, other = p.add(p.add(p.mul(x, x), y), p.mul(x, x)), p.mul(z, p.mul(z, z))
+    seen = lab.run("program", **p.request([first, -1, other], hooked=[y, z], throwing=0))
+    expect.equal("what backward throws when a hook does", seen["error.0"], "the hook's own", seen)
+    expect.equal("what the backward of another graph throws then", seen["error.2"], "", seen)
+    check_grads(p, seen, 2, p.gradients(other), "after a backward whose hook threw, zero_grad, and another graph's")
+    expect.equal("in which backwards the hooks ran", list(seen["log"][0::4]), [0, 2], seen)
 
 
 @lab_test

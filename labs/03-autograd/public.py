@@ -91,10 +91,10 @@ class Program:
         return {leaf: [self.forward(leaf, e)[1][root][0] for e in range(len(self.leaves[leaf]))]
                 for leaf in self.reaches(root)}
 
-    def request(self, roots=(), retain=None, hooked=()):
+    def request(self, roots=(), retain=None, hooked=(), throwing=-1):
         return {"values": [v for leaf in self.leaves for v in leaf] or [0.0], "lengths": list(map(len, self.leaves)),
                 "needs": self.needs, "operations": self.operations, "roots": list(roots),
-                "retain": list(retain or [0] * len(roots)), "hooked": list(hooked)}
+                "retain": list(retain or [0] * len(roots)), "hooked": list(hooked), "throwing": throwing}
 
 
 def grads_of(seen, suffix):

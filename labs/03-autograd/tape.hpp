@@ -191,7 +191,8 @@ inline int contributions(const Var& root, const Var& of) {
 // Task 3: root has one element and needs a gradient, else std::invalid_argument. A graph may be a
 //         million nodes deep, and share nodes in as many ways as it likes.
 // Task 4: when the last contribution of a leaf has been added, and before any other node's rule is
-//         asked, its hooks run, in the order of their registration: once in each backward().
+//         asked, its hooks run, in the order of their registration: once in each backward(). What
+//         a hook throws goes on to the caller, and a backward() of other graphs is as ever.
 // Task 5: unless retain is true, the graph is used up: a second backward() through any result of it
 //         is a std::logic_error, and has then changed nothing. With retain it may be repeated.
 inline void backward(const Var& root, bool retain = false) {

@@ -49,16 +49,22 @@ lab04::AdamWOptions adamw_options(const kit::Request& in) {
           in.number("eps", 1e-8), in.number("weight_decay", 0.01)};
 }
 
-// use(optimizer) with the one that the judge names.
+// use(optimizer) with the one that the judge names. Another one, with options of its own, works on
+// another parameter.
 template <class Use>
 void with_optimizer(const kit::Request& in, const std::vector<Parameter*>& parameters, Use use) {
-  if (in.text("optimizer") == "sgd") {
-    lab04::Sgd optimizer(parameters, sgd_options(in));
+  Parameter elsewhere(2);
+  const auto both = [&](auto neighbour, auto optimizer) {
+    neighbour.step();
+    neighbour.load(neighbour.state());
     use(optimizer);
-  } else {
-    lab04::AdamW optimizer(parameters, adamw_options(in));
-    use(optimizer);
-  }
+  };
+  if (in.text("optimizer") == "sgd")
+    both(lab04::Sgd({&elsewhere}, {0.5, 0.25, 0.125, 0.0625}),
+         lab04::Sgd(parameters, sgd_options(in)));
+  else
+    both(lab04::AdamW({&elsewhere}, {0.5, 0.25, 0.125, 0.0625, 0.75}),
+         lab04::AdamW(parameters, adamw_options(in)));
 }
 
 std::vector<std::size_t> widths(const kit::Request& in) {
@@ -75,6 +81,7 @@ KIT_SCENARIO(linear) {
   layer.bias.value = in.floats("bias");
   const Matrix x = matrix(in, "x", rows, ins), dy = matrix(in, "dy", rows, outs);
   Matrix y, dx;
+  (void)layer.forward(Matrix(rows + 2, ins));  // backward() is not asked about this one
   for (std::int64_t i = in.integer("repeats"); i > 0; --i) {
     y = layer.forward(x);
     dx = layer.backward(dy);
@@ -111,6 +118,7 @@ KIT_SCENARIO(mlp) {
     parameters.at(std::size_t(p))->requires_grad = false;
   // Each hook, and the end as -1: the gradients of all parameters at that moment.
   std::vector<std::int64_t> log;
+  std::int64_t ends = 0;
   const auto note = [&](std::int64_t what) {
     out.put("at." + std::to_string(log.size()), values_of(parameters, true));
     log.push_back(what);
@@ -119,6 +127,7 @@ KIT_SCENARIO(mlp) {
     for (std::size_t p = 0; p < parameters.size(); ++p)
       model.on_gradient(parameters[p], [&, p] { note(std::int64_t(p)); });
     model.on_backward_end([&] { note(-1); });
+    model.on_backward_end([&] { ++ends; });
   }
   const std::size_t rows = size(in, "rows");
   for (std::int64_t i = in.integer("repeats", 1); i > 0; --i) {
@@ -127,6 +136,7 @@ KIT_SCENARIO(mlp) {
   }
   out.put("grads", values_of(parameters, true));
   out.put("log", log);
+  out.put("ends", ends);
 }
 
 KIT_SCENARIO(cross_entropy) {
@@ -151,8 +161,9 @@ KIT_SCENARIO(optimize) {
   const std::vector<float> grads = in.floats("grads");
   const std::vector<double> lrs = in.numbers("lrs");
   const std::int64_t resume_at = in.integer("resume_at", -1);  // before this step: a new optimizer
+  const bool refuse = in.integer("refuse", 0) != 0;  // before each step: a state that cannot be
   std::vector<float> trajectory;
-  std::vector<double> state;
+  std::vector<double> state, earlier;
   std::size_t step = 0;
   const auto last = [&] {  // all values after the last step
     const std::vector<float> first = in.floats("values");
@@ -165,6 +176,14 @@ KIT_SCENARIO(optimize) {
       for (Parameter& p : owned)
         for (float& g : p.grad) g = *next++;
       optimizer.set_lr(lrs[step]);
+      if (refuse) {  // what it had a step ago, and a number more
+        earlier.push_back(1);
+        try {
+          optimizer.load(earlier);
+        } catch (const std::invalid_argument&) {
+        }
+        earlier = optimizer.state();
+      }
       optimizer.step();
       const std::vector<float> now = values_of(parameters);
       trajectory.insert(trajectory.end(), now.begin(), now.end());
@@ -184,12 +203,14 @@ KIT_SCENARIO(optimize) {
         set_values(parameters, last());
       }
       optimizer.load(state);
+      optimizer.load(optimizer.state());
       steps(optimizer, lrs.size());
     });
   out.put("trajectory", trajectory);
 }
 
-// A state that belongs to other parameters must be refused.
+// A state that belongs to other parameters must be refused, and so must one of any number of values
+// that neither an optimizer has that has stepped, nor one that has not.
 KIT_SCENARIO(strange_state) {
   std::vector<Parameter> few, many;
   few.emplace_back(3);
@@ -201,24 +222,32 @@ KIT_SCENARIO(strange_state) {
     for (Parameter& p : owned) all.push_back(&p);
     return all;
   };
+  std::vector<double> fresh;
   with_optimizer(in, pointers(few), [&](auto& optimizer) {
+    fresh = optimizer.state();
     optimizer.step();
     state = optimizer.state();
   });
-  std::vector<std::int64_t> refused;
-  for (const int what : {0, 1, 2})
-    with_optimizer(in, pointers(what == 0 ? many : few), [&](auto& optimizer) {
-      std::vector<double> given = state;
-      if (what == 1) given.push_back(0);
-      if (what == 2 && !given.empty()) given.pop_back();
+  const auto refused = [&](std::vector<Parameter>& owned, const std::vector<double>& given) {
+    bool was = false;
+    with_optimizer(in, pointers(owned), [&](auto& optimizer) {
       try {
         optimizer.load(given);
-        refused.push_back(0);
       } catch (const std::invalid_argument&) {
-        refused.push_back(1);
+        was = true;
       }
     });
-  out.put("refused", refused);
+    return was;
+  };
+  out.put("of_others", std::int64_t(refused(many, state)));
+  std::vector<std::int64_t> accepted;  // numbers of values
+  for (std::size_t length = 0; length < state.size() + 3; ++length)
+    for (std::vector<double> given : {state, fresh}) {
+      given.resize(length);
+      if (length != state.size() && length != fresh.size() && !refused(few, given))
+        accepted.push_back(std::int64_t(length));
+    }
+  out.put("accepted", accepted);
 }
 
 // A training run over batches of the given sizes.

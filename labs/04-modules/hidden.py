@@ -21,13 +21,22 @@ def large_logits(lab):
         loss, grad = softmax_loss(rows, targets)
         close("the loss", [seen["loss"]], [loss], seen)
         close("the gradient of the logits", seen["grad"], flat(grad), seen, 1e-6)
+    rows = [[1000.0 * (j == top) for j in range(4)] for top in range(4)]  # wherever the largest stands
+    rows += [[-1000.0 * (j != top) for j in range(4)] for top in range(4)]
+    for classes, given, targets in ((4, rows, [0, 1, 2, 3, 1, 2, 3, 0]), (40000, [[0.0] * 40000], [39999])):
+        seen = lab.run("cross_entropy", rows=len(given), classes=classes, logits=floats(flat(given)), targets=targets)
+        loss, grad = softmax_loss(given, targets)
+        close("the loss", [seen.get("loss", math.nan)], [loss], seen)
+        close("the gradient of the logits", seen["grad"], flat(grad), seen, 1e-6)
     for place in range(4):
         logits = [1.0, 2.0, 3.0, 0.0]
         logits[place] = math.nan
         seen = lab.run("cross_entropy", rows=2, classes=2, logits=floats(logits), targets=[0, 1])
         loss = seen["loss"]
         expect.that(math.isnan(loss), f"logit {place} is NaN, and the loss is {loss}, must be NaN", seen)
-    for targets, what in (([0, 3], "target 3 of 3 classes"), ([-1, 0], "target -1"), ([0], "one target for two rows")):
+    for targets, what in (([0, 3], "target 3 of 3 classes"), ([-1, 0], "target -1"), ([0], "one target for two rows"),
+                          ([0, 1, 2], "three targets for two rows"), ([0, 1 << 32], "target 2^32 of 3 classes"),
+                          ([1, 3 << 32], "target 3 * 2^32 of 3 classes"), ([1, 1 << 16], "target 65536 of 3 classes")):
         seen = lab.run("cross_entropy", rows=2, classes=3, logits=floats([1, 2, 3, 4, 5, 6]), targets=targets)
         expect.that("refused" in seen, f"{what}: must be refused with std::invalid_argument, and was accepted", seen)
     seen = lab.run("cross_entropy", rows=0, classes=3, logits=floats([0]), targets=[])

@@ -10,12 +10,14 @@
 //              p = p - lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 //
 // The learning rate may change between steps, by set_lr(). Each parameter has a state of its own. A
-// step leaves frozen parameters (layers.hpp) alone, weight decay included.
+// step leaves frozen parameters (layers.hpp) alone, weight decay included; which ones are frozen
+// does not change as long as an optimizer lives.
 //
 // state() is all that an optimizer remembers between steps, as numbers; load() takes it back, in an
 // optimizer of the same kind for parameters of the same lengths: it then goes on as the first one
 // would have, bit for bit. What the numbers mean is up to you. load() of other than so many numbers
-// is refused with std::invalid_argument. Options and parameters are not a part of it.
+// is refused with std::invalid_argument, and has then changed nothing. Options and parameters are
+// not a part of it.
 #pragma once
 
 #include <cmath>
@@ -29,7 +31,7 @@
 
 namespace lab04 {
 
-struct SgdOptions {
+struct SgdOptions {  // none of them is negative
   double lr = 1e-3;
   double momentum = 0;
   double dampening = 0;

@@ -233,6 +233,7 @@ def hooks(lab):
         places = [p for p in range(6) for _ in range(lengths[p])]
         want = [0.0 if places[i] in frozen else repeats * g for i, g in enumerate(once)]
         expect.equal(f"all gradients after {repeats} backwards, frozen parameters {frozen}", list(seen["grads"]), want, seen)
+        expect.equal("how often the second callback of the end ran", seen["ends"], repeats, seen)
         free = [p for p in range(6) if p not in frozen]
         expect.equal("how often hooks and callbacks of the end ran", sorted(log), sorted((free + [-1]) * repeats), seen)
         for k in range(repeats):
@@ -265,13 +266,21 @@ def state(lab):
                 seen = optimize(lab, kind, options, values, (4, 0, 3), grads, lrs, resume_at=at, used_before=used)
                 expect.same_bits(f"the trajectory with a new optimizer before step {at + 1}", seen["trajectory"],
                                  whole["trajectory"], seen)
+        seen = optimize(lab, kind, options, values, (4, 0, 3), grads, lrs, refuse=1)
+        expect.same_bits("the trajectory of an optimizer that is to load a state of a number too many before each step",
+                         seen["trajectory"], whole["trajectory"], seen)
         for frozen in ((0,), (2,)):
             follow(lab, kind, {**options, "weight_decay": 0.5}, values, (4, 0, 3), grads, lrs, frozen=frozen)
+            part = [optimize(lab, kind, options, values, (4, 0, 3), grads, lrs, frozen, resume_at=at) for at in (-1, 2)]
+            expect.same_bits(f"the trajectory with a new optimizer before step 3, parameter {frozen[0]} being frozen",
+                             part[1]["trajectory"], part[0]["trajectory"], part[1])
         if kind == "sgd" and "momentum" not in options:
             continue  # it may have no state at all
         seen = lab.run("strange_state", optimizer=kind, **{k: float(v) for k, v in options.items()})
-        for refused, what in zip(seen["refused"], ("of other parameters", "with a number more", "with a number less")):
-            expect.that(refused, f"a state {what}: must be refused with std::invalid_argument, and was accepted", seen)
+        expect.that(seen["of_others"], "a state of other parameters: must be refused with std::invalid_argument, and was "
+                    "accepted", seen)
+        expect.that(not seen["accepted"], f"states of {sorted(set(seen['accepted']))} numbers, where there are none of that "
+                    "length: must be refused with std::invalid_argument, and were accepted", seen)
 
 
 @lab_test
@@ -290,8 +299,12 @@ def cross_entropy(lab):
 def sgd(lab):
     """Task 4: SGD: plain, with momentum, dampening, decay; the learning rate changes on the way."""
     for options in ({"lr": 0.5}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "weight_decay": 0.25},
-                    {"lr": 0.1, "momentum": 0.8, "dampening": 0.5, "weight_decay": 0.1}):
+                    {"lr": 0.1, "momentum": 0.8, "dampening": 0.5, "weight_decay": 0.1},
+                    {"lr": 0.1, "dampening": 0.75}, {"lr": 0.1, "momentum": 0.5, "dampening": 1.0},
+                    {"lr": 0.1, "momentum": 0.9, "dampening": 0.75}):
         values, grads = some(lab.random, 7), [some(lab.random, 7) for _ in range(6)]
+        if options.get("momentum") == 0.9 and "dampening" in options:
+            grads[0] = [0.0] * 7  # a step like any other: the buffer is not new afterwards
         follow(lab, "sgd", options, values, (4, 0, 3), grads, [options["lr"]] * 3 + [options["lr"] / 10] * 3)
 
 

@@ -5,7 +5,8 @@ from labs.course.lab import load_sibling
 from labs.course.testing import WORLDS, Cheat, counts_for, expect, floats, lab_test
 
 HIDDEN_SEED = 77206112
-between_processes = load_sibling(__file__, "public").between_processes
+public = load_sibling(__file__, "public")
+between_processes, expect_pieces = public.between_processes, public.expect_pieces
 
 
 def whole(lab, world, count, **how):
@@ -106,10 +107,18 @@ def process_worlds(lab):
     for world in (1, 2, 3, 4, 5):
         for count in sorted({0, 1, world + 1, 131, 64 * 2 * world + 1}):
             between_processes(lab, world, count, in_place=lab.random.randrange(2), offset=1)
+    for world in (2, 4):  # elements of one byte, by send and recv alone
+        sizes = [1, 0, 257, 256, 1000, 513, 2]
+        seen = lab.run("messages", world=world, sizes=sizes)
+        want = bytes((29 * i + 7 * k) % 251 for i, size in enumerate(sizes) for k in range(size))
+        for rank in (0, world - 1):
+            expect.that(seen[f"got.{rank}"] == want, f"rank {rank} did not get the messages that rank "
+                        f"{world - 1 - rank} has sent", seen)
 
 
 @lab_test
 def two_hundred_calls(lab):
-    """200 calls one after the other without a barrier, with processes that pause after publishing."""
+    """200 calls one after the other without a barrier, with processes that pause; and pieces number 2^32 and on."""
     for world in (2, 3, 4):
         between_processes(lab, world, 67, calls=200, pauses=world != 4)
+    expect_pieces(lab, [n % 256 + 1 for n in range(40)], old=1)

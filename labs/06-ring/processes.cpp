@@ -4,10 +4,45 @@
 
 #include "labs/kit/processes.hpp"
 
+#include <cstring>
+#include <vector>
+
+#include "labs/kit/counter.hpp"
 #include "labs/kit/driver.hpp"
 #include "labs/kit/guarded.hpp"
 
 namespace {
+
+// Pieces for a mailbox to pass on 2^32 of, nearly: two rounds of equal pieces are passed on, then
+// every word that has grown from one to the next grows on as often as it would have. Whatever the
+// mailbox is made of, counts are what grows; any number of slots up to 6 divides a round.
+constexpr std::uint64_t round_pieces = 240;
+constexpr std::uint64_t rounds_skipped = (std::uint64_t{1} << 32) / round_pieces - 2;
+
+std::vector<std::uint64_t> words_of(const lab06::Mailbox& box) {
+  std::vector<std::uint64_t> words(sizeof box / sizeof(std::uint64_t));
+  std::memcpy(words.data(), &box, words.size() * sizeof(std::uint64_t));
+  return words;
+}
+
+template <class Pass>
+void grow_old(lab06::Mailbox& box, kit::Counter* meeting, int rank, Pass pass) {
+  std::vector<std::uint64_t> before;
+  for (std::uint64_t turn = 1; turn <= 2; ++turn) {
+    for (std::uint64_t i = 0; i < round_pieces; ++i) pass();
+    meeting[rank].publish(2 * turn - 1);
+    meeting[1 - rank].wait_at_least(2 * turn - 1, "meet", 1 - rank);
+    if (rank == 1) {  // nobody uses the mailbox now
+      std::vector<std::uint64_t> words = words_of(box);
+      if (turn == 1) before = words;
+      for (std::size_t w = 0; w < words.size(); ++w)
+        words[w] += rounds_skipped * (words[w] - before[w]);
+      std::memcpy(static_cast<void*>(&box), words.data(), words.size() * sizeof(std::uint64_t));
+    }
+    meeting[rank].publish(2 * turn);
+    meeting[1 - rank].wait_at_least(2 * turn, "meet", 1 - rank);
+  }
+}
 
 kit::ProcessOptions options_of(const kit::Request& in) {
   kit::ProcessOptions options;
@@ -21,16 +56,27 @@ kit::ProcessOptions options_of(const kit::Request& in) {
 }  // namespace
 
 // Pieces from rank 0 to rank 1 through one mailbox: piece i holds sizes[i] bytes of value i + 1.
-// The receiver says what it got: the first and the last byte of each.
+// The receiver says what it got: the first and the last byte of each. old: nearly 2^32 pieces have
+// been passed on before.
 KIT_SCENARIO(pieces) {
   const std::vector<std::int64_t> sizes = in.integers("sizes");
+  const bool old = in.integer("old", 0) != 0;
   kit::ProcessOptions options = options_of(in);
-  options.bytes = sizeof(lab06::Mailbox);
+  options.bytes = 2 * sizeof(kit::Counter) + sizeof(lab06::Mailbox);
   kit::Processes processes(options);
   processes.run(
       [&](kit::Member& self, kit::Observation& seen) {
-        auto& box = *reinterpret_cast<lab06::Mailbox*>(self.memory().data());
+        auto* const meeting = reinterpret_cast<kit::Counter*>(self.memory().data());
+        auto& box = *reinterpret_cast<lab06::Mailbox*>(meeting + 2);
         kit::begin_operation("pieces");
+        std::byte same[8] = {};
+        if (old)
+          grow_old(box, meeting, self.rank(), [&] {
+            if (self.rank() == 0)
+              lab06::put_piece(box, same, 1);
+            else
+              lab06::take_piece(box, same, 0);
+          });
         std::vector<std::int64_t> got;
         for (std::size_t i = 0; i < sizes.size(); ++i) {
           const std::byte value{self.rank() == 0 ? static_cast<unsigned char>(i + 1)
@@ -75,6 +121,32 @@ KIT_SCENARIO(processes) {
         }
         seen.put("out", results);
         seen.put("guards", guards);
+      },
+      out);
+}
+
+// Messages of sizes[i] elements of one byte, from rank 0 to the last rank and back. Both say what
+// came.
+KIT_SCENARIO(messages) {
+  const std::vector<std::int64_t> sizes = in.integers("sizes");
+  kit::Processes processes(options_of(in));
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        lab06::SharedLink link(self);
+        const int last = self.world() - 1;
+        std::vector<std::byte> got;
+        for (std::size_t i = 0; i < sizes.size() && (self.rank() == 0 || self.rank() == last);
+             ++i) {
+          std::vector<std::byte> sent(static_cast<std::size_t>(sizes[i])), message(sent.size());
+          for (std::size_t k = 0; k < sent.size(); ++k)
+            sent[k] = static_cast<std::byte>((29 * i + 7 * k) % 251);
+          kit::begin_operation("message");
+          if (self.rank() == 0) link.send(last, std::span<const std::byte>(sent));
+          link.recv(last - self.rank(), std::span<std::byte>(message));
+          if (self.rank() != 0) link.send(0, std::span<const std::byte>(message));
+          got.insert(got.end(), message.begin(), message.end());
+        }
+        seen.put("got", got);
       },
       out);
 }

@@ -5,6 +5,7 @@
 //
 //   z  gradients to none          s  backward, synchronising        n  backward under no_sync
 //   m  no_sync, with another one inside, and a backward after it    t  as n, and the body throws
+//   u  as m, and the inner body throws
 //   o  momentum step              c  count collectives and time from here on
 #include LAB09_DDP
 
@@ -35,6 +36,7 @@ class Replica {
   Replica(const kit::Request& in, kit::Cluster& cluster, int rank)
       : in_(in), cluster_(cluster), rank_(rank), seconds_(in.numbers("seconds")) {
     const std::vector<std::int64_t> sizes = in.integers("sizes"), frozen = in.integers("frozen");
+    const auto again = in.integer("tied_after", std::int64_t(sizes.size()) - 1);
     for (std::size_t p = 0; p < sizes.size(); ++p) {
       auto parameter = std::make_shared<kit::Parameter>();
       parameter->name = "layer" + std::to_string(p) + ".weight";
@@ -44,8 +46,9 @@ class Replica {
       parameters_.push_back(parameter);
       velocity_.emplace_back(parameter->value.size());
       model_.list(parameter);
+      if (again != std::int64_t(p)) continue;
+      for (const std::int64_t q : in.integers("tied")) model_.list(parameters_[std::size_t(q)]);
     }
-    for (const std::int64_t p : in.integers("tied")) model_.list(parameters_[std::size_t(p)]);
   }
   kit::ToyModel& model() { return model_; }
 
@@ -159,6 +162,17 @@ void perform(char deed, Replica& replica, Ddp& ddp, kit::Cluster& cluster, int r
       ddp.no_sync(local);
       local();
     });
+  if (deed == 'u')
+    ddp.no_sync([&] {
+      try {
+        ddp.no_sync([&] {
+          local();
+          throw BatchIsBroken("a broken batch inside");
+        });
+      } catch (const BatchIsBroken&) {
+      }
+      local();
+    });
   if (deed == 't') try {
       ddp.no_sync([&] {
         local();
@@ -199,6 +213,7 @@ KIT_SCENARIO(train) {
 KIT_SCENARIO(plan) {
   std::vector<std::size_t> bytes;
   for (const std::int64_t b : in.integers("bytes")) bytes.push_back(std::size_t(b));
+  (void)lab09::plan_buckets({3, 4, 5}, 100);  // what one call leaves behind must not matter
   std::vector<std::int64_t> flat;
   for (const std::vector<int>& bucket :
        lab09::plan_buckets(bytes, std::size_t(in.integer("limit")))) {

@@ -32,10 +32,10 @@ def worlds(lab):
 def bucket_sizes(lab):
     """Limits of 0, 1 and more than there is; a parameter larger than a bucket; lengths of 0, 1 and primes."""
     for sizes in ([1], [13, 1, 7], [2, 97, 2], [1, 0, 3], [5, 5, 5, 5, 5, 5, 5], [128, 1, 1, 129]):
-        for limit in (0, 1, 20, 1 << 30):
+        for limit in (0, 1, 20, 1 << 40):
             world = lab.random.choice((2, 4))
             model = Model(sizes, world)
-            expect_buckets(train(lab, model, "cszs", limit), model, limit, 2)
+            expect_buckets(train(lab, model, "cszss", limit), model, limit, 3)  # the last one adds to an average
 
 
 @lab_test
@@ -64,6 +64,12 @@ def unused(lab):
                 model.others = {(rank, 1): orders[rank] for rank in range(world)}
                 script = "cszs" if limit == 20 else "cszszs"
                 expect_buckets(train(lab, model, script, limit), model, limit, script.count("s"))
+    for world in (2, 4):  # one rank alone has it, or lacks it, from the first step on: the first, the last, another
+        for holders in ({0}, {world - 1}, set(range(world)) - {0}, set(range(world)) - {lab.random.randrange(world)}):
+            model, missing = Model(sizes, world), lab.random.randrange(4)
+            model.others = {(rank, step): [p for p in all_of if p != missing]
+                            for rank in range(world) if rank not in holders for step in (0, 2)}
+            expect_buckets(train(lab, model, "cszszs", 20), model, 20, 3)
     # Used in the pass under no_sync, and not in the one that synchronises: what it gathered still counts.
     model = Model(sizes, 2)
     model.others = {(0, 1): [3, 2], (1, 1): [3, 2, 1]}
@@ -82,6 +88,7 @@ def no_sync(lab):
         expect_buckets(train(lab, model, "cmszns", limit), model, limit, 2)
         expect_buckets(train(lab, model, "ctszs", limit), model, limit, 2)
         expect_buckets(train(lab, model, "cszts", limit), model, limit, 2)
+        expect_buckets(train(lab, model, "cus", limit), model, limit)
 
 
 def ready_times(model, limit, seconds):

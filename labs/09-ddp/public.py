@@ -61,7 +61,7 @@ class Model:
                         grads[p] = list(mean)
 
         for deed in script:
-            for _ in range({"s": 1, "n": 1, "m": 2, "t": 1}.get(deed, 0)):
+            for _ in range({"s": 1, "n": 1, "m": 2, "u": 2, "t": 1}.get(deed, 0)):
                 backward()
                 step += 1
             if deed == "s":
@@ -119,12 +119,23 @@ def reduces(seen):
 
 def expect_buckets(seen, model, limit, steps=1):
     """As many all-reduces as buckets, one more a step for who had a gradient, and no more numbers than there are."""
+    expect.equal("the number of broadcasts after the start", seen["kinds"].count(0), 0, seen)
     want, got = len(model.buckets(limit)), reduces(seen)
     trainable = len(model.sizes) - len(model.frozen)
     expect.that(steps * want <= len(got) <= steps * (want + 1),
                 f"{len(got)} all-reduces in {steps} step{'s' * (steps > 1)}, with {want} "
                 f"bucket{'s' * (want > 1)} of up to {limit} bytes: must be one a bucket, and one more is allowed", seen)
     expect.at_most("numbers sent in all-reduces", sum(got), steps * (sum(model.buckets(limit)) + trainable), "elements", seen)
+    if steps == 1:
+        expect_lengths(seen, model, limit, trainable)
+
+
+def expect_lengths(seen, model, limit, flags):
+    """The gradients of a bucket travel together: an all-reduce for each, and perhaps some flags in it or apart."""
+    want, got = sorted(model.buckets(limit)), sorted(reduces(seen))
+    ways = [got] if len(got) == len(want) else [got[:i] + got[i + 1:] for i, n in enumerate(got) if n <= flags]
+    expect.that(any(all(w <= g <= w + flags for w, g in zip(want, way)) for way in ways),
+                f"all-reduces of {got} elements; the buckets of up to {limit} bytes have {want}", seen)
 
 
 @lab_test
@@ -132,7 +143,8 @@ def plan(lab):
     """Task 1: buckets close when they are full; the gradient that crosses the limit stays in."""
     cases = [([400, 800, 400, 200], 400, [[0], [1], [2], [3]]), ([40, 40, 40, 40], 80, [[0, 1], [2, 3]]),
              ([40, 80, 40], 100, [[0, 1], [2]]), ([], 10, []), ([4, 4, 4], 0, [[0], [1], [2]]), ([4, 8], 1, [[0], [1]]),
-             ([4, 8, 12], 1 << 40, [[0, 1, 2]]), ([4000, 4], 100, [[0], [1]]), ([0, 4, 0, 8], 4, [[0, 1], [2, 3]])]
+             ([4, 8, 12], 1 << 40, [[0, 1, 2]]), ([4000, 4], 100, [[0], [1]]), ([0, 4, 0, 8], 4, [[0, 1], [2, 3]]),
+             ([2 ** 32 + 8, 4, 2 ** 31, 2 ** 31, 8], 2 ** 32, [[0], [1, 2, 3], [4]]), ([2 ** 41, 4], 2 ** 40, [[0], [1]])]
     for sizes, limit, want in cases:
         seen = lab.run("plan", bytes=sizes or [], limit=limit)
         got, part = [], []
@@ -164,7 +176,7 @@ def average(lab):
 @lab_test
 def frozen(lab):
     """A frozen parameter gets no gradient and is not sent; what lies beside it is."""
-    for frozen_ones in ((0,), (2,), (1, 3), (4,)):
+    for frozen_ones in ((0,), (2,), (1, 3), (4,), (0, 1, 2, 3, 4)):
         model = Model([3, 4, 2, 5, 1], 2, frozen=frozen_ones)
         for limit in (1 << 20, 12):
             expect_buckets(train(lab, model, "cszs", limit), model, limit, 2)
@@ -178,6 +190,10 @@ def tied(lab):
         expect_buckets(train(lab, model, "cs", limit), model, limit)
         model = Model([4, 3, 2], 4, tied=(1, 0))
         expect_buckets(train(lab, model, "cszs", limit), model, limit, 2)
+    model = Model([4, 3, 2, 5], 2, tied=(0,))  # others are listed behind it
+    expect_buckets(train(lab, model, "cs", 8, tied_after=1), model, 8)
+    model = Model([40, 30, 20], 2, tied=(0,))  # its place is where it stands first: 20 and 30 travel together
+    expect_buckets(train(lab, model, "cs", 180), model, 180)
 
 
 @lab_test

@@ -8,13 +8,39 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
+
+namespace {
+
+// Where a test asks for it, whoever notifies sleeps afterwards: threads that were woken look first.
+// A correct program is as correct, and one that notifies too early deadlocks each time.
+std::atomic<bool> slow_to_go_on = false;
+void pause_of_notifier() {
+  if (slow_to_go_on) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+}
+
+}  // namespace
+
+// Instead of the standard library's own.
+void std::condition_variable::notify_one() noexcept {
+  pthread_cond_signal(native_handle());
+  pause_of_notifier();
+}
+void std::condition_variable::notify_all() noexcept {
+  pthread_cond_broadcast(native_handle());
+  pause_of_notifier();
+}
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
+
+struct Unreadable {  // no std::exception
+  std::int64_t sample;
+};
 
 // A data set that a test can slow down: it knows which fetches have begun and ended, and lets a
 // batch wait for others.
@@ -31,7 +57,8 @@ class Shelf {
         together_(in.integer("together", 0)),
         slow_us_(in.integer("slow_us", 0)),
         seed_(std::uint64_t(in.integer("seed"))),
-        throws_(in.integers("throws")) {}
+        throws_(in.integers("throws")),
+        throws_plain_(in.integer("throws_plain", 0) != 0) {}
 
   Batch fetch(std::span<const std::int64_t> ids) {
     if (closed) ++after_the_end;
@@ -50,8 +77,9 @@ class Shelf {
     }
     --running;
     ++ended;
-    if (std::find(throws_.begin(), throws_.end(), number) != throws_.end())
-      throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
+    const bool fails = std::find(throws_.begin(), throws_.end(), number) != throws_.end();
+    if (fails && throws_plain_) throw Unreadable{ids[0]};
+    if (fails) throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
     return {std::make_unique<std::vector<std::int64_t>>(ids.begin(), ids.end())};
   }
 
@@ -75,6 +103,7 @@ class Shelf {
   std::int64_t batch_, late_, late_for_, together_, slow_us_;
   std::uint64_t seed_;
   std::vector<std::int64_t> throws_;
+  bool throws_plain_;
 };
 
 Shelf* watched = nullptr;  // for the report of a hang
@@ -101,11 +130,16 @@ KIT_SCENARIO(permutations) {
     out.put("order." + std::to_string(i), lab10::randperm(sizes[i], std::uint64_t(seeds[i])));
 }
 
-// For each rank, the indices of each epoch in turn, from one sampler object.
+// For each rank (or those of `ranks`), the indices of each epoch in turn, from one sampler object.
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
-  for (int rank = 0; rank < int(in.integer("world")); ++rank) {
-    lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, rank));
+  // Another data set's, with a sample only.
+  (void)lab10::DistributedSampler(1, {.shuffle = false}).indices();
+  std::vector<std::int64_t> ranks(std::size_t(in.integer("world")));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (in.has("ranks")) ranks = in.integers("ranks");
+  for (const std::int64_t rank : ranks) {
+    lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
     std::vector<std::int64_t> sizes;
     for (std::size_t i = 0; i < epochs.size(); ++i) {
       // Epoch -1: set_epoch is not called. Nothing used: it is called as in the usual loop.
@@ -124,8 +158,8 @@ KIT_SCENARIO(shares) {
 KIT_SCENARIO(seeds) {
   std::vector<std::int64_t> found;
   for (const std::int64_t seed : in.integers("seeds"))
-    for (std::int64_t epoch = 0; epoch < in.integer("epochs"); ++epoch)
-      for (std::int64_t id = 0; id < in.integer("samples"); ++id)
+    for (const std::int64_t epoch : in.integers("epochs"))
+      for (const std::int64_t id : in.integers("samples"))
         found.push_back(std::int64_t(lab10::sample_seed(std::uint64_t(seed), epoch, id)));
   out.put("seeds", found);
 }
@@ -137,8 +171,10 @@ KIT_SCENARIO(load) {
   const lab10::LoaderOptions options{in.integer("batch"), int(in.integer("workers")),
                                      int(in.integer("ahead")), in.integer("drop_last", 0) != 0};
   const std::int64_t takes = in.integer("takes", -1);  // then the loader is destroyed
+  const std::int64_t ahead = options.ahead;
   const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
-  std::vector<std::int64_t> ids, lengths;
+  const std::int64_t batches = in.integer("rest_always", 0);  // so many; a rest before each next()
+  std::vector<std::int64_t> ids, lengths, begun_at;
   std::string errors;
   {
     lab10::Loader<Shelf::Batch> loader(
@@ -151,6 +187,11 @@ KIT_SCENARIO(load) {
         std::this_thread::sleep_for(milliseconds(20));
         out.put("begun_at_rest", std::int64_t(shelf.begun));
       }
+      if (take < batches && (take == 0 || begun_at.back() == std::min(take - 1 + ahead, batches))) {
+        shelf.wait_for([&] { return shelf.begun >= std::min(take + ahead, batches); });
+        std::this_thread::sleep_for(milliseconds(2));
+        begun_at.push_back(shelf.begun);
+      }
       ++shelf.asked;
       try {
         std::optional<Shelf::Batch> batch = loader.next();
@@ -160,19 +201,54 @@ KIT_SCENARIO(load) {
       } catch (const std::runtime_error& error) {
         errors += std::to_string(take) + ": " + error.what() + "\n";
         lengths.push_back(-1);
+      } catch (const Unreadable& error) {
+        errors +=
+            std::to_string(take) + ": sample " + std::to_string(error.sample) + " cannot be read\n";
+        lengths.push_back(-1);
       }
     }
-    if (takes < 0) out.put("again", loader.next().has_value());
+    if (takes < 0) {
+      const bool first = loader.next().has_value(), second = loader.next().has_value();
+      out.put("again", first || second);
+    }
+    if (in.has("idle_at")) {  // the workers sleep when it is destroyed
+      shelf.wait_for([&] { return shelf.ended >= in.integer("idle_at"); });
+      std::this_thread::sleep_for(milliseconds(10));
+      slow_to_go_on = true;
+    }
   }
+  slow_to_go_on = false;
   shelf.closed = true;
   const std::int64_t begun = shelf.begun;
   std::this_thread::sleep_for(milliseconds(in.integer("linger_ms", 0)));
   out.put("ids", ids);
   out.put("lengths", lengths);
   out.put("errors", errors);
+  out.put("begun_at", begun_at);
   out.put("begun", begun);
   out.put("most_running", std::int64_t(shelf.most_running));
   out.put("most_ahead", std::int64_t(shelf.most_ahead));
   out.put("still_running", std::int64_t(shelf.running));
   out.put("after_the_end", std::int64_t(shelf.after_the_end));
+}
+
+// Two loaders at the same time, each in a thread of its own, with batches of other lengths.
+KIT_SCENARIO(two_loaders) {
+  const std::vector<std::int64_t> order = in.integers("order"), batch = in.integers("batch");
+  std::vector<std::int64_t> ids[2];
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 2; ++i)
+    threads.emplace_back([&, i] {
+      lab10::Loader<std::vector<std::int64_t>> loader(
+          order, {batch[i], 2, 4, false}, [](std::span<const std::int64_t> wanted) {
+            return std::vector<std::int64_t>(wanted.begin(), wanted.end());
+          });
+      while (const auto one = loader.next()) {
+        ids[i].push_back(-std::int64_t(one->size()));
+        ids[i].insert(ids[i].end(), one->begin(), one->end());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  out.put("first", ids[0]);
+  out.put("second", ids[1]);
 }

@@ -26,7 +26,7 @@ def pytorch_randperm(n, seed):
 
 def pytorch_share(samples, world, rank, shuffle, seed, epoch, drop_last, used=0):
     """torch.utils.data.DistributedSampler, and its rest when `used` places of the order are done."""
-    order = pytorch_randperm(samples, seed + epoch) if shuffle else list(range(samples))
+    order = pytorch_randperm(samples, seed + epoch) if shuffle else range(samples)
     left = max(samples - used, 0)
     size = left // world if drop_last else -(-left // world)
     return [order[(used + rank + i * world) % samples] for i in range(size)]
@@ -50,12 +50,12 @@ def vectors_of_pytorch():
     return rows
 
 
-def compare(lab, samples, world, shuffle, seed, drop_last, epochs, used=None):
-    used = used or [0] * len(epochs)
+def compare(lab, samples, world, shuffle, seed, drop_last, epochs, used=None, ranks=None):
+    used, ranks = used or [0] * len(epochs), ranks or list(range(world))
     seen = lab.run("shares", samples=samples, world=world, shuffle=shuffle, sampler_seed=seed, drop_last=drop_last,
-                   epochs=epochs, used=used)
+                   epochs=epochs, used=used, ranks=ranks)
     for i, (epoch, done) in enumerate(zip(epochs, used)):
-        for rank in range(world):
+        for rank in ranks:
             want = pytorch_share(samples, world, rank, shuffle, seed, max(epoch, 0), drop_last, done)
             got, case = list(seen[f"share.{i}.{rank}"]), f"rank {rank}, epoch {epoch}, {done} used"
             expect.equal(f"the number of samples of {case}", len(got), len(want), seen)
@@ -85,6 +85,7 @@ def padding(lab):
             for drop_last in (0, 1):
                 compare(lab, samples, world, 0, 0, drop_last, [0])
         compare(lab, 3 * world + 1, world, 1, 11, 0, [0, 4])
+    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # 2^24 + 1 is no float
 
 
 @lab_test
@@ -113,8 +114,7 @@ def ahead(lab):
     for workers, most, rest_after in [(1, 1, 0), (1, 4, 2), (2, 2, 3), (3, 5, 0), (4, 4, 1)]:
         ids = lab.random.sample(range(1000), 60)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=most, throws=[], together=workers,
-                       rest_after=rest_after,
-                       rest=rest_after + most)
+                       rest_after=rest_after, rest=rest_after + most, slow_us=2000)
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
         expect.equal(f"batches begun after {rest_after} were given, while the step runs", seen["begun_at_rest"],
                      rest_after + most, seen)
@@ -125,13 +125,15 @@ def ahead(lab):
 @lab_test
 def errors(lab):
     """What fetch throws comes from the next() whose turn it is; the batches around it come as ever."""
-    for workers, failing in [(1, [0]), (2, [3]), (3, [2, 3, 4, 9]), (2, [9])]:
+    for workers, failing, plain in [(1, [0], 0), (2, [3], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
         ids = lab.random.sample(range(1000), 20)
-        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
-                       slow_us=500)
+        seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
+                       throws_plain=plain, slow_us=500, rest_always=10)
         left = [s for b in range(10) if b not in failing for s in ids[2 * b:2 * b + 2]]
         want = "".join(f"{b}: sample {ids[2 * b]} cannot be read\n" for b in failing)
         expect.equal("the errors that next() threw", seen["errors"], want, seen)
+        want = [min(b + workers + 1, 10) for b in range(10)]
+        expect.equal("batches begun before each next(), while the step runs", list(seen["begun_at"]), want, seen)
         expect.equal("the samples that next() gave", list(seen["ids"]), left, seen)
 
 
@@ -152,6 +154,16 @@ def ends(lab):
         expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
         expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
+    for workers, takes in [(1, 0), (3, 2)]:  # when all that may be fetched is there, and the workers sleep
+        ids = lab.random.sample(range(1000), 40)
+        seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 2, throws=[],
+                       takes=takes, idle_at=takes + workers + 2)
+        expect.equal("the batches begun", seen["begun"], takes + workers + 2, seen)
+    ids = lab.random.sample(range(10_000), 3000)
+    seen = lab.run("two_loaders", order=ids, batch=[3, 2])
+    for name, batch in (("first", 3), ("second", 2)):
+        want = [n for at in range(0, len(ids), batch) for n in (-batch, *ids[at:at + batch])]
+        expect.that(list(seen[name]) == want, f"two loaders at a time: the {name} gives other batches than alone", seen)
     for _ in range(4):
         ids = lab.random.sample(range(1000), 50)
         seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4,
@@ -161,5 +173,8 @@ def ends(lab):
 
 @lab_test
 def sample_seeds(lab):
-    """Task 4: no two of three seeds, five epochs, 400 samples share a seed; the same question, the same answer."""
-    distinct(lab, [0, 1, lab.random.randrange(1 << 40)], epochs=5, samples=400)
+    """Task 4: no two of three seeds, five epochs, 400 samples share a seed; nor large ones; the same question, the same
+    answer."""
+    distinct(lab, [0, 1, lab.random.randrange(1 << 40)], epochs=list(range(5)), samples=list(range(400)))
+    large = [0, 1, 1 << 16, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 40]
+    distinct(lab, [*large, -(1 << 63)], large, large)

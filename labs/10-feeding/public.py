@@ -13,7 +13,7 @@ PYTORCH = {
 @lab_test
 def permutations(lab):
     """Task 1: randperm is PyTorch's, and a permutation for every length."""
-    cases = sorted(PYTORCH) + [(n, lab.random.randrange(1 << 40)) for n in (0, 1, 2, 3, 100, 1009)]
+    cases = sorted(PYTORCH) + [(n, lab.random.randrange(1 << 40)) for n in (0, 1, 2, 3, 100, 1009, 40_000)]
     seen = lab.run("permutations", n=[n for n, _ in cases], seeds=[seed for _, seed in cases])
     for i, (n, seed) in enumerate(cases):
         got = list(seen[f"order.{i}"])
@@ -64,7 +64,8 @@ def epochs(lab):
 @lab_test
 def order(lab):
     """Task 5: batches come in the sampler's order, although the first is ready last."""
-    for workers, ahead, samples, batch in [(1, 2, 12, 3), (2, 2, 13, 3), (3, 6, 31, 4), (2, 4, 2, 5), (2, 3, 0, 4)]:
+    for workers, ahead, samples, batch in [(1, 2, 12, 3), (2, 2, 13, 3), (3, 6, 31, 4), (2, 4, 2, 5), (2, 3, 0, 4),
+                                           (1, 1, 3, 2 ** 40 + 2)]:
         ids = lab.random.sample(range(1000), samples)
         seen = lab.run("load", order=ids, batch=batch, workers=workers, ahead=ahead, throws=[], late=0,
                        late_for=min(workers, -(-samples // batch)) - 1)
@@ -83,7 +84,8 @@ def distinct(lab, seeds, epochs, samples):
     first = {}
     for at, value in enumerate(found[:half]):
         if value in first:
-            a, b = ((seeds[i // (epochs * samples)], i // samples % epochs, i % samples) for i in (first[value], at))
+            a, b = ((seeds[i // (len(epochs) * len(samples))], epochs[i // len(samples) % len(epochs)],
+                     samples[i % len(samples)]) for i in (first[value], at))
             expect.that(False, f"(seed, epoch, sample) {a} and {b} have the same seed", seen)
         first[value] = at
 
@@ -91,7 +93,7 @@ def distinct(lab, seeds, epochs, samples):
 @lab_test
 def seeds_first(lab):
     """Task 4: two seeds, two epochs, ten samples: 40 seeds; the same question, the same answer."""
-    distinct(lab, [0, 1], epochs=2, samples=10)
+    distinct(lab, [0, 1], epochs=[0, 1], samples=list(range(10)))
 
 
 @lab_test

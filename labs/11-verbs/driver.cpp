@@ -132,16 +132,22 @@ KIT_SCENARIO(talk) {
   kit::verbs::observe(out);
 }
 
-// A key, an address or a peer that is not right. Rank 0 puts until it is told.
+// A key, an address or a peer that is not right. Rank 0 puts until it is told; rank 1 polls, and
+// should be told too if the device gives its requests up.
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");
-  std::string first, second;
+  std::string first, second, third, polled;
   pair.stays_to_the_end = fault != "gone";
   pair.run(
       [&](int rank, Endpoint& end) {
         if (rank == 1) {
-          if (fault != "gone") kit::verbs::stand_still(600);
+          if (fault == "gone") return;
+          for (int turn = 0; turn < 600 && polled.empty(); ++turn) try {
+              (void)end.poll();
+            } catch (const std::runtime_error& told) {
+              polled = told.what();
+            }
           return;
         }
         if (fault == "gone") kit::verbs::stand_still(50);
@@ -154,6 +160,11 @@ KIT_SCENARIO(faulty) {
             end.flush();
           } catch (const std::runtime_error& told) {
             *error = told.what();
+          }
+        if (fault != "outside") try {  // put alone tells of what has failed earlier, too
+            end.put(0, 0, 1, 7);
+          } catch (const std::runtime_error& told) {
+            third = told.what();
           }
       },
       [&](int rank, Address& theirs) {
@@ -168,6 +179,8 @@ KIT_SCENARIO(faulty) {
   out.put("written", written);
   out.put("first", first);
   out.put("second", second);
+  out.put("third", third);
+  out.put("polled", polled);
   kit::verbs::observe(out);
 }
 
@@ -183,6 +196,7 @@ KIT_SCENARIO(refused) {
       const Address mine = end.address();
       end.connect(mine);
       if (what == "twice") end.connect(mine);
+      (void)end.poll();
     } catch (const std::runtime_error& told) {
       error = told.what();
     }

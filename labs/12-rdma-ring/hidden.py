@@ -25,6 +25,10 @@ def credits(lab):
         expect.at_most("messages sent and not yet taken", seen["most"], slots + 1, "messages", seen)
         expect.that(seen["most"] >= slots, f"never more than {seen['most']} of {slots} slots in use", seen)
         expect.that(seen["refused"] > 0, "try_send never said that no slot is free: it waits, or it overwrites", seen)
+    lengths = [70_000, 65_536, 1, 65_537, 0, 69_999]  # of more than 16 bits
+    seen = lab.run("messages", world=2, slot_bytes=70_000, slots=2, lengths=lengths)
+    expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
+    expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
     for slots, size, count in [(1, 8, 20), (3, 40, 60), (7, 3, 270)]:
         lengths = [lab.random.choice((0, size, lab.random.randrange(size + 1))) for _ in range(count)]
         seen = lab.run("both_ways", world=2, slot_bytes=size, slots=slots, lengths=lengths)
@@ -56,9 +60,12 @@ def pieces(lab):
 
 @lab_test
 def calls(lab):
-    """Many calls in a row on the same channels: no counter starts over."""
+    """Many calls in a row on the same channels, and more than 2^16 messages: no counter starts over."""
     for world in (2, 3, 5):
         whole(lab, world, 23, slot_bytes=2 * ELEMENT, slots=3, calls=12)
+    seen = lab.run("both_ways", world=2, slot_bytes=3, slots=3, lengths=[m % 4 for m in range(66_000)])
+    expect.equal("bytes or lengths of 66,000 messages in both directions that are not what was sent", seen["wrong"], 0,
+                 seen)
 
 
 @lab_test

@@ -49,6 +49,9 @@ KIT_SCENARIO(operation) {
   const lab03::Var y = leaves.size() == 1 ? lab13::log_softmax(leaves[0], rows)
                                           : lab13::linear(leaves[0], leaves[1], leaves[2], rows);
   out.put("y", lab03::value(y));
+  if (in.has("then_rows"))  // the same numbers in rows of another length
+    out.put("then_y", lab03::value(lab13::log_softmax(lab03::leaf(in.numbers("x")),
+                                                      in.integer("then_rows"))));
   lab03::backward(lab03::sum(lab03::mul(y, lab03::leaf(in.numbers("dy"), false))));
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     const lab03::Values* grad = lab03::grad(leaves[i]);
@@ -56,7 +59,8 @@ KIT_SCENARIO(operation) {
   }
 }
 
-// Task 3: one batch through a model, twice; what each hook saw, and the end (-1).
+// Task 3: one batch through a model, twice; what each hook saw, and the two of the end (-1, -2). At last its first
+// `then_rows` rows alone.
 KIT_SCENARIO(learn) {
   lab13::Model model(widths_of(in));
   prepare(in, model, 0);
@@ -69,6 +73,7 @@ KIT_SCENARIO(learn) {
   for (std::size_t p = 0; p < model.parameters().size(); ++p)
     model.on_gradient(model.parameters()[p], [&, p] { note(std::int64_t(p)); });
   model.on_backward_end([&] { note(-1); });
+  model.on_backward_end([&] { note(-2); });
   std::vector<double> losses;
   for (std::int64_t i = in.integer("repeats"); i > 0; --i)
     losses.push_back(model.learn(data.x, data.targets));
@@ -76,6 +81,15 @@ KIT_SCENARIO(learn) {
   out.put("log", log);
   out.put("grads", values_of(model.parameters(), true));
   out.put("values", values_of(model.parameters()));
+  if (!in.has("then_rows")) return;
+  const std::size_t rows = size(in, "then_rows");
+  std::vector<float> x = in.floats("x");
+  x.resize(rows * data.x.cols);
+  lab13::Targets targets = data.targets;
+  targets.resize(rows);
+  for (Parameter* p : model.parameters()) std::fill(p->grad.begin(), p->grad.end(), 0.0F);
+  out.put("then_loss", model.learn(matrix(x, data.x.cols), targets));
+  out.put("then_grads", values_of(model.parameters(), true));
 }
 
 // Stage 1: lab 04's own train_step on the batches that the judge names, in this process.
@@ -142,11 +156,12 @@ KIT_SCENARIO(schedule_text) {
   out.put("text", kit::text_of(lab13::schedule_of<lab13::OwnRing>(int(in.integer("world")))));
 }
 
-// Task 7 alone.
+// Task 7 alone, twice.
 KIT_SCENARIO(prediction) {
   const std::vector<double> ready = in.numbers("ready");
   std::vector<std::size_t> elements;
   for (const std::int64_t n : in.integers("elements")) elements.push_back(std::size_t(n));
-  out.put("end", lab13::predicted_end({in.number("alpha"), in.number("beta"), in.number("gamma")},
-                                      int(in.integer("world")), ready, elements));
+  for (const char* name : {"end", "again"})
+    out.put(name, lab13::predicted_end({in.number("alpha"), in.number("beta"), in.number("gamma")},
+                                       int(in.integer("world")), ready, elements));
 }

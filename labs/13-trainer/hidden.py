@@ -25,8 +25,11 @@ def worlds(lab):
 @lab_test
 def epochs(lab):
     """Many epochs: each in its own order; batches of one sample a rank; a batch that is the whole data."""
-    for world, samples, batch, steps in ((2, 5, 2, 11), (1, 4, 4, 5), (3, 3, 3, 4), (2, 9, 4, 10)):
+    for world, samples, batch, steps in ((2, 5, 2, 11), (1, 4, 4, 5), (3, 3, 3, 4), (2, 9, 4, 10), (1, 3, 1, 4)):
         train(lab, Job(lab.random, samples=samples, batch=batch, steps=steps), world)
+    train(lab, Job(lab.random, widths=(2, 3, 2), samples=40_000, batch=4, steps=2), 2)
+    # The second training of these processes, with other settings than the first.
+    train(lab, Job(lab.random, samples=9, batch=4, steps=5), 2, first_batch=2)
 
 
 @lab_test
@@ -34,7 +37,7 @@ def prediction(lab):
     """Task 7: the end of the last all-reduce, from your lab 05."""
     for world, ready, elements in ((1, [1.0, 2.0], [10, 20]), (3, [1.0, 2.0, 3.0], [10, 20, 7]), (2, [0.5], [0]),
                                    (4, [1.0, 1.0, 1.0], [1, 2, 3]), (5, [0.0, 9.0, 9.5], [100, 1, 1]),
-                                   (3, [2.0, 3.0, 40.0], [1000, 10, 5]), (2, [2.0 ** 31, 2.0 ** 32], [1 << 24, 3])):
+                                   (3, [2.0, 3.0, 40.0], [1000, 10, 5]), (2, [2.0 ** 31, 2.0 ** 32], [1 << 24, 3]), (2, [1.0], [(1 << 33) + 2])):
         machine = {name: lab.random.uniform(0.01, 0.2) for name in ("alpha", "beta", "gamma")}
         seen = lab.run("prediction", world=world, ready=ready, elements=elements, **machine)
         end = 0.0

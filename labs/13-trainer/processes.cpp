@@ -129,9 +129,30 @@ class Counting : public AnyModel {
   std::size_t samples = 0;
 };
 
+// A short job in the same processes, before the one that counts: a sample less, another batch and
+// another seed.
+template <class AnyModel>
+void train_before(const kit::Request& in, Link& link) {
+  Counting<AnyModel> model(widths_of(in));
+  prepare(in, model, link.rank());
+  lab13::Data data = data_of(in);
+  std::vector<float> x = in.floats("x");
+  x.resize(x.size() - data.x.cols);
+  data.x = matrix(x, data.x.cols);
+  data.targets.pop_back();
+  AnyOptimizer optimizer(in, model.parameters());
+  lab13::Settings settings = settings_of(in);
+  settings.batch = in.integer("first_batch");
+  settings.steps = 3;
+  ++settings.seed;
+  kit::Vault vault(std::size_t{1} << 10);
+  lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, Log([](auto, auto) {}));
+}
+
 // One rank of a training: what the log was told, and the parameters after each step.
 template <class AnyModel>
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
+  if (in.has("first_batch")) train_before<AnyModel>(in, link);
   Counting<AnyModel> model(widths_of(in));
   prepare(in, model, link.rank());
   const lab13::Data data = data_of(in);
@@ -148,6 +169,7 @@ void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Obser
   seen.put("steps", steps);
   seen.put("losses", losses);
   seen.put("hashes", hashes);
+  seen.put("end_hash", hash_of(values_of(model.parameters())));
   seen.put("values", values_of(model.parameters()));
 }
 
@@ -167,7 +189,69 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
 
 }  // namespace
 
-// A training on real processes. before: how many steps another job has trained with the same vault;
+namespace {
+
+// The same link with other numbers: rank 0 is the one behind. So a process has two ranks.
+class Turned {
+ public:
+  Turned(Link& link, int by) : link_(link), by_(by) {}
+  [[nodiscard]] int rank() const { return turned(link_.rank(), -by_); }
+  [[nodiscard]] int world() const { return link_.world(); }
+  template <class T>
+  void send(int to, std::span<T> data) {
+    link_.send(turned(to, by_), data);
+  }
+  template <class T>
+  void recv(int from, std::span<T> data) {
+    link_.recv(turned(from, by_), data);
+  }
+  template <class T, class U>
+  void exchange(int to, std::span<T> out, int from, std::span<U> in) {
+    link_.exchange(turned(to, by_), out, turned(from, by_), in);
+  }
+
+ private:
+  [[nodiscard]] int turned(int rank, int by) const { return mod(rank + by, world()); }
+  Link& link_;
+  int by_;
+};
+
+}  // namespace
+
+// Task 4 alone: a sum, and behind it what each rank has in turn; then once more, in a second group
+// whose ranks have other numbers.
+KIT_SCENARIO(group) {
+  kit::Processes processes(processes_of(in));
+  processes.run(
+      [&](kit::Member& self, kit::Observation& seen) {
+        kit::begin_operation("all_reduce, broadcast");
+        lab06::SharedLink fast(self);
+        Link link(fast, 0, 0);
+        std::vector<float> sums, copies;
+        for (const int by : {0, 1}) {
+          Turned turned(link, by);
+          kit::Background thread;
+          lab13::RingGroup<AnyRing, Turned> group(turned, thread);
+          const std::vector<float> own = in.floats("data." + std::to_string(turned.rank()));
+          std::vector<float> sum(size(in, "count"));
+          for (std::size_t i = 0; i < sum.size(); ++i)
+            sum[i] = float(i + 1) * float(turned.rank() + 1);
+          kit::Background::Work work = group.all_reduce(sum);
+          for (int root = 0; root < turned.world(); ++root) {
+            std::vector<float> data = own;
+            group.broadcast(data, root);
+            copies.insert(copies.end(), data.begin(), data.end());
+          }
+          work.wait();
+          sums.insert(sums.end(), sum.begin(), sum.end());
+        }
+        seen.put("sums", sums);
+        seen.put("copies", copies);
+      },
+      out);
+}
+
+// A training on real processes. first_batch: of a short job in these processes, before it. before: how many steps another job has trained with the same vault;
 // kill_rank, kill_after: that job ends by kill -9 instead.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);

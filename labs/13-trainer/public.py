@@ -1,4 +1,5 @@
 """Public tests of lab 13: what a student runs at every save. hidden.py uses most of it too."""
+import array
 import functools
 import math
 import random
@@ -9,6 +10,10 @@ from labs.course.testing import Wrong, expect, floats, lab_test
 # Lab 04's judge: layers, loss and optimizers once more, in double precision and as slowly as can be.
 lab04 = load_module(LABS / "04-modules" / "public.py")
 shaped, flat, close = lab04.shaped, lab04.flat, lab04.close
+
+
+def bits_of(values):
+    return array.array("I", values.tobytes())
 
 
 # ---- the order of an epoch: torch.randperm(n) after manual_seed(seed), as lab 10 has it ----
@@ -77,6 +82,8 @@ def check_replicas(seen, job, world, first):
                      seen[f"samples.{rank}"], (job.steps - first) * job.batch // world, seen)
         expect.equal(f"the steps that rank {rank}'s log was told", list(seen[f"steps.{rank}"]),
                      list(range(first, job.steps)), seen)
+        expect.that(not seen[f"hashes.{rank}"] or seen[f"hashes.{rank}"][-1] == seen[f"end_hash.{rank}"],
+                    f"rank {rank}'s log is told of the last step before that has changed the parameters", seen)
         for step, (mine, others) in enumerate(zip(seen["hashes.0"], seen[f"hashes.{rank}"]), first):
             expect.that(mine == others, f"after step {step} the parameters of rank {rank} are not those of rank 0: "
                         "the replicas drift", seen)
@@ -112,8 +119,10 @@ def resumed(lab, job, world, whole, **how):
 @lab_test
 def products(lab):
     """Task 1: matrix products of any views, exactly."""
-    for rows, inner, cols in ((1, 1, 1), (2, 3, 4), (3, 1, 2), (4, 5, 1), (0, 2, 3), (2, 0, 3), (7, 5, 6)):
-        for how in (0, 1, 2, 3, 4, 8, 7, 15):
+    ways = (0, 1, 2, 3, 4, 8, 7, 15)
+    for rows, inner, cols, hows in ((1, 1, 1, ways), (2, 3, 4, ways), (3, 1, 2, ways), (4, 5, 1, ways), (0, 2, 3, ways),
+                                    (2, 0, 3, ways), (7, 5, 6, ways), (1, 33_000, 1, [15]), (33_000, 1, 1, [0])):
+        for how in hows:
             a = [float(lab.random.randrange(-9, 10)) for _ in range(rows * inner)]
             b = [float(lab.random.choice((lab.random.randrange(-9, 10), 2 ** 35))) for _ in range(inner * cols)]
             seen = lab.run("product", rows=rows, inner=inner, cols=cols, how=how, a=a or [0.0], b=b or [0.0])
@@ -127,7 +136,7 @@ def products(lab):
 @lab_test
 def operations(lab):
     """Task 2: linear, exactly, and log_softmax: values, and the gradients of all inputs."""
-    for rows, ins, outs in ((1, 1, 1), (1, 3, 2), (4, 2, 3), (5, 7, 4), (3, 4, 1)):
+    for rows, ins, outs in ((1, 1, 1), (1, 3, 2), (4, 2, 3), (5, 7, 4), (3, 4, 1), (1, 1, 33_000)):
         x, weight, bias, dy = (lab04.integers(lab.random, n) for n in (rows * ins, ins * outs, outs, rows * outs))
         seen = lab.run("operation", rows=rows, x=x, weight=weight, bias=bias, dy=dy)
         network = lab04.Network([ins, outs], weight + bias)
@@ -148,6 +157,10 @@ def operations(lab):
             grad += [g - math.exp(v - log_sum) * sum(d) for v, g in zip(row, d)]
         close("log_softmax", seen["y"], want, seen, 1e-9)
         close("the gradient of log_softmax", seen["grad.0"], grad, seen, 1e-9)
+    z = [lab.random.gauss(0, 2) for _ in range(12)]
+    seen = lab.run("operation", rows=3, x=z, dy=z, then_rows=2)  # the second time, rows of another length
+    want = [v - math.log(math.fsum(map(math.exp, row))) for row in shaped(z, 2, 6) for v in row]
+    close("log_softmax in two rows, after three", seen["then_y"], want, seen, 1e-9)
 
 
 @lab_test
@@ -166,7 +179,7 @@ def gradients(lab):
         loss, grad = lab04.softmax_loss(logits, targets)
         once = network.backward(grad)
         seen = lab.run("learn", widths=widths, values=floats(values), x=floats(x), targets=targets, frozen=frozen,
-                       repeats=repeats)
+                       repeats=repeats, then_rows=2)
         close("the loss of each call", seen["losses"], [loss] * repeats, seen)
         lengths = [n for a, b in zip(widths, widths[1:]) for n in (a * b, b)]
         starts = [sum(lengths[:p]) for p in range(6)]
@@ -174,15 +187,20 @@ def gradients(lab):
         close(f"all gradients after {repeats} calls, frozen parameters {frozen}", seen["grads"],
               [0.0 if places[i] in frozen else repeats * g for i, g in enumerate(once)], seen)
         expect.same_bits("the parameters", seen["values"], floats(values), seen)
+        loss, grad = lab04.softmax_loss(network.forward(shaped(x[:6], 2, 3)), targets[:2])
+        close("the loss of a smaller batch, after that", [seen["then_loss"]], [loss], seen)
+        close("all gradients of a smaller batch, after that", seen["then_grads"],
+              [0.0 if places[i] in frozen else g for i, g in enumerate(network.backward(grad))], seen)
         free, log = [p for p in range(6) if p not in frozen], list(seen["log"])
-        expect.equal("how often hooks and callbacks of the end ran", sorted(log), sorted((free + [-1]) * repeats), seen)
+        expect.equal("how often hooks and callbacks of the end ran", sorted(log), sorted((free + [-1, -2]) * repeats), seen)
         for k in range(repeats):
-            part = log[k * (len(free) + 1):(k + 1) * (len(free) + 1)]
-            expect.equal("what runs last in a call", part[-1], -1, seen)
-            layers = [p // 2 for p in part[:-1]]
+            first = k * (len(free) + 2)
+            part = log[first:first + len(free) + 2]
+            expect.equal("what runs last in a call", sorted(part[-2:]), [-2, -1], seen)
+            layers = [p // 2 for p in part[:-2]]
             expect.equal("the layers whose hooks ran, one after the other", layers, sorted(layers, reverse=True), seen)
-            for n, p in enumerate(part[:-1]):
-                then = seen[f"at.{k * (len(free) + 1) + n}"]
+            for n, p in enumerate(part[:-2]):
+                then = seen[f"at.{first + n}"]
                 own = range(starts[p], starts[p] + lengths[p])
                 close(f"when the hook of parameter {p} ran, its gradient", [then[i] for i in own],
                       [(k + 1) * once[i] for i in own], seen)
@@ -229,9 +247,25 @@ def one_rank(lab):
     close("the losses with your own model", own["losses.0"], alone["losses"], own, 2e-5)
 
 
+def group(lab, world, count):
+    """Task 4 alone: a sum over the ranks, and then each rank's data on all of them, in every bit."""
+    special = [0x80000000, 0x00000001, 0x7FC00123, 0xFF800000, 0x3F800001]  # -0, the smallest float, NaN, -infinity
+    data = [array.array("f", array.array("I", [bits ^ rank for bits in special]).tobytes()) for rank in range(world)]
+    seen = lab.run("group", world=world, count=count, **{f"data.{rank}": one for rank, one in enumerate(data)})
+    for rank in range(world):
+        want = [float((i + 1) * world * (world + 1) // 2) for i in range(count)]
+        expect.equal(f"the sums of two groups, in process {rank}", list(seen[f"sums.{rank}"]), 2 * want, seen)
+        for at in range(2 * world):
+            got = seen[f"copies.{rank}"][len(special) * at:][:len(special)]
+            expect.equal(f"the bits in process {rank} of what rank {at % world} broadcasts in group {at // world}",
+                         [hex(b) for b in bits_of(got)], [hex(b) for b in bits_of(data[at % world])], seen)
+
+
 @lab_test
 def three_ranks(lab):
-    """Task 6, stage 3: one, two and three ranks, the same batches: equal parameters, and one process's losses."""
+    """Tasks 4 and 6, stage 3: one, two and three ranks, the same batches: equal parameters, and one process's losses."""
+    for world in (1, 2, 3):
+        group(lab, world, 11)
     job = Job(lab.random, samples=25)
     one = train(lab, job, 1)
     for world in (2, 3):
@@ -259,7 +293,8 @@ def refused(lab):
             expect.equal(f"messages that rank {rank} had sent when it refused a ring that {what}",
                          seen[f"messages.{rank}"], 0, seen)
             expect.that("rank" in why, f"the refusal of a ring that {what} does not have the checker's words: {why!r}", seen)
-    for batch, world, what in ((7, 2, "7 samples for 2 ranks"), (0, 1, "no samples"), (60, 2, "60 of 30 samples")):
+    for batch, world, what in ((7, 2, "7 samples for 2 ranks"), (0, 1, "no samples"), (60, 2, "60 of 30 samples"),
+                               (-6, 2, "-6 samples")):
         job.batch = batch
         seen = lab.run("refused", ring=0, **job.request(world))
         for rank in range(world):
@@ -273,7 +308,7 @@ def resume(lab):
     for kind, world in (("sgd", 2), ("adamw", 1)):
         job = Job(lab.random, kind=kind, samples=25)
         whole = lab.run("train", **job.request(world))
-        for before in (1, 4, 6):
+        for before in (1, 4, 6, 12):  # the last of them has nothing left to do
             resumed(lab, job, world, whole, save_every=3 if before > 1 else 1, before=before)
 
 
@@ -286,5 +321,6 @@ def network(lab):
     machine = {"alpha": 1.0, "beta": 0.125, "gamma": 0.25}  # two messages of 2 s, and 2 s to add
     for world, ready, end in ((2, [1.0], 7.0), (2, [1.0, 3.0], 13.0), (2, [1.0, 3.0, 20.0], 26.0), (1, [1.0, 3.0], 3.0)):
         seen = lab.run("prediction", world=world, ready=ready, elements=[4] * len(ready), **machine)
-        expect.equal(f"the end of buckets that are ready after {ready} s, on {world} rank{'s' * (world > 1)},", seen["end"],
-                     end, seen)
+        for time in ("end", "again"):
+            expect.equal(f"the end of buckets that are ready after {ready} s, on {world} rank{'s' * (world > 1)},",
+                         seen[time], end, seen)

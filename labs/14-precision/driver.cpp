@@ -212,6 +212,7 @@ KIT_SCENARIO(scaler) {
 // One letter a deed, each backward of the next batch:
 //   z  zero_grad      s  a backward      n  one under NoSync      m  two, nested NoSyncs
 //   t  as n, and the batch is broken
+//   o  a backward while another replica's NoSync is alive
 //   x  a broken one in a nested NoSync, then one in the outer
 KIT_SCENARIO(replica) {
   kit::Cluster cluster(kit::cluster_options(in));
@@ -231,6 +232,11 @@ KIT_SCENARIO(replica) {
       if (deed == 's') backward();
       if (deed == 'n') {
         [[maybe_unused]] const auto local = replica.no_sync();
+        backward();
+      }
+      if (deed == 'o') {
+        lab14::Replica<ToyLoss> other(model, group);
+        [[maybe_unused]] const auto local = other.no_sync();
         backward();
       }
       if (deed == 'm') {

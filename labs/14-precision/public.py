@@ -369,12 +369,12 @@ def replica(lab, form, world, script, rows):
     weights = [encode(form, m) for m in training.initial]
     grads, batch, reductions = [[0.0] * 3 for _ in range(world)], 0, 0
     for at, deed in enumerate(script):
-        for _ in range({"s": 1, "n": 1, "m": 2, "x": 1}.get(deed, 0)):
+        for _ in range({"s": 1, "o": 1, "n": 1, "m": 2, "x": 1}.get(deed, 0)):
             for rank in range(world):
                 new = training.gradient(rank, batch, weights, 1.0)
                 grads[rank] = [f32(a + b) for a, b in zip(grads[rank], new)]
             batch += 1
-        if deed == "s":
+        if deed in "so":
             reductions += 1
             grads = [training.average(grads) for _ in range(world)]
         if deed == "z":

@@ -105,6 +105,7 @@ class Disk {
   void cut_power_at(std::int64_t operation) { cut_at_ = operation; }
   void set_capacity(std::size_t bytes) { capacity_ = bytes; }
   [[nodiscard]] std::int64_t operations() const { return operations_; }
+  [[nodiscard]] std::size_t files() const { return names_.size(); }  // of all folders
   // What is there after the power cut, in one of the ways in which it may be.
   [[nodiscard]] Disk reboot(After after, std::uint64_t seed) const;
   // Behind everybody's back, kept at once.

@@ -79,13 +79,15 @@ std::int64_t loaded(Checkpoints& checkpoints, Snapshot& out) {
 
 }  // namespace
 
-// pack() and unpack() once, and every way to damage what lies between them.
+// pack() and unpack() once, then of another snapshot, and every way to damage what lies between
+// them.
 KIT_SCENARIO(packing) {
   const Snapshot before = snapshot_of(in);
   const Bytes packed = pack(before);
   const Snapshot after = unpack(packed);
   out.put("step", after.step);
   out.put("same", same(before, after));
+  out.put("again", same(made_up(3), unpack(pack(made_up(3)))));
   out.put("tensors", after.floats.size());
   out.put("lines", after.texts.size());
   for (const auto& [name, values] : after.floats)
@@ -126,7 +128,7 @@ KIT_SCENARIO(packing) {
 // the disk as it may be, in every way of `afters`, is read, saved to, and read again. `depth` 1:
 // with the power cut in that, too. Rows of 9 numbers: operation, operation of the second cut (-1:
 // none), way, the newest that was promised, the one being saved (-1: none), the one loaded, whether
-// it is right, the one loaded after the next save, files then.
+// it is right, the one loaded after the next save, files on the disk then.
 KIT_SCENARIO(power_cuts) {
   const auto steps = in.integers("steps");
   const auto afters = in.integers("afters");
@@ -146,7 +148,7 @@ KIT_SCENARIO(power_cuts) {
     Checkpoints third(disk, folder, keep);
     std::int64_t last = loaded(third, found);
     if (last == next && !same(found, made_up(next, 7))) last = -3;
-    row.insert(row.end(), {step, right, last, std::int64_t(disk.list(folder).size())});
+    row.insert(row.end(), {step, right, last, std::int64_t(disk.files())});
     rows.insert(rows.end(), row.begin(), row.end());
     return step;
   };
@@ -209,6 +211,7 @@ KIT_SCENARIO(history) {
   const auto numbers = in.integers("numbers");
   const auto make = [&](std::size_t i) { return made_up(numbers[i], 0); };
   disk.overwrite("run/notes.txt", Bytes(3));
+  disk.overwrite("run/notes.tmp", Bytes(3));
   disk.overwrite("run/step-007", Bytes(3));
   disk.overwrite("run/step-x", Bytes(3));
   Checkpoints neighbour(disk, other, 2);
@@ -270,17 +273,20 @@ KIT_SCENARIO(history) {
 }
 
 // Phases of a training: each a new program with its number of ranks, that resumes, trains, saves
-// after `saves` of its steps (-1: never), and goes on until it is killed after `steps`.
+// after `saves` of its steps (-1: never), and goes on until it is killed after `steps`. fresh: with
+// an empty disk.
 KIT_SCENARIO(train) {
   const auto worlds = in.integers("worlds"), steps = in.integers("steps"),
              saves = in.integers("saves");
-  const auto full = in.has("full") ? in.integers("full") : std::vector<std::int64_t>(worlds.size());
-  const auto sizes =
-      in.has("sizes") ? in.integers("sizes") : std::vector<std::int64_t>(worlds.size(), 6);
+  const auto each = [&](const char* name, std::int64_t otherwise) {
+    return in.has(name) ? in.integers(name) : std::vector<std::int64_t>(worlds.size(), otherwise);
+  };
+  const auto full = each("full", 0), sizes = each("sizes", 6), empty = each("fresh", 0);
   Disk disk;
   for (std::size_t phase = 0; phase < worlds.size(); ++phase) {
     kit::FabricOptions options = kit::fabric_options(in);
     options.world = int(worlds[phase]);
+    if (empty[phase] != 0) disk = Disk();
     kit::Fabric fabric(options);
     Checkpoints checkpoints(disk, "run", 2);
     fabric.run([&](kit::Link& link) {

@@ -59,7 +59,7 @@ def keeps(lab):
         got = [line.strip() for line in seen["skipped"].splitlines() if line.strip()]
         expect.equal("skipped", got, skipped, seen)
         expect.equal("the folder at the end", sorted(set(seen["listed"].splitlines()[-1].split())),
-                     sorted(set(listed.split()) | {"notes.txt", "step-007", "step-x"}), seen)
+                     sorted(set(listed.split()) | {"notes.tmp", "notes.txt", "step-007", "step-x"}), seen)
         expect.equal("the folder of another training, of which 2 are kept", seen["neighbour"],
                      "step-1000000 step-11 ", seen)
 
@@ -72,12 +72,20 @@ def disk_full(lab):
     expect.equal("the steps that load_newest found", list(seen["found"]), [9, 10], seen)
     lines = seen["listed"].splitlines()
     expect.equal("the folder after the failure", lines[2], lines[1], seen)
+    seen = lab.run("history", keep=2, script="sssdlfsl", numbers=[5, 6, 7, 7, 0, 7, 8, 0], rooms=[0, 1, 20, 60])
+    expect.equal("the steps that load_newest found", list(seen["found"]), [6, 8], seen)
+    expect.equal("the folder, when step 7 was damaged, skipped, not saved again, and step 8 was saved",
+                 seen["listed"].splitlines()[-1], "notes.tmp notes.txt step-007 step-6 step-7 step-8 step-x ", seen)
     for world in (1, 3, 4):
         seen = public.trained(lab, [world, world], [4, 3], [2, -1], full=[1, 0])
         for rank in range(world):
             expect.that(seen[f"error.0.{rank}"].startswith("save: "), f"the disk of rank 0 is full, and rank {rank} of "
                         f"{world} does not hear of it", seen)
             expect.that(not seen[f"resumed.1.{rank}"], f"rank {rank} has resumed from what was never saved", seen)
+        seen = public.trained(lab, [world] * 3, [3, 3, 1], [2, 2, -1], full=[1, 0, 0])
+        for rank in range(world):
+            expect.equal(f"what rank {rank} throws when it saves after a save that failed", seen[f"error.1.{rank}"], "", seen)
+            expect.that(seen[f"resumed.2.{rank}"], f"rank {rank} has not resumed from what was saved after a failure", seen)
         whole = public.trained(lab, [world], [4], [-1], undisturbed=1, run_seed=7)
         again = public.trained(lab, [world], [4], [2], full=[1], run_seed=7)
         for rank in range(world):
@@ -95,8 +103,8 @@ def bit_for_bit(lab):
 
 @lab_test
 def come_and_go(lab):
-    """3 ranks, 2, 3 again, 5, 1, 5: each sample once an epoch, no noise twice, a rank that comes back goes on."""
-    for worlds in ([3, 2, 3], [1, 4, 2, 4], [3, 2, 3, 5, 1, 5], [5, 3, 1, 2, 5]):
+    """3 ranks, 2, 3 again, 5, 1, 5; and 12: each sample once an epoch, no noise twice, a rank that comes back goes on."""
+    for worlds in ([3, 2, 3], [1, 4, 2, 4], [3, 2, 3, 5, 1, 5], [5, 3, 1, 2, 5], [2, 12, 1, 12]):
         samples = lab.random.choice((10, 13, 31))
         seed = lab.random.randrange(1000)
         steps = [3] * len(worlds)
@@ -122,10 +130,14 @@ def come_and_go(lab):
 
 @lab_test
 def another_model(lab):
-    """A checkpoint of a model with another number of parameters is refused by every rank; the training is as it was."""
+    """A model with another number of parameters is refused by every rank, the training as it was; so it is on an empty disk."""
     for world, sizes in [(1, [6, 5]), (3, [6, 7]), (3, [6, 1]), (2, [1, 6])]:
         seen = public.trained(lab, [world, world], [2, 0], [2, -1], sizes=sizes)
         for rank in range(world):
             expect.that(seen[f"error.1.{rank}"].startswith("resume: "),
                         f"rank {rank} resumes from a model of {sizes[0]} parameters into one of {sizes[1]}", seen)
             expect.that(seen[f"untouched.1.{rank}"], f"rank {rank}'s training was changed by a refused checkpoint", seen)
+    seen = public.trained(lab, [3, 3, 2], [3, 3, 1], [2, 2, -1], fresh=[0, 0, 1])
+    for rank in range(2):
+        expect.that(not seen[f"resumed.2.{rank}"] and seen[f"untouched.2.{rank}"],
+                    f"the disk is empty, and rank {rank} resumes what another disk had", seen)

@@ -25,6 +25,7 @@ def packed(lab, step, tensors, texts, damage=0):
     for name, values in tensors.items():
         expect.same_bits(f"'{name}'", seen[f"floats.{len(values)}"], floats(values), seen)
     expect.that(seen["same"], "what unpack gives is not what pack was given", seen)
+    expect.that(seen["again"], "what unpack gives of a second snapshot is not what pack was given", seen)
     if damage:
         expect.that(not seen["accepted"], f"unpack takes {len(seen['accepted'])} damaged files for whole ones, for "
                     f"instance one damaged at byte {list(seen['accepted'])[:1]} of {seen['bytes']}", seen)
@@ -49,7 +50,7 @@ def cuts(lab, steps, keep, afters, depth=0):
                     f"{where}: step {promised} was saved, step {step} is loaded (-1: none)", seen)
         expect.that(right, f"{where}: step {step} is loaded with a content that it never had", seen)
         expect.equal(f"{where}: loaded after one more save", then, max(step, 0) + 1, seen)
-        expect.at_most(f"{where}: after one more save the folder has", files, keep, "files", seen)
+        expect.at_most(f"{where}: after one more save the disk has", files, keep, "files", seen)
 
 
 def trained(lab, worlds, steps, saves, samples=10, **more):
@@ -62,6 +63,8 @@ def same_as_undisturbed(lab, world, stop_at, steps, samples):
     whole = trained(lab, [world], [steps], [-1], samples, run_seed=seed, undisturbed=1)
     seen = trained(lab, [world, world], [stop_at + 1, steps - stop_at], [stop_at, -1], samples, run_seed=seed)
     for rank in range(world):
+        for phase in (0, 1):
+            expect.equal(f"what rank {rank} throws in run {phase}", seen[f"error.{phase}.{rank}"], "", seen)
         expect.that(not seen[f"resumed.0.{rank}"], f"rank {rank} says it has resumed, and nothing was saved", seen)
         expect.that(seen[f"untouched.0.{rank}"], f"nothing was saved, and resume changes rank {rank}'s training", seen)
         expect.that(seen[f"resumed.1.{rank}"], f"rank {rank} says there was no checkpoint", seen)
@@ -96,9 +99,9 @@ def newest(lab):
     expect.equal("the steps that load_newest found", list(seen["found"]), [-1, 9, 10, 9], seen)
     expect.equal("skipped", seen["skipped"], "\n\n\nstep-10 \n", seen)
     expect.equal("the folder after the third save", seen["listed"].splitlines()[4],
-                 "notes.txt step-007 step-10 step-9 step-x ", seen)
+                 "notes.tmp notes.txt step-007 step-10 step-9 step-x ", seen)
     expect.equal("the folder after step 10 was damaged and skipped", seen["listed"].splitlines()[7],
-                 "notes.txt step-007 step-10 step-9 step-x ", seen)
+                 "notes.tmp notes.txt step-007 step-10 step-9 step-x ", seen)
 
 
 @lab_test

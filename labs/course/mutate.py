@@ -154,7 +154,10 @@ class Trial:
         if driver is None:
             raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
         self.known[digest] = "equivalent"
+        self.passes(driver, "the solution")
 
+    def passes(self, driver, what):
+        """Runs all tests, and notes how long each takes."""
         def timed(test):
             name, function, seed = test
             bench = Hasty(self.lab, driver, name, seed)
@@ -162,7 +165,7 @@ class Trial:
             try:
                 function(bench)
             except Verdict as verdict:
-                raise AuthorError(f"{self.lab.slug}: the solution fails {name}: {verdict.status}: {verdict}") from None
+                raise AuthorError(f"{self.lab.slug}: {what} fails {name}: {verdict.status}: {verdict}") from None
             self.slowest[name], self.spent[name] = bench.longest, time.monotonic() - begun
 
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -185,6 +188,7 @@ class Trial:
                 continue
             driver, _, said = self.quick.compile(files, folder)
             if driver:
+                self.passes(driver, "the program of all mutants, with none of them,")
                 return driver, {m: n for n, m in numbered if n not in rejected}
             blamed = culprits(files, said) - rejected
             if not blamed:

@@ -30,10 +30,17 @@ def _order(item):
     return ("expression", "statement", "tail").index(item[1].form)
 
 
+def _typed(m):
+    """What stands for a && b is a bool, as that is: an optional beside a bool would make an optional of it, which holds
+    something even where the bool is false."""
+    beside = m.old[len(m.put):] if m.old.startswith(m.put) else m.old[:-len(m.put)]
+    return f"bool({m.put})" if m.operator == "operand" and re.search(r"^\s*(&&|\|\|)|(&&|\|\|)\s*$", beside) else m.put
+
+
 def _wrap(inner, items, text):
     for number, m in sorted(items, key=_order):
         before, after = text[m.whole[0]:m.start].decode(), text[m.end:m.whole[1]].decode()
-        put, here = one_line(before + m.put + after), f"/*{number}*/which_mutant_ == {number}"
+        put, here = one_line(before + _typed(m) + after), f"/*{number}*/which_mutant_ == {number}"
         if m.form == "expression":
             inner = f"(\n{here} ? ({put}) :\n({inner}))"
         elif m.form == "tail":
@@ -75,12 +82,14 @@ def schema(files, numbered):
 
 
 def culprits(files, said):
-    """Numbers of the mutants that the compiler complains about: on the line itself, else those nearest before it."""
+    """Numbers of the mutants that the compiler complains about: on the line itself, on the next one where it ends
+    in their parenthesis, else those nearest before it."""
     found = set()
     for name, text in files.items():
         lines = text.split("\n")
-        for number in {int(n) for n in re.findall(rf"{re.escape(name)}:(\d+):(?:\d+:)? (?:error|required from)", said)}:
-            for line in reversed(lines[max(0, number - 12):number]):
+        for number in {int(n) for n in re.findall(rf"{re.escape(name)}:(\d+):(?:\d+:)? +(?:error|required from)", said)}:
+            after = lines[number:number + 1] if lines[number - 1].endswith("(") else []
+            for line in [lines[number - 1], *after, *reversed(lines[max(0, number - 12):number - 1])]:
                 if marked := re.findall(r"/\*(\d+)\*/", line):
                     found |= set(map(int, marked))
                     break

@@ -76,8 +76,10 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
   const bool one_host = on_one_host(*bootstrap);  // asked in any case: it is collective
   const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
   const DeviceBackend::Group group{peers_, engine_, device_, stream_};
-  backend_ = one_host && !network ? make_peer_backend(*bootstrap, group, options.engine, tuning)
-                                  : make_staged_backend(group, options.engine);
+  std::string refused;
+  if (one_host && !network)
+    backend_ = make_peer_backend(*bootstrap, group, options.engine, tuning, refused);
+  if (!backend_) backend_ = make_staged_backend(group, options.engine, refused);
 }
 
 // Notes whether the buffers are the device's; if so, gives the call an operation that starts after

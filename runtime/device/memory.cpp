@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/device/cuda_check.hpp"
+#include "runtime/device/driver_gate.hpp"
 
 namespace ringsmith::device_allocator {
 
@@ -152,6 +153,7 @@ class DeviceCache {
 
   std::byte* from_driver(std::size_t rounded, std::size_t asked) {
     const DeviceGuard guard(device_);
+    const DriverCall gate;
     void* data = nullptr;
     cudaError_t code = cudaMalloc(&data, rounded);
     if (code == cudaErrorMemoryAllocation) {
@@ -168,6 +170,7 @@ class DeviceCache {
 
   void to_driver(std::byte* data, std::size_t rounded) {
     const DeviceGuard guard(device_);
+    const DriverCall gate;
     stats_.reserved = stats_.reserved - Bytes(rounded);
     cuda_check(cudaFree(data));
   }

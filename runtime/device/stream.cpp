@@ -139,10 +139,6 @@ void Stream::wait(const Stream& other) const {
   if (*this != other) wait(Event::record(other));
 }
 
-void synchronize(Device device) {
-  if (device.is_cuda()) Stream::current(device).synchronize();
-}
-
 StreamGuard::StreamGuard(const Stream& stream) {
   if (!stream.defined()) return;
   previous_ = Stream::current(stream.device());

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "runtime/device/cuda_check.hpp"
+#include "runtime/device/driver_gate.hpp"
+#include "runtime/device/findings.hpp"
 
 namespace ringsmith {
 
@@ -50,6 +52,7 @@ void to_host(std::byte* to, const std::byte* from, Device device, std::size_t si
     stream.synchronize();
     std::memcpy(to + at, staging.data(), bytes);
   });
+  findings::look();
 }
 
 void between_devices(std::byte* to, Device target, const std::byte* from, Device source,
@@ -146,6 +149,7 @@ PinnedBlock::PinnedBlock(Bytes size) {
     return;
   }
   void* data = nullptr;
+  const DriverCall gate;
   cuda_check(cudaHostAlloc(&data, c.size, cudaHostAllocPortable));
   data_ = static_cast<std::byte*>(data);
   cache.living[data_] = this;
@@ -171,6 +175,22 @@ PinnedBlock* PinnedBlock::around(const std::byte* data, Bytes size) {
   return data + size.value <= begin + cache.sizes[block->class_] ? block : nullptr;
 }
 
+Fetch::Fetch(const std::byte* from, Device device, Bytes size)
+    : block_(std::make_unique<PinnedBlock>(size)) {
+  const DeviceGuard guard(device);
+  const Stream stream = Stream::current(device);
+  cuda_check(
+      cudaMemcpyAsync(block_->data(), from, size.value, cudaMemcpyDeviceToHost, stream.get()));
+  block_->release_after(stream);
+  done_ = Event::record(stream);
+}
+
+const std::byte* Fetch::wait() const {
+  done_.synchronize();
+  findings::look();
+  return block_->data();
+}
+
 namespace pinned_allocator {
 
 AllocatorStats stats() {
@@ -184,6 +204,7 @@ void release_cached() {
   for (std::size_t c = 0; c < SizeClass::kCount; ++c)
     for (std::deque<PinnedCache::Free>& blocks = cache.free[c];
          !blocks.empty() && blocks.front().is_idle(); blocks.pop_front()) {
+      const DriverCall gate;
       cuda_check(cudaFreeHost(blocks.front().data));
       cache.stats.reserved = cache.stats.reserved - Bytes(cache.sizes[c]);
     }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "runtime/base/allocator.hpp"
@@ -46,6 +47,21 @@ class PinnedBlock {
   std::byte* data_;
   std::size_t class_;  // of its size
   std::vector<Event> busy_;
+};
+
+// A few bytes on their way from a device to the host, which goes on: a loss, say, that is read when
+// the step's backward is queued.
+class Fetch {
+ public:
+  // After what the device's current stream holds; `from` may be freed at once, as all memory of
+  // that stream.
+  Fetch(const std::byte* from, Device device, Bytes size);
+  // Waits for these bytes alone, not for what was queued behind them.
+  [[nodiscard]] const std::byte* wait() const;
+
+ private:
+  std::unique_ptr<PinnedBlock> block_;
+  Event done_;
 };
 
 namespace pinned_allocator {

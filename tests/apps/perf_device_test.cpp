@@ -83,6 +83,29 @@ TEST_CASE("the table says which engine is used, and why not a better one", "[per
                                             "inside one process"));
 }
 
+TEST_CASE("devices that do not reach each other: by way of host memory, and the table says why",
+          "[perf]") {
+  const std::string arguments = "-b 4 -e 64K -f 128 -n 1 --device cuda", two = "VGPU_DEVICES=2 ";
+  const auto none = on_ranks(2, "all_reduce_perf", arguments, two + "VGPU_PEERS=none");
+  check_right(none);
+  CHECK_THAT(none.out, ContainsSubstring("transport cuda_ipc was refused: rank 0 on cuda:0") &&
+                           ContainsSubstring("no peer access between these devices") &&
+                           ContainsSubstring("is copied through pinned host memory"));
+  // Access is promised, handles open, and what is written does not arrive.
+  const auto broken = on_ranks(3, "all_reduce_perf", arguments, "VGPU_DEVICES=3 VGPU_PEERS=broken");
+  check_right(broken);
+  CHECK_THAT(broken.out, ContainsSubstring("transport cuda_ipc was refused: what rank 1 (cuda:1) "
+                                           "writes into the memory of rank 0 (cuda:0) does not "
+                                           "arrive"));
+  for (const std::string peers : {"none", "broken"}) {
+    const auto asked =
+        on_ranks(2, "all_reduce_perf", arguments + " --engine b", two + "VGPU_PEERS=" + peers);
+    CAPTURE(peers, asked.out, asked.err);
+    CHECK(asked.exit_code == 6);
+    CHECK_THAT(asked.err, ContainsSubstring("leave --engine out"));
+  }
+}
+
 TEST_CASE("options of the device programs that make no sense are refused", "[perf]") {
   const auto engine = on_ranks(1, "all_reduce_perf", "-b 4 --engine b");
   CHECK(engine.exit_code == 6);

@@ -57,7 +57,7 @@ if [ -n "$simulate" ]; then
   what="test-gpu (SIMULATED)"
   count=${VGPU_DEVICES:-8}
   dir=${dir:-build/release} report=build/test-gpu-simulated.md
-  most=64K shape=tiny small="-n 2 -w 1" products="0 3"
+  most=64K shape=tiny small="-n 2 -w 1" products="0 3 8"
   title="SIMULATED on vgpu: no GPU took part, the figures mean nothing"
   tools="g++ $(g++ -dumpversion), kernels/vgpu"
 else
@@ -68,7 +68,7 @@ else
   count=$(wc -l <<< "$devices")
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')
   dir=${dir:-build/gpu} report=tests/gpu/RESULTS.md
-  most=256M shape=gpt2 small="" products="0 5 6"
+  most=256M shape=gpt2 small="" products="0 5 6 8 9"
   title=$(sort <<< "$devices" | uniq -c | sed 's/^ *//; s/ / x /' | paste -sd,)
   tools="$(nvcc --version | sed -n 's/.*release \([0-9.]*\).*/nvcc \1/p'), driver $(nvidia-smi --query-gpu=driver_version --format=csv,noheader | head -1)"
 fi

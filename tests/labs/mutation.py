@@ -27,6 +27,8 @@ except AuthorError as error:
 ANNOTATED = """#pragma once
 #include <atomic>
 #include <cstdint>
+#include <optional>
+inline std::optional<int> half(int n) { return n % 2 == 0 ? std::optional(n / 2) : std::nullopt; }
 inline int given(int a) { return a + 5; }
 inline std::int64_t sum(std::int64_t n, int rank) {
 #ifdef SOLUTION
@@ -39,6 +41,12 @@ inline std::int64_t sum(std::int64_t n, int rank) {
 #else
   return 0;
 #endif
+}
+inline int large_and_even(int n) {
+#ifdef SOLUTION
+  if (n > 9 && half(n)) return 1;
+#endif
+  return 0;
 }
 inline void publish(std::atomic<int>& flag, int& data) {
 #ifdef SOLUTION
@@ -53,7 +61,7 @@ int main() {
   std::atomic<int> flag = 0;
   int data = 0;
   publish(flag, data);
-  std::printf("%d %d %d", int(sum(4, 1)), data, flag.load());
+  std::printf("%d %d %d %d", int(sum(4, 1)), data, flag.load(), large_and_even(4));
 }
 """
 
@@ -106,7 +114,7 @@ class Schema(unittest.TestCase):
         (folder / "text.hpp").write_text(files["text.hpp"])
         program = folder / "all"
         subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(program)], check=True)
-        self.assertEqual(said(folder, "all"), "9 7 1")
+        self.assertEqual(said(folder, "all"), "9 7 1 0")
         for operator, old, put in [("relation", "<=", "<"), ("deleted", "data = 7", "(void)0"), ("rank", "rank", "0")]:
             number, mutant = next(i for i in numbered if (i[1].operator, i[1].old, i[1].put) == (operator, old, put))
             self.assertNotIn(number, left_out)
@@ -114,7 +122,7 @@ class Schema(unittest.TestCase):
             (folder / "text.hpp").write_text(mutant.apply({"text.hpp": solution})["text.hpp"])
             subprocess.run(["g++", "-std=c++20", "-w", str(folder / "main.cpp"), "-o", str(folder / "alone")],
                            check=True)
-            self.assertNotEqual(said(folder, "alone"), "9 7 1")
+            self.assertNotEqual(said(folder, "alone"), "9 7 1 0")
             self.assertEqual(said(folder, f"m{number}"), said(folder, "alone"))
 
     def test_two_files_in_one_program(self):
@@ -125,6 +133,12 @@ class Schema(unittest.TestCase):
             (folder / name).write_text(text)
         (folder / "both.cpp").write_text('#include "more.hpp"\n#include "main.cpp"\n')
         subprocess.run(["g++", "-std=c++20", "-w", "-fsyntax-only", str(folder / "both.cpp")], check=True)
+
+    def test_the_compiler_blames_whoever_it_was(self):
+        text = "/*1*/ a\ncapture([&, (\n/*2*/which ? b :\n(c))] {\nreturn d;"
+        for line, blamed in ((1, {1}), (2, {2}), (3, {2}), (5, {2})):
+            for words in (" error: no", "   required from here"):
+                self.assertEqual(schema.culprits({"a.hpp": text}, f"/tmp/a.hpp:{line}:9:{words}"), blamed, line)
 
 
 class Report(unittest.TestCase):

@@ -11,14 +11,20 @@ namespace {
 
 const std::string kProgram = std::string(RINGSMITH_BINARY_DIR) + "/bin/vgpu_mistakes";
 
-void caught(const std::string& mistake, const std::vector<std::string>& words) {
-  const auto wrong = run_program({kProgram, mistake}, 60);
+void caught(const std::string& mistake, const std::vector<std::string>& words,
+            const std::vector<std::string>& environment = {}) {
+  const auto run = [&](std::vector<std::string> command) {
+    command.insert(command.begin(), environment.begin(), environment.end());
+    command.insert(command.begin(), "env");
+    return run_program(command, 60);
+  };
+  const auto wrong = run({kProgram, mistake});
   CAPTURE(mistake, wrong.out, wrong.err);
   CHECK_FALSE(wrong.timed_out);
   CHECK(wrong.exit_code != 0);
   CHECK(wrong.exit_code < 128);  // it ended itself
   for (const std::string& w : words) CHECK_THAT(wrong.err, ContainsSubstring(w));
-  const auto right = run_program({kProgram, mistake, "right"}, 60);
+  const auto right = run({kProgram, mistake, "right"});
   CAPTURE(right.out, right.err);
   CHECK(right.exit_code == 0);
   CHECK(right.err.empty());
@@ -50,4 +56,19 @@ TEST_CASE("a copy that the host's memory has no room for") {
 
 TEST_CASE("memory of another process after its handle was closed") {
   caught("use_after_close", {"use after cudaIpcCloseMemHandle", "kernel write_one"});
+}
+
+TEST_CASE("a driver that waits: an allocation, and a first launch, while a kernel waits") {
+  const std::vector<std::string> waits = {"VGPU_DRIVER_WAITS=1", "VGPU_DEADLINE_MS=1500"};
+  const std::vector<std::string> words = {"a kernel spins forever", "kernel wait_for"};
+  caught("allocation_beside_waiting", words, waits);
+  caught("first_launch_beside_waiting", words, waits);
+  // Loaded before: no launch is the first. And without the mode nothing waits.
+  for (const std::string setting : {"VGPU_DRIVER_WAITS=1", "VGPU_DRIVER_WAITS=0"}) {
+    const auto eager = run_program(
+        {"env", "CUDA_MODULE_LOADING=EAGER", setting, kProgram, "first_launch_beside_waiting"}, 60);
+    CAPTURE(setting, eager.out, eager.err);
+    CHECK(eager.exit_code == 0);
+  }
+  CHECK(run_program({kProgram, "allocation_beside_waiting"}, 60).exit_code == 0);
 }

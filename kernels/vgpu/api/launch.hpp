@@ -1,10 +1,20 @@
 // Starting a kernel: cudaLaunchKernel with a caller for its parameter types. Use ringsmith::launch
 // (kernels/cuda/launch.hpp), which also works under nvcc.
+//
+// The rest is for sources that were written for nvcc alone, which kernels/vgpu/nvcc translates:
+//
+//     scale<<<blocks, threads, 0, stream>>>(x, n);          vgpu::Configured(blocks, ...).run(...)
+//     f = (const void*)&scale<float>; cudaLaunchKernel(f, ..., pointers to arguments, ...)
+//
+// nvcc knows the parameters of a kernel by its address. Here an address has to be announced, with
+// the types, before it is launched: vgpu::kernel_address().
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <tuple>
+#include <type_traits>
+#include <utility>
 
 #include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/runtime.hpp"
@@ -15,7 +25,8 @@ namespace vgpu {
 struct Call {
   void (*run)(const void* arguments);
   std::shared_ptr<const void> arguments;
-  const void* function;  // for the name in reports
+  const void* function;        // for the name in reports
+  const char* name = nullptr;  // that name, where it is known
 };
 
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
@@ -35,7 +46,65 @@ Call make_call(void (*kernel)(Parameters...), Parameters... arguments) {
           reinterpret_cast<const void*>(kernel)};
 }
 
+using MakeCall = Call (*)(const void* kernel, void* const* arguments);
+// Returns the kernel's address.
+const void* announce_kernel(const void* kernel, MakeCall make);
+
+template <class... Parameters, std::size_t... i>
+Call unpacked_call(void (*kernel)(Parameters...), [[maybe_unused]] void* const* arguments,
+                   std::index_sequence<i...> /*of Parameters*/) {
+  return make_call<Parameters...>(
+      kernel, *static_cast<const std::remove_cv_t<Parameters>*>(arguments[i])...);
+}
+template <class... Parameters>
+const void* kernel_address(void (*kernel)(Parameters...)) {
+  return announce_kernel(
+      reinterpret_cast<const void*>(kernel), [](const void* address, void* const* arguments) {
+        return unpacked_call(reinterpret_cast<void (*)(Parameters...)>(const_cast<void*>(address)),
+                             arguments, std::index_sequence_for<Parameters...>{});
+      });
+}
+
+// What stands between <<< and >>>.
+class Configured {
+ public:
+  Configured(dim3 grid, dim3 block, std::size_t shared_bytes = 0, cudaStream_t stream = nullptr)
+      : grid_(grid), block_(block), shared_bytes_(shared_bytes), stream_(stream) {}
+  // call(arguments...) by every thread. An error is left to cudaGetLastError(), as nvcc does.
+  template <class Function, class... Arguments>
+  void run(const char* name, Function call, Arguments&&... arguments) const {
+    struct Bound {
+      Function call;
+      std::tuple<std::decay_t<Arguments>...> arguments;
+    };
+    (void)launch({[](const void* p) {
+                    const auto* bound = static_cast<const Bound*>(p);
+                    std::apply(bound->call, bound->arguments);
+                  },
+                  std::make_shared<const Bound>(
+                      Bound{std::move(call), {std::forward<Arguments>(arguments)...}}),
+                  nullptr, name},
+                 grid_, block_, shared_bytes_, stream_);
+  }
+
+ private:
+  dim3 grid_, block_;
+  std::size_t shared_bytes_;
+  cudaStream_t stream_;
+};
+
 }  // namespace vgpu
+
+// arguments: a pointer to each. cudaErrorInvalidDeviceFunction for an address that was not
+// announced.
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared_bytes, cudaStream_t stream);
+template <class... Parameters>
+cudaError_t cudaLaunchKernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, void** arguments,
+                             std::size_t shared_bytes = 0, cudaStream_t stream = nullptr) {
+  return cudaLaunchKernel(vgpu::kernel_address(kernel), grid, block, arguments, shared_bytes,
+                          stream);
+}
 
 // Shared memory per block is 48 KiB unless a kernel asks for more.
 enum cudaFuncAttribute : int { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };

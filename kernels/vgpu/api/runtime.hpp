@@ -16,6 +16,7 @@ enum cudaError_t : int {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidDevicePointer = 17,
   cudaErrorInvalidMemcpyDirection = 21,
+  cudaErrorInvalidDeviceFunction = 98,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorDeviceUninitialized = 201,
@@ -30,6 +31,8 @@ enum cudaError_t : int {
   cudaErrorHostMemoryNotRegistered = 713,
   cudaErrorLaunchFailure = 719,
   cudaErrorNotSupported = 801,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureUnmatched = 903,
 };
 
 const char* cudaGetErrorName(cudaError_t error);
@@ -88,6 +91,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaDriverGetVersion(int* version);
+// "0000:03:00.0", of at least 13 characters.
+cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
+// Waits for the device. (CUDA would also free what the process has on it, which comes to the same at
+// the end of a program, where this is called.)
+cudaError_t cudaDeviceReset();
 
 // Peer access: device can reach memory of peer. Without enabling it, a kernel's access faults.
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer);
@@ -100,6 +109,8 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags);
 // forgotten wait shows.
 //
 // The legacy default stream (0) is refused: its hidden synchronisation is what overlap must avoid.
+// Where VGPU_LEGACY_STREAM=1 lets programs of others have it, it synchronises as CUDA says: it and
+// the device's blocking streams (cudaStreamDefault) wait for each other's earlier work.
 
 struct CUstream_st;
 struct CUevent_st;
@@ -172,6 +183,9 @@ cudaError_t cudaMemGetInfo(std::size_t* free_bytes, std::size_t* total_bytes);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer);
 
 cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned flags);
+inline cudaError_t cudaMallocHost(void** pointer, std::size_t bytes) {
+  return cudaHostAlloc(pointer, bytes, cudaHostAllocDefault);
+}
 cudaError_t cudaFreeHost(void* pointer);
 cudaError_t cudaHostRegister(void* pointer, std::size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* pointer);
@@ -185,6 +199,9 @@ cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from,
                               std::size_t from_pitch, std::size_t width, std::size_t height,
                               cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStream_t stream);
+// On the legacy default stream, and so refused where that is. cudaMemcpy waits for the copy.
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
+cudaError_t cudaMemset(void* pointer, int value, std::size_t bytes);
 
 template <class T>
 cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
@@ -193,6 +210,10 @@ cudaError_t cudaMalloc(T** pointer, std::size_t bytes) {
 template <class T>
 cudaError_t cudaHostAlloc(T** pointer, std::size_t bytes, unsigned flags) {
   return cudaHostAlloc(reinterpret_cast<void**>(pointer), bytes, flags);
+}
+template <class T>
+cudaError_t cudaMallocHost(T** pointer, std::size_t bytes) {
+  return cudaMallocHost(reinterpret_cast<void**>(pointer), bytes);
 }
 template <class T>
 cudaError_t cudaHostGetDevicePointer(T** device_pointer, void* host_pointer, unsigned flags) {

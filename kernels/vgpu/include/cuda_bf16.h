@@ -4,6 +4,8 @@
 #include "kernels/vgpu/api/float16.hpp"
 #include "kernels/vgpu/api/thread.hpp"
 
+#define __CUDA_BF16_TYPES_EXIST__
+
 struct __nv_bfloat16 : vgpu::Float16<ringsmith::bf16> {
   using Base = vgpu::Float16<ringsmith::bf16>;
   using Base::Base;

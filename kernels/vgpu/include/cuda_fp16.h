@@ -4,6 +4,8 @@
 #include "kernels/vgpu/api/float16.hpp"
 #include "kernels/vgpu/api/thread.hpp"
 
+#define __CUDA_FP16_TYPES_EXIST__
+
 struct __half : vgpu::Float16<ringsmith::f16> {
   using Base = vgpu::Float16<ringsmith::f16>;
   using Base::Base;
@@ -15,6 +17,8 @@ using half = __half;
 inline __half __float2half(float f) { return {f}; }
 inline __half __float2half_rn(float f) { return {f}; }
 inline __half __double2half(double d) { return {d}; }
+// Every integer that f16 can hold is exact in double, and the others round alike.
+inline __half __ull2half_rn(unsigned long long u) { return {static_cast<double>(u)}; }
 inline float __half2float(__half h) { return h; }
 VGPU_FLOAT16_FUNCTIONS(__half)
 inline unsigned short __half_as_ushort(__half h) { return h.bits(); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/vgpu/api/atomics.hpp"
+#include "kernels/vgpu/api/graph.hpp"
 #include "kernels/vgpu/api/language.hpp"
 #include "kernels/vgpu/api/launch.hpp"
 #include "kernels/vgpu/api/runtime.hpp"

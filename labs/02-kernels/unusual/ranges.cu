@@ -1,6 +1,7 @@
 // Unusual and correct: every thread of axpy takes one consecutive range instead of every T-th
 // element, rows are folded by one thread that reads what the others left behind, matmul keeps two
-// pairs of tiles and so needs one barrier a turn, and sgd never uses float4 although it may.
+// pairs of tiles and so needs one barrier a turn, and the thread that finds less than four elements
+// left in sgd does them one by one.
 #pragma once
 
 #include <cmath>
@@ -20,8 +21,8 @@ __global__ void axpy(std::int64_t n, float a, const float* x, float* y) {
 
 constexpr int kMostThreads = 256;
 
-__global__ void row_reduce(std::int64_t rows, std::int64_t cols, const float* x, float* largest,
-                           float* sum) {
+__global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
+                           float* largest, float* sum) {
   __shared__ float best[2][kMostThreads], total[2][kMostThreads];
   int half = 0;  // two sets in turn: a row's results are read while the next ones are written
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x, half ^= 1) {
@@ -78,12 +79,25 @@ struct Sgd {
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
   const std::int64_t step = std::int64_t{gridDim.x} * blockDim.x * kWidth;
+  const auto one = [&s](float gi, float& pi, float& vi) {
+    vi = s.momentum * vi + fmaf(s.decay, pi, gi);
+    pi -= s.lr * vi;
+  };
   for (std::int64_t first = (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kWidth;
-       first < n; first += step)
-    for (std::int64_t i = first; i < n && i < first + kWidth; ++i) {
-      v[i] = s.momentum * v[i] + fmaf(s.decay, p[i], g[i]);
-      p[i] -= s.lr * v[i];
+       first < n; first += step) {
+    if (kWidth == 1 || first + kWidth > n) {
+      for (std::int64_t i = first; i < n && i < first + kWidth; ++i) one(g[i], p[i], v[i]);
+      continue;
     }
+    const float4 g4 = *reinterpret_cast<const float4*>(g + first);
+    float4 p4 = *reinterpret_cast<float4*>(p + first), v4 = *reinterpret_cast<float4*>(v + first);
+    one(g4.x, p4.x, v4.x);
+    one(g4.y, p4.y, v4.y);
+    one(g4.z, p4.z, v4.z);
+    one(g4.w, p4.w, v4.w);
+    *reinterpret_cast<float4*>(p + first) = p4;
+    *reinterpret_cast<float4*>(v + first) = v4;
+  }
 }
 
 inline int sgd_width(const float* g, const float* p, const float* v) {

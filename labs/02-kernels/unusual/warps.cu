@@ -34,8 +34,8 @@ __device__ inline Pair over_lanes(Pair p, unsigned lanes) {
   return p;
 }
 
-__global__ void row_reduce(std::int64_t rows, std::int64_t cols, const float* x, float* largest,
-                           float* sum) {
+__global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
+                           float* largest, float* sum) {
   __shared__ float best[kMostThreads / 32], total[kMostThreads / 32];
   const unsigned t = threadIdx.x, lane = t % 32, warp = t / 32, warps = (blockDim.x + 31) / 32;
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {

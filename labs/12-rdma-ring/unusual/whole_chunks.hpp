@@ -36,7 +36,7 @@ class Channel {
     free_.pop_back();
     std::copy(message.begin(), message.end(), out_.begin() + std::ptrdiff_t(number * slot_));
     end_.put(number * slot_, number * slot_, message.size(),
-             number << 16 | std::uint32_t(message.size()));
+             number << 24 | std::uint32_t(message.size()));
     return true;
   }
 
@@ -45,7 +45,7 @@ class Channel {
     if (waiting_.empty()) return std::nullopt;
     const std::uint32_t value = waiting_.front();
     waiting_.pop_front();
-    const std::size_t length = value & 0xffff, at = std::size_t(value >> 16) * slot_;
+    const std::size_t length = value & 0xffffff, at = std::size_t(value >> 24) * slot_;
     std::copy_n(in_.begin() + std::ptrdiff_t(at), length, message.begin());
     end_.put(0, 0, 0, value | back);
     return length;
@@ -56,7 +56,7 @@ class Channel {
   void sort_out() {
     for (std::optional<std::uint32_t> value; (value = end_.poll());) {
       if (*value & back)
-        free_.push_back((*value & ~back) >> 16);
+        free_.push_back((*value & ~back) >> 24);
       else
         waiting_.push_back(*value);
     }

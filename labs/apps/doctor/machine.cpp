@@ -23,6 +23,7 @@
 #include "labs/apps/common/text.hpp"
 #include "labs/apps/doctor/findings.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/device/transfer.hpp"
 
 namespace ringsmith::apps {
 
@@ -270,6 +271,16 @@ void gpus(Findings& out) {
   if (fs::is_directory("/proc/driver/nvidia/gpus", none))
     for ([[maybe_unused]] const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus"))
       ++real;
+  std::string apart;
+  for (int a = 0; a < device_count(); ++a)
+    for (int b = 0; b < device_count(); ++b)
+      if (!enable_peer_access(Device::cuda(a), Device::cuda(b)))
+        apart += fmt::format("{}{}-{}", apart.empty() ? "" : ", ", a, b);
+  if (!apart.empty())
+    out.push_back(
+        {Verdict::warn, "GPUs",
+         "no peer access between " + apart + ": gradients between these go by way of host memory",
+         "nvidia-smi topo -m shows how they are linked; CUDA_VISIBLE_DEVICES chooses"});
 #ifdef RINGSMITH_VGPU
   out.push_back(
       {real > 0 ? Verdict::warn : Verdict::note, "GPUs",

@@ -195,14 +195,21 @@ void bench_products(const KernelBenchOptions& o) {
                           {8192, 768, 50257}};
   if (kEmulatedDevices) sizes = {{64, 64, 64}, {128, 128, 128}, {64, 24, 157}};
   if (o.size > 0) sizes = {{o.size, o.size, o.size}};
-  Table table({{"version"}, {"name", Table::Align::left}, {"shape"}, {"ms"}, {"GFLOP/s"}});
+  const auto empty = [] {
+    return Table({{"version"}, {"name", Table::Align::left}, {"shape"}, {"ms"}, {"GFLOP/s"}});
+  };
+  Table table = empty(), halves = empty();
   for (const auto& [m, k, n] : sizes) {
     // No constants: few bits change on those, the chip draws less power and clocks higher.
     const Tensor a = from_vector(values(m * k), {m, k}).to(o.device),
                  b = from_vector(values(k * n), {k, n}).to(o.device),
                  c = zeros({m, n}, {DType::f32, o.device});
+    const Tensor a16 = a.to(DType::bf16), b16 = b.to(DType::bf16), c16 = c.to(DType::bf16);
     const auto matrix = [](const Tensor& t) {
       return row_major(t.kernel_data<float>(), t.size(0), t.size(1));
+    };
+    const auto matrix16 = [](const Tensor& t) {
+      return row_major(t.kernel_data<bf16>(), t.size(0), t.size(1));
     };
     const auto shape = fmt::format("{}x{}x{}", m, k, n);
     for (const cuda::MatmulVersion& v : cuda::matmul_versions()) {
@@ -212,14 +219,21 @@ void bench_products(const KernelBenchOptions& o) {
         continue;
       }
       cuda::set_matmul_version(v.number);
-      const double seconds =
-          measure([&] { cuda::matmul<float>(matrix(a), matrix(b), matrix(c)); }, o.seconds);
-      table.row({std::to_string(v.number), v.name, shape, fmt::format("{:.3f}", seconds * 1e3),
-                 fmt::format("{:.1f}", 2e-9 * static_cast<double>(m * k * n) / seconds)});
+      const auto add = [&](Table& to, const auto& product) {
+        const double seconds = measure(product, o.seconds);
+        to.row({std::to_string(v.number), v.name, shape, fmt::format("{:.3f}", seconds * 1e3),
+                fmt::format("{:.1f}", 2e-9 * static_cast<double>(m * k * n) / seconds)});
+      };
+      add(table, [&] { cuda::matmul<float>(matrix(a), matrix(b), matrix(c)); });
+      if (v.number == 3 || v.number >= 7)  // those that bf16 has
+        add(halves, [&] { cuda::matmul<bf16>(matrix16(a16), matrix16(b16), matrix16(c16)); });
     }
   }
   cuda::set_matmul_version(0);
   fmt::print("Products of float matrices (kernels/cuda/matmul.hpp)\n\n{}\n", table.str());
+  fmt::print(
+      "Products of bf16 matrices, without the rounding that versions 8 and 9 begin with\n\n{}\n",
+      halves.str());
 }
 
 }  // namespace

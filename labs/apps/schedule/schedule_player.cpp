@@ -1,12 +1,15 @@
 // schedule_player: shows, draws, proves and prices the schedule of a collective. Needs no other
 // rank: everything happens on paper.
 #include <fmt/format.h>
+#include <optional>
 #include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/common/files.hpp"
 #include "labs/apps/common/text.hpp"
+#include "labs/apps/schedule/mistakes.hpp"
+#include "labs/apps/schedule/recording.hpp"
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/analysis/player.hpp"
@@ -19,10 +22,10 @@ using namespace ringsmith::comm;
 namespace {
 
 struct Options {
-  std::string collective = "all_reduce", algorithm, svg;
+  std::string collective = "all_reduce", algorithm, svg, mistake;
   int world = 4, root = 0, slots = 8, ranks_per_node = 0;
   std::size_t count = 0, element_size = 4;
-  bool check = false, simulate = false, quiet = false;
+  bool check = false, run = false, simulate = false, quiet = false, json = false;
   std::size_t width = 0;
   double alpha_us = 5, bandwidth = 10, reduce_bandwidth = 20, overhead_us = 0;
 };
@@ -36,25 +39,38 @@ std::string table_of_algorithms() {
     const std::string names = fmt::format("{}", fmt::join(algorithms_of(collective), ", "));
     out += fmt::format("  {:<16}{}\n", name_of(collective), apps::wrapped(names, 18));
   }
+  out += "\nMistakes to plant:\n";
+  for (const apps::Mistake& mistake : apps::mistakes())
+    out +=
+        fmt::format("  {:<18}{}\n", mistake.name, apps::wrapped(std::string(mistake.meaning), 20));
   return out +
          "\nReading the table:\n"
          "  c2 -> 3   sends chunk 2 to rank 3        c1 += 0   adds what rank 0 sends to chunk 1\n"
          "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': from this rank's own input\n"
          "  c2-5 -> 3   sends chunks 2 to 5 in one message\n"
          "  01.3      the chunk holds the contributions of ranks 0, 1 and 3\n"
-         "\nExit codes: 0 done, 1 --check found a fault, 6 wrong options.\n";
+         "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong options.\n";
 }
 
-bool check_and_report(const Schedule& schedule) {
-  const auto findings = check(schedule);
+// With --run, progress is proved with --slots slots; else with each number that matters.
+CheckOptions how_to_check(const Options& o) {
+  CheckOptions options;
+  if (o.run || o.json) options.wires = {{o.slots, false}};
+  return options;
+}
+
+std::string counted(int slots) { return fmt::format("{} slot{}", slots, slots == 1 ? "" : "s"); }
+
+bool check_and_report(const Schedule& schedule, const Options& o) {
+  const auto findings = check(schedule, how_to_check(o));
   for (const Finding& finding : findings) fmt::print("FAULT  {}\n", finding.describe());
   if (!findings.empty()) return false;
   const auto runs = [&](LinkModel wires) { return interpret(schedule, wires).empty(); };
   const CreditReport mapped = check_credits(schedule);
   fmt::print(
       "proved: {}: every promised chunk holds every contribution exactly once;\n"
-      "        messages match in order; finishes with 1, 2 and 8 slots a connection\n",
-      title_of(schedule));
+      "        messages match in order; finishes with {} a connection\n",
+      title_of(schedule), o.run ? counted(o.slots) : "1, 2 and 8 slots");
   fmt::print("        without slots (rendezvous): {}\n",
              runs({0, false}) ? "finishes" : "deadlocks, because all ranks send first");
   fmt::print("        messages larger than all slots: {}\n",
@@ -70,6 +86,22 @@ bool check_and_report(const Schedule& schedule) {
     fmt::print("        and {} of {} ranks must wait for their last readers before they return\n",
                mapped.read_after_end.size(), schedule.world);
   return true;
+}
+
+bool run_and_report(const Schedule& schedule, int slots) {
+  const apps::Recording run = apps::record_run(schedule, slots);
+  if (run.blocked.empty()) {
+    fmt::print("run: with {} a connection every rank finishes\n", counted(slots));
+    return true;
+  }
+  std::size_t all = 0;
+  for (const auto& steps : schedule.steps) all += steps.size();
+  fmt::print("run: with {} a connection {} of {} steps are done; stuck:\n", counted(slots),
+             run.steps_done(schedule), all);
+  for (const Blocked& b : run.blocked)
+    fmt::print("     rank {} at step {} waits for a {} rank {}\n", b.rank, b.step,
+               b.sending ? "free slot to" : "message from", b.peer);
+  return false;
 }
 
 void print_times(const Options& o, const Simulation& simulation, double bytes) {
@@ -104,16 +136,21 @@ int run(int argc, char** argv) {
   app.add_option("--element-size", o.element_size, "bytes")->check(apps::whole(1, 8));
   app.add_option("--svg", o.svg, "also draw it to this file");
   app.add_flag("--check", o.check, "prove it correct, or say what is wrong");
+  app.add_flag("--run", o.run, "run it with --slots slots, and say who is stuck at the end");
+  app.add_option("--mistake", o.mistake, "plant one of the mistakes below first");
   app.add_flag("--simulate", o.simulate, "price it with the alpha-beta-gamma model:");
   app.add_option("--alpha", o.alpha_us, "  microseconds a message")->check(apps::real(0, 1e9));
   app.add_option("--bandwidth", o.bandwidth, "  of a link, GB/s")->check(apps::above_zero(1e9));
   app.add_option("--reduce-bandwidth", o.reduce_bandwidth, "  of adding, GB/s")
       ->check(apps::above_zero(1e9));
   app.add_option("--overhead", o.overhead_us, "  microseconds a call")->check(apps::real(0, 1e9));
-  app.add_option("--slots", o.slots, "  messages a connection holds")->check(apps::whole(1, 1024));
+  app.add_option("--slots", o.slots,
+                 "  messages a connection holds; 0, not simulated: a send ends when it is received")
+      ->check(apps::whole(0, 1024));
   app.add_option("--width", o.width, "columns of the table; 0: the terminal's")
       ->check(apps::whole(0, 10000));
   app.add_flag("-q,--quiet", o.quiet, "no table");
+  app.add_flag("--json", o.json, "print one run as JSON, and nothing else");
   app.footer(table_of_algorithms());
   if (!apps::parse_command_line(app, argc, argv)) return 0;
 
@@ -122,6 +159,9 @@ int run(int argc, char** argv) {
   if (app.count("--count") == 0) o.count = 4 * static_cast<std::size_t>(o.world);
   require(contract_of(collective).rooted() || app.count("--root") == 0,
           fmt::format("--root {}: {} has no root", o.root, o.collective));
+  require(o.slots > 0 || !o.simulate, "--slots 0: the model of --simulate needs a slot at least");
+  require(o.mistake.empty() || !o.simulate || o.check || o.run || o.json,
+          "--mistake and --simulate need --check or --run: what never ends has no price");
   const double bytes = static_cast<double>(o.count * o.element_size);
   Network network = Network::uniform({o.alpha_us * 1e-6, 1e-9 / o.bandwidth},
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);
@@ -129,7 +169,8 @@ int run(int argc, char** argv) {
 
   // A large ring is simulated without writing its steps down; everything else needs them.
   const bool large = o.world > 256;
-  if (large && o.simulate && !o.check && o.svg.empty() && collective == Collective::all_reduce &&
+  const bool plain = !o.check && !o.run && !o.json && o.mistake.empty() && o.svg.empty();
+  if (large && o.simulate && plain && collective == Collective::all_reduce &&
       o.algorithm == "ring") {
     print_times(o, simulate_ring_all_reduce(o.world, o.count, o.element_size, network), bytes);
     return 0;
@@ -144,13 +185,29 @@ int run(int argc, char** argv) {
           fmt::format("{} on {} ranks has {:.0f} million steps, too many to write down: use fewer "
                       "ranks, a tree, or the ring with --simulate alone",
                       o.algorithm, o.world, o.world * rounds / 1e6));
-  require(!o.check || !large,
-          fmt::format("--check follows every contribution: at most 256 ranks, not {}", o.world));
-  const Schedule schedule = make_schedule(
+  require(!(o.check || o.run || o.json) || !large,
+          fmt::format("{} follows every contribution: at most 256 ranks, not {}",
+                      o.check ? "--check"
+                      : o.run ? "--run"
+                              : "--json",
+                      o.world));
+  Schedule schedule = make_schedule(
       collective, o.algorithm, o.world, o.count, o.element_size, o.root,
       o.ranks_per_node > 0 ? nodes_of(o.world, o.ranks_per_node) : std::vector<int>{});
 
-  const bool table = !o.quiet && o.world <= kMaxTableRanks;
+  if (!o.mistake.empty()) schedule = apps::with_mistake(schedule, o.mistake);
+
+  if (o.json) {
+    const auto findings = check(schedule, how_to_check(o));
+    std::optional<Simulation> priced;
+    if (o.simulate && findings.empty())
+      priced = simulate(schedule, o.element_size, network, /*keep_events=*/true);
+    fmt::print("{}\n", apps::as_json(schedule, apps::record_run(schedule, o.slots), findings,
+                                     priced ? &*priced : nullptr));
+    return findings.empty() ? 0 : 1;
+  }
+
+  const bool table = !o.quiet && o.world <= kMaxTableRanks && interpret(schedule, {}).empty();
   if (table || !o.svg.empty()) {
     const Playback playback = play(schedule);
     if (!o.svg.empty()) apps::write_file(o.svg, render_svg(schedule, playback));
@@ -163,8 +220,12 @@ int run(int argc, char** argv) {
   fmt::print("{}{}: {} steps; elements sent: {} by the busiest rank, {} by all\n",
              table ? "\n" : "", title_of(schedule), cost.steps, cost.busiest, cost.total);
   if (!o.quiet && !table)
-    fmt::print("no table: {} ranks are more than {}\n", o.world, kMaxTableRanks);
-  if (o.check && !check_and_report(schedule)) return 1;
+    fmt::print("no table: {}\n", o.world > kMaxTableRanks ? fmt::format("{} ranks are more than {}",
+                                                                        o.world, kMaxTableRanks)
+                                                          : "not every rank finishes");
+  bool well = !o.check || check_and_report(schedule, o);
+  if (o.run) well = run_and_report(schedule, o.slots) && well;
+  if (!well) return 1;
   if (o.simulate) print_times(o, simulate(schedule, o.element_size, network), bytes);
   return 0;
 }

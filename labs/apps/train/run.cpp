@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -110,41 +111,79 @@ void TrainingRun::begin_step() {
   batches_ = 0;
   step_loss_ = 0;
   clock_.begin();
-  part_ns_ = trace::now_ns();
+  begin_part();
 }
 
 // The next part begins where the program goes on.
+void TrainingRun::begin_part() {
+  part_ns_ = trace::now_ns();
+  if (clock_.tracing() && plan_.device.is_cuda())
+    part_event_ = Event::record(Stream::current(plan_.device), Event::Timing::on);
+}
+
 void TrainingRun::end_part(const char* name, Category category) {
-  if (clock_.tracing() && category != Category::data) synchronize(plan_.device);
-  trace::record(name, category, part_ns_, trace::now_ns());
+  if (clock_.tracing() && plan_.device.is_cuda() && category != Category::data)
+    parts_.push_back({name, category, std::move(part_event_),
+                      Event::record(Stream::current(plan_.device), Event::Timing::on)});
+  else
+    trace::record(name, category, part_ns_, trace::now_ns());
+}
+
+// The device's parts, on the host's clock: the last one ends when the wait for it does.
+void TrainingRun::settle_parts() {
+  if (parts_.empty()) return;
+  const Event& last = parts_.back().end;
+  last.synchronize();
+  const std::int64_t now = trace::now_ns();
+  const auto at = [&](const Event& event) {
+    return now - static_cast<std::int64_t>(kNsPerSecond * seconds_between(event, last));
+  };
+  for (const Part& part : parts_)
+    trace::record(part.name, part.category, at(part.begin), at(part.end));
+  parts_.clear();
 }
 
 void TrainingRun::fetched() {
   end_part("batch", Category::data);
   ++batches_;
   ++all_batches_;
-  part_ns_ = trace::now_ns();
+  begin_part();
 }
 
 void TrainingRun::forward_done(const Tensor& loss, bool last) {
   end_part("forward", Category::compute);
-  step_loss_ += loss.item<float>();
-  if (last) losses_.begin(step_loss_, checkpoints_.failed());
-  part_ns_ = trace::now_ns();
+  if (loss.device().is_cuda()) {
+    require(loss.numel() == 1 && loss.dtype() == DType::f32, "a loss must be one number of f32");
+    fetched_losses_.emplace_back(data_of(loss), loss.device(), Bytes(sizeof(float)));
+  } else {
+    step_loss_ += loss.item<float>();
+    if (last) losses_.begin(step_loss_, checkpoints_.failed());
+  }
+  begin_part();
 }
 
 void TrainingRun::backward_done(bool last) {
   end_part("backward", Category::compute);
   if (last) {
+    if (!fetched_losses_.empty()) {
+      for (const Fetch& loss : fetched_losses_) {
+        float value = 0;
+        std::memcpy(&value, loss.wait(), sizeof value);
+        step_loss_ += value;
+      }
+      fetched_losses_.clear();
+      losses_.begin(step_loss_, checkpoints_.failed());
+    }
     last_loss_ = losses_.finish(step_);
     if (losses_.stop()) checkpoints_.stop(step_ - 1);
     if (step_ == 1) first_loss_ = last_loss_;
   }
-  part_ns_ = trace::now_ns();
+  begin_part();
 }
 
 void TrainingRun::step_done(double lr, double scale) {
   end_part("optimizer", Category::optim);
+  settle_parts();
   if (profile::enabled()) profile::settle();
   profile::enable(false);
   const StepTime time = clock_.end(step_);

@@ -29,6 +29,8 @@
 #include "labs/apps/train/run_files.hpp"
 #include "labs/apps/train/step_time.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
+#include "runtime/device/stream.hpp"
+#include "runtime/device/transfer.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
@@ -84,7 +86,9 @@ class TrainingRun {
   void finish(const Outcome& outcome);
 
  private:
+  void begin_part();
   void end_part(const char* name, trace::Category category);
+  void settle_parts();
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
@@ -106,6 +110,16 @@ class TrainingRun {
   double first_loss_ = 0, last_loss_ = 0;       // means over the ranks
   // Nanoseconds: when training began, the last step ended, the current part began.
   std::int64_t begin_ns_ = 0, end_ns_ = 0, part_ns_ = 0;
+  // On a device the host does not wait for the parts of a step, nor for its losses: events mark the
+  // parts, and the losses are read when backward is queued.
+  struct Part {
+    const char* name;
+    trace::Category category;
+    Event begin, end;
+  };
+  Event part_event_;
+  std::vector<Part> parts_;
+  std::vector<Fetch> fetched_losses_;
   static constexpr std::int64_t kRecent = 20;  // steps whose mean the progress line shows
   std::array<StepTime, kRecent> recent_;
 };

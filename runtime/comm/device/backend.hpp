@@ -1,7 +1,8 @@
 // How calls on device memory are run for a DeviceProcessGroup. Two ways:
 //
 //   peers    GPUs of one host reach each other's memory: engine a or b on the group's stream
-//   staged   GPUs of several hosts: the way through pinned memory of the host
+//   staged   GPUs of several hosts, or that do not reach each other: the way through pinned memory
+//            of the host
 //
 //     device   [input] --copy--.                               .--copy--> [output]
 //     host                 [pinned] == the collective on the host ==> [pinned]
@@ -41,18 +42,22 @@ class DeviceBackend {
   [[nodiscard]] virtual std::vector<std::string> describe() const = 0;
 };
 
-// Collective over the ranks of the bootstrap. UsageError if one of them cannot reach another's
-// memory, or if engine b was asked for where it cannot work.
+// Collective over the ranks of the bootstrap. Null, on all of them, if one cannot reach another's
+// memory, or what it writes there does not arrive: `refused` says which. UsageError if an engine
+// was asked for that cannot work.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_peer_backend(Bootstrap& bootstrap,
                                                                const DeviceBackend::Group& group,
                                                                CudaEngine wish,
-                                                               const cuda_ipc::Tuning& tuning);
+                                                               const cuda_ipc::Tuning& tuning,
+                                                               std::string& refused);
 
 // UsageError if engine a or b is asked for: those reach the memory of devices of one host.
 //
 // The network device could take the bytes from the GPU itself (dma-buf, nvidia_peermem). That is
 // not done in this version; describe() says so.
+// refused: why peers is not what serves, for people; empty: it was not tried.
 [[nodiscard]] std::unique_ptr<DeviceBackend> make_staged_backend(const DeviceBackend::Group& group,
-                                                                 CudaEngine wish);
+                                                                 CudaEngine wish,
+                                                                 const std::string& refused);
 
 }  // namespace ringsmith::comm

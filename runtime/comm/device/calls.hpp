@@ -65,10 +65,12 @@ struct Range {
 };
 
 // Ranks form a ring and are counted in the direction of the data: position p sends to p + 1.
-// chunks[q] belongs to position q. In a broadcast position 0 is the root, and chunk 0 everything.
+// chunks[q] belongs to position q. In a broadcast position 0 is the root, in a reduce the last one
+// is, and chunk 0 is everything.
 struct RingCall {
   Collective collective;
   DType dtype;
+  bool other_sign;  // i8, u32, u64, which have no DType: integers of the other sign than dtype's
   Arithmetic arithmetic;
   int world, position;
   int rank, previous_rank, next_rank;  // for reports

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/device/driver_gate.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/device/stream.hpp"
 
@@ -33,7 +34,6 @@ DevicePeers::DevicePeers(Bootstrap& bootstrap, Peers& peers, Device device,
   for (int r = 0; r < peers_.size(); ++r)
     catalogues_.push_back(
         std::launder(reinterpret_cast<Catalogue*>(peers_.base(r) + std::stoull(records[at(r)]))));
-  enable_peer_access();
 }
 
 void DevicePeers::meet(Bootstrap& bootstrap) {
@@ -184,6 +184,7 @@ DeviceArena::DeviceArena(Stream communication, Catalogue& catalogue,
 
 DeviceArena::~DeviceArena() {
   if (abandoned_) return;
+  const DriverCall gate;
   for (const Stretch& stretch : stretches_) (void)cudaFree(stretch.base);
 }
 
@@ -213,6 +214,7 @@ std::shared_ptr<CommMemory> DeviceArena::allocate(Bytes size) {
   if (reserved < size.value)
     throw CommError("communication memory: " + std::to_string(size.value) +
                     " bytes are more than any device has");
+  const DriverCall gate;  // before the lock, which locate() wants in a joint launch
   std::uint32_t region = 0;
   std::size_t offset = 0;
   std::byte* data = nullptr;

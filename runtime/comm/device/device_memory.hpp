@@ -68,6 +68,7 @@ struct SharedEvent {
 struct Catalogue {
   Region regions[kMostRegions];
   SharedEvent events[kEvents];
+  Location ping;                           // ping.hpp
   Location station;                        // engine B
   Location staging_input, staging_output;  // engine A, once it has staged something
   std::atomic<std::uint32_t> closed{0};    // has released everything that belongs to others
@@ -79,7 +80,8 @@ struct Catalogue {
 //                             r in my process         its pointer + offset, and peer access
 //                             r in another process    cudaIpcOpenMemHandle, once a region, + offset
 //
-// Handles are opened when they are first needed and stay open until close(). What is another's must
+// Those of the first regions are opened at the meeting (ping.hpp), others when they are first
+// needed; all stay open until close(). What is another's must
 // be released before its owner frees it: close, tell, wait for the others to have told, free.
 class DevicePeers {
  public:
@@ -91,6 +93,8 @@ class DevicePeers {
 
   // Collective: afterwards every rank may read every catalogue.
   void meet(Bootstrap& bootstrap);
+  // To the devices of ranks of this process; CudaError if it cannot be had.
+  void enable_peer_access() const;
 
   [[nodiscard]] const std::shared_ptr<CommMemory>& catalogue_memory() const { return memory_; }
   [[nodiscard]] Catalogue& mine() const { return *catalogues_[at(peers_.rank())]; }
@@ -118,7 +122,6 @@ class DevicePeers {
  private:
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] bool in_my_process(int rank) const;
-  void enable_peer_access() const;
 
   Peers& peers_;
   Device device_;

@@ -32,6 +32,24 @@ void with_type(DType dtype, F&& f) {
 #endif
 }
 
+// The same for integers of the other sign (RingCall::other_sign).
+template <class F>
+void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
+#ifndef RINGSMITH_WEAKEN
+  switch (dtype) {
+    case DType::u8:
+      return f(TypeTag<std::int8_t>{});
+    case DType::i32:
+      return f(TypeTag<std::uint32_t>{});
+    case DType::i64:
+      return f(TypeTag<std::uint64_t>{});
+    default:
+      break;
+  }
+#endif
+  throw UsageError("only u8, i32 and i64 have a type of the other sign");
+}
+
 template <class Call>
 dim3 grid_of(const Call& call) {
   return dim3(static_cast<unsigned>(call.blocks));

@@ -8,6 +8,7 @@
 #include "runtime/comm/executor/engine.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/types/transfer.hpp"
+#include "runtime/device/driver_gate.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -38,13 +39,18 @@ KernelEngine::KernelEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
   const Bytes size(station_bytes(peers.size(), shape_));
   station_ = arena.allocate(size);
   device_peers.mine().station = *arena.locate(station_->data(), size);
-  cuda_check(cudaHostAlloc(&report_, sizeof(KernelReport), cudaHostAllocMapped));
+  {
+    const DriverCall gate;
+    cuda_check(cudaHostAlloc(&report_, sizeof(KernelReport), cudaHostAllocMapped));
+  }
   *report_ = {};
   Stream::current().synchronize();  // zeroed before a peer's kernel writes to it
 }
 
 KernelEngine::~KernelEngine() {
-  if (report_ != nullptr) (void)cudaFreeHost(report_);
+  if (report_ == nullptr) return;
+  const DriverCall gate;
+  (void)cudaFreeHost(report_);
 }
 
 bool KernelEngine::serves(const Call& call, const Sharing& sharing) const {

@@ -6,11 +6,15 @@
 //          --> wait(): the caller's stream goes on after it
 //
 // What a failure on the device does: monitor.hpp.
+#include <set>
+
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/backend.hpp"
 #include "runtime/comm/device/kernel_engine.hpp"
 #include "runtime/comm/device/monitor.hpp"
+#include "runtime/comm/device/ping.hpp"
 #include "runtime/comm/device/stream_engine.hpp"
+#include "runtime/device/driver_gate.hpp"
 
 namespace ringsmith::comm {
 
@@ -36,6 +40,11 @@ bool becomes_idle(const Stream& stream, std::chrono::milliseconds most) {
   }
 }
 
+// What all ranks have found: they cannot use each other's memory.
+struct Refused {
+  std::string why;
+};
+
 class PeerBackend : public DeviceBackend {
  public:
   PeerBackend(Bootstrap& bootstrap, const Group& group, CudaEngine wish,
@@ -45,10 +54,15 @@ class PeerBackend : public DeviceBackend {
     const StreamGuard stream_guard(group.stream);
     const auto ranks = cuda_ipc::exchange_whereabouts(bootstrap, group.device);
     decision_ = cuda_ipc::decide(ranks, wish);
+    std::set<std::string> processes;
+    for (const cuda_ipc::Whereabouts& w : ranks) processes.insert(w.process);
+    share_process_ = processes.size() < ranks.size();
+    if (!decision_.refused.empty()) throw Refused{decision_.refused};
     device_peers_ =
         std::make_unique<cuda_ipc::DevicePeers>(bootstrap, group.peers, group.device, ranks);
     arena_ = std::make_shared<cuda_ipc::DeviceArena>(group.stream, device_peers_->mine(),
                                                      device_peers_->catalogue_memory());
+    cuda_ipc::Ping ping(group.peers, *device_peers_, *arena_);
     hand_off_ = std::make_unique<cuda_ipc::HandOff>(group.peers, *device_peers_, group.stream);
     AgreementBarrier& agreement = group.engine.agreement();
     stream_engine_ = std::make_unique<cuda_ipc::StreamEngine>(group.peers, agreement,
@@ -64,6 +78,13 @@ class PeerBackend : public DeviceBackend {
     const auto world = static_cast<std::size_t>(group.peers.size());
     buffers_ = {std::vector<std::byte*>(world), std::vector<std::byte*>(world)};
     device_peers_->meet(bootstrap);
+    const std::string broken = ping.exchange(bootstrap, ranks);
+    if (broken.empty()) return;
+    // What is another's is released before its owner frees it.
+    device_peers_->close();
+    if (!device_peers_->wait_for_others_to_close(kFarewell)) arena_->abandon();
+    if (wish != CudaEngine::automatic) cuda_ipc::throw_unreachable(wish, broken);
+    throw Refused{broken};
   }
 
   ~PeerBackend() override {
@@ -139,6 +160,11 @@ class PeerBackend : public DeviceBackend {
       const Sharing sharing = look_at_buffers(
           agreement, transfer.call, group_.peers.size(), buffers_,
           [&](int r, std::uint64_t location) { return device_peers_->address(r, location); });
+      const JointLaunch together;
+      if (share_process_) {  // nobody launches before all hold the gate: driver_gate.hpp
+        agreement.answer({Collective::barrier}, 0);
+        agreement.await_all();
+      }
       if (kernel_engine_ && kernel_engine_->serves(transfer.call, sharing))
         kernel_engine_->run(transfer, buffers_, number);
       else
@@ -151,6 +177,7 @@ class PeerBackend : public DeviceBackend {
 
   Group group_;
   cuda_ipc::Decision decision_;
+  bool share_process_ = false;  // some of the ranks
   std::unique_ptr<cuda_ipc::DevicePeers> device_peers_;
   std::shared_ptr<cuda_ipc::DeviceArena> arena_;
   std::unique_ptr<cuda_ipc::HandOff> hand_off_;
@@ -165,8 +192,14 @@ class PeerBackend : public DeviceBackend {
 
 std::unique_ptr<DeviceBackend> make_peer_backend(Bootstrap& bootstrap,
                                                  const DeviceBackend::Group& group, CudaEngine wish,
-                                                 const cuda_ipc::Tuning& tuning) {
-  return std::make_unique<PeerBackend>(bootstrap, group, wish, tuning);
+                                                 const cuda_ipc::Tuning& tuning,
+                                                 std::string& refused) {
+  try {
+    return std::make_unique<PeerBackend>(bootstrap, group, wish, tuning);
+  } catch (const Refused& r) {
+    refused = r.why;
+    return nullptr;
+  }
 }
 
 }  // namespace ringsmith::comm

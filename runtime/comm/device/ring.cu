@@ -69,6 +69,17 @@ __device__ void broadcast(Verbs& verbs, const Behind& behind) {
     verbs.recv(0);
 }
 
+// The same chain, to the root, which stands last.
+template <class Verbs>
+__device__ void reduce(Verbs& verbs, const Behind& behind) {
+  if (behind.position == 0)
+    verbs.send(0);
+  else if (behind.position < behind.world - 1)
+    verbs.recvReduceSend(0);
+  else
+    verbs.recvReduceCopy(0);
+}
+
 template <class Verbs>
 __device__ void run(const RingCall& call) {
   Verbs verbs(call);
@@ -89,6 +100,9 @@ __device__ void run(const RingCall& call) {
       case Collective::broadcast:
         broadcast(verbs, behind);
         break;
+      case Collective::reduce:
+        reduce(verbs, behind);
+        break;
       default:  // no ring: KernelEngine::serves()
         break;
     }
@@ -108,9 +122,13 @@ __global__ void packet_ring(const __grid_constant__ RingCall call) {
 }  // namespace
 
 void launch_ring(const RingCall& call, CUstream_st* stream) {
-  with_type(call.dtype, [&]<class T>(TypeTag<T>) {
+  const auto start = [&]<class T>(TypeTag<T>) {
     launch(ring<T>, grid_of(call), block_of(call), 0, stream, call);
-  });
+  };
+  if (call.other_sign)
+    with_other_sign(call.dtype, start);
+  else
+    with_type(call.dtype, start);
 }
 
 void launch_packet_ring(const RingCall& call, CUstream_st* stream) {

@@ -33,7 +33,8 @@ class DeviceBlock : public CommMemory {
 
 class StagedBackend : public DeviceBackend {
  public:
-  StagedBackend(const Group& group, CudaEngine wish) : group_(group) {
+  StagedBackend(const Group& group, CudaEngine wish, std::string refused)
+      : group_(group), refused_(std::move(refused)) {
     require(wish == CudaEngine::automatic,
             "--engine " + std::string(name_of(wish)) +
                 ": engines a and b serve devices of one host with --transport auto or shm; here "
@@ -85,6 +86,7 @@ class StagedBackend : public DeviceBackend {
   }
   [[nodiscard]] std::vector<std::string> describe() const override {
     std::vector<std::string> facts = group_.peers.describe();
+    if (!refused_.empty()) facts.push_back("transport cuda_ipc was refused: " + refused_);
     facts.push_back("memory of " + group_.device.str() +
                     " is copied through pinned host memory: letting the network device read it "
                     "(dma-buf, nvidia_peermem) is not implemented");
@@ -93,13 +95,14 @@ class StagedBackend : public DeviceBackend {
 
  private:
   Group group_;
+  std::string refused_;
 };
 
 }  // namespace
 
 std::unique_ptr<DeviceBackend> make_staged_backend(const DeviceBackend::Group& group,
-                                                   CudaEngine wish) {
-  return std::make_unique<StagedBackend>(group, wish);
+                                                   CudaEngine wish, const std::string& refused) {
+  return std::make_unique<StagedBackend>(group, wish, refused);
 }
 
 }  // namespace ringsmith::comm

@@ -111,6 +111,12 @@ std::string how_peers_are_reached(const std::vector<Whereabouts>& ranks) {
 
 }  // namespace
 
+void throw_unreachable(CudaEngine asked, const std::string& why) {
+  throw UsageError("engine " + std::string(name_of(asked)) + ": " + why +
+                   "; choose other devices, or leave --engine out: the bytes then go through host "
+                   "memory");
+}
+
 std::vector<Whereabouts> exchange_whereabouts(Bootstrap& bootstrap, Device device) {
   const cudaDeviceProp properties = properties_of(device.index);
   const Whereabouts mine{process_token(), uuid_of(properties),   device,
@@ -133,12 +139,15 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     decision.shape.channels = std::min(decision.shape.channels, w.shape.channels);
     decision.shape.threads = std::min(decision.shape.threads, w.shape.threads);
     decision.shape.slot_bytes = std::min(decision.shape.slot_bytes, w.shape.slot_bytes);
-    if (const std::size_t peer = w.reaches.find('0'); peer != std::string::npos)
-      throw UsageError("rank " + std::to_string(r) + " on " + w.device.str() + " (" + w.name +
+    const std::size_t peer = w.reaches.find('0');
+    if (peer == std::string::npos || !decision.refused.empty()) continue;
+    decision.refused = "rank " + std::to_string(r) + " on " + w.device.str() + " (" + w.name +
                        ") cannot reach the memory of rank " + std::to_string(peer) + " on " +
-                       ranks[peer].device.str() +
-                       ": no peer access between these devices; choose others, or keep the "
-                       "buffers in host memory");
+                       ranks[peer].device.str() + ": no peer access between these devices";
+  }
+  if (!decision.refused.empty()) {
+    if (asked != CudaEngine::automatic) throw_unreachable(asked, decision.refused);
+    return decision;
   }
   if (ranks.size() == 1) {
     decision.lines = {"transport: one rank, nothing to reach", "engine a"};

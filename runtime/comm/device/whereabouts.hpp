@@ -25,10 +25,13 @@ struct Decision {
   CudaEngine engine = CudaEngine::a;
   Shape shape;                     // of engine B, on all ranks
   std::vector<std::string> lines;  // for people
+  std::string refused;             // why neither engine serves: a device cannot reach another one
 };
 
-// Pure: all ranks come to the same decision. UsageError if a device cannot reach another one, or if
-// engine b is asked for where its kernels would deadlock.
+// Pure: all ranks come to the same decision. UsageError if an engine is asked for that no device
+// can reach the others with, or b where its kernels would deadlock.
+// The UsageError that says so.
+[[noreturn]] void throw_unreachable(CudaEngine asked, const std::string& why);
 [[nodiscard]] Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked);
 
 }  // namespace ringsmith::comm::cuda_ipc

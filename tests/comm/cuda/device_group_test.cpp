@@ -1,6 +1,8 @@
 // Groups on devices, ranks as threads: both engines give the bits of the host's transport, in every
 // kind of buffer, and stay apart from what else happens on the streams.
 #include "runtime/comm/device_process_group.hpp"
+#include "runtime/device/memory.hpp"
+#include "runtime/device/transfer.hpp"
 #include "tests/comm/cuda/device_ranks.hpp"
 #include "tests/support/catch.hpp"
 
@@ -187,4 +189,40 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
     });
   for (auto& thread : threads) thread.join();
   CHECK(wrong[0] + wrong[1] == 0);
+}
+
+// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for the kernels that
+// run, and launches wait for it: between two ranks' launches of one collective that is a deadlock.
+TEST_CASE(
+    "ranks of one process allocate and free on one device while their kernels wait for each other",
+    "[vgpu][driver]") {
+  GroupOptions options;
+  options.engine = CudaEngine::b;
+  options.timeout = std::chrono::seconds(20);
+  const auto wrong = run_on_devices<std::size_t>(
+      3, options,
+      [](ProcessGroup& g) {
+        std::size_t bad = 0;
+        const auto mine = random_values<float>(3000, g.rank());
+        for (int round = 0; round < 40; ++round) {
+          const DeviceData<float> data(g, true, mine);
+          const auto work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::max);
+          for (int i = 0; i < 3; ++i) {  // each a cudaMalloc and a cudaFree
+            device_allocator::free(g.device(), device_allocator::allocate(g.device(), Bytes(100)));
+            device_allocator::release_cached(g.device());
+          }
+          const PinnedBlock pinned(Bytes(std::size_t{1} << (12 + round % 8)));
+          work->wait();
+          Stream::current().synchronize();
+          std::vector<float> want = mine;
+          for (int r = 0; r < g.size(); ++r) {
+            const auto theirs = random_values<float>(3000, r);
+            for (std::size_t i = 0; i < want.size(); ++i) want[i] = std::max(want[i], theirs[i]);
+          }
+          bad += data.wrong(want);
+        }
+        return bad;
+      },
+      1);
+  CHECK(sum_of(wrong) == 0);
 }

@@ -64,12 +64,18 @@ TEST_CASE("ranks of one process that share a device use a, or b if it is asked f
              ContainsSubstring("engine b, as asked for: ranks 0 and 1 share a device"));
 }
 
-TEST_CASE("a device out of reach is an error that names both ranks", "[vgpu]") {
+TEST_CASE(
+    "a device out of reach is a reason for host memory, and an error if an engine is asked for",
+    "[vgpu]") {
   auto apart = ranks("abc", "012");
+  CHECK(decide(apart, CudaEngine::automatic).refused.empty());
   apart[1].reaches = "110";
-  CHECK_THROWS_AS(decide(apart, CudaEngine::automatic), UsageError);
-  CHECK_THROWS_WITH(decide(apart, CudaEngine::a),
-                    ContainsSubstring("rank 1 on cuda:1") && ContainsSubstring("rank 2 on cuda:2"));
+  for (const char* who : {"rank 1 on cuda:1", "rank 2 on cuda:2"}) {
+    CHECK_THAT(decide(apart, CudaEngine::automatic).refused, ContainsSubstring(who));
+    CHECK_THROWS_WITH(decide(apart, CudaEngine::a), ContainsSubstring(who));
+  }
+  CHECK_THROWS_AS(decide(apart, CudaEngine::a), UsageError);
+  CHECK_THROWS_WITH(decide(apart, CudaEngine::b), ContainsSubstring("leave --engine out"));
 }
 
 TEST_CASE("engine b takes the smallest shape of all ranks", "[vgpu]") {

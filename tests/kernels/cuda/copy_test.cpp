@@ -1,6 +1,8 @@
 // Copies between all layouts and all dtypes, and fills, on a device as on the CPU, bit for bit.
 #include "kernels/copy.hpp"
 
+#include <cmath>
+
 #include "kernels/dropout.hpp"
 #include "kernels/embedding.hpp"
 #include "runtime/base/dtype.hpp"
@@ -123,12 +125,17 @@ TEST_CASE("a dropout mask has the same bits on a device as on the CPU", "[cuda]"
 TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a row is used",
                    "[cuda]", float, double) {
   for (const std::int64_t dim : {1, 4, 7, 64})
-    for (const std::int64_t n : {0, 1, 40, 700})
-      for (const std::int64_t rows : {1, 3, 1000}) {
-        const auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
+    for (const std::int64_t n : {0, 1, 40, 64, 65, 129, 700})
+      for (const std::int64_t rows : {1, 3, 1000, 70'001}) {
+        if (rows * dim > 300'000) continue;
+        auto w = random_values(rows * dim, 1), g = random_values(n * dim, 2);
+        // Beyond 64 uses sums have another order: numbers whose sum is exact in any.
+        if (n > 64)
+          for (auto* values : {&w, &g})
+            for (float& x : *values) x = std::round(x * 64);
         const std::vector<TestType> weight(w.begin(), w.end()), dy(g.begin(), g.end());
         std::vector<std::int64_t> index;
-        for (std::int64_t i = 0; i < n; ++i) index.push_back(i * i % 17 * 13 % rows);
+        for (std::int64_t i = 0; i < n; ++i) index.push_back(i * i % 17 * 13'577 % rows);
         const OnDevice<TestType> weight_(weight), out(dy.size()), dy_(dy), dweight(weight, 1);
         const OnDevice<std::int64_t> index_(index);
         std::vector<TestType> want(dy.size()), want_dweight(weight);
@@ -142,12 +149,63 @@ TEMPLATE_TEST_CASE("embedding on a device has the CPU's bits, however often a ro
       }
 }
 
+TEST_CASE("one row that is used 30,000 times: its sum has pieces, and the same ones in each run",
+          "[cuda]") {
+  const std::int64_t n = 30'000, dim = 3, rows = 5;
+  std::vector<std::int64_t> index;
+  for (std::int64_t i = 0; i < n; ++i) index.push_back(i % 1000 == 7 ? 4 : 2);
+  const std::vector<float> dy(static_cast<std::size_t>(n * dim), 0.1F);
+  const OnDevice<std::int64_t> index_(index);
+  const OnDevice<float> dy_(dy);
+  const auto backward = [&] {
+    const OnDevice<float> sums(std::vector<float>(static_cast<std::size_t>(rows * dim), 0.0F));
+    cuda::embedding_backward<float>(dy_.view(), dim, index_.view(), sums.span());
+    return sums.host();
+  };
+  const std::vector<float> sums = backward();
+  // A serial sum of floats is off by 1e-4 here.
+  const auto off = [](float sum, double terms) { return std::abs(sum / (terms * 0.1F) - 1); };
+  for (std::size_t c = 0; c < 3; ++c) {
+    CHECK(off(sums[2 * 3 + c], 29'970) < 1e-5);
+    CHECK(off(sums[4 * 3 + c], 30) < 1e-6);
+    CHECK(sums[c] == 0.0F);
+  }
+  for (int run = 0; run < 3; ++run) CHECK(same_bits(backward(), sums));
+}
+
+TEST_CASE("an index outside the table: NaN from a device, and no gradient", "[cuda]") {
+  const std::vector<std::int64_t> index{1, -1, 0, 2, 5'000'000'000, 1};
+  const OnDevice<std::int64_t> index_(index);
+  for (const std::int64_t dim : {4, 3}) {
+    const auto weight = random_values(2 * dim, 1);
+    const std::vector<float> dy(static_cast<std::size_t>(6 * dim), 1.0F);
+    const OnDevice<float> weight_(weight), out(dy.size()), dy_(dy),
+        sums(std::vector<float>(weight.size(), 0.0F));
+    cuda::embedding<float>(weight_.view(), dim, index_.view(), out.span());
+    const auto rows = out.host();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const std::int64_t row = index[i / static_cast<std::size_t>(dim)];
+      if (row == 0 || row == 1)
+        CHECK(rows[i] ==
+              weight[static_cast<std::size_t>(row * dim) + i % static_cast<std::size_t>(dim)]);
+      else
+        CHECK(std::isnan(rows[i]));
+    }
+    cuda::embedding_backward<float>(dy_.view(), dim, index_.view(), sums.span());
+    const auto got = sums.host();
+    for (std::size_t i = 0; i < got.size(); ++i)
+      CHECK(got[i] == (i < static_cast<std::size_t>(dim) ? 1.0F : 2.0F));
+  }
+}
+
 TEST_CASE("an index outside the table is the same error on a device as on the CPU", "[cuda]") {
   std::vector<std::int64_t> index(5000, 3);
   index[4321] = 10;
   index[4900] = -1;
   const OnDevice<std::int64_t> index_(index);
   const std::string want = "embedding: index 10 at position 4321 is outside [0, 10)";
-  CHECK_THROWS_WITH(cuda::check_indices("embedding", index_.view(), 10), want);
+  cuda::check_indices("embedding", index_.view(), 10);
+  CHECK_THROWS_WITH(synchronize(current_device()), want);
+  CHECK_NOTHROW(synchronize(current_device()));  // it has been said
   CHECK_THROWS_WITH(cpu::check_indices("embedding", index, 10), want);
 }

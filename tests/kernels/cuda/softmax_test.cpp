@@ -126,9 +126,17 @@ TEST_CASE("a target outside the classes is the same error on a device as on the 
   const std::string want =
       "cross_entropy: target 7 of row 1234 is outside [0, 7) and is not "
       "ignore_index (-100)";
-  CHECK_THROWS_WITH(cuda::check_targets("cross_entropy", {index_.view(), 7}), want);
+  cuda::check_targets("cross_entropy", {index_.view(), 7});
+  CHECK_THROWS_WITH(synchronize(current_device()), want);
   CHECK_THROWS_WITH(cpu::check_targets("cross_entropy", {index, 7}), want);
-  CHECK_THROWS_AS(cuda::check_targets("cross_entropy", {index_.view(), 8}), UsageError);  // -1
+  cuda::check_targets("cross_entropy", {index_.view(), 8});
+  CHECK_THROWS_AS(synchronize(current_device()), UsageError);  // -1
+  for (const double smoothing : {0.0, 0.1}) {                  // and nothing outside is read: NaN
+    const OnDevice<float> log_probs(std::vector<float>(3000 * 7, -1.0F)), losses(3000);
+    cuda::nll_rows<float>(log_probs.view(), {index_.view(), 7, -100, smoothing}, losses.span());
+    const auto got = losses.host();
+    CHECK((std::isnan(got[1234]) && std::isnan(got[2345]) && got[0] == 0.0F));
+  }
 }
 
 TEST_CASE("squared error on a device and its gradients", "[cuda]") {

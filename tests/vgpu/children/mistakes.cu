@@ -1,12 +1,15 @@
 // Mistakes that end the program: `mistakes NAME [right]`, as bugs.cu.
 // Which message each one must end in: tests/vgpu/mistakes_test.cpp.
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <cuda.h>
+#include <cuda/atomic>
 #include <functional>
 #include <map>
 #include <string>
 #include <sys/mman.h>
+#include <thread>
 #include <vector>
 
 #include "tests/vgpu/children/pair.hpp"
@@ -91,11 +94,54 @@ int use_after_close(bool right) {
       });
 }
 
+// Where drivers wait (VGPU_DRIVER_WAITS=1): the host allocates, or launches a kernel for the first
+// time, while a kernel waits for the host.
+__global__ void wait_for(unsigned* flag) {
+  while (cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).load(
+             cuda::memory_order_relaxed) == 0) {
+  }
+}
+
+int beside_waiting(bool right, const std::function<void(cudaStream_t)>& call) {
+  TestStream stream, other;
+  unsigned* flag = nullptr;
+  cuda_check(cudaHostAlloc(&flag, sizeof *flag, cudaHostAllocMapped));
+  *flag = 0;
+  if (right) call(other.get());
+  launch(wait_for, 1, 1, 0, stream.get(), flag);
+  while (cudaStreamQuery(stream.get()) == cudaErrorNotReady && flag[0] == 0) {
+    // It may run from here on; the call below waits until it does not, whenever it began.
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (!right) call(other.get());
+    cuda::atomic_ref<unsigned, cuda::thread_scope_system>(*flag).store(1,
+                                                                       cuda::memory_order_relaxed);
+  }
+  stream.synchronize();
+  other.synchronize();
+  return 0;
+}
+int allocation_beside_waiting(bool right) {
+  return beside_waiting(right, [](cudaStream_t) {
+    float* x = nullptr;
+    cuda_check(cudaMalloc(&x, 4));
+  });
+}
+int first_launch_beside_waiting(bool right) {
+  DeviceArray<float> x(1);
+  return beside_waiting(right,
+                        [&](cudaStream_t stream) { launch(write_one, 1, 1, 0, stream, x.data()); });
+}
+
 const std::map<std::string, std::function<int(bool)>> kMistakes = {
-    {"host_throws", host_throws},         {"host_waits", host_waits},
-    {"host_allocates", host_allocates},   {"misaligned", misaligned},
-    {"divide_by_zero", divide_by_zero},   {"copy_into_nowhere", copy_into_nowhere},
+    {"host_throws", host_throws},
+    {"host_waits", host_waits},
+    {"host_allocates", host_allocates},
+    {"misaligned", misaligned},
+    {"divide_by_zero", divide_by_zero},
+    {"copy_into_nowhere", copy_into_nowhere},
     {"use_after_close", use_after_close},
+    {"allocation_beside_waiting", allocation_beside_waiting},
+    {"first_launch_beside_waiting", first_launch_beside_waiting},
 };
 
 }  // namespace

@@ -1,0 +1,110 @@
+// A warp's instructions for tensor cores, and copies into shared memory that go on by themselves
+// (compute capability 8.0 and above), as functions; the emulator has its own of each
+// (kernels/vgpu/api/tensor.hpp).
+//
+// multiply_fragments: C (16 x 8, float) += A (16 x 16) B (16 x 8), operands bf16. A lane holds,
+// with g = lane / 4 and t = 2 (lane % 4), pairs of neighbours in registers of 32 bits (PTX ISA,
+// "Matrix Fragments for mma.m16n8k16"):
+//
+//        A   t      t+8               B    g              C    t t+1
+//      g     a[0]   a[2]            t, t+1    b[0]        g    c[0] c[1]
+//      g+8   a[1]   a[3]            t+8, t+9  b[1]        g+8  c[2] c[3]
+//
+// load_matrices (ldmatrix) brings such registers from shared memory: lane 8 m + r names the 16
+// bytes of row r of matrix m, 8 x 8, of four. Rows of A as they are give a[0..3] from the matrices
+// at (0, 0) (8, 0) (0, 8) (8, 8); B stored by columns gives b[0..1]; what is stored the other way
+// round is read transposed.
+//
+//   copy_async(to, from, bytes)   begins to copy 16 bytes into shared memory, zero from `bytes` on
+//   commit_copies()               all that this thread has begun since the last one: a group
+//   wait_for_copies<n>()          all its groups but the n newest have arrived. For this thread:
+//                                 the others know after a barrier
+#pragma once
+
+#include <cstdint>
+#include <cuda_runtime.h>
+#ifdef RINGSMITH_VGPU
+#include "kernels/vgpu/api/tensor.hpp"
+#endif
+
+namespace ringsmith::kernels::cuda {
+
+#ifdef RINGSMITH_VGPU
+
+inline void load_matrices(std::uint32_t (&to)[4], const void* row,
+                          vgpu::Source where = vgpu::Source::current()) {
+  vgpu::load_matrices(to, row, false, where);
+}
+inline void load_matrices_transposed(std::uint32_t (&to)[4], const void* row,
+                                     vgpu::Source where = vgpu::Source::current()) {
+  vgpu::load_matrices(to, row, true, where);
+}
+inline void multiply_fragments(float (&sums)[4], const std::uint32_t (&a)[4],
+                               const std::uint32_t (&b)[2],
+                               vgpu::Source where = vgpu::Source::current()) {
+  vgpu::multiply_fragments(sums, a, b, where);
+}
+inline void copy_async(void* to, const void* from, int bytes,
+                       vgpu::Source where = vgpu::Source::current()) {
+  vgpu::copy_async(to, from, static_cast<unsigned>(bytes), where);
+}
+inline void commit_copies() { vgpu::commit_copies(); }
+template <int may_remain>
+void wait_for_copies() {
+  vgpu::wait_for_copies(may_remain);
+}
+
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+
+__device__ inline unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+__device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+__device__ inline void multiply_fragments(float (&c)[4], const std::uint32_t (&a)[4],
+                                          const std::uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ inline void copy_async(void* to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int may_remain>
+__device__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(may_remain) : "memory");
+}
+
+#else  // older devices, whose kernels the host never launches; and nvcc's pass for the host
+
+__device__ inline void load_matrices(std::uint32_t (&)[4], const void*) { __trap(); }
+__device__ inline void load_matrices_transposed(std::uint32_t (&)[4], const void*) { __trap(); }
+__device__ inline void multiply_fragments(float (&)[4], const std::uint32_t (&)[4],
+                                          const std::uint32_t (&)[2]) {
+  __trap();
+}
+__device__ inline void copy_async(void*, const void*, int) { __trap(); }
+__device__ inline void commit_copies() { __trap(); }
+template <int may_remain>
+__device__ void wait_for_copies() {
+  __trap();
+}
+
+#endif
+
+}  // namespace ringsmith::kernels::cuda

@@ -1,0 +1,44 @@
+// CUDA graphs, as far as one stream goes: what is given to a stream between begin and end of the
+// capture is kept, and every launch gives all of it to a stream again.
+//
+//     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
+//     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), again and again
+//
+// A capture takes in no other streams by events; graphs cannot be built or changed node by node.
+#pragma once
+
+#include <cstddef>
+
+#include "kernels/vgpu/api/runtime.hpp"
+
+struct CUgraph_st;
+struct CUgraphExec_st;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+struct CUgraphNode_st;
+using cudaGraphNode_t = CUgraphNode_st*;
+
+enum cudaStreamCaptureMode : int {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
+};
+enum cudaStreamCaptureStatus : int {
+  cudaStreamCaptureStatusNone = 0,
+  cudaStreamCaptureStatusActive = 1,
+  cudaStreamCaptureStatusInvalidated = 2,
+};
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
+inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                        cudaGraphNode_t* /*error*/, char* /*log*/,
+                                        std::size_t /*size*/) {
+  return cudaGraphInstantiate(exec, graph, 0);
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // launches of it still run
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);         // what was instantiated stays

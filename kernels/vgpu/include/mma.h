@@ -1,0 +1,119 @@
+// <mma.h> of the emulator: nvcuda::wmma, as far as ringsmith uses it: 16 x 16 results in float, of
+// bf16 (k = 16) or TF32 (k = 8) operands, stored by rows.
+//
+// Which element a lane holds in which place is nobody's business on a device either: here lane l
+// has elements l, l + 32, ... in the order of rows.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cuda_bf16.h>
+#include <type_traits>
+
+#include "kernels/vgpu/api/tensor.hpp"
+
+namespace nvcuda::wmma {
+
+struct matrix_a;
+struct matrix_b;
+struct accumulator;
+struct row_major;
+enum layout_t { mem_row_major };
+namespace precision {
+struct tf32;
+}
+
+// TF32 keeps 10 bits of the mantissa: to nearest, ties away from zero, as cvt.rna.tf32.
+inline float __float_to_tf32(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  if ((bits & 0x7f800000U) == 0x7f800000U) return x;  // infinity, NaN
+  return std::bit_cast<float>((bits + 0x1000U) & ~0x1fffU);
+}
+
+namespace vgpu_detail {
+template <class T>
+struct Stored {
+  using Type = T;
+};
+template <>
+struct Stored<precision::tf32> {
+  using Type = float;
+};
+}  // namespace vgpu_detail
+
+// kRows x kColumns of a product m x n x k.
+template <class Use, int m, int n, int k, class T, class Layout = void>
+struct fragment {
+  static constexpr int kRows = std::is_same_v<Use, matrix_b> ? k : m;
+  static constexpr int kColumns = std::is_same_v<Use, matrix_a> ? k : n;
+  static constexpr int num_elements = kRows * kColumns / 32;
+  using Element = typename vgpu_detail::Stored<T>::Type;
+  Element x[num_elements];
+};
+
+template <class Fragment>
+void fill_fragment(Fragment& f, float value) {
+  for (auto& x : f.x) x = value;
+}
+
+template <class Use, int m, int n, int k, class T>
+void load_matrix_sync(fragment<Use, m, n, k, T, row_major>& f,
+                      const typename fragment<Use, m, n, k, T, row_major>::Element* from,
+                      unsigned ld) {
+  using F = fragment<Use, m, n, k, T, row_major>;
+  for (int i = 0; i < F::num_elements; ++i) {
+    const unsigned e = vgpu::lane() + 32U * static_cast<unsigned>(i);
+    f.x[i] = from[e / F::kColumns * ld + e % F::kColumns];
+  }
+}
+template <int m, int n, int k>
+void store_matrix_sync(float* to, const fragment<accumulator, m, n, k, float>& f, unsigned ld,
+                       layout_t) {
+  for (int i = 0; i < m * n / 32; ++i) {
+    const unsigned e = vgpu::lane() + 32U * static_cast<unsigned>(i);
+    to[e / n * ld + e % n] = f.x[i];
+  }
+}
+
+namespace vgpu_detail {
+
+template <class A, class B, class C>
+struct Operands {
+  C* d;
+  const A* a;
+  const B* b;
+  const C* c;
+};
+
+template <class A, class B, class C>
+void multiply(void* const* brought) {
+  constexpr int kM = C::kRows, kN = C::kColumns, kK = A::kColumns;
+  const auto lane = [&](int l) { return static_cast<const Operands<A, B, C>*>(brought[l]); };
+  float a[kM][kK], b[kK][kN], d[kM][kN];
+  for (int l = 0; l < 32; ++l) {
+    for (int i = 0; i < A::num_elements; ++i)
+      a[(l + 32 * i) / kK][(l + 32 * i) % kK] = static_cast<float>(lane(l)->a->x[i]);
+    for (int i = 0; i < B::num_elements; ++i)
+      b[(l + 32 * i) / kN][(l + 32 * i) % kN] = static_cast<float>(lane(l)->b->x[i]);
+    for (int i = 0; i < C::num_elements; ++i)
+      d[(l + 32 * i) / kN][(l + 32 * i) % kN] = lane(l)->c->x[i];
+  }
+  for (int i = 0; i < kM; ++i)
+    for (int q = 0; q < kK; ++q)
+      for (int j = 0; j < kN; ++j) d[i][j] += a[i][q] * b[q][j];
+  for (int l = 0; l < 32; ++l)
+    for (int i = 0; i < C::num_elements; ++i)
+      lane(l)->d->x[i] = d[(l + 32 * i) / kN][(l + 32 * i) % kN];
+}
+
+}  // namespace vgpu_detail
+
+// d = a b + c; d may be c. All 32 lanes meet.
+template <class A, class B, class C>
+void mma_sync(C& d, const A& a, const B& b, const C& c,
+              vgpu::Source where = vgpu::Source::current()) {
+  vgpu_detail::Operands<A, B, C> mine{&d, &a, &b, &c};
+  vgpu::meet_together(vgpu_detail::multiply<A, B, C>, &mine, where);
+}
+
+}  // namespace nvcuda::wmma

@@ -1,0 +1,595 @@
+// The functions of nccl.h: arguments are checked here, each by its name, and become calls of
+// communicator.hpp and group.hpp.
+#include <algorithm>
+#include <charconv>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <list>
+#include <set>
+
+#include "kernels/cuda/launch.hpp"
+#include "labs/nccl/group.hpp"
+#include "labs/nccl/rendezvous.hpp"
+
+// All other names stay inside the library.
+#define RINGSMITH_NCCL_PUBLIC extern "C" __attribute__((visibility("default")))
+
+namespace ringsmith::nccl {
+
+namespace {
+
+using comm::Collective;
+
+[[noreturn]] void refuse(const std::string& text) { throw Refusal(ncclInvalidArgument, text); }
+
+// The communicators of this process. Never destroyed: a program may end without ncclCommDestroy.
+struct Living {
+  std::mutex mutex;
+  std::set<ncclComm_t> all;
+  // Destroyed here, but peers may still write to their memory.
+  std::list<std::unique_ptr<ncclComm>> closed;
+};
+Living& living() {
+  static auto* const instance = new Living;
+  return *instance;
+}
+
+ncclComm& checked(ncclComm_t comm) {
+  if (comm == nullptr) refuse("comm is NULL");
+  Living& l = living();
+  const std::scoped_lock lock(l.mutex);
+  if (l.all.count(comm) == 0)
+    refuse("comm is no communicator of this process, or was destroyed before");
+  return *comm;
+}
+
+void check_pointer(const void* pointer, const char* name) {
+  if (pointer == nullptr) refuse(std::string(name) + " is NULL");
+}
+
+void keep(ncclComm_t* out, std::unique_ptr<ncclComm> made) {
+  Living& l = living();
+  const std::scoped_lock lock(l.mutex);
+  l.all.insert(made.get());
+  *out = made.release();
+}
+
+// Closed at once, freed when no peer can reach it any more: now or at a later call.
+void retire(ncclComm_t comm) {
+  Living& l = living();
+  {
+    const std::scoped_lock lock(l.mutex);
+    l.all.erase(comm);
+  }
+  comm->close();
+  std::list<std::unique_ptr<ncclComm>> forgotten;
+  const std::scoped_lock lock(l.mutex);
+  l.closed.emplace_back(comm);
+  for (auto it = l.closed.begin(); it != l.closed.end();) {
+    const auto next = std::next(it);
+    if ((*it)->is_forgotten()) forgotten.splice(forgotten.end(), l.closed, it);
+    it = next;
+  }
+}
+
+constexpr const char* kTimeoutVariable = "RINGSMITH_NCCL_TIMEOUT_MS";
+constexpr int kDefaultTimeout = 60'000;  // ms
+
+// Of every wait for a peer.
+std::chrono::milliseconds timeout() {
+  const char* text = std::getenv(kTimeoutVariable);
+  if (text == nullptr || *text == '\0') return std::chrono::milliseconds(kDefaultTimeout);
+  int value = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, value);
+  if (error != std::errc() || stop != end || value < 1)
+    throw Refusal(ncclInvalidUsage, std::string(kTimeoutVariable) + "=" + text +
+                                        ": give a whole number of milliseconds, 1 or more");
+  return std::chrono::milliseconds(value);
+}
+
+// ---- arguments of calls ----
+
+Element checked_type(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+      return {DType::u8, true};
+    case ncclUint8:
+      return {DType::u8};
+    case ncclInt32:
+      return {DType::i32};
+    case ncclUint32:
+      return {DType::i32, true};
+    case ncclInt64:
+      return {DType::i64};
+    case ncclUint64:
+      return {DType::i64, true};
+    case ncclFloat16:
+      return {DType::f16};
+    case ncclFloat32:
+      return {DType::f32};
+    case ncclFloat64:
+      return {DType::f64};
+    case ncclBfloat16:
+      return {DType::bf16};
+    default:
+      refuse("datatype " + std::to_string(static_cast<int>(type)) + " is none of ncclDataType_t");
+  }
+}
+
+void set_reduction(CollectiveCall& call, ncclRedOp_t op) {
+  switch (op) {
+    case ncclAvg:
+      call.average = true;
+      [[fallthrough]];
+    case ncclSum:
+      call.reduction = kernels::Reduction::sum;
+      return;
+    case ncclProd:
+      call.reduction = kernels::Reduction::prod;
+      return;
+    case ncclMax:
+      call.reduction = kernels::Reduction::max;
+      return;
+    case ncclMin:
+      call.reduction = kernels::Reduction::min;
+      return;
+    default:
+      refuse("op " + std::to_string(static_cast<int>(op)) +
+             " is none of ncclSum, ncclProd, ncclMax, ncclMin and ncclAvg");
+  }
+}
+
+void check_rank(const ncclComm& comm, int rank, const char* name) {
+  if (rank < 0 || rank >= comm.size())
+    refuse(std::string(name) + " " + std::to_string(rank) + " is no rank of this communicator of " +
+           std::to_string(comm.size()));
+}
+
+void check_count(std::uint64_t count, const Element& element, int parts) {
+  const std::uint64_t most = (std::uint64_t{1} << 46) / static_cast<std::uint64_t>(parts);
+  if (count > most / size_of(element.dtype))
+    refuse("count " + std::to_string(count) + " is more than a device holds");
+}
+
+// Null is an error, and so is memory that this rank's device cannot use.
+template <class Pointer>
+auto checked_buffer(const ncclComm& comm, Pointer* buffer, const char* name) {
+  check_pointer(buffer, name);
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, buffer) != cudaSuccess) {
+    (void)cudaGetLastError();
+    attributes.type = cudaMemoryTypeUnregistered;
+  }
+  if (attributes.type == cudaMemoryTypeUnregistered)
+    refuse(std::string(name) +
+           " is neither device memory nor pinned host memory: allocate it by cudaMalloc");
+  if (attributes.type == cudaMemoryTypeDevice && attributes.device != comm.device().index)
+    refuse(std::string(name) + " is memory of device " + std::to_string(attributes.device) +
+           ", but this rank is on device " + std::to_string(comm.device().index));
+  if constexpr (std::is_const_v<Pointer>)
+    return static_cast<const std::byte*>(buffer);
+  else
+    return static_cast<std::byte*>(buffer);
+}
+
+// A call that fails in a group is also what its end says.
+template <class Body>
+ncclResult_t in_group(const char* call, Body&& body) noexcept {
+  return guarded(call, [&] {
+    try {
+      body();
+    } catch (...) {
+      const Refusal refusal = current_refusal();
+      note_in_group({refusal.result(), std::string(call) + ": " + refusal.what()});
+      throw;
+    }
+  });
+}
+
+ncclResult_t collective(CollectiveCall call, ncclDataType_t type, const void* input, void* output,
+                        ncclComm_t handle, cudaStream_t stream) {
+  return in_group(call.name, [&] {
+    ncclComm& comm = checked(handle);
+    call.element = checked_type(type);
+    check_rank(comm, call.root, "root");
+    const bool parts =
+        call.kind == Collective::all_gather || call.kind == Collective::reduce_scatter;
+    check_count(call.count, call.element, parts ? comm.size() : 1);
+    const bool sends = call.kind != Collective::broadcast || comm.rank() == call.root;
+    const bool receives = call.kind != Collective::reduce || comm.rank() == call.root;
+    if (call.count > 0 && sends) call.input = checked_buffer(comm, input, "sendbuff");
+    if (call.count > 0 && receives) call.output = checked_buffer(comm, output, "recvbuff");
+    submit({&comm, call, stream});
+  });
+}
+
+ncclResult_t message(const char* name, const void* data, std::uint64_t count, ncclDataType_t type,
+                     int peer, bool sends, ncclComm_t handle, cudaStream_t stream) {
+  return in_group(name, [&] {
+    ncclComm& comm = checked(handle);
+    const Element element = checked_type(type);
+    check_rank(comm, peer, "peer");
+    check_count(count, element, 1);
+    MessageCall call{{nullptr, count * size_of(element.dtype), peer, sends}, stream};
+    if (count > 0)
+      call.message.data =
+          const_cast<std::byte*>(checked_buffer(comm, data, sends ? "sendbuff" : "recvbuff"));
+    submit({&comm, call, stream});
+  });
+}
+
+// ---- making communicators ----
+
+void check_config(const ncclConfig_t* config) {
+  if (config == nullptr) return;
+  if (config->magic != 0xcafebeefU)
+    refuse("config was not initialised with NCCL_CONFIG_INITIALIZER");
+  if (config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1)
+    refuse("config: blocking is " + std::to_string(config->blocking) + ": give 0 or 1");
+}
+
+ncclResult_t init_rank(const char* name, ncclComm_t* out, int world, const ncclUniqueId& id,
+                       int rank, const ncclConfig_t* config) {
+  return in_group(name, [&] {
+    check_pointer(out, "comm");
+    *out = nullptr;
+    if (world < 1 || world > comm::cuda_ipc::kMostRanks)
+      refuse("nranks is " + std::to_string(world) + ": give 1 to " +
+             std::to_string(comm::cuda_ipc::kMostRanks));
+    if (rank < 0 || rank >= world)
+      refuse("rank is " + std::to_string(rank) + ": give 0 to " + std::to_string(world - 1));
+    check_config(config);
+    const Device device = current_device();
+    submit(device, [=, deadline = timeout()] {
+      keep(out, std::make_unique<ncclComm>(join(id, rank, world, deadline), device, deadline));
+    });
+  });
+}
+
+// Two exchanges over the parent: who is where, then the ids that the first of each color made.
+void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
+  struct Member {
+    int color, key, rank;
+  };
+  std::vector<Member> members;
+  const auto records =
+      parent.bootstrap().all_gather(std::to_string(color) + ' ' + std::to_string(key));
+  for (std::size_t r = 0; r < records.size(); ++r) {
+    Member m{0, 0, static_cast<int>(r)};
+    if (std::sscanf(records[r].c_str(), "%d %d", &m.color, &m.key) == 2 && m.color == color)
+      members.push_back(m);
+  }
+  std::stable_sort(members.begin(), members.end(),
+                   [](const Member& a, const Member& b) { return a.key < b.key; });
+  const bool takes_part = color != NCCL_SPLIT_NOCOLOR;
+  std::string mine;
+  if (takes_part && members.front().rank == parent.rank()) {
+    const ncclUniqueId id = make_id();
+    mine.assign(id.internal, sizeof id.internal);
+  }
+  const auto ids = parent.bootstrap().all_gather(mine);
+  if (!takes_part) return;
+  ncclUniqueId id{};
+  const std::string& theirs = ids[static_cast<std::size_t>(members.front().rank)];
+  if (theirs.size() != sizeof id.internal)
+    throw Refusal(ncclRemoteError, "rank " + std::to_string(members.front().rank) +
+                                       " of the parent made no id for this color");
+  std::memcpy(id.internal, theirs.data(), theirs.size());
+  const auto rank = std::find_if(members.begin(), members.end(),
+                                 [&](const Member& m) { return m.rank == parent.rank(); }) -
+                    members.begin();
+  keep(out, std::make_unique<ncclComm>(join(id, static_cast<int>(rank),
+                                            static_cast<int>(members.size()), parent.timeout()),
+                                       parent.device(), parent.timeout()));
+}
+
+// When the library is loaded, before the driver is first asked for anything. What the user has set
+// stays.
+//
+// Kernels of a device wait for those that the same thread starts on the next one; a kernel that is
+// yet to be loaded would wait for them (runtime/device/device.cpp).
+//
+// The emulator is to be as programs for NCCL expect a GPU: with a default stream, with memory for
+// more than the one or two GiB that nccl-tests sets aside, and with patience for our own deadline
+// to come first.
+__attribute__((constructor)) void prepare() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+#ifdef RINGSMITH_VGPU
+  setenv("VGPU_LEGACY_STREAM", "1", 0);
+  setenv("VGPU_MEMORY_MB", "4096", 0);
+  const char* text = std::getenv(kTimeoutVariable);
+  const long wait = text == nullptr ? kDefaultTimeout : std::atol(text);
+  setenv("VGPU_DEADLINE_MS", std::to_string(std::max(wait, 1L) + 30'000).c_str(), 0);
+#endif
+}
+
+}  // namespace
+
+}  // namespace ringsmith::nccl
+
+using namespace ringsmith;
+using namespace ringsmith::nccl;
+
+// ---- the library ----
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGetVersion(int* version) {
+  return guarded("ncclGetVersion", [&] {
+    check_pointer(version, "version");
+    *version = NCCL_VERSION_CODE;
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC const char* ncclGetErrorString(ncclResult_t result) {
+  switch (result) {
+    case ncclSuccess:
+      return "no error";
+    case ncclUnhandledCudaError:
+      return "a CUDA call failed";
+    case ncclSystemError:
+      return "a system call failed, or a wait went beyond its deadline";
+    case ncclInternalError:
+      return "internal error";
+    case ncclInvalidArgument:
+      return "invalid argument";
+    case ncclInvalidUsage:
+      return "invalid usage";
+    case ncclRemoteError:
+      return "a peer has failed, or is gone";
+    case ncclInProgress:
+      return "in progress";
+    default:
+      return "unknown result code";
+  }
+}
+
+RINGSMITH_NCCL_PUBLIC const char* ncclGetLastError(ncclComm_t comm) {
+  thread_local std::string text;
+  text = last_text();
+  try {
+    if (comm != nullptr)
+      if (const auto failed = checked(comm).failure()) text = failed->what();
+  } catch (...) {
+    text = current_refusal().what();
+  }
+  return text.c_str();
+}
+
+// ---- communicators ----
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  return guarded("ncclGetUniqueId", [&] {
+    check_pointer(id, "id");
+    *id = make_id();
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId id,
+                                                    int rank) {
+  return init_rank("ncclCommInitRank", comm, nranks, id, rank, nullptr);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int nranks,
+                                                          ncclUniqueId id, int rank,
+                                                          ncclConfig_t* config) {
+  return init_rank("ncclCommInitRankConfig", comm, nranks, id, rank, config);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev,
+                                                   const int* devices) {
+  return guarded("ncclCommInitAll", [&] {
+    check_pointer(comms, "comms");
+    if (ndev < 1 || ndev > device_count())
+      refuse("ndev is " + std::to_string(ndev) + ": give 1 to " + std::to_string(device_count()) +
+             ", the devices of this process");
+    const ncclUniqueId id = make_id();
+    group_start();
+    for (int i = 0; i < ndev; ++i) {
+      const Device device = Device::cuda(devices == nullptr ? i : devices[i]);
+      try {
+        require_device(device);
+        const DeviceGuard guard(device);
+        (void)init_rank("ncclCommInitAll", comms + i, ndev, id, i, nullptr);
+      } catch (...) {
+        note_in_group({ncclInvalidArgument, current_refusal().what()});
+      }
+    }
+    group_end();
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
+                                                 ncclComm_t* newcomm, ncclConfig_t* config) {
+  return in_group("ncclCommSplit", [&] {
+    ncclComm& parent = checked(comm);
+    check_pointer(newcomm, "newcomm");
+    *newcomm = nullptr;
+    if (color < 0 && color != NCCL_SPLIT_NOCOLOR)
+      refuse("color is " + std::to_string(color) + ": give 0 or more, or NCCL_SPLIT_NOCOLOR");
+    check_config(config);
+    submit(parent.device(), [=, &parent] { split(parent, color, key, newcomm); });
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  return guarded("ncclCommFinalize", [&] { checked(comm).finish(); });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  return guarded("ncclCommDestroy", [&] {
+    if (comm != nullptr) retire(&checked(comm));
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  return guarded("ncclCommAbort", [&] {
+    if (comm == nullptr) return;
+    ncclComm& mine = checked(comm);
+    mine.abort();
+    retire(&mine);
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  return guarded("ncclCommGetAsyncError", [&] {
+    check_pointer(error, "asyncError");
+    *error = ncclSuccess;
+    if (const auto failed = checked(comm).failure())
+      *error = fail(failed->result(), failed->what());
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
+  return guarded("ncclCommCount", [&] {
+    check_pointer(count, "count");
+    *count = checked(comm).size();
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
+  return guarded("ncclCommCuDevice", [&] {
+    check_pointer(device, "device");
+    *device = checked(comm).device().index;
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
+  return guarded("ncclCommUserRank", [&] {
+    check_pointer(rank, "rank");
+    *rank = checked(comm).rank();
+  });
+}
+
+// ---- memory: any memory of the device will do, so that there is nothing to register ----
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclMemAlloc(void** pointer, size_t size) {
+  return guarded("ncclMemAlloc", [&] {
+    check_pointer(pointer, "ptr");
+    cuda_check(cudaMalloc(pointer, size));
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclMemFree(void* pointer) {
+  return guarded("ncclMemFree", [&] { cuda_check(cudaFree(pointer)); });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buffer,
+                                                    size_t /*size*/, void** handle) {
+  return guarded("ncclCommRegister", [&] {
+    check_pointer(handle, "handle");
+    (void)checked_buffer(checked(comm), buffer, "buff");
+    *handle = buffer;
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* /*handle*/) {
+  return guarded("ncclCommDeregister", [&] { (void)checked(comm); });
+}
+
+// ---- reductions of one's own ----
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* /*op*/, void* /*scalar*/,
+                                                            ncclDataType_t /*datatype*/,
+                                                            ncclScalarResidence_t /*residence*/,
+                                                            ncclComm_t /*comm*/) {
+  return in_group("ncclRedOpCreatePreMulSum", [] {
+    throw Refusal(ncclInvalidUsage,
+                  "user-defined reductions (pre-multiplied sums) are not supported: multiply the "
+                  "data before the call, or use ncclAvg");
+  });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
+  return guarded("ncclRedOpDestroy", [&] {
+    (void)checked(comm);
+    refuse("op " + std::to_string(static_cast<int>(op)) +
+           (op < ncclNumOps ? " is built in" : " was not made by ncclRedOpCreatePreMulSum"));
+  });
+}
+
+// ---- collectives ----
+
+namespace {
+
+CollectiveCall call_of(const char* name, Collective kind, size_t count, int root = 0) {
+  CollectiveCall call{};
+  call.name = name;
+  call.kind = kind;
+  call.count = count;
+  call.root = root;
+  return call;
+}
+
+ncclResult_t reduction(CollectiveCall call, ncclRedOp_t op, ncclDataType_t type, const void* input,
+                       void* output, ncclComm_t comm, cudaStream_t stream) {
+  const ncclResult_t result = in_group(call.name, [&] { set_reduction(call, op); });
+  return result == ncclSuccess ? collective(call, type, input, output, comm, stream) : result;
+}
+
+}  // namespace
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                                 ncclDataType_t datatype, ncclRedOp_t op,
+                                                 ncclComm_t comm, cudaStream_t stream) {
+  return reduction(call_of("ncclAllReduce", Collective::all_reduce, count), op, datatype, sendbuff,
+                   recvbuff, comm, stream);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclReduce(const void* sendbuff, void* recvbuff, size_t count,
+                                              ncclDataType_t datatype, ncclRedOp_t op, int root,
+                                              ncclComm_t comm, cudaStream_t stream) {
+  return reduction(call_of("ncclReduce", Collective::reduce, count, root), op, datatype, sendbuff,
+                   recvbuff, comm, stream);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count,
+                                                 ncclDataType_t datatype, int root, ncclComm_t comm,
+                                                 cudaStream_t stream) {
+  return collective(call_of("ncclBroadcast", Collective::broadcast, count, root), datatype,
+                    sendbuff, recvbuff, comm, stream);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclBcast(void* buff, size_t count, ncclDataType_t datatype,
+                                             int root, ncclComm_t comm, cudaStream_t stream) {
+  return collective(call_of("ncclBcast", Collective::broadcast, count, root), datatype, buff, buff,
+                    comm, stream);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff,
+                                                 size_t sendcount, ncclDataType_t datatype,
+                                                 ncclComm_t comm, cudaStream_t stream) {
+  return collective(call_of("ncclAllGather", Collective::all_gather, sendcount), datatype, sendbuff,
+                    recvbuff, comm, stream);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff,
+                                                     size_t recvcount, ncclDataType_t datatype,
+                                                     ncclRedOp_t op, ncclComm_t comm,
+                                                     cudaStream_t stream) {
+  return reduction(call_of("ncclReduceScatter", Collective::reduce_scatter, recvcount), op,
+                   datatype, sendbuff, recvbuff, comm, stream);
+}
+
+// ---- between two ranks ----
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclSend(const void* sendbuff, size_t count,
+                                            ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                            cudaStream_t stream) {
+  return message("ncclSend", sendbuff, count, datatype, peer, true, comm, stream);
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype,
+                                            int peer, ncclComm_t comm, cudaStream_t stream) {
+  return message("ncclRecv", recvbuff, count, datatype, peer, false, comm, stream);
+}
+
+// ---- groups ----
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGroupStart() {
+  return guarded("ncclGroupStart", [] { group_start(); });
+}
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclGroupEnd() {
+  return guarded("ncclGroupEnd", [] { group_end(); });
+}

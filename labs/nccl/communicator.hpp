@@ -1,0 +1,147 @@
+// One rank of a communicator: its place among the others, its memory that they write to, and what
+// it starts on streams.
+//
+//     ncclAllReduce(..., stream)  -->  one kernel on that very stream, which waits for its peers'
+//                                      kernels itself (engine b's: runtime/comm/device/ring.cu)
+//
+// Nothing passes through the host once the ranks know each other: a call returns when its kernel is
+// enqueued, runs when the stream comes to it, and ends when this rank has its result. So the
+// kernels of all ranks must run at the same time: every rank has a device of its own.
+//
+// Calls of one communicator share counters, so they run one after the other, also on several
+// streams: who changes the stream waits for the last call's event there.
+//
+// A thread looks after what has been started: if a peer dies or fails, it notes that, and then has
+// the kernels stop. A kernel that has waited for too long stops by itself and leaves a report.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "labs/nccl/errors.hpp"
+#include "labs/nccl/messages.hpp"
+#include "runtime/comm/device/device_memory.hpp"
+
+namespace ringsmith::nccl {
+
+// An element type of the interface as the kernels know it.
+struct Element {
+  DType dtype = DType::u8;
+  bool other_sign = false;  // RingCall::other_sign
+  [[nodiscard]] bool is_integer() const {
+    return dtype == DType::u8 || dtype == DType::i32 || dtype == DType::i64;
+  }
+};
+
+struct CollectiveCall {
+  const char* name;  // of the function
+  comm::Collective kind;
+  const std::byte* input;
+  std::byte* output;
+  std::uint64_t count;  // elements; of one part where the collective divides them
+  Element element;
+  kernels::Reduction reduction = kernels::Reduction::sum;
+  bool average = false;
+  int root = 0;
+};
+
+struct MessageCall {
+  Message message;
+  cudaStream_t stream;
+};
+
+class Communicator {
+ public:
+  // Collective over the ranks of the bootstrap. Of an id that several communicators share the
+  // bootstrap is kept: split() needs it again. Throws as the runtime does; Refusal if two ranks
+  // share a device.
+  Communicator(std::shared_ptr<comm::Bootstrap> bootstrap, Device device,
+               std::chrono::milliseconds timeout);
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  ~Communicator();
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return world_; }
+  [[nodiscard]] Device device() const { return device_; }
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return timeout_; }
+  [[nodiscard]] comm::Bootstrap& bootstrap() const { return *bootstrap_; }
+
+  void start(const CollectiveCall& call, cudaStream_t stream);
+  // All of them at once. Messages of a rank to itself come in pairs.
+  void start(const std::vector<MessageCall>& calls);
+
+  // What has gone wrong, if something has: never waits.
+  [[nodiscard]] std::optional<Refusal> failure();
+  // Waits for all that was started.
+  void finish();
+  // Ends it here and for the others.
+  void abort();
+  // Before the end: kernels are done or told to stop, and the peers know that this rank needs
+  // nothing of theirs any more.
+  void close() noexcept;
+  // All peers have closed, or are gone: what they may have written to can be freed.
+  [[nodiscard]] bool is_forgotten() const;
+
+ private:
+  struct Started {
+    const char* name = "";
+    std::uint64_t number = 0, count = 0;
+  };
+
+  void connect();
+  void refuse_shared_devices(const std::vector<comm::cuda_ipc::Whereabouts>& ranks) const;
+  void check_usable();
+  void start_ring(const CollectiveCall& call, cudaStream_t stream);
+  void copy_alone(const CollectiveCall& call, cudaStream_t stream) const;
+  void start_round(const std::vector<const Message*>& round, cudaStream_t stream);
+  void copy_own_messages(const std::vector<MessageCall>& calls, cudaStream_t stream) const;
+  [[nodiscard]] bool begin_on(cudaStream_t stream);
+  void end_on(cudaStream_t stream, bool captured);
+  [[nodiscard]] comm::cuda_ipc::Patience patience(const char* name, std::uint64_t count);
+  void watch();
+  void take_report();
+  void stop_kernels();
+  [[nodiscard]] bool is_idle() const;
+
+  std::shared_ptr<comm::Bootstrap> bootstrap_;
+  int rank_, world_;
+  Device device_;
+  std::chrono::milliseconds timeout_;
+
+  // With more than one rank:
+  std::unique_ptr<comm::Peers> peers_;
+  Stream stream_;  // for setting up
+  std::unique_ptr<comm::cuda_ipc::DevicePeers> device_peers_;
+  std::shared_ptr<comm::cuda_ipc::DeviceArena> arena_;
+  std::shared_ptr<comm::CommMemory> memory_;
+  comm::cuda_ipc::Shape shape_;
+  std::array<std::byte*, comm::cuda_ipc::kMostRanks> memory_of_{};
+  comm::cuda_ipc::KernelReport* report_ = nullptr;
+
+  std::mutex launching_;
+  CUevent_st* done_ = nullptr;  // of the last call
+  cudaStream_t last_stream_ = nullptr;
+  bool started_any_ = false;
+  std::uint64_t number_ = 0;
+  std::mutex noting_;
+  std::array<Started, 64> last_started_;  // for a report that comes later
+
+  std::mutex watching_;
+  std::condition_variable changed_;
+  bool pending_ = false, ending_ = false, closed_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace ringsmith::nccl
+
+// The type that the interface names.
+struct ncclComm : ringsmith::nccl::Communicator {
+  using Communicator::Communicator;
+};

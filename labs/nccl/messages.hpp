@@ -1,0 +1,61 @@
+// Messages between two ranks, and what else runs on the device beside the rings: the mailboxes in
+// the memory that each rank's peers write to, and the calls of the kernels in messages.cu.
+//
+//     [ Station and ring slots: runtime/comm/device/station.hpp ][ mailboxes ][ mail slots ]
+//
+//        sender s                                   receiver r
+//      polls box[r].head  <--- credit --------------  box[s] of r: taken
+//      box[r] of s: sent  ---- slots of (s, r), tail ---> polls box[s].tail
+//
+// A mailbox is a channel of the ring between any two ranks: the same counters, the same slots, the
+// same hand-off. Every ordered pair has its own, and a kernel has a block for each message, so
+// that the messages of a group are all under way at once and no order of the calls can deadlock.
+#pragma once
+
+#include "runtime/comm/device/calls.hpp"
+
+namespace ringsmith::nccl {
+
+namespace cuda_ipc = comm::cuda_ipc;
+
+constexpr std::uint64_t kMailSlots = 4;
+
+// Bytes from the start of a rank's memory.
+constexpr std::size_t mailboxes_at(int world, const cuda_ipc::Shape& shape) {
+  return cuda_ipc::round_up(cuda_ipc::station_bytes(world, shape), 128);
+}
+constexpr std::size_t mail_slots_at(int sender, int world, const cuda_ipc::Shape& shape) {
+  return mailboxes_at(world, shape) + static_cast<std::size_t>(world) * sizeof(cuda_ipc::Channel) +
+         static_cast<std::size_t>(sender) * kMailSlots * shape.slot_bytes;
+}
+constexpr std::size_t memory_bytes(int world, const cuda_ipc::Shape& shape) {
+  return mail_slots_at(world, world, shape);
+}
+
+struct Message {
+  std::byte* data;
+  std::uint64_t bytes;
+  std::int32_t peer;
+  bool sends;
+};
+
+// At most one message to and one from every other rank.
+constexpr int kMostMessages = 2 * (cuda_ipc::kMostRanks - 1);
+
+struct MessagesCall {
+  int world, rank;
+  int count;  // of messages
+  cuda_ipc::Shape shape;
+  cuda_ipc::Patience patience;
+  std::byte* memory[cuda_ipc::kMostRanks];
+  Message messages[kMostMessages];
+};
+static_assert(sizeof(MessagesCall) <= 4096, "the parameters of a kernel");
+
+// On the current device; CudaError if the launch fails.
+void launch_messages(const MessagesCall& call, CUstream_st* stream);
+// data[i] /= by, towards zero, for integers (other_sign: as in RingCall); by > 0.
+void launch_divide(DType dtype, bool other_sign, std::byte* data, std::uint64_t count, int by,
+                   CUstream_st* stream);
+
+}  // namespace ringsmith::nccl

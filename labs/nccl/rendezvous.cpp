@@ -1,0 +1,110 @@
+#include "labs/nccl/rendezvous.hpp"
+
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "labs/nccl/errors.hpp"
+#include "runtime/comm/bootstrap/exchange.hpp"
+#include "runtime/comm/bootstrap/store/client.hpp"
+#include "runtime/comm/bootstrap/store/server.hpp"
+
+namespace ringsmith::nccl {
+
+using namespace comm;
+
+namespace {
+
+constexpr char kMagic[9] = "rsnccl01";
+
+struct Id {
+  char magic[8];
+  std::uint16_t port;
+  char host[46];    // a number; ends with a zero
+  char secret[72];  // the same
+};
+static_assert(sizeof(Id) == NCCL_UNIQUE_ID_BYTES);
+
+// The stores of this process. Made after libcrypto has been started, and so ended before it ends.
+struct Stores {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<StoreServer>> all;
+};
+Stores& stores() {
+  static const bool crypto = store::start_crypto();
+  static Stores stores;
+  if (!crypto) throw Refusal(ncclSystemError, "libcrypto cannot be started");
+  return stores;
+}
+
+class Meeting : public Bootstrap {
+ public:
+  Meeting(const tcp::Address& address, const Secret& secret, int rank, int world,
+          std::chrono::milliseconds timeout)
+      : rank_(rank), world_(world) {
+    const auto client = std::make_shared<StoreClient>(
+        address, secret, Deadline::in(timeout),
+        StoreClientOptions{.holder = ", which the process that called ncclGetUniqueId holds,"});
+    exchange_ = std::make_unique<Exchange>(
+        client,
+        Membership{.size_name = "nranks", .index = rank, .size = world, .timeout = timeout});
+  }
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return world_; }
+  [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
+    return exchange_->all_gather(record);
+  }
+  [[nodiscard]] std::optional<LostMember> lost_rank() override {
+    try {
+      return exchange_->lost_member();
+    } catch (const CommError&) {
+      return {};  // the store has ended: the peers' own connections say more
+    }
+  }
+
+ private:
+  int rank_, world_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+void put(char* field, std::size_t size, const std::string& text) {
+  if (text.size() >= size) throw Refusal(ncclSystemError, "'" + text + "' does not fit the id");
+  std::memcpy(field, text.data(), text.size());
+}
+
+}  // namespace
+
+ncclUniqueId make_id() {
+  Stores& mine = stores();
+  const Secret secret = Secret::random();
+  const std::string host = tcp::outward_address();
+  auto server = std::make_unique<StoreServer>(secret, StoreServerOptions{.bind = host});
+  Id id{};
+  std::memcpy(id.magic, kMagic, sizeof id.magic);
+  id.port = server->port();
+  put(id.host, sizeof id.host, host);
+  put(id.secret, sizeof id.secret, secret.bytes());
+  {
+    const std::scoped_lock lock(mine.mutex);
+    mine.all.push_back(std::move(server));
+  }
+  ncclUniqueId out;
+  std::memcpy(&out, &id, sizeof out);
+  return out;
+}
+
+std::shared_ptr<Bootstrap> join(const ncclUniqueId& unique, int rank, int world,
+                                std::chrono::milliseconds timeout) {
+  (void)stores();  // libcrypto, which the client needs too
+  Id id{};
+  std::memcpy(&id, &unique, sizeof id);
+  if (std::memcmp(id.magic, kMagic, sizeof id.magic) != 0 || id.host[sizeof id.host - 1] != 0 ||
+      id.secret[sizeof id.secret - 1] != 0)
+    throw Refusal(ncclInvalidArgument,
+                  "id was not made by ncclGetUniqueId of this library, or was not carried whole "
+                  "(128 bytes) to this rank");
+  return std::make_shared<Meeting>(tcp::Address{id.host, id.port}, Secret(id.secret, "the id"),
+                                   rank, world, timeout);
+}
+
+}  // namespace ringsmith::nccl

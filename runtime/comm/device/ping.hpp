@@ -1,0 +1,39 @@
+// Peer access, tried with data before a group relies on it.
+//
+// That a driver grants access says little: with some bridges and virtual machines handles open, and
+// what is written through them never arrives. So every rank writes a word into every other's memory
+// and reads one from there, with the instructions of the rings' kernels, and all of them agree on
+// what came of it.
+//
+//   area of rank r:   [ from 0 ][ from 1 ] ... [ r's own, for others to read ] ... [ from n - 1 ]
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/device/device_memory.hpp"
+#include "runtime/comm/types/bootstrap.hpp"
+
+namespace ringsmith::comm::cuda_ipc {
+
+class Ping {
+ public:
+  // Before DevicePeers::meet(): makes this rank's area.
+  Ping(Peers& peers, DevicePeers& device_peers, DeviceArena& arena);
+
+  // Collective, after it. Opens what the peers have shared. Empty if every rank sees what every
+  // other one writes, else what failed first: the same text on all ranks. Waits for the current
+  // stream.
+  [[nodiscard]] std::string exchange(Bootstrap& bootstrap, const std::vector<Whereabouts>& ranks);
+
+ private:
+  [[nodiscard]] std::string write_and_read(const std::vector<Whereabouts>& ranks);
+  [[nodiscard]] std::string look(const std::vector<Whereabouts>& ranks) const;
+
+  Peers& peers_;
+  DevicePeers& device_peers_;
+  std::shared_ptr<CommMemory> area_;
+};
+
+}  // namespace ringsmith::comm::cuda_ipc

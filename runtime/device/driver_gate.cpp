@@ -1,0 +1,66 @@
+#include "runtime/device/driver_gate.hpp"
+
+#include <condition_variable>
+#include <mutex>
+
+namespace ringsmith {
+
+namespace {
+
+// Not std::shared_mutex: that may hold up a new reader for a writer that waits, and the readers
+// inside wait for the new one.
+struct Gate {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int launching = 0;     // threads with a JointLaunch
+  bool calling = false;  // a thread with a DriverCall
+};
+
+// Never destroyed: static objects may still free device memory.
+Gate& gate() {
+  static auto* const made = new Gate;
+  return *made;
+}
+
+thread_local int held = 0;  // by this thread, of either kind
+
+}  // namespace
+
+JointLaunch::JointLaunch() {
+  if (held++ > 0) return;
+  Gate& g = gate();
+  std::unique_lock lock(g.mutex);
+  g.changed.wait(lock, [&] { return !g.calling; });
+  ++g.launching;
+}
+
+JointLaunch::~JointLaunch() {
+  if (--held > 0) return;
+  Gate& g = gate();
+  {
+    const std::scoped_lock lock(g.mutex);
+    --g.launching;
+  }
+  g.changed.notify_all();
+}
+
+DriverCall::DriverCall() : holds_(held++ == 0) {
+  if (!holds_) return;
+  Gate& g = gate();
+  std::unique_lock lock(g.mutex);
+  g.changed.wait(lock, [&] { return !g.calling && g.launching == 0; });
+  g.calling = true;
+}
+
+DriverCall::~DriverCall() {
+  --held;
+  if (!holds_) return;
+  Gate& g = gate();
+  {
+    const std::scoped_lock lock(g.mutex);
+    g.calling = false;
+  }
+  g.changed.notify_all();
+}
+
+}  // namespace ringsmith

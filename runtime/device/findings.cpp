@@ -1,0 +1,94 @@
+#include "runtime/device/findings.hpp"
+
+#include <deque>
+#include <iterator>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "runtime/base/error.hpp"
+
+namespace ringsmith::findings {
+
+namespace {
+
+struct Launched {
+  Say say;
+  std::unique_ptr<PinnedBlock> block;
+  Event done;
+};
+using Checks = std::deque<Launched>;
+
+// What ended threads have left. Never destroyed: threads may end after main().
+struct Orphans {
+  std::mutex mutex;
+  Checks checks;
+};
+Orphans& orphans() {
+  static auto* const all = new Orphans;
+  return *all;
+}
+
+struct OfThread {
+  Checks checks;
+  OfThread() = default;
+  OfThread(const OfThread&) = delete;
+  OfThread& operator=(const OfThread&) = delete;
+  ~OfThread() {
+    if (checks.empty()) return;
+    const std::scoped_lock lock(orphans().mutex);
+    std::move(checks.begin(), checks.end(), std::back_inserter(orphans().checks));
+  }
+};
+thread_local OfThread mine;
+
+Finding& finding_in(const PinnedBlock& block) { return *reinterpret_cast<Finding*>(block.data()); }
+
+// The first error of those that are done, which are removed up to it.
+std::optional<std::string> take_error(Checks& checks) {
+  while (!checks.empty() && checks.front().done.has_happened()) {
+    const Launched check = std::move(checks.front());
+    checks.pop_front();
+    const Finding& found = finding_in(*check.block);
+    if (found.position != kNone) return check.say(found.position, found.value);
+  }
+  return {};
+}
+
+}  // namespace
+
+Pending::Pending(Say say) : say_(std::move(say)) {
+  look();
+  block_ = std::make_unique<PinnedBlock>(Bytes(sizeof(Finding)));
+  finding_in(*block_) = {kNone, 0};
+}
+
+Finding* Pending::finding() const { return &finding_in(*block_); }
+
+void Pending::launched() {
+  const Stream stream = Stream::current();
+  block_->release_after(stream);
+  mine.checks.push_back({std::move(say_), std::move(block_), Event::record(stream)});
+}
+
+void look() {
+  std::optional<std::string> error = take_error(mine.checks);
+  if (!error) {
+    const std::scoped_lock lock(orphans().mutex);
+    error = take_error(orphans().checks);
+  }
+  if (error) throw UsageError(*error);
+}
+
+}  // namespace ringsmith::findings
+
+namespace ringsmith {
+
+// Declared in stream.hpp; here, because who waits is told.
+void synchronize(Device device) {
+  if (device.is_cpu()) return;
+  Stream::current(device).synchronize();
+  findings::look();
+}
+
+}  // namespace ringsmith

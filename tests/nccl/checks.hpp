@@ -1,0 +1,41 @@
+// What the client's files share: a rank with what it has, and calls that end the program if they
+// fail.
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "labs/nccl/nccl.h"
+
+namespace client {
+
+#define CUDA(call)                                                                         \
+  do {                                                                                     \
+    const cudaError_t cuda_code = (call);                                                  \
+    if (cuda_code != cudaSuccess) give_up(#call, cudaGetErrorString(cuda_code), __LINE__); \
+  } while (0)
+#define NCCL(call)                                                                               \
+  do {                                                                                           \
+    const ncclResult_t nccl_code = (call);                                                       \
+    if (nccl_code != ncclSuccess)                                                                \
+      give_up(#call, std::string(ncclGetErrorString(nccl_code)) + ": " + ncclGetLastError(NULL), \
+              __LINE__);                                                                         \
+  } while (0)
+
+[[noreturn]] inline void give_up(const char* call, const std::string& why, int line) {
+  std::fprintf(stderr, "nccl_client: line %d: %s: %s\n", line, call, why.c_str());
+  std::exit(1);
+}
+
+constexpr int kStreams = 3;  // cases under way at once, each on a stream of its own
+
+struct Rank {
+  int device = 0, rank = 0;
+  ncclComm_t comm = NULL;
+  ncclComm_t second = NULL;  // the same ranks once more, for calls of two communicators in a group
+  cudaStream_t streams[kStreams] = {};
+  unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;
+};
+
+}  // namespace client

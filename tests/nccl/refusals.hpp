@@ -1,0 +1,76 @@
+// What the library must refuse: each call with its result, and words that its sentence must hold.
+#pragma once
+
+#include "tests/nccl/checks.hpp"
+
+namespace client {
+
+// How many were not refused as promised.
+inline int refusals(const Rank& r) {
+  int bad = 0;
+  const auto expect = [&](ncclResult_t got, ncclResult_t want, const char* words) {
+    const std::string text = ncclGetLastError(NULL);
+    if (got == want && text.find(words) != std::string::npos) return;
+    std::fprintf(stderr, "nccl_client: expected result %d and '%s', got %d and '%s'\n", want, words,
+                 got, text.c_str());
+    ++bad;
+  };
+  CUDA(cudaSetDevice(r.device));
+  void* const x = r.send[0];
+  const cudaStream_t stream = r.streams[0];
+  float host = 0;
+  expect(ncclAllReduce(NULL, x, 1, ncclFloat, ncclSum, r.comm, stream), ncclInvalidArgument,
+         "sendbuff is NULL");
+  expect(ncclAllReduce(x, NULL, 1, ncclFloat, ncclSum, r.comm, stream), ncclInvalidArgument,
+         "recvbuff is NULL");
+  expect(ncclAllReduce(&host, x, 1, ncclFloat, ncclSum, r.comm, stream), ncclInvalidArgument,
+         "sendbuff is neither");
+  expect(ncclAllReduce(x, x, 1, static_cast<ncclDataType_t>(99), ncclSum, r.comm, stream),
+         ncclInvalidArgument, "datatype 99");
+  expect(ncclAllReduce(x, x, 1, ncclFloat, static_cast<ncclRedOp_t>(9), r.comm, stream),
+         ncclInvalidArgument, "op 9");
+  expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, stream), ncclInvalidArgument,
+         "comm is NULL");
+  expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, reinterpret_cast<ncclComm_t>(&host), stream),
+         ncclInvalidArgument, "comm is no communicator");
+  expect(ncclReduce(x, x, 1, ncclFloat, ncclSum, 99, r.comm, stream), ncclInvalidArgument,
+         "root 99");
+  expect(ncclBroadcast(x, x, 1, ncclFloat, -1, r.comm, stream), ncclInvalidArgument, "root -1");
+  expect(ncclSend(x, 1, ncclFloat, 99, r.comm, stream), ncclInvalidArgument, "peer 99");
+  expect(ncclSend(x, 1, ncclFloat, r.rank, r.comm, stream), ncclInvalidUsage, "itself");
+  expect(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupStart");
+  expect(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
+  ncclRedOp_t op = ncclSum;
+  expect(ncclRedOpCreatePreMulSum(&op, &host, ncclFloat, ncclScalarHostImmediate, r.comm),
+         ncclInvalidUsage, "ncclRedOpCreatePreMulSum");
+  expect(ncclRedOpDestroy(ncclSum, r.comm), ncclInvalidArgument, "built in");
+  ncclUniqueId id = {};
+  ncclComm_t comm = NULL;
+  expect(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidArgument, "id was not made");
+  expect(ncclCommInitRank(&comm, 0, id, 0), ncclInvalidArgument, "nranks is 0");
+  expect(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument, "rank is 2");
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.magic = 1;
+  expect(ncclCommInitRankConfig(&comm, 1, id, 0, &config), ncclInvalidArgument,
+         "NCCL_CONFIG_INITIALIZER");
+  expect(ncclCommSplit(r.comm, -3, 0, &comm, NULL), ncclInvalidArgument, "color is -3");
+  const int twice[] = {0, 0};
+  ncclComm_t comms[2] = {};
+  expect(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage, "share a device");
+  expect(ncclCommInitAll(comms, 1000, NULL), ncclInvalidArgument, "ndev is 1000");
+  NCCL(ncclGroupStart());  // a call that is refused in a group is what the group's end says
+  expect(ncclBcast(x, 1, ncclFloat, 77, r.comm, stream), ncclInvalidArgument, "root 77");
+  expect(ncclGroupEnd(), ncclInvalidArgument, "root 77");
+  void* memory = NULL;
+  void* handle = NULL;
+  NCCL(ncclMemAlloc(&memory, 1024));
+  NCCL(ncclCommRegister(r.comm, memory, 1024, &handle));
+  NCCL(ncclCommDeregister(r.comm, handle));
+  NCCL(ncclMemFree(memory));
+  int version = 0;
+  NCCL(ncclGetVersion(&version));
+  if (version != NCCL_VERSION_CODE || sizeof(ncclUniqueId) != 128) ++bad;
+  return bad;
+}
+
+}  // namespace client
