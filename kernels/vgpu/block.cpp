@@ -19,7 +19,7 @@ constinit thread_local BlockView* current_block = nullptr;
 constinit thread_local BlockRunner* active_runner = nullptr;
 
 BlockRunner& BlockRunner::mine() {
-  // By pointer: 20 KiB are more than a process leaves for thread-locals of a library it loads later.
+  // By pointer: 20 KiB are more than a process has for thread-locals of a library it loads later.
   static thread_local const auto runner = std::make_unique<BlockRunner>();
   return *runner;
 }

@@ -107,8 +107,8 @@ KIT_SCENARIO(names) {
 }
 
 // Task 2 alone. Rank r ends after after[r] ms, by signal signals[r] if that is not 0, else with
-// codes[r]; until then it has files. This process has launched a job before, and another launcher has
-// taken a name since: lost counts its files that launch removed.
+// codes[r]; until then it has files. This process has launched a job before, and another launcher
+// has taken a name since: lost counts its files that launch removed.
 KIT_SCENARIO(launch) {
   kit::Folder folder("meeting");
   kit::StagedNodes before({"a"}, folder, [](const kit::Seat&, kit::Observation&) { return 0; });

@@ -120,9 +120,9 @@ struct Sgd {
 //     p[i] = p[i] - lr * v[i]
 //
 // sgd<4> moves four floats by one load or store (float4: 16 bytes) wherever it can, sgd<1> one.
-// n need not be a multiple of 4. Any one-dimensional grid, as in task 1. sgd_width says which of the
-// two may run: sgd<4> does not look at addresses. At a misaligned one it stops, as on a device, and
-// that is how the grader sees that it moves four.
+// n need not be a multiple of 4. Any one-dimensional grid, as in task 1. sgd_width says which
+// of the two may run: sgd<4> does not look at addresses. At a misaligned one it stops, as on a
+// device, and that is how the grader sees that it moves four.
 template <int kWidth>
 __global__ void sgd(std::int64_t n, Sgd s, const float* g, float* p, float* v) {
 #ifdef SOLUTION

@@ -137,7 +137,7 @@ KIT_SCENARIO(talk) {
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");
-  std::string first, second, polled;
+  std::string first, second, third, polled;
   pair.stays_to_the_end = fault != "gone";
   pair.run(
       [&](int rank, Endpoint& end) {
@@ -161,6 +161,11 @@ KIT_SCENARIO(faulty) {
           } catch (const std::runtime_error& told) {
             *error = told.what();
           }
+        if (fault != "outside") try {  // put alone tells of what has failed earlier, too
+            end.put(0, 0, 1, 7);
+          } catch (const std::runtime_error& told) {
+            third = told.what();
+          }
       },
       [&](int rank, Address& theirs) {
         if (rank != 0) return;
@@ -174,6 +179,7 @@ KIT_SCENARIO(faulty) {
   out.put("written", written);
   out.put("first", first);
   out.put("second", second);
+  out.put("third", third);
   out.put("polled", polled);
   kit::verbs::observe(out);
 }
@@ -190,6 +196,7 @@ KIT_SCENARIO(refused) {
       const Address mine = end.address();
       end.connect(mine);
       if (what == "twice") end.connect(mine);
+      (void)end.poll();
     } catch (const std::runtime_error& told) {
       error = told.what();
     }

@@ -60,6 +60,7 @@ def order(lab):
     want = [socket.htonl((first + m) % (1 << 32)) for m in range(3)]
     expect.equal("the immediate values on the wire", [v & 0xFFFFFFFF for v in seen["immediates"]], want, seen)
     talk(lab, 5, bytes=0)
+    talk(lab, 5, bytes=0, both=1)  # at the end of an inbox of no bytes
     talk(lab, 5, bytes=8, base=(1 << 32) - 3)  # 0 is a value, too
     talk(lab, 70, bytes=24, sends=3, receives=7, gid_index=0)
 
@@ -70,11 +71,12 @@ def faults(lab):
     for fault, words in [("key", "remote access error"), ("address", "remote access error"),
                          ("gone", "retry counter exceeded"), ("route", "retry counter exceeded"),
                          ("packet", "retry counter exceeded")]:
-        for puts in (1, 3, 40):
-            seen = lab.run("faulty", fault=fault, puts=puts, sends=8, receives=8, bytes=8)
+        for puts, sends in ((1, 8), (3, 8), (40, 8), (40, 32)):
+            seen = lab.run("faulty", fault=fault, puts=puts, sends=sends, receives=8, bytes=8)
             for which in ("first", "second"):
                 expect.that(seen[which], f"puts and flush, the {which} time: no exception, although nothing arrived",
                             seen)
+            expect.that(seen["third"], "a put after requests have failed: no exception", seen)
             expect.that(words in seen["first"],
                         f"the exception says {seen['first']!r}; the first failure is {words!r}", seen)
             if words == "remote access error":  # then the device gives up what is posted at both ends
@@ -110,7 +112,8 @@ def half_way(lab):
     """An object that cannot be had, a GID that is not there, a second connect: an exception, and all is given back."""
     cases = [("object", kind, after) for kind, after in
              [("context", 0), ("protection domain", 0), ("memory region", 0), ("memory region", 1),
-              ("completion queue", 0), ("queue pair", 0)]]
+              ("completion queue", 0), ("queue pair", 0), ("state", 0), ("state", 1), ("state", 2),
+              ("poll", 0)]]
     for what, kind, after in cases + [("gid", "GID 5", 0), ("twice", "second connect", 0)]:
         seen = lab.run("refused", what=what, kind=kind, after=after)
         expect.that(seen["error"] != "nothing", f"the device refused a {kind}: no std::runtime_error", seen)

@@ -44,7 +44,7 @@ def connects(lab):
 @lab_test
 def one(lab):
     """Tasks 3 to 5: one put; its bytes are there when its value is, and after flush."""
-    for index, size in ((1, 1), (0, 8), (1, 64), (1, 5000)):
+    for index, size in ((1, 1), (0, 8), (1, 64), (1, 5000), (1, 70_000)):
         seen = lab.run("talk", puts=1, bytes=size, gid_index=index)
         expect.equal("the values that poll() gave", list(seen["values.1"]), [0x01020304], seen)
         expect.equal("bytes that were not there when their value was", seen["wrong.1"], 0, seen)

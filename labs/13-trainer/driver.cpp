@@ -59,8 +59,8 @@ KIT_SCENARIO(operation) {
   }
 }
 
-// Task 3: one batch through a model, twice; what each hook saw, and the two of the end (-1, -2). At last its first
-// `then_rows` rows alone.
+// Task 3: one batch through a model, twice; what each hook saw, and the two of the end (-1, -2). At
+// last its first `then_rows` rows alone.
 KIT_SCENARIO(learn) {
   lab13::Model model(widths_of(in));
   prepare(in, model, 0);

@@ -251,8 +251,9 @@ KIT_SCENARIO(group) {
       out);
 }
 
-// A training on real processes. first_batch: of a short job in these processes, before it. before: how many steps another job has trained with the same vault;
-// kill_rank, kill_after: that job ends by kill -9 instead.
+// A training on real processes. first_batch: of a short job in these processes, before it. before:
+// how many steps another job has trained with the same vault; kill_rank, kill_after: that job ends
+// by kill -9 instead.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);

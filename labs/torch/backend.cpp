@@ -550,12 +550,14 @@ Backend::Pending Backend::message(Tensors& tensors, int peer, int tag, bool out)
     if (out) {
       auto& direction = outgoing_[peer];
       if (!direction)
-        direction = std::make_unique<Outgoing>([this, peer] { return connect(getRank(), peer); });
+        direction = std::make_unique<Outgoing>("send to rank " + std::to_string(peer),
+                                               [this, peer] { return connect(getRank(), peer); });
       direction->post(std::move(message));
     } else {
       auto& direction = incoming_[peer];
       if (!direction)
-        direction = std::make_unique<Incoming>([this, peer] { return connect(peer, getRank()); });
+        direction = std::make_unique<Incoming>("recv from rank " + std::to_string(peer),
+                                               [this, peer] { return connect(peer, getRank()); });
       direction->post(std::move(message));
     }
     return job;
@@ -574,9 +576,12 @@ std::shared_ptr<comm::ProcessGroup> Backend::connect(int from, int to) {
   auto meeting = std::make_shared<StoreMeeting>(
       store_,
       StoreMeeting::Place{"ringsmith/from-" + std::to_string(from) + "-to-" + std::to_string(to),
-                          sends ? 0 : 1, 2, options_.timeout,
+                          sends ? 0 : 1,
+                          2,
+                          options_.timeout,
                           "send and recv between ranks " + pair + ", here 0 and 1" +
-                              (scope_.empty() ? "" : ", " + scope_)},
+                              (scope_.empty() ? "" : ", " + scope_),
+                          {from, to}},
       lost);
   return comm::init_process_group(std::move(meeting), options_);
 }

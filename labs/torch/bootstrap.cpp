@@ -44,16 +44,21 @@ void StoreMeeting::await(int rank, Clock::time_point until) const {
   }
 }
 
+std::string StoreMeeting::name(int rank) const {
+  return std::to_string(place_.names.empty() ? rank
+                                             : place_.names.at(static_cast<std::size_t>(rank)));
+}
+
 void StoreMeeting::report_missing() const {
   std::string missing;
   int first = -1;
   for (int r = 0; r < size(); ++r) {
     if (store_->check({key(r)})) continue;
     if (first < 0) first = r;
-    missing += (missing.empty() ? "" : ", ") + std::to_string(r);
+    missing += (missing.empty() ? "" : ", ") + name(r);
   }
   const std::string where = place_.scope.empty() ? "" : " [" + place_.scope + ']';
-  throw TimeoutError("rank " + std::to_string(rank()) + " has waited " +
+  throw TimeoutError("rank " + name(rank()) + " has waited " +
                          std::to_string(place_.timeout.count()) +
                          " ms in PyTorch's store for rank " + missing +
                          ", to make connections: it never came" + where,

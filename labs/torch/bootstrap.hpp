@@ -24,6 +24,7 @@ class StoreMeeting : public comm::Bootstrap {
     int rank = 0, size = 1;
     std::chrono::milliseconds timeout{};  // of each exchange
     std::string scope;                    // for errors: "in the group of ranks 0, 2", or empty
+    std::vector<int> names = {};          // for errors: [rank], where they have other numbers
   };
   // Why a rank will never come, if that is known; else empty. For those who wait for it.
   using Lost = std::function<std::string(int rank)>;
@@ -41,6 +42,7 @@ class StoreMeeting : public comm::Bootstrap {
   [[nodiscard]] std::string key(int rank) const;
   void await(int rank, std::chrono::steady_clock::time_point until) const;
   [[noreturn]] void report_missing() const;
+  [[nodiscard]] std::string name(int rank) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   Place place_;

@@ -48,8 +48,9 @@ void set_error_classes(const pybind11::dict& given) {
   take("Aborted", known.aborted);
 }
 
-PythonError::PythonError(const Error& error)
-    : PyTorchError(std::string("ringsmith: ") + error.what()), type_(class_of(error)) {}
+PythonError::PythonError(const Error& error, const std::string& context)
+    : PyTorchError("ringsmith: " + (context.empty() ? "" : context + ": ") + error.what()),
+      type_(class_of(error)) {}
 
 Where seen_by(int rank, int peer) {
   Where where;
@@ -58,11 +59,11 @@ Where seen_by(int rank, int peer) {
   return where;
 }
 
-std::exception_ptr current_as_python_error() {
+std::exception_ptr current_as_python_error(const std::string& context) {
   try {
     throw;
   } catch (const Error& error) {
-    return std::make_exception_ptr(PythonError(error));
+    return std::make_exception_ptr(PythonError(error, context));
   } catch (...) {
     return std::current_exception();
   }

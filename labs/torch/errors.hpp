@@ -16,12 +16,13 @@
 
 namespace ringsmith::pytorch {
 
-// The Python classes (ringsmith_torch/errors.py), by the names of the C++ ones. With the GIL held.
+// The Python classes (package/errors.py), by the names of the C++ ones. With the GIL held.
 void set_error_classes(const pybind11::dict& classes);
 
 class PythonError : public torch::PyTorchError {
  public:
-  explicit PythonError(const Error& error);
+  // context: what it happened in, before its own words.
+  explicit PythonError(const Error& error, const std::string& context = "");
   PyObject* python_type() override { return type_; }
 
  private:
@@ -33,7 +34,7 @@ class PythonError : public torch::PyTorchError {
 
 // The exception that is being handled, as it may leave to PyTorch: a ringsmith::Error as a
 // PythonError, anything else as it is.
-[[nodiscard]] std::exception_ptr current_as_python_error();
+[[nodiscard]] std::exception_ptr current_as_python_error(const std::string& context = "");
 
 // What f() returns; its errors as Python exceptions.
 template <class F>

@@ -1,9 +1,9 @@
 // A tensor as the runtime takes it: one run of elements, aligned, of a type that it knows.
 //
 //     contiguous, aligned            the tensor's own memory
-//     strided, misaligned, lazy      a copy stands for it during the call, and is written back
+//     strided, misaligned            a copy stands for it during the call, and is written back
 //     int8, int16 (to be reduced)    a copy in int32, whose lowest bits are theirs
-//     bool (to be reduced)           bytes 0 and 1: sum is max (or), product is min (and), as NCCL's
+//     bool (to be reduced)           bytes 0 and 1: sum is max (or), product is min (and)
 //     any other type (to be moved)   bytes
 #pragma once
 

@@ -7,6 +7,7 @@
 
 #include "labs/torch/errors.hpp"
 #include "labs/torch/flat.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 
 namespace ringsmith::pytorch {
 
@@ -25,6 +26,12 @@ comm::Buffer bytes_at(void* data, std::int64_t bytes, comm::Site site) {
 
 std::string describe(std::int64_t type, std::int64_t bytes) {
   return std::to_string(bytes) + " bytes of " + at::toString(static_cast<at::ScalarType>(type));
+}
+
+// " at train.py:12", or nothing.
+std::string place_of(comm::Site site) {
+  const std::string text = comm::text_of(site);
+  return text.empty() ? "" : " at " + text;
 }
 
 // Empty: the message fits the tensor.
@@ -65,7 +72,7 @@ void Direction::work() {
       serve(lock);
     } catch (...) {
       if (!lock.owns_lock()) lock.lock();
-      broken_ = current_as_python_error();
+      if (!broken_) broken_ = current_as_python_error(words_ + place_of(posted_.front().site));
       fail_all(lock);
     }
   }

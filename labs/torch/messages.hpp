@@ -43,7 +43,9 @@ struct Message {
 class Direction {
  public:
   using Connect = std::function<std::shared_ptr<comm::ProcessGroup>()>;
-  explicit Direction(Connect connect) : connect_(std::move(connect)) {}
+  // words: "send to rank 2", for errors.
+  Direction(std::string words, Connect connect)
+      : words_(std::move(words)), connect_(std::move(connect)) {}
   Direction(const Direction&) = delete;
   Direction& operator=(const Direction&) = delete;
   virtual ~Direction() = default;  // stop() has been called
@@ -71,6 +73,7 @@ class Direction {
   void work();
   void fail_all(Lock& lock);
 
+  std::string words_;
   Connect connect_;
   std::mutex mutex_;
   std::condition_variable due_;

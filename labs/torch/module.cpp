@@ -1,4 +1,4 @@
-// The Python module ringsmith_torch._C: what ringsmith_torch/__init__.py makes PyTorch's backend of.
+// The Python module ringsmith_torch._C: what package/__init__.py makes PyTorch's backend of.
 #include <torch/csrc/utils/pybind.h>
 // After PyTorch's own header.
 #include <pybind11/chrono.h>

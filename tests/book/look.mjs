@@ -73,7 +73,7 @@ async function open(browser, name, {javascript = true, width = 1400} = {}) {
     else if (!request.url().startsWith('data:')) page.trouble.push(`asks for ${request.url().slice(0, 100)}`);
   });
   page.on('requestfailed', request => page.trouble.push(`did not get ${request.url().slice(0, 100)}`));
-  await page.setJavaScriptEnabled(javascript);
+  if (!javascript) await page.setJavaScriptEnabled(false);
   await page.setViewport({width, height: 900});
   await page.goto(address(name), {waitUntil: 'load'});
   return page;
@@ -86,6 +86,8 @@ async function lookAt(page, name, looks = LOOKS) {
   for (const [width, scheme] of looks) {
     await page.setViewport({width, height: 900});
     await page.emulateMediaFeatures([{name: 'prefers-color-scheme', value: scheme}, {name: 'prefers-reduced-motion', value: 'reduce'}]);
+    const dark = await page.evaluate(() => getComputedStyle(document.documentElement).colorScheme);
+    if (dark !== scheme) found.push(`${name}: is ${dark} where ${scheme} is wished`);
     for (const fault of await page.evaluate(LOOK)) found.push(`${name}, ${width} pixels, ${scheme}: ${fault}`);
     if (PICTURES && looks === LOOKS)
       await page.screenshot({path: path.join(PICTURES, `${name.replace(/\W+/g, '_')}_${width}_${scheme}.png`), fullPage: false});
@@ -364,6 +366,7 @@ async function checkKeyboard(browser) {
   const before = await ground();
   await page.click('#colours');
   if (await ground() === before) say('the button for colours changes none');
+  await page.evaluate(() => localStorage.clear());  // the pages after this one are looked at as the system wishes
   page.trouble.forEach(say);
   await page.close();
 }

@@ -140,7 +140,7 @@ def kill(rng, where, how):
 
     done = ranks.run(world, __file__, "--rank", f"kill-{where}", "--victim", victim, limit=120, watch=watch)
     words = [f"rank {victim} ", {"ddp": "all_reduce(sum, f32", "all_reduce": "all_reduce(sum, f32, 100000)",
-                                 "messages": "send("}[where], "faults.py:"]
+                                 "messages": "send to rank 0 at faults.py:"}[where], "faults.py:"]
     return check(f"{how.name} in {where}", done, victim, "PeerLost", words, at[0], [victim])
 
 
@@ -155,7 +155,7 @@ MISTAKES = {
     "mismatch-message": ("MismatchError", ["has room for 44 bytes of Float, but the sender sent 40 bytes of Float"]),
     "timeout-absent": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, 10)", "faults.py:"]),
     "timeout-ddp": ("TimeoutError", ["waited 2000 ms for rank {v}", "all_reduce(sum, f32, "]),
-    "timeout-message": ("TimeoutError", ["rank {v}", "2000 ms"]),
+    "timeout-message": ("TimeoutError", ["recv from rank {v} at faults.py:", "waited 2000 ms"]),
     "abort": ("Aborted", ["rank {v} called abort() at faults.py:"]),
 }
 
@@ -197,7 +197,9 @@ def main():
         for n in range(kills):
             where = ("ddp", "all_reduce", "messages")[n % 3]
             how = signal.SIGKILL if n % 4 else signal.SIGSEGV
-            slowest = max(slowest, kill(rng, where, how))
+            seconds = kill(rng, where, how)
+            print(f"kill {n + 1}: {how.name} in {where}: survivors told after {seconds:.2f} s", flush=True)
+            slowest = max(slowest, seconds)
         print(f"{kills} kills at random moments: all survivors told who died, after at most {slowest:.2f} s")
 
 

@@ -25,7 +25,19 @@ import ranks
 LIMIT = 90  # seconds of one case
 
 # Cases that fail on this backend, and why: a fact of this PyTorch on this system (gloo fails too), or of the backend.
-EXPECTED = {}
+PYTHON = "PyTorch 1.13 under Python 3.11: a dataclass of torch.distributed._shard cannot be imported; fails over gloo too"
+NAMES = "the case makes its model only if the backend is called gloo, nccl or mpi"
+EXPECTED = {
+    "test_DistributedDataParallelCPU": PYTHON,
+    "test_DistributedDataParallelCPU_grad_is_view": PYTHON,
+    "test_ddp_create_graph": PYTHON,
+    "test_ddp_logging_data_cpu": PYTHON,
+    "test_SyncBatchNorm_process_group": "wants torchvision, which Debian does not have; fails over gloo too",
+    "test_accumulate_gradients_no_sync": NAMES,
+    "test_accumulate_gradients_no_sync_allreduce_hook": NAMES,
+    "test_accumulate_gradients_no_sync_allreduce_with_then_hook": NAMES,
+    "test_accumulate_gradients_no_sync_grad_is_view": NAMES,
+}
 
 
 def load(backend, world):
@@ -71,6 +83,9 @@ def first_error(text):
 
 def run_case(suite, module, common, name, world):
     """(verdict, words)"""
+    method = getattr(suite, name)
+    if getattr(method, "__unittest_skip__", False):
+        return "not applicable", method.__unittest_skip_why__
     common.initialize_temp_directories()
     module.Barrier.init()
     skips = {skip.exit_code: skip.message for skip in common.TEST_SKIPS.values()}
@@ -123,6 +138,8 @@ def main():
         verdict, words = run_case(suite, module, common, name, args.world)
         verdicts.setdefault(verdict, []).append(name)
         expected = EXPECTED.get(name) if args.backend == "ringsmith" else None
+        if verdict == "failed" and expected:
+            words = f"{expected} ({words})"
         lines.append(f"{verdict:15} {name}{': ' + words if words else ''}")
         print(lines[-1], flush=True)
         if (verdict == "failed") != (expected is not None) and verdict != "not applicable":

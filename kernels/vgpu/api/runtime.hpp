@@ -94,8 +94,8 @@ cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 // "0000:03:00.0", of at least 13 characters.
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device);
-// Waits for the device. (CUDA also frees what the process has on it: the same at the end of a
-// program, where this is called.)
+// Waits for the device. (CUDA would also free what the process has on it, which comes to the same
+// at the end of a program, where this is called.)
 cudaError_t cudaDeviceReset();
 
 // Peer access: device can reach memory of peer. Without enabling it, a kernel's access faults.

@@ -16,8 +16,8 @@
 
 namespace ringsmith::apps {
 
-// The function of a shared object: the steps of a world as text, valid until the next call; or, with
-// a '!' before it, why there are none.
+// The function of a shared object: the steps of a world as text, valid until the next call; or,
+// with a '!' before it, why there are none.
 inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 

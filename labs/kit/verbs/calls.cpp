@@ -52,6 +52,7 @@ int ibv_modify_qp(ibv_qp* given, ibv_qp_attr* attributes, int mask) {
                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
   constexpr int send = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                        IBV_QP_MAX_QP_RD_ATOMIC;
+  if (hub().withheld("state")) return ENOMEM;
   const ibv_qp_state from = pair.state, to = attributes->qp_state;
   const std::string step =
       std::string("ibv_modify_qp from ") + name_of(from) + " to " + name_of(to);
@@ -153,6 +154,7 @@ int ibv_post_recv(ibv_qp* given, ibv_recv_wr* request, ibv_recv_wr** refused) {
 int ibv_poll_cq(ibv_cq* given, int most, ibv_wc* completions) {
   Hub& h = hub();
   auto& queue = *static_cast<Completions*>(given);
+  if (h.withheld("poll")) return -1;
   ++h.turn;
   if (h.progress()) h.idle = 0;
   int found = 0;

@@ -175,8 +175,10 @@ int ibv_query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attri
   return 0;
 }
 int ibv_query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {
-  if (port != 1 || index < 0 || index > 1)
-    return hub().refuse(EINVAL, "ibv_query_gid: no such GID");
+  if (port != 1 || index < 0 || index > 1) {
+    hub().refuse(EINVAL, "ibv_query_gid: no such GID");
+    return -1;  // not an errno, as the other calls return: so it is in libibverbs
+  }
   *gid = gid_of(static_cast<Context*>(context)->rank, index);
   return 0;
 }
@@ -224,9 +226,11 @@ int ibv_dereg_mr(ibv_mr* given) {
   return give_back("memory region");
 }
 
-ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_channel*, int) {
-  if (entries < 1) {
-    hub().refuse(EINVAL, "ibv_create_cq: " + std::to_string(entries) + " entries");
+ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user, ibv_comp_channel*,
+                      int vector) {
+  if (entries < 1 || vector != 0) {
+    hub().refuse(EINVAL, "ibv_create_cq: " + std::to_string(entries) + " entries, vector " +
+                             std::to_string(vector) + ": the device has vector 0 only");
     return nullptr;
   }
   if (hub().withheld("completion queue")) return nullptr;
@@ -250,11 +254,12 @@ int ibv_destroy_cq(ibv_cq* given) {
 ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* wanted) {
   const bool complete = wanted->send_cq && wanted->recv_cq && wanted->qp_type == IBV_QPT_RC &&
                         wanted->cap.max_send_wr > 0 && wanted->cap.max_send_wr <= 1024 &&
-                        wanted->cap.max_recv_wr <= 1024;
+                        wanted->cap.max_recv_wr <= 1024 && wanted->cap.max_inline_data <= 1024;
   if (!complete) {
     hub().refuse(
         EINVAL,
-        "ibv_create_qp: it needs two completion queues, the type RC, and 1 to 1024 requests");
+        "ibv_create_qp: it needs two completion queues, the type RC, 1 to 1024 requests, and up to "
+        "1024 bytes inline");
     return nullptr;
   }
   if (hub().withheld("queue pair")) return nullptr;

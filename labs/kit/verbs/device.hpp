@@ -31,7 +31,8 @@ void observe(Observation& out);
 
 std::string last_trouble();
 
-// The device has no memory for an object of this kind: for the one after so many.
+// The device has no memory for an object of this kind: for the one after so many. Calls that make
+// none: "state" (ibv_modify_qp), "poll" (ibv_poll_cq).
 void withhold(const std::string& kind, int after);
 
 }  // namespace kit::verbs

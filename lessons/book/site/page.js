@@ -19,8 +19,8 @@ globalThis.Book = globalThis.Book ?? {};
   const fit = () => { menu.open = wide.matches; };
   fit();
   wide.addEventListener('change', fit);
-  menu.querySelector('[aria-current]')?.scrollIntoView({block: 'nearest'});
-  scrollTo(0, location.hash ? scrollY : 0);
+  const list = menu.parentElement, here = menu.querySelector('[aria-current]');
+  if (here) list.scrollTop = here.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 2;
 
   // ---- terms: their sentence on hover and focus; Escape closes it ----
   const tip = document.createElement('div');

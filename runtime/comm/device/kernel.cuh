@@ -34,7 +34,7 @@ void with_type(DType dtype, F&& f) {
 
 // The same for integers of the other sign (RingCall::other_sign).
 template <class F>
-void with_other_sign(DType dtype, F&& f) {
+void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
 #ifndef RINGSMITH_WEAKEN
   switch (dtype) {
     case DType::u8:
