@@ -227,6 +227,7 @@ def two_optimizers(lab):
         run.load(3, [], [])
         run.save()                                  # as before
         run.load(2 ** 40, *good)
+        run.save()
         run.load(7, *good)
         run.save()
         run.load(0, [0.0] * 5, [0.0] * 5)
