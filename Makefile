@@ -44,7 +44,7 @@ doctor: configure ## what this machine lets a job do, and how two ranks on it ar
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target doctor ringrun
 	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)"/bin/doctor
 
-torch: deps ## `ringsmith` as a backend of PyTorch's torch.distributed (labs/torch): installs PyTorch, builds into build/torch
+torch: deps ## a backend of torch.distributed, in build/torch (labs/torch); installs PyTorch
 	@.ci/deps $(TORCH_PACKAGES)
 	@mkdir -p "$(BUILD)/torch"
 	@cmake -S labs/torch -B "$(BUILD)/torch" -G Ninja > "$(BUILD)/torch/configure.log" 2>&1 || { cat "$(BUILD)/torch/configure.log"; exit 1; }
@@ -86,7 +86,7 @@ nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not ru
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
 
-test-planted: configure ## mistakes in copies of kernels, one by one: the tests must find each (a quarter of an hour)
+test-planted: configure ## mistakes in copies of kernels, one by one: the tests must find each (long)
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target tests_kernels_cuda
 	@tests/kernels/cuda/planted.py "$(DIR)"
 

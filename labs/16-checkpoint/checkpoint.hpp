@@ -80,6 +80,7 @@ inline Snapshot unpack(std::span<const std::byte> bytes) {
   std::span<const std::byte> rest = bytes.subspan(sizeof check);
   if (digest(rest) != check) throw Damaged("the digest differs");
   const auto take = [&](std::size_t n) {
+    if (n > rest.size()) throw Damaged("cut");  // nothing has a digest, too
     const auto part = rest.first(n);
     rest = rest.subspan(n);
     return part;

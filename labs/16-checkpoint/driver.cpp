@@ -5,6 +5,7 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <cstring>
 #include <sstream>
 
 #include "labs/kit/fabric.hpp"
@@ -119,6 +120,10 @@ KIT_SCENARIO(packing) {
   Bytes twice = packed;
   twice.insert(twice.end(), packed.begin(), packed.end());
   judge(twice, std::int64_t(packed.size()));
+  const std::uint64_t of_nothing = digest({});  // matches what follows, which is no snapshot
+  Bytes bare(sizeof of_nothing);
+  std::memcpy(bare.data(), &of_nothing, sizeof of_nothing);
+  judge(bare, 0);
   out.put("bytes", packed.size());
   out.put("accepted", accepted);
   out.put("other", other);

@@ -65,6 +65,18 @@ TEST_CASE("doctor alone: this machine, in 80 columns, and no more than it knows"
   CHECK_THAT(r.out, ContainsSubstring("ringrun --standalone --nproc-per-node 2 -- doctor"));
 }
 
+#ifdef RINGSMITH_VGPU  // the emulator can take the access away
+TEST_CASE("doctor names the devices that cannot reach each other's memory", "[doctor]") {
+  const std::string doctor = RINGSMITH_BINARY_DIR "/bin/doctor --width 200";
+  const auto with = [&](const std::string& peers) {
+    return run_program({"sh", "-c", "VGPU_DEVICES=3 VGPU_PEERS=" + peers + " exec " + doctor}).out;
+  };
+  CHECK_THAT(with("none"), ContainsSubstring("no peer access between 0-1, 0-2, 1-2:"));
+  const std::string all = with("all");
+  CHECK_THAT(all, ContainsSubstring("emulated ones") && !ContainsSubstring("no peer access"));
+}
+#endif
+
 TEST_CASE("doctor on a job: how each pair is connected, why not better, what it takes",
           "[doctor]") {
   for (const std::string transport : {"auto", "tcp"}) {

@@ -273,9 +273,10 @@ void gpus(Findings& out) {
       ++real;
   std::string apart;
   for (int a = 0; a < device_count(); ++a)
-    for (int b = 0; b < device_count(); ++b)
-      if (!enable_peer_access(Device::cuda(a), Device::cuda(b)))
-        apart += fmt::format("{}{}-{}", apart.empty() ? "" : ", ", a, b);
+    for (int b = 0; b < a; ++b)
+      if (!enable_peer_access(Device::cuda(a), Device::cuda(b)) ||
+          !enable_peer_access(Device::cuda(b), Device::cuda(a)))
+        apart += fmt::format("{}{}-{}", apart.empty() ? "" : ", ", b, a);
   if (!apart.empty())
     out.push_back(
         {Verdict::warn, "GPUs",
