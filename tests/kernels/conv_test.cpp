@@ -35,6 +35,10 @@ std::vector<Conv2dShape> shapes() {
       {2, 2, 4, 11, 3, 2, 3, 3, 3, 1, 4, 1, 2},    // windows that see only padding
       {0, 2, 4, 4, 3, 3, 3, 1, 1, 1, 1},           // an empty batch
       {1, 16, 17, 19, 32, 3, 3, 2, 2, 1, 1},
+      {3, 48, 16, 16, 8, 3, 3, 1, 1, 1, 1},  // rows of one vector, more taps than a tile takes
+      {9, 50, 4, 4, 7, 3, 3, 1, 1, 1, 1},    // a sample of one vector, whose rows are shorter
+      {2, 3, 5, 65, 9, 3, 3, 1, 1, 1, 1},    // rows longer than a panel
+      {1, 2, 3, 400, 65, 1, 3, 1, 1, 0, 1},  // and longer than a tile takes pixels
   };
 }
 

@@ -16,33 +16,43 @@ namespace {
 
 constexpr std::size_t kLanes = 16;
 
-// Sum of term(i) for i in [0, n): lane l adds i = l, l + kLanes, ...; lanes are added in order.
-template <class F>
-double lane_sum(std::int64_t n, const F& term) {
-  std::array<double, kLanes> lanes{};
+// Sums of each term(i) for i in [0, n), in one pass: lane l adds i = l, l + kLanes, ...; lanes are
+// added in order.
+template <class... Terms>
+std::array<double, sizeof...(Terms)> lane_sums(std::int64_t n, const Terms&... terms) {
+  std::array<std::array<double, kLanes>, sizeof...(Terms)> lanes{};
+  const auto add = [&](std::size_t l, std::size_t i) {
+    std::size_t t = 0;
+    ((lanes[t++][l] += terms(i)), ...);
+  };
   const auto count = static_cast<std::size_t>(n);
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
-    for (std::size_t l = 0; l < kLanes; ++l) lanes[l] += term(i + l);
-  for (std::size_t l = 0; i < count; ++i, ++l) lanes[l] += term(i);
-  double sum = 0;
-  for (const double lane : lanes) sum += lane;
-  return sum;
+    for (std::size_t l = 0; l < kLanes; ++l) add(l, i + l);
+  for (std::size_t l = 0; i < count; ++i, ++l) add(l, i);
+  std::array<double, sizeof...(Terms)> sums{};
+  for (std::size_t t = 0; t < sums.size(); ++t)
+    for (const double lane : lanes[t]) sums[t] += lane;
+  return sums;
 }
 
-// Sum over a channel of term(position in x).
-template <class F>
-double channel_sum(const BatchNormShape& s, std::int64_t c, const F& term) {
-  if (s.pixels == 1)
-    return lane_sum(s.n, [&](std::size_t n) {
-      return term(n * static_cast<std::size_t>(s.c) + static_cast<std::size_t>(c));
-    });
-  double sum = 0;
+// Sums over a channel of each term(position in x).
+template <class... Terms>
+std::array<double, sizeof...(Terms)> channel_sums(const BatchNormShape& s, std::int64_t c,
+                                                  const Terms&... terms) {
+  if (s.pixels == 1) {
+    const auto at = [&](std::size_t n) {
+      return n * static_cast<std::size_t>(s.c) + static_cast<std::size_t>(c);
+    };
+    return lane_sums(s.n, [&](std::size_t n) { return terms(at(n)); }...);
+  }
+  std::array<double, sizeof...(Terms)> sums{};
   for (std::int64_t n = 0; n < s.n; ++n) {
     const auto base = static_cast<std::size_t>((n * s.c + c) * s.pixels);
-    sum += lane_sum(s.pixels, [&](std::size_t p) { return term(base + p); });
+    const auto of_plane = lane_sums(s.pixels, [&](std::size_t p) { return terms(base + p); }...);
+    for (std::size_t t = 0; t < sums.size(); ++t) sums[t] += of_plane[t];
   }
-  return sum;
+  return sums;
 }
 
 // out[i] = f(i, c) for all elements of channel c, for all channels.
@@ -73,10 +83,12 @@ void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mea
   const T* v = x.data();
   parallel_for(s.c, grain_of(s.per_channel()), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t c = first; c < last; ++c) {
-      const double m = channel_sum(s, c, [&](std::size_t i) -> double { return v[i]; }) / count;
+      const auto [sum] = channel_sums(s, c, [&](std::size_t i) -> double { return v[i]; });
+      const double m = sum / count;
+      const auto [sum_of_squares] =
+          channel_sums(s, c, [&](std::size_t i) { return (v[i] - m) * (v[i] - m); });
       mean[static_cast<std::size_t>(c)] = static_cast<T>(m);
-      squares[static_cast<std::size_t>(c)] =
-          static_cast<T>(channel_sum(s, c, [&](std::size_t i) { return (v[i] - m) * (v[i] - m); }));
+      squares[static_cast<std::size_t>(c)] = static_cast<T>(sum_of_squares);
     }
   });
 }
@@ -107,8 +119,10 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
     for (std::int64_t ch = first; ch < last; ++ch) {
       const auto c = static_cast<std::size_t>(ch);
       const double m = mean[c], r = inv_std[c];
-      const double sum = channel_sum(s, ch, [&](std::size_t i) -> double { return g[i]; });
-      const double dot = channel_sum(s, ch, [&](std::size_t i) { return g[i] * (v[i] - m); }) * r;
+      const auto [sum, product] = channel_sums(
+          s, ch, [&](std::size_t i) -> double { return g[i]; },
+          [&](std::size_t i) { return g[i] * (v[i] - m); });
+      const double dot = product * r;
       dweight[c] = static_cast<T>(dot);
       dbias[c] = static_cast<T>(sum);
       scale[c] = inv_std[c] * weight[c];

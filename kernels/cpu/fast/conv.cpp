@@ -7,11 +7,13 @@
 // one offset and an output pixel another. Zeros around the image (a padded copy) make that true at
 // its border too.
 //
-//   y    = weight (out_c x taps) columns + bias       columns packed a panel at a time, as in gemm
+//   y    = weight (out_c x taps) columns + bias       columns read where they lie if neighbouring
+//                                                     outputs see neighbouring pixels for a vector
+//                                                     or more, else packed a panel at a time
 //   dx   = a convolution of dy by the kernel turned around, output channels for input channels:
 //          with a stride one for each of the stride_h x stride_w classes of input pixels, each by
 //          the taps that meet it
-//   dw^T = columns dy^T                               columns read where they lie
+//   dw^T = columns dy^T                               columns read where they lie, dy^T packed
 //
 // All samples are one product: the deep layers of a network have more weights than pixels, and a
 // product for each sample would read all weights each time.
@@ -35,58 +37,72 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Taps, or for dw pixels, of a packed panel: 16 KiB of L1 with AVX, 32 with AVX-512.
-constexpr std::int64_t kDepth = kWidth <= 32 ? 256 : 128;
+// Taps, or for dw pixels, that a tile takes at once: a packed panel of them lies in L1 with AVX
+// (16 KiB), in L2 with AVX-512 (96 KiB), whose tiles take less of it in a cycle than L2 gives.
+constexpr std::int64_t kDepth = kWidth <= 32 ? 256 : 384;
 constexpr std::int64_t kBlockColumns = 256;     // that take these taps before the next ones
 constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
 
 using Offsets = std::vector<std::int64_t>;
 
-// A tile of C as in gemm_tile.hpp, whose rows of A lie anywhere and need not be contiguous:
-// a[r] + jump + step j for each jump in turn, j < length.
+// A tile of C as in gemm_tile.hpp, of which one operand is an image: a table says how far from the
+// first element step k reads. The other operand is contiguous in k.
+//
+//   by an image of B   C[r][v] += A[r][k]     * B[v][at[k]]       y and dx
+//   by an image of A   C[r][v] += A[r][at[k]] * B[v][k kWidth]    dw
 struct ConvTile {
   std::array<const float*, kRows> a;
-  const std::int64_t* jumps;
-  std::int64_t segments, length, step;
-  const float* b;  // kWidth floats for each (jump, j)
-  float* c;
+  std::array<const float*, kVectors> b;
+  const std::int64_t* at;
+  std::int64_t depth;
+  std::array<float*, kVectors> c;
   std::int64_t c_row;
-  const float* start;  // like c; null: zeros
-  std::int64_t start_row;
+  const float* start;  // a number for each row; null: what C holds
 };
+enum class ImageOf { kA, kB };
 
-template <int R, int V>
+template <int R, int V, ImageOf kImage>
 void run_conv_tile(const ConvTile& t) {
   Vec sum[R][V];
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < V; ++v)
-      sum[r][v] = t.start != nullptr ? load(t.start + r * t.start_row + v * kLanes) : Vec{};
-  const float* b = t.b;
+      sum[r][v] = t.start != nullptr ? Vec{} + t.start[r]
+                                     : load(t.c[static_cast<std::size_t>(v)] + r * t.c_row);
   const float* a[R];
+  const float* b[V];
   for (int r = 0; r < R; ++r) a[r] = t.a[static_cast<std::size_t>(r)];
-  const std::int64_t step = t.step;
-  for (std::int64_t s = 0; s < t.segments; ++s) {
-    std::int64_t at = t.jumps[s];
-    for (std::int64_t j = 0; j < t.length; ++j, at += step, b += kWidth) {
-      Vec row[V];
-      for (int v = 0; v < V; ++v) row[v] = load(b + v * kLanes);
-      for (int r = 0; r < R; ++r)
-        for (int v = 0; v < V; ++v) sum[r][v] += a[r][at] * row[v];
-    }
+  for (int v = 0; v < V; ++v) b[v] = t.b[static_cast<std::size_t>(v)];
+  const std::int64_t* const at = t.at;
+  for (std::int64_t k = 0, depth = t.depth; k < depth; ++k) {
+    const std::int64_t from_a = kImage == ImageOf::kA ? at[k] : k;
+    Vec row[V];
+    for (int v = 0; v < V; ++v)
+      row[v] = kImage == ImageOf::kB ? load(b[v] + at[k]) : load(b[0] + k * kWidth + v * kLanes);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < V; ++v) sum[r][v] += a[r][from_a] * row[v];
   }
   for (int r = 0; r < R; ++r)
-    for (int v = 0; v < V; ++v) store(t.c + r * t.c_row + v * kLanes, sum[r][v]);
+    for (int v = 0; v < V; ++v) store(t.c[static_cast<std::size_t>(v)] + r * t.c_row, sum[r][v]);
 }
 
 using ConvTileFn = void (*)(const ConvTile&);
-template <std::size_t... R>
+template <ImageOf kImage, std::size_t... R>
 constexpr std::array<ConvTileFn, sizeof...(R)> conv_tiles_of(std::index_sequence<R...>) {
-  return {run_conv_tile<static_cast<int>(R) + 1, static_cast<int>(kVectors)>...};
+  return {run_conv_tile<static_cast<int>(R) + 1, static_cast<int>(kVectors), kImage>...};
 }
+template <ImageOf kImage>
 void run_tile_of(std::int64_t rows, const ConvTile& t) {
-  static constexpr auto kTilesOf = conv_tiles_of(std::make_index_sequence<kRows>{});
+  static constexpr auto kTilesOf = conv_tiles_of<kImage>(std::make_index_sequence<kRows>{});
   kTilesOf[static_cast<std::size_t>(rows - 1)](t);
 }
+
+// Where the rows of a packed panel lie.
+constexpr auto kPacked = [] {
+  std::array<std::int64_t, static_cast<std::size_t>(kDepth)> at{};
+  for (std::size_t k = 0; k < at.size(); ++k) at[k] = static_cast<std::int64_t>(k) * kWidth;
+  return at;
+}();
+constexpr std::array<float, static_cast<std::size_t>(kRows)> kZeros{};
 
 // Images with zeros around them.
 struct Frame {
@@ -97,24 +113,33 @@ struct Frame {
   [[nodiscard]] std::int64_t size() const { return planes * rows * columns; }
 };
 
+// As std::copy_n, without a call: most rows of images are a few vectors long.
+void copy_row(const float* from, std::int64_t n, float* to) {
+  constexpr std::int64_t kChunk = 8;
+  if (n < kChunk) {
+    for (std::int64_t i = 0; i < n; ++i) to[i] = from[i];
+    return;
+  }
+  for (std::int64_t i = 0; i < n; i += kChunk) {
+    const std::int64_t at = std::min(i, n - kChunk);  // the last chunk overlaps the one before
+    std::memcpy(to + at, from + at, kChunk * sizeof(float));
+  }
+}
+
 // Fills out, n times f.size(), from n images that lie `stride` floats apart.
 void put_in_frames(const Frame& f, const float* images, std::int64_t n, std::int64_t stride,
                    float* out) {
-  const std::int64_t first_row = std::max<std::int64_t>(0, f.top),
-                     last_row = std::clamp(f.h + f.top, first_row, std::max(first_row, f.rows)),
-                     first = std::clamp<std::int64_t>(f.left, 0, f.columns),
-                     last = std::clamp(f.w + f.left, first, f.columns);
-  for (std::int64_t p = 0; p < n * f.planes; ++p, out += f.rows * f.columns) {
+  const std::int64_t plane = f.rows * f.columns, first_row = std::max<std::int64_t>(0, f.top),
+                     last_row = std::min(f.h + f.top, f.rows),
+                     first = std::max<std::int64_t>(0, f.left),
+                     last = std::min(f.w + f.left, f.columns);
+  const bool whole = first_row == 0 && last_row == f.rows && first == 0 && last == f.columns;
+  for (std::int64_t p = 0; p < n * f.planes; ++p, out += plane) {
     const float* from = images + p / f.planes * stride + p % f.planes * f.h * f.w;
-    std::fill_n(out, std::min(first_row, f.rows) * f.columns, 0.0F);
-    for (std::int64_t y = first_row; y < last_row; ++y) {
-      float* to = out + y * f.columns;
-      const std::int64_t at = (y - f.top) * f.w + first - f.left;
-      std::fill_n(to, first, 0.0F);
-      if (first < last) std::copy_n(from + at, last - first, to + first);
-      std::fill(to + last, to + f.columns, 0.0F);
-    }
-    if (last_row < f.rows) std::fill(out + last_row * f.columns, out + f.rows * f.columns, 0.0F);
+    if (!whole) std::fill_n(out, plane, 0.0F);
+    for (std::int64_t y = first_row; y < last_row; ++y)
+      copy_row(from + (y - f.top) * f.w + first - f.left, last - first,
+               out + y * f.columns + first);
   }
 }
 
@@ -144,9 +169,19 @@ struct ImageProduct {
 struct Panel {
   std::int64_t count = 0;
   std::array<std::int64_t, static_cast<std::size_t>(kWidth)> from{}, to{};  // 0 beyond count
-  std::int64_t run = 1;  // so many neighbours have contiguous from; divides kWidth
-  bool direct = false;   // all to are contiguous, and the panel is full
+  std::int64_t run = 1;         // so many neighbours have contiguous from; divides kWidth
+  bool writes_vectors = false;  // the panel is full, and each vector's to are contiguous
 };
+
+// So many neighbours, a power of two of at most kWidth, are contiguous.
+std::int64_t run_of(std::span<const std::int64_t> at) {
+  std::int64_t run = kWidth;
+  for (std::int64_t j = 1; j < std::ssize(at); ++j)
+    while (j % run != 0 &&
+           at[static_cast<std::size_t>(j)] != at[static_cast<std::size_t>(j - 1)] + 1)
+      run /= 2;
+  return run;
+}
 
 // frame_stride: from sample to sample, sample 0 being the one at first_sample.
 Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
@@ -155,21 +190,15 @@ Panel make_panel(const ImageProduct& p, std::int64_t first, std::int64_t count,
   Panel panel;
   panel.count = count;
   std::int64_t sample = first / pixels, pixel = first % pixels;
-  panel.direct = count == kWidth && pixel + kWidth <= pixels;
   for (std::size_t j = 0; j < static_cast<std::size_t>(count); ++j) {
     panel.from[j] =
         (sample - first_sample) * frame_stride + p.pixels[static_cast<std::size_t>(pixel)];
     panel.to[j] = sample * p.out_stride + pixel;
     if (++pixel == pixels) ++sample, pixel = 0;
   }
-  const auto contiguous = [&](std::int64_t run) {
-    for (std::size_t j = 1; j < panel.from.size(); ++j)
-      if (static_cast<std::int64_t>(j) % run != 0 && panel.from[j] != panel.from[j - 1] + 1)
-        return false;
-    return true;
-  };
-  for (std::int64_t run = kWidth; run >= 4 && panel.run == 1 && count == kWidth; run /= 2)
-    if (contiguous(run)) panel.run = run;
+  if (count < kWidth) return panel;
+  panel.run = run_of(panel.from);
+  panel.writes_vectors = run_of(panel.to) >= kLanes;
   return panel;
 }
 
@@ -185,48 +214,47 @@ void pack_runs(const float* in, const Panel& panel, const std::int64_t* taps, st
 }
 void pack(const float* in, const Panel& panel, const std::int64_t* taps, std::int64_t depth,
           float* out) {
-  if (panel.run == kWidth) return pack_runs<kWidth>(in, panel, taps, depth, out);
-  if (panel.run >= kLanes) return pack_runs<kLanes>(in, panel, taps, depth, out);
+  if (panel.run >= 8) return pack_runs<8>(in, panel, taps, depth, out);
   if (panel.run >= 4) return pack_runs<4>(in, panel, taps, depth, out);
   pack_runs<1>(in, panel, taps, depth, out);
 }
 
-// A panel's tiles of out, for `depth` taps from k on; b: what pack() made.
-void run_panel(const ImageProduct& p, const Panel& panel, const float* b, std::int64_t k,
-               std::int64_t depth) {
-  static constexpr std::int64_t kNoJump = 0;
+// A panel's tiles of out, for `depth` taps from k on. Columns whose vectors are contiguous are read
+// where they lie, the others after packing into `packed`.
+void run_panel(const ImageProduct& p, const Panel& panel, const float* in, std::int64_t k,
+               std::int64_t depth, float* packed) {
   const std::int64_t row = std::ssize(p.pixels), all = std::ssize(p.taps);
+  const std::int64_t* taps = p.taps.data() + k;
+  const bool packs = panel.run < kLanes;
+  if (packs) pack(in, panel, taps, depth, packed);
   std::array<float, static_cast<std::size_t>(kRows * kWidth)> aside;
-  const auto at = [&](std::int64_t i, std::int64_t j) {
-    return p.out + i * row + panel.to[static_cast<std::size_t>(j)];
-  };
+  ConvTile tile{{}, {}, packs ? kPacked.data() : taps, depth, {}, kWidth, nullptr};
+  for (std::size_t v = 0; v < static_cast<std::size_t>(kVectors); ++v) {
+    const std::size_t j = v * static_cast<std::size_t>(kLanes);
+    tile.b[v] = packs ? packed + j : in + panel.from[j];
+    tile.c[v] = aside.data() + j;
+  }
   for (std::int64_t r = 0; r < p.rows; r += kRows) {
     const std::int64_t rows = std::min(kRows, p.rows - r);
-    ConvTile tile{{}, &kNoJump, 1, depth, 1, b, aside.data(), kWidth, aside.data(), kWidth};
     for (std::int64_t i = 0; i < rows; ++i)
       tile.a[static_cast<std::size_t>(i)] = p.a + (r + i) * all + k;
-    if (panel.direct) {
-      tile.c = at(r, 0);
+    if (k == 0) tile.start = p.start != nullptr ? p.start + r : kZeros.data();
+    if (panel.writes_vectors) {
+      for (std::size_t v = 0; v < static_cast<std::size_t>(kVectors); ++v)
+        tile.c[v] = p.out + r * row + panel.to[v * static_cast<std::size_t>(kLanes)];
       tile.c_row = row;
+      run_tile_of<ImageOf::kB>(rows, tile);
+      continue;
     }
-    if (k > 0 && panel.direct) {
-      tile.start = tile.c;
-      tile.start_row = row;
-    } else if (k > 0) {
+    const auto each = [&](const auto& move) {
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t j = 0; j < panel.count; ++j)
-          aside[static_cast<std::size_t>(i * kWidth + j)] = *at(r + i, j);
-    } else if (p.start != nullptr) {
-      for (std::int64_t i = 0; i < rows; ++i)
-        std::fill_n(aside.data() + i * kWidth, kWidth, p.start[r + i]);
-    } else {
-      tile.start = nullptr;
-    }
-    run_tile_of(rows, tile);
-    if (panel.direct) continue;
-    for (std::int64_t i = 0; i < rows; ++i)
-      for (std::int64_t j = 0; j < panel.count; ++j)
-        *at(r + i, j) = aside[static_cast<std::size_t>(i * kWidth + j)];
+          move(aside[static_cast<std::size_t>(i * kWidth + j)],
+               p.out[(r + i) * row + panel.to[static_cast<std::size_t>(j)]]);
+    };
+    if (k > 0) each([](float& tile_c, const float& c) { tile_c = c; });
+    run_tile_of<ImageOf::kB>(rows, tile);
+    each([](const float& tile_c, float& c) { c = tile_c; });
   }
 }
 
@@ -234,7 +262,8 @@ void run_panel(const ImageProduct& p, const Panel& panel, const float* b, std::i
 void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
   thread_local std::vector<float> frame_memory;
-  alignas(64) std::array<float, static_cast<std::size_t>(kDepth * kWidth)> b;
+  thread_local std::vector<float> packed_memory;
+  float* const packed = scratch(packed_memory, kDepth * kWidth);
   std::vector<Panel> panels;
   std::int64_t framed_from = 0, framed_to = 0;  // samples that are in frame_memory
   for (std::int64_t block = begin; block < end; block += kBlockColumns) {
@@ -254,11 +283,8 @@ void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
       panels.push_back(make_panel(p, j, std::min(kWidth, last - j), first_sample,
                                   p.bare ? p.in_stride : p.frame.size()));
     for (std::int64_t k = 0; k < depth; k += kDepth)
-      for (const Panel& panel : panels) {
-        const std::int64_t size = std::min(kDepth, depth - k);
-        pack(in, panel, p.taps.data() + k, size, b.data());
-        run_panel(p, panel, b.data(), k, size);
-      }
+      for (const Panel& panel : panels)
+        run_panel(p, panel, in, k, std::min(kDepth, depth - k), packed);
   }
 }
 
@@ -375,16 +401,18 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
     Offsets of_kernel;  // the taps of the class in a kernel
     for (const auto& [kh, row] : rows.taps)
       for (const auto& [kw, column] : columns.taps) of_kernel.push_back(kh * s.kw + kw);
-    for (std::int64_t o = 0; o < out_channels; ++o) {
+    for (std::int64_t o = 0; o < out_channels; ++o)
       for (const auto& [kh, row] : rows.taps)
         for (const auto& [kw, column] : columns.taps)
           p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
-      for (std::int64_t c = 0; c < channels; ++c) {
-        const float* kernel = weight + (o * channels + c) * s.kh * s.kw;
-        float* to = turned + (c * out_channels + o) * taps;
-        for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
-      }
-    }
+    constexpr std::int64_t kStreams = 8;  // rows written side by side: few enough for the cache
+    for (std::int64_t block = 0; block < channels; block += kStreams)
+      for (std::int64_t o = 0; o < out_channels; ++o)
+        for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c) {
+          const float* kernel = weight + (o * channels + c) * s.kh * s.kw;
+          float* to = turned + (c * out_channels + o) * taps;
+          for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
+        }
     for (std::int64_t i = 0; i < rows.count; ++i)
       for (std::int64_t j = 0; j < columns.count; ++j) p.pixels.push_back(i * frame.columns + j);
     p.a = turned;
@@ -427,49 +455,45 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
   const Frame& frame = windows.frame;
   const std::int64_t taps = s.taps(), channels = s.group_out_c(), pixels = s.out_pixels();
   const std::int64_t panels = (channels + kWidth - 1) / kWidth;
-  const std::int64_t run_rows = std::max<std::int64_t>(1, kDepth / s.out_w());
   const std::int64_t together =  // samples
       std::clamp<std::int64_t>(kFrameFloats / std::max<std::int64_t>(1, frame.size()), 1, s.n);
-  Offsets jumps;  // of the output rows of those samples
+  Offsets at;  // of the windows of those samples
   for (std::int64_t n = 0; n < together; ++n)
-    for (std::int64_t i = 0; i < s.out_h(); ++i)
-      jumps.push_back(n * frame.size() + i * s.stride_h * frame.columns);
+    for (const std::int64_t pixel : windows.pixels) at.push_back(n * frame.size() + pixel);
   thread_local std::vector<float> frame_memory, sum_memory;
   float* const frames = scratch(frame_memory, together * frame.size());
   float* const sums = scratch(sum_memory, panels * taps * kWidth);  // dw^T, panel by panel
   for (std::int64_t g = 0; g < s.groups; ++g) {
     for (std::int64_t sample = 0; sample < s.n; sample += together) {
-      const std::int64_t samples = std::min(together, s.n - sample),
-                         output_rows = samples * s.out_h();
+      const std::int64_t samples = std::min(together, s.n - sample);
       put_in_frames(frame, x.data() + (sample * s.c + g * s.group_c()) * s.h * s.w, samples,
                     s.c * s.h * s.w, frames);
       parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
-        // dy^T for a run over the pixels; zeros beyond the last channel.
-        std::vector<float> b(static_cast<std::size_t>(run_rows * s.out_w() * kWidth));
+        // dy^T for kDepth pixels; zeros beyond the last channel.
+        std::vector<float> b(static_cast<std::size_t>(kDepth * kWidth));
         for (std::int64_t panel = begin; panel < end; ++panel) {
           const std::int64_t first = g * channels + panel * kWidth,
                              width = std::min(kWidth, channels - panel * kWidth);
           if (width < kWidth) std::fill(b.begin(), b.end(), 0.0F);
-          for (std::int64_t row = 0; row < output_rows; row += run_rows) {
-            const std::int64_t rows = std::min(run_rows, output_rows - row);
-            for (std::int64_t i = row; i < row + rows;) {  // sample by sample
-              const std::int64_t n = sample + i / s.out_h(), h = i % s.out_h(),
-                                 count = std::min(row + rows - i, s.out_h() - h);
-              transpose(dy.data() + (n * s.out_c + first) * pixels + h * s.out_w(), pixels, width,
-                        count * s.out_w(), b.data() + (i - row) * s.out_w() * kWidth, kWidth);
-              i += count;
+          for (std::int64_t k = 0; k < samples * pixels; k += kDepth) {
+            const std::int64_t depth = std::min(kDepth, samples * pixels - k);
+            for (std::int64_t i = 0, count = 0; i < depth; i += count) {  // sample by sample
+              const std::int64_t n = sample + (k + i) / pixels, pixel = (k + i) % pixels;
+              count = std::min(depth - i, pixels - pixel);
+              transpose(dy.data() + (n * s.out_c + first) * pixels + pixel, pixels, width, count,
+                        b.data() + i * kWidth, kWidth);
             }
-            const bool begins = sample == 0 && row == 0;
+            ConvTile tile{{}, {b.data()}, at.data() + k, depth, {}, kWidth, nullptr};
+            if (sample == 0 && k == 0) tile.start = kZeros.data();
             for (std::int64_t t = 0; t < taps; t += kRows) {
-              float* to = sums + (panel * taps + t) * kWidth;
-              ConvTile tile{
-                  {},     jumps.data() + row,    rows,  s.out_w(), s.stride_w, b.data(), to,
-                  kWidth, begins ? nullptr : to, kWidth};
               const std::int64_t tile_rows = std::min(kRows, taps - t);
               for (std::int64_t i = 0; i < tile_rows; ++i)
                 tile.a[static_cast<std::size_t>(i)] =
                     frames + windows.taps[static_cast<std::size_t>(t + i)];
-              run_tile_of(tile_rows, tile);
+              for (std::int64_t v = 0; v < kVectors; ++v)
+                tile.c[static_cast<std::size_t>(v)] =
+                    sums + (panel * taps + t) * kWidth + v * kLanes;
+              run_tile_of<ImageOf::kA>(tile_rows, tile);
             }
           }
         }
