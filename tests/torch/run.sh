@@ -2,7 +2,8 @@
 # run.sh [short]: tests of PyTorch's backend (labs/torch). Exit status 77 with a line that says why: not run.
 #
 #   short   what ctest runs: each collective on a few sizes, a training of each model, a kill, a mismatch, a timeout
-#   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, 20 kills, PyTorch's own tests
+#   (all)   `make test-torch`: 1 to 4 ranks, all sizes and layouts, all features, gloo's programs, 20 kills, PyTorch's own
+#           tests
 set -eu
 cd "$(dirname "$0")"
 python=/usr/bin/python3
@@ -14,6 +15,7 @@ if [ "${1:-}" = short ]; then
 else
   "$python" collectives.py || exit $?
   "$python" training.py
+  "$python" programs.py
   "$python" faults.py --kills "${RINGSMITH_TEST_KILLS:-20}"
   "$python" suite.py --world 3
 fi
