@@ -2,9 +2,12 @@
 // and whoever stores or sees one may be late. Included before that file; driver.cpp takes the names
 // away again behind it.
 //
-//   a store of a flag    the whole block pauses behind it, by seed: data that follow it are late
-//   a load that sees     the block pauses before it goes on: a slot that is not protected by a
+//   a post of a flag     the whole block pauses behind it, by seed: data that follow it are late
+//   a look that sees     the block pauses before it goes on: a slot that is not protected by a
 //   something new        credit is overwritten in the meantime
+//
+// A post is a store or another operation that changes the flag (fetch_add(1), exchange); a look is a
+// load or one that does not (fetch_add(0), a compare_exchange that fails).
 #pragma once
 
 #include <atomic>
@@ -12,7 +15,9 @@
 #include <cuda.h>
 #include <cuda/atomic>
 #include <cuda_runtime.h>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "labs/kit/cuda.hpp"
 
@@ -26,15 +31,25 @@ struct Rank {
   std::atomic<std::uint64_t>& sees(const void* flag) {
     return seen[reinterpret_cast<std::uintptr_t>(flag) / 128 % 16];
   }
-  // A relaxed store needs a fence between itself and the data before it; a relaxed load that has
-  // seen something new needs one before the data that follow.
-  std::atomic<bool> fenced = false, unfenced_load = false;
-  std::atomic<std::int64_t> bare_stores = 0, bare_loads = 0;
+  // A post that is no release needs a releasing fence between itself and the data before it; a look
+  // that is no acquire and has seen something new, an acquiring one before the data that follow.
+  std::atomic<bool> released = false, unfenced_look = false;
+  std::atomic<std::int64_t> bare_posts = 0, bare_looks = 0;
   void data_may_follow() {
-    fenced = false;
-    if (unfenced_load.exchange(false)) ++bare_loads;
+    released = false;
+    if (unfenced_look.exchange(false)) ++bare_looks;
   }
-  void fence() { fenced = true, unfenced_load = false; }
+  void fence(bool acquires, bool releases) {
+    if (acquires) unfenced_look = false;
+    if (releases) released = true;
+  }
+  // What it posted last, flag by flag: a flag that stands otherwise was changed behind our back.
+  struct Post {
+    const void* flag;
+    std::uint64_t value;
+  };
+  std::mutex mutex;
+  std::vector<Post> posts;
   std::atomic<bool> done = false;
 };
 inline Rank ranks[kMostRanks];
@@ -55,7 +70,41 @@ inline void pause() {
   std::this_thread::sleep_for(std::chrono::microseconds(20 + drawn % 200));
 }
 
-inline bool weak(cuda::memory_order order) { return order == cuda::memory_order_relaxed; }
+inline bool acquires(cuda::memory_order order) {
+  return order != cuda::memory_order_relaxed && order != cuda::memory_order_release;
+}
+inline bool releases(cuda::memory_order order) {
+  return order != cuda::memory_order_relaxed && order != cuda::memory_order_acquire;
+}
+
+inline void looked(const void* flag, std::uint64_t now, cuda::memory_order order) {
+  Rank& rank = me();
+  rank.polls = flag;
+  const bool fresh = rank.sees(flag).exchange(now) != now;
+  if (acquires(order)) rank.unfenced_look = false;
+  if (fresh && !acquires(order)) rank.unfenced_look = true, rank.released = false;
+  if (fresh) ++progress, pause();
+}
+inline void will_post(const void* flag, std::uint64_t value, cuda::memory_order order) {
+  Rank& rank = me();
+  if (!releases(order) && !rank.released) ++rank.bare_posts;
+  if (rank.unfenced_look.exchange(false)) ++rank.bare_looks;
+  const std::lock_guard lock(rank.mutex);
+  for (Rank::Post& post : rank.posts)
+    if (post.flag == flag) {
+      post.value = value;
+      return;
+    }
+  rank.posts.push_back({flag, value});
+}
+inline void posted() { ++progress, pause(); }
+// Whether `rank` left the flag with this value, or never touched it.
+inline bool left(int rank, const void* flag, std::uint64_t value) {
+  const std::lock_guard lock(ranks[rank].mutex);
+  for (const Rank::Post& post : ranks[rank].posts)
+    if (post.flag == flag) return post.value == value;
+  return false;
+}
 
 // ---- calls of the host ----
 inline cudaError_t cudaIpcOpenMemHandle(void** base, cudaIpcMemHandle_t handle, unsigned flags) {
@@ -90,8 +139,13 @@ inline cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes
   if (on_host(to) || on_host(from)) staged += std::int64_t(bytes);
   return ::cudaMemcpyAsync(to, from, bytes, kind, stream);
 }
+inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  syncs += in_call;
+  if (on_host(to) || on_host(from)) staged += std::int64_t(bytes);
+  return ::cudaMemcpy(to, from, bytes, kind);
+}
 inline void fence() {
-  me().fence();
+  me().fence(true, true);
   ::__threadfence_system();
 }
 inline void barrier(vgpu::Source where = vgpu::Source::current()) {
@@ -103,8 +157,10 @@ inline void barrier(vgpu::Source where = vgpu::Source::current()) {
 
 namespace cuda {
 
+// A fence whose scope ends at the device's edge orders nothing for a neighbour.
 inline void watched_fence(memory_order order, thread_scope scope = thread_scope_system) {
-  hostile::me().fence();
+  if (scope == thread_scope_system)
+    hostile::me().fence(hostile::acquires(order), hostile::releases(order));
   atomic_thread_fence(order, scope);
 }
 
@@ -116,28 +172,87 @@ class watched_ref : public atomic_ref<T, Scope> {
   using Source = vgpu::Source;
   explicit watched_ref(T& object) : Base(object), p_(&object) {}
   T load(memory_order order = memory_order_seq_cst, Source where = Source::current()) const {
-    const T value = Base::load(order, where);
-    hostile::Rank& rank = hostile::me();
-    if (Scope != thread_scope_system) ++hostile::narrow;
-    rank.polls = p_;
-    const auto now = static_cast<::std::uint64_t>(value);
-    const bool fresh = rank.sees(p_).exchange(now) != now;
-    if (!hostile::weak(order)) rank.unfenced_load = false;
-    if (fresh && hostile::weak(order)) rank.unfenced_load = true, rank.fenced = false;
-    if (fresh) ++hostile::progress, hostile::pause();
-    return value;
+    return look(Base::load(order, where), order);
   }
   void store(T value, memory_order order = memory_order_seq_cst) const {
-    hostile::Rank& rank = hostile::me();
-    if (Scope != thread_scope_system) ++hostile::narrow;
-    if (hostile::weak(order) && !rank.fenced) ++rank.bare_stores;
-    if (rank.unfenced_load.exchange(false)) ++rank.bare_loads;
+    narrow();
+    hostile::will_post(p_, word(value), order);
     Base::store(value, order);
-    ++hostile::progress;
-    hostile::pause();
+    hostile::posted();
+  }
+  bool compare_exchange_strong(T& expected, T desired, memory_order success, memory_order failure,
+                               Source where = Source::current()) const {
+    narrow();
+    if (expected != desired) hostile::will_post(p_, word(desired), success);
+    const bool done = Base::compare_exchange_strong(expected, desired, success, failure, where);
+    if (done && expected != desired)
+      hostile::posted();
+    else
+      look(expected, done ? success : failure);
+    return done;
+  }
+  bool compare_exchange_strong(T& expected, T desired, memory_order order = memory_order_seq_cst,
+                               Source where = Source::current()) const {
+    return compare_exchange_strong(expected, desired, order, order, where);
+  }
+  bool compare_exchange_weak(T& expected, T desired, memory_order order = memory_order_seq_cst,
+                             Source where = Source::current()) const {
+    return compare_exchange_strong(expected, desired, order, where);
+  }
+  // The others are compare_exchanges: what they store depends on what they find.
+  T exchange(T value, memory_order order = memory_order_seq_cst,
+             Source where = Source::current()) const {
+    return change([&](T) { return value; }, order, where);
+  }
+  T fetch_add(T value, memory_order order = memory_order_seq_cst,
+              Source where = Source::current()) const {
+    return change([&](T old) { return T(old + value); }, order, where);
+  }
+  T fetch_sub(T value, memory_order order = memory_order_seq_cst,
+              Source where = Source::current()) const {
+    return change([&](T old) { return T(old - value); }, order, where);
+  }
+  T fetch_or(T value, memory_order order = memory_order_seq_cst,
+             Source where = Source::current()) const {
+    return change([&](T old) { return T(old | value); }, order, where);
+  }
+  T fetch_and(T value, memory_order order = memory_order_seq_cst,
+              Source where = Source::current()) const {
+    return change([&](T old) { return T(old & value); }, order, where);
+  }
+  operator T() const { return load(); }
+  T operator=(T value) const {
+    store(value);
+    return value;
   }
 
  private:
+  static ::std::uint64_t word(T value) { return static_cast<::std::uint64_t>(value); }
+  static void narrow() {
+    if (Scope != thread_scope_system) ++hostile::narrow;
+  }
+  T look(T value, memory_order order) const {
+    narrow();
+    hostile::looked(p_, word(value), order);
+    return value;
+  }
+  template <class F>
+  T change(const F& f, memory_order order, Source where) const {
+    for (T old = Base::load(memory_order_relaxed, where);;) {
+      const T next = f(old);
+      if (next != old) hostile::will_post(p_, word(next), order);
+      if (!Base::compare_exchange_strong(old, next, order, order_of_failure(order), where))
+        continue;
+      narrow();
+      if (next == old) return look(old, order);
+      hostile::posted();
+      return old;
+    }
+  }
+  static memory_order order_of_failure(memory_order order) {
+    return hostile::acquires(order) ? memory_order_acquire : memory_order_relaxed;
+  }
+
   T* p_;
 };
 
@@ -153,6 +268,7 @@ class watched_ref : public atomic_ref<T, Scope> {
 #define cudaEventSynchronize hostile::cudaEventSynchronize
 #define cudaEventQuery hostile::cudaEventQuery
 #define cudaMemcpyAsync hostile::cudaMemcpyAsync
+#define cudaMemcpy hostile::cudaMemcpy
 #define __threadfence_system hostile::fence
 #define atomic_thread_fence watched_fence
 #define atomic_ref watched_ref
