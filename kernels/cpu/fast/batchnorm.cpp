@@ -6,6 +6,7 @@
 #include "kernels/batchnorm.hpp"
 
 #include <array>
+#include <cstring>
 #include <vector>
 
 #include "kernels/parallel.hpp"
@@ -16,40 +17,50 @@ namespace {
 
 constexpr std::size_t kLanes = 16;
 
-// Sums of each term(i) for i in [0, n), in one pass: lane l adds i = l, l + kLanes, ...; lanes are
-// added in order.
+typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
+
+// Sums of each term over n elements, in one pass: lane l adds the elements l, l + kLanes, ...; lanes
+// are added in order. A term gets a function that loads from an array: a number or, of contiguous
+// elements, all lanes at once, which stay in registers then.
 template <class... Terms>
-std::array<double, sizeof...(Terms)> lane_sums(std::int64_t n, const Terms&... terms) {
-  std::array<std::array<double, kLanes>, sizeof...(Terms)> lanes{};
-  const auto add = [&](std::size_t l, std::size_t i) {
-    std::size_t t = 0;
-    ((lanes[t++][l] += terms(i)), ...);
-  };
+std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
+                                               const Terms&... terms) {
   const auto count = static_cast<std::size_t>(n);
+  std::array<Lanes, sizeof...(Terms)> lanes{};
   std::size_t i = 0;
-  for (; i + kLanes <= count; i += kLanes)
-    for (std::size_t l = 0; l < kLanes; ++l) add(l, i + l);
-  for (std::size_t l = 0; i < count; ++i, ++l) add(l, i);
+  for (; step == 1 && i + kLanes <= count; i += kLanes) {
+    const auto load = [&]<class T>(const T* from) {
+      typedef T Loaded __attribute__((vector_size(kLanes * sizeof(T))));
+      Loaded loaded;
+      std::memcpy(&loaded, from + base + i, sizeof loaded);
+      return __builtin_convertvector(loaded, Lanes);
+    };
+    std::size_t t = 0;
+    ((lanes[t++] += terms(load)), ...);
+  }
+  std::array<std::array<double, kLanes>, sizeof...(Terms)> rest;
+  std::memcpy(&rest, &lanes, sizeof rest);
+  for (std::size_t l = 0; i < count; ++i, l = (l + 1) % kLanes) {
+    const auto load = [&](const auto* from) { return static_cast<double>(from[base + i * step]); };
+    std::size_t t = 0;
+    ((rest[t++][l] += terms(load)), ...);
+  }
   std::array<double, sizeof...(Terms)> sums{};
   for (std::size_t t = 0; t < sums.size(); ++t)
-    for (const double lane : lanes[t]) sums[t] += lane;
+    for (const double lane : rest[t]) sums[t] += lane;
   return sums;
 }
 
-// Sums over a channel of each term(position in x).
+// Sums over a channel of each term.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> channel_sums(const BatchNormShape& s, std::int64_t c,
                                                   const Terms&... terms) {
-  if (s.pixels == 1) {
-    const auto at = [&](std::size_t n) {
-      return n * static_cast<std::size_t>(s.c) + static_cast<std::size_t>(c);
-    };
-    return lane_sums(s.n, [&](std::size_t n) { return terms(at(n)); }...);
-  }
+  const auto at = static_cast<std::size_t>(c), channels = static_cast<std::size_t>(s.c);
+  if (s.pixels == 1) return lane_sums(at, channels, s.n, terms...);
   std::array<double, sizeof...(Terms)> sums{};
-  for (std::int64_t n = 0; n < s.n; ++n) {
-    const auto base = static_cast<std::size_t>((n * s.c + c) * s.pixels);
-    const auto of_plane = lane_sums(s.pixels, [&](std::size_t p) { return terms(base + p); }...);
+  for (std::size_t n = 0; n < static_cast<std::size_t>(s.n); ++n) {
+    const auto of_plane =
+        lane_sums((n * channels + at) * static_cast<std::size_t>(s.pixels), 1, s.pixels, terms...);
     for (std::size_t t = 0; t < sums.size(); ++t) sums[t] += of_plane[t];
   }
   return sums;
@@ -83,10 +94,12 @@ void batch_stats(const BatchNormShape& s, std::span<const T> x, std::span<T> mea
   const T* v = x.data();
   parallel_for(s.c, grain_of(s.per_channel()), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t c = first; c < last; ++c) {
-      const auto [sum] = channel_sums(s, c, [&](std::size_t i) -> double { return v[i]; });
+      const auto [sum] = channel_sums(s, c, [&](const auto& load) { return load(v); });
       const double m = sum / count;
-      const auto [sum_of_squares] =
-          channel_sums(s, c, [&](std::size_t i) { return (v[i] - m) * (v[i] - m); });
+      const auto [sum_of_squares] = channel_sums(s, c, [&](const auto& load) {
+        const auto off = load(v) - m;
+        return off * off;
+      });
       mean[static_cast<std::size_t>(c)] = static_cast<T>(m);
       squares[static_cast<std::size_t>(c)] = static_cast<T>(sum_of_squares);
     }
@@ -120,8 +133,8 @@ void batch_norm_grad(const BatchNormShape& s, std::span<const T> dy, std::span<c
       const auto c = static_cast<std::size_t>(ch);
       const double m = mean[c], r = inv_std[c];
       const auto [sum, product] = channel_sums(
-          s, ch, [&](std::size_t i) -> double { return g[i]; },
-          [&](std::size_t i) { return g[i] * (v[i] - m); });
+          s, ch, [&](const auto& load) { return load(g); },
+          [&](const auto& load) { return load(g) * (load(v) - m); });
       const double dot = product * r;
       dweight[c] = static_cast<T>(dot);
       dbias[c] = static_cast<T>(sum);

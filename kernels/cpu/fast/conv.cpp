@@ -37,9 +37,15 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// Taps, or for dw pixels, that a tile takes at once: a packed panel of them lies in L1 with AVX
-// (16 KiB), in L2 with AVX-512 (96 KiB), whose tiles take less of it in a cycle than L2 gives.
-constexpr std::int64_t kDepth = kWidth <= 32 ? 256 : 384;
+// What a tile takes at once: of dw pixels, of y and dx so many taps that the weights of all rows lie
+// in L2, and B with them. (A tile takes less of B in a cycle than L2 gives.)
+constexpr std::int64_t kPixels = 512;
+constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
+constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
+  const std::int64_t most = std::clamp(kWeights / rows, kLeastTaps, kMostTaps),
+                     passes = (taps + most - 1) / most;
+  return (taps + passes - 1) / passes;
+}
 constexpr std::int64_t kBlockColumns = 256;     // that take these taps before the next ones
 constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
 
@@ -64,7 +70,9 @@ enum class ImageOf { kA, kB };
 template <int R, int V, ImageOf kImage>
 void run_conv_tile(const ConvTile& t) {
   Vec sum[R][V];
+#pragma GCC unroll 6  // sums that a loop counted through would lie in memory
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v)
       sum[r][v] = t.start != nullptr ? Vec{} + t.start[r]
                                      : load(t.c[static_cast<std::size_t>(v)] + r * t.c_row);
@@ -81,7 +89,9 @@ void run_conv_tile(const ConvTile& t) {
     for (int r = 0; r < R; ++r)
       for (int v = 0; v < V; ++v) sum[r][v] += a[r][from_a] * row[v];
   }
+#pragma GCC unroll 6
   for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
     for (int v = 0; v < V; ++v) store(t.c[static_cast<std::size_t>(v)] + r * t.c_row, sum[r][v]);
 }
 
@@ -98,7 +108,7 @@ void run_tile_of(std::int64_t rows, const ConvTile& t) {
 
 // Where the rows of a packed panel lie.
 constexpr auto kPacked = [] {
-  std::array<std::int64_t, static_cast<std::size_t>(kDepth)> at{};
+  std::array<std::int64_t, static_cast<std::size_t>(kMostTaps)> at{};
   for (std::size_t k = 0; k < at.size(); ++k) at[k] = static_cast<std::int64_t>(k) * kWidth;
   return at;
 }();
@@ -263,7 +273,8 @@ void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
   const std::int64_t depth = std::ssize(p.taps), pixels = std::ssize(p.pixels);
   thread_local std::vector<float> frame_memory;
   thread_local std::vector<float> packed_memory;
-  float* const packed = scratch(packed_memory, kDepth * kWidth);
+  const std::int64_t at_once = taps_at_once(depth, p.rows);
+  float* const packed = scratch(packed_memory, at_once * kWidth);
   std::vector<Panel> panels;
   std::int64_t framed_from = 0, framed_to = 0;  // samples that are in frame_memory
   for (std::int64_t block = begin; block < end; block += kBlockColumns) {
@@ -282,9 +293,9 @@ void run_columns(const ImageProduct& p, std::int64_t begin, std::int64_t end) {
     for (std::int64_t j = block; j < last; j += kWidth)
       panels.push_back(make_panel(p, j, std::min(kWidth, last - j), first_sample,
                                   p.bare ? p.in_stride : p.frame.size()));
-    for (std::int64_t k = 0; k < depth; k += kDepth)
+    for (std::int64_t k = 0; k < depth; k += at_once)
       for (const Panel& panel : panels)
-        run_panel(p, panel, in, k, std::min(kDepth, depth - k), packed);
+        run_panel(p, panel, in, k, std::min(at_once, depth - k), packed);
   }
 }
 
@@ -469,14 +480,14 @@ void conv2d_grad_weight(const Conv2dShape& s, std::span<const float> dy, std::sp
       put_in_frames(frame, x.data() + (sample * s.c + g * s.group_c()) * s.h * s.w, samples,
                     s.c * s.h * s.w, frames);
       parallel_for(panels, 1, [&](std::int64_t begin, std::int64_t end) {
-        // dy^T for kDepth pixels; zeros beyond the last channel.
-        std::vector<float> b(static_cast<std::size_t>(kDepth * kWidth));
+        // dy^T for kPixels pixels; zeros beyond the last channel.
+        std::vector<float> b(static_cast<std::size_t>(kPixels * kWidth));
         for (std::int64_t panel = begin; panel < end; ++panel) {
           const std::int64_t first = g * channels + panel * kWidth,
                              width = std::min(kWidth, channels - panel * kWidth);
           if (width < kWidth) std::fill(b.begin(), b.end(), 0.0F);
-          for (std::int64_t k = 0; k < samples * pixels; k += kDepth) {
-            const std::int64_t depth = std::min(kDepth, samples * pixels - k);
+          for (std::int64_t k = 0; k < samples * pixels; k += kPixels) {
+            const std::int64_t depth = std::min(kPixels, samples * pixels - k);
             for (std::int64_t i = 0, count = 0; i < depth; i += count) {  // sample by sample
               const std::int64_t n = sample + (k + i) / pixels, pixel = (k + i) % pixels;
               count = std::min(depth - i, pixels - pixel);
