@@ -49,7 +49,7 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
     kernels::cuda::visit_reduction(a.reduction, [&](auto reduction) {
       constexpr kernels::Reduction op = decltype(reduction)::value;
       const Arithmetic unscaled{op, false, 1.0};
-      join<op>(own.data, static_cast<decltype(&own.data)>(nullptr), a);
+      join<op>(own.data, own.data, false, a);
       for (int k = 1; k < call.world; ++k) {
         const int peer = (call.rank + k) % call.world;
         put_line(place_of(call, call.station[peer], call.rank, i), own, call.packet_flag);
@@ -64,7 +64,7 @@ __global__ void one_shot(const __grid_constant__ DirectCall call) {
         if (r == 0)
           sum = next;
         else
-          join<op>(sum.data, &next.data, unscaled);
+          join<op>(sum.data, next.data, true, unscaled);
       }
       store_line(call.output[call.rank] + i * kLineData, n, sum);
     });
@@ -110,11 +110,11 @@ __device__ void add_up(const DirectCall& call, std::uint64_t begin, std::uint64_
     P sum{};
     for (int k = 0; k < call.world; ++k) {
       P x = kernels::cuda::load_pack_at<T, kLanes>(call.input[(call.rank + k) % call.world] + at);
-      join<op>(x, static_cast<const P*>(nullptr), a);
+      join<op>(x, x, false, a);
       if (k == 0)
         sum = x;
       else
-        join<op>(sum, &x, unscaled);
+        join<op>(sum, x, true, unscaled);
     }
     for (int k = 0; k < call.world; ++k)
       kernels::cuda::store_pack_at<T, kLanes>(call.output[(call.rank + k) % call.world] + at, sum);

@@ -109,6 +109,36 @@ __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int6
   return true;
 }
 
+// What a rank does with a chunk in one step of a ring: it receives a message, adds its own input to
+// it, keeps the result in its output, sends it on.
+//
+//     kSend                input                  -> next
+//     kCopySend            input                  -> output, next
+//     kRecvReduceSend      input op message       -> next
+//     kRecvReduceCopySend  input op message       -> output, next
+//     kRecvReduceCopy      input op message       -> output
+//     kRecvCopySend        message                -> output, next
+//     kRecv                message                -> output
+enum Verb : unsigned {
+  kNoVerb = 0,
+  kReceives = 1,
+  kSends = 2,
+  kAddsOwn = 4,
+  kKeeps = 8,
+  kSend = kAddsOwn | kSends,
+  kCopySend = kAddsOwn | kKeeps | kSends,
+  kRecvReduceSend = kReceives | kAddsOwn | kSends,
+  kRecvReduceCopySend = kReceives | kAddsOwn | kKeeps | kSends,
+  kRecvReduceCopy = kReceives | kAddsOwn | kKeeps,
+  kRecvCopySend = kReceives | kKeeps | kSends,
+  kRecv = kReceives | kKeeps,
+};
+struct Step {
+  Verb verb;
+  int chunk;
+};
+constexpr Step kNoStep{kNoVerb, 0};
+
 // What a block does to data on its way: one pass over up to two arrays in, and up to two out.
 //
 //     own, where the caller put it ----.                        .--> keep, the caller's output
@@ -125,28 +155,30 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
-// One element or pack: own, scaled if need be, op message.
+// One element or pack: own, scaled if need be, op message if there is one.
 template <kernels::Reduction op, class T, int kLanes>
-__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>* message, const Arithmetic& a) {
+__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
+                     const Arithmetic& a) {
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
-    T x = a.scaled ? kernels::cuda::scaled(own.at[i], a.scale) : own.at[i];
-    own.at[i] = message == nullptr ? x : kernels::cuda::combine<op>(x, message->at[i]);
+    const T x = a.scaled ? kernels::cuda::scaled(own.at[i], a.scale) : own.at[i];
+    own.at[i] = comes ? kernels::cuda::combine<op>(x, message.at[i]) : x;
   }
 }
 
-// Whole packs; as many loads are under way at once as kUnroll says.
+// Whole packs; as many loads are under way at once as kUnroll says: of bytes fewer, each of which
+// wants a register once it is added to.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void flow_packs(const Flow& f, std::uint64_t packs, const Arithmetic& a) {
   using P = Pack<T, kLanes>;
-  constexpr int kUnroll = 4;
+  constexpr int kUnroll = sizeof(T) == 1 ? 1 : 4;
   const auto* const own = reinterpret_cast<const P*>(f.own);
   const auto* const message = reinterpret_cast<const P*>(f.message);
   auto* const keep = reinterpret_cast<P*>(f.keep);
   auto* const onward = reinterpret_cast<P*>(f.onward);
   for (std::uint64_t base = threadIdx.x; base < packs;
        base += std::uint64_t{kUnroll} * blockDim.x) {
-    P x[kUnroll], y[kUnroll];
+    P x[kUnroll] = {}, y[kUnroll] = {};
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const std::uint64_t i = base + std::uint64_t{blockDim.x} * static_cast<unsigned>(u);
@@ -158,8 +190,11 @@ __device__ void flow_packs(const Flow& f, std::uint64_t packs, const Arithmetic&
     for (int u = 0; u < kUnroll; ++u) {
       const std::uint64_t i = base + std::uint64_t{blockDim.x} * static_cast<unsigned>(u);
       if (i >= packs) break;
-      if (own != nullptr) join<op>(x[u], message != nullptr ? &y[u] : nullptr, a);
-      const P& out = own != nullptr ? x[u] : y[u];
+      if (own != nullptr)
+        join<op>(x[u], y[u], message != nullptr, a);
+      else
+        x[u] = y[u];
+      const P out = x[u];
       if (keep != nullptr) keep[i] = out;
       if (onward != nullptr) onward[i] = out;
     }
@@ -173,7 +208,7 @@ __device__ void flow_elements(const Flow& f, const Arithmetic& a) {
     Pack<T, 1> x{}, y{};
     if (f.own != nullptr) x.at[0] = load_element<T>(f.own + at);
     if (f.message != nullptr) y.at[0] = load_element<T>(f.message + at);
-    if (f.own != nullptr) join<op>(x, f.message != nullptr ? &y : nullptr, a);
+    if (f.own != nullptr) join<op>(x, y, f.message != nullptr, a);
     const T out = f.own != nullptr ? x.at[0] : y.at[0];
     if (f.keep != nullptr) store_element(f.keep + at, out);
     if (f.onward != nullptr) store_element(f.onward + at, out);
@@ -181,9 +216,8 @@ __device__ void flow_elements(const Flow& f, const Arithmetic& a) {
 }
 
 // By all threads of the block. The arrays may be the same memory, none may overlap another in part.
-// Not inlined: the verbs would otherwise hold a copy of it each.
 template <class T>
-__device__ __attribute__((noinline)) void flow(const Flow& f, const Arithmetic& a) {
+__device__ void flow(const Flow& f, const Arithmetic& a) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));
   const auto all_aligned = [&](std::size_t bytes) {
     using kernels::cuda::aligned_for;

@@ -1,4 +1,4 @@
-// The verbs of a ring, by packets: the low-latency protocol ("LL"). The flag travels with the data,
+// The steps of a ring, by packets: the low-latency protocol ("LL"). The flag travels with the data,
 // in one store that cannot be torn:
 //
 //     word  [ 4 bytes of data | number of the call ]        8 bytes, stored and loaded atomically
@@ -75,52 +75,40 @@ class Packets {
       : call_(call), waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank} {}
 
   [[nodiscard]] __device__ static std::uint64_t passes() { return 1; }
-  __device__ void begin_pass(std::uint64_t /*pass*/) {}
+  [[nodiscard]] __device__ bool alive() const { return alive_; }
 
-  __device__ void send(int chunk) { move(chunk, kSend | kOwn); }
-  __device__ void copySend(int chunk) { move(chunk, kSend | kOwn | kKeep); }
-  __device__ void recvReduceSend(int chunk) { move(chunk, kRecv | kSend | kOwn); }
-  __device__ void recvReduceCopySend(int chunk) { move(chunk, kRecv | kSend | kOwn | kKeep); }
-  __device__ void recvReduceCopy(int chunk) { move(chunk, kRecv | kOwn | kKeep); }
-  __device__ void recvCopySend(int chunk) { move(chunk, kRecv | kSend | kKeep); }
-  __device__ void recv(int chunk) { move(chunk, kRecv | kKeep); }
-  __device__ void finish() {}
-
- private:
-  enum : unsigned { kRecv = 1, kSend = 2, kOwn = 4, kKeep = 8 };
-
-  __device__ __attribute__((noinline)) void move(int chunk, unsigned what) {
+  __device__ void take(Step step, int s, std::uint64_t /*pass*/) {
     constexpr std::uint64_t kLanes = kLineData / sizeof(T);
-    const bool receives = (what & kRecv) != 0, sends = (what & kSend) != 0;
-    const Range& all = call_.chunks[chunk];
+    const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
+    const Range& all = call_.chunks[step.chunk];
     const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
     std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-    for (; i * kLanes < all.count && alive_; i += threads) {
+    for (; i * kLanes < all.count; i += threads) {
       const std::uint64_t element = all.begin + i * kLanes, n = min(kLanes, all.count - i * kLanes);
       Line<T> line, message;
       if (receives) {
         alive_ = take_line(waiter_, line_of(call_.mine, received_, i), call_.packet_flag,
-                           call_.previous_rank, step_, message);
+                           call_.previous_rank, s, message);
         if (!alive_) return;
       }
-      if ((what & kOwn) != 0) {
+      if ((step.verb & kAddsOwn) != 0) {
         line = load_line<T>(call_.input + (element - call_.input_begin) * sizeof(T), n);
         kernels::cuda::visit_reduction(call_.arithmetic.reduction, [&](auto reduction) {
-          join<decltype(reduction)::value>(line.data, receives ? &message.data : nullptr,
-                                           call_.arithmetic);
+          join<decltype(reduction)::value>(line.data, message.data, receives, call_.arithmetic);
         });
       } else {
         line = message;
       }
-      if ((what & kKeep) != 0)
+      if ((step.verb & kKeeps) != 0)
         store_line(call_.output + (element - call_.output_begin) * sizeof(T), n, line);
       if (sends) put_line(line_of(call_.next, sent_, i), line, call_.packet_flag);
     }
     received_ += receives ? 1 : 0;
     sent_ += sends ? 1 : 0;
-    ++step_;
   }
+  __device__ void finish() {}
 
+ private:
   // Every message of the call has lines of its own.
   [[nodiscard]] __device__ std::byte* line_of(std::byte* station, std::uint64_t message,
                                               std::uint64_t line) const {
@@ -131,7 +119,6 @@ class Packets {
   const RingCall& call_;
   Waiter waiter_;
   std::uint64_t received_ = 0, sent_ = 0;  // messages of this call
-  std::int64_t step_ = 0;
   bool alive_ = true;
 };
 

@@ -18,8 +18,9 @@
 // Each element's sum is formed once, along one path, and then only copied: all ranks have the same
 // bits, those of ring_all_reduce (runtime/comm/schedule/ring.hpp) on every other executor.
 //
-// The loops below know nothing of memory or order; that is the verbs' business: slots.cuh for large
-// messages, packets.cuh for small ones.
+// The steps below know nothing of memory or order; that is the business of those who take them:
+// slots.cuh for large messages, packets.cuh for small ones. A kernel asks for step after step, so
+// that it holds one copy of what takes them: their state stays in registers.
 #include "runtime/comm/device/kernel.cuh"
 #include "runtime/comm/device/packets.cuh"
 #include "runtime/comm/device/slots.cuh"
@@ -34,88 +35,82 @@ struct Behind {
   __device__ int operator()(int j) const { return (position - j + world) % world; }
 };
 
-template <class Verbs>
-__device__ void all_reduce(Verbs& verbs, const Behind& behind) {
+__device__ Step all_reduce(int s, const Behind& behind) {
   const int world = behind.world;
-  verbs.send(behind(1));
-  for (int j = 2; j < world; ++j) verbs.recvReduceSend(behind(j));
-  verbs.recvReduceCopySend(behind(0));
-  for (int j = 1; j < world - 1; ++j) verbs.recvCopySend(behind(j));
-  verbs.recv(behind(world - 1));
+  if (s == 0) return {kSend, behind(1)};
+  if (s < world - 1) return {kRecvReduceSend, behind(s + 1)};
+  if (s == world - 1) return {kRecvReduceCopySend, behind(0)};
+  if (s < 2 * world - 2) return {kRecvCopySend, behind(s - (world - 1))};
+  if (s == 2 * world - 2) return {kRecv, behind(world - 1)};
+  return kNoStep;
 }
 
-template <class Verbs>
-__device__ void reduce_scatter(Verbs& verbs, const Behind& behind) {
-  verbs.send(behind(1));
-  for (int j = 2; j < behind.world; ++j) verbs.recvReduceSend(behind(j));
-  verbs.recvReduceCopy(behind(0));
+__device__ Step reduce_scatter(int s, const Behind& behind) {
+  if (s == 0) return {kSend, behind(1)};
+  if (s < behind.world - 1) return {kRecvReduceSend, behind(s + 1)};
+  if (s == behind.world - 1) return {kRecvReduceCopy, behind(0)};
+  return kNoStep;
 }
 
-template <class Verbs>
-__device__ void all_gather(Verbs& verbs, const Behind& behind) {
-  verbs.copySend(behind(0));
-  for (int j = 1; j < behind.world - 1; ++j) verbs.recvCopySend(behind(j));
-  verbs.recv(behind(behind.world - 1));
+__device__ Step all_gather(int s, const Behind& behind) {
+  if (s == 0) return {kCopySend, behind(0)};
+  if (s < behind.world - 1) return {kRecvCopySend, behind(s)};
+  if (s == behind.world - 1) return {kRecv, behind(behind.world - 1)};
+  return kNoStep;
 }
 
 // A chain: from the root to the position before it.
-template <class Verbs>
-__device__ void broadcast(Verbs& verbs, const Behind& behind) {
-  if (behind.position == 0)
-    verbs.send(0);
-  else if (behind.position < behind.world - 1)
-    verbs.recvCopySend(0);
-  else
-    verbs.recv(0);
+__device__ Step broadcast(int s, const Behind& behind) {
+  if (s > 0) return kNoStep;
+  if (behind.position == 0) return {kSend, 0};
+  return {behind.position < behind.world - 1 ? kRecvCopySend : kRecv, 0};
 }
 
 // The same chain, to the root, which stands last.
-template <class Verbs>
-__device__ void reduce(Verbs& verbs, const Behind& behind) {
-  if (behind.position == 0)
-    verbs.send(0);
-  else if (behind.position < behind.world - 1)
-    verbs.recvReduceSend(0);
-  else
-    verbs.recvReduceCopy(0);
+__device__ Step reduce(int s, const Behind& behind) {
+  if (s > 0) return kNoStep;
+  if (behind.position == 0) return {kSend, 0};
+  return {behind.position < behind.world - 1 ? kRecvReduceSend : kRecvReduceCopy, 0};
 }
 
-template <class Verbs>
-__device__ void run(const RingCall& call) {
-  Verbs verbs(call);
-  const Behind behind{call.position, call.world};
-  const std::uint64_t passes = verbs.passes();
-  for (std::uint64_t pass = 0; pass < passes; ++pass) {
-    verbs.begin_pass(pass);
-    switch (call.collective) {
-      case Collective::all_reduce:
-        all_reduce(verbs, behind);
-        break;
-      case Collective::reduce_scatter:
-        reduce_scatter(verbs, behind);
-        break;
-      case Collective::all_gather:
-        all_gather(verbs, behind);
-        break;
-      case Collective::broadcast:
-        broadcast(verbs, behind);
-        break;
-      case Collective::reduce:
-        reduce(verbs, behind);
-        break;
-      default:  // no ring: KernelEngine::serves()
-        break;
-    }
+__device__ Step step_of(Collective collective, int s, const Behind& behind) {
+  switch (collective) {
+    case Collective::all_reduce:
+      return all_reduce(s, behind);
+    case Collective::reduce_scatter:
+      return reduce_scatter(s, behind);
+    case Collective::all_gather:
+      return all_gather(s, behind);
+    case Collective::broadcast:
+      return broadcast(s, behind);
+    case Collective::reduce:
+      return reduce(s, behind);
+    default:  // no ring: KernelEngine::serves()
+      return kNoStep;
   }
-  verbs.finish();
+}
+
+template <class Taker>
+__device__ void run(const RingCall& call) {
+  Taker taker(call);
+  const Behind behind{call.position, call.world};
+  const std::uint64_t passes = taker.passes();
+  for (std::uint64_t pass = 0; pass < passes; ++pass) {
+    int s = 0;
+    for (Step step = step_of(call.collective, s, behind); step.verb != kNoVerb && taker.alive();
+         step = step_of(call.collective, ++s, behind))
+      taker.take(step, s, pass);
+  }
+  taker.finish();
 }
 
 template <class T>
-__global__ void ring(const __grid_constant__ RingCall call) {
+__global__ void __launch_bounds__(kMostThreads, 1) ring(const __grid_constant__ RingCall call) {
   run<Slots<T>>(call);
 }
 template <class T>
-__global__ void packet_ring(const __grid_constant__ RingCall call) {
+__global__ void __launch_bounds__(kMostThreads, 1)
+    packet_ring(const __grid_constant__ RingCall call) {
   run<Packets<T>>(call);
 }
 

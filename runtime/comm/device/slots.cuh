@@ -1,15 +1,7 @@
-// The verbs of a ring, through slots. One block of one rank, between its two neighbours:
+// The steps of a ring, through slots. One block of one rank, between its two neighbours:
 //
 //     previous rank                    this block                         next rank
 //                   ==slot==> recv ...  own input  ... send ==slot==>
-//
-//     send                 input                  -> next
-//     copySend             input                  -> output, next
-//     recvReduceSend       input op message       -> next
-//     recvReduceCopySend   input op message       -> output, next
-//     recvReduceCopy       input op message       -> output
-//     recvCopySend         message                -> output, next
-//     recv                 message                -> output
 //
 // The contract of the hand-off, for all of them. All 32-bit words of a message are stored by many
 // threads, so every end of a hand-off is a barrier of the block and one atomic of one thread:
@@ -48,18 +40,33 @@ class Slots {
     for (int q = 0; q < call_.world; ++q) longest = max(longest, share_of(q).count);
     return (longest + piece() - 1) / piece();
   }
-  __device__ void begin_pass(std::uint64_t pass) {
-    pass_ = pass;
-    step_ = 0;
-  }
+  // False once a wait has not ended well.
+  [[nodiscard]] __device__ bool alive() const { return alive_; }
 
-  __device__ void send(int chunk) { move<false, true>(chunk, kOwn); }
-  __device__ void copySend(int chunk) { move<false, true>(chunk, kOwn | kKeep); }
-  __device__ void recvReduceSend(int chunk) { move<true, true>(chunk, kOwn); }
-  __device__ void recvReduceCopySend(int chunk) { move<true, true>(chunk, kOwn | kKeep); }
-  __device__ void recvReduceCopy(int chunk) { move<true, false>(chunk, kOwn | kKeep); }
-  __device__ void recvCopySend(int chunk) { move<true, true>(chunk, kKeep); }
-  __device__ void recv(int chunk) { move<true, false>(chunk, kKeep); }
+  // Step s of a pass.
+  __device__ void take(Step step, int s, std::uint64_t pass) {
+    step_ = s;
+    const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
+    const Range part = part_of(step.chunk, pass);
+    for (std::uint64_t at = 0; at < part.count; at += per_slot()) {
+      bool granted = true;
+      if (threadIdx.x == 0) granted = (!receives || await_message()) && (!sends || await_room());
+      alive_ = __syncthreads_and(granted) != 0;
+      if (!alive_) return;
+      Flow f{};
+      if ((step.verb & kAddsOwn) != 0)
+        f.own = in_buffer(call_.input, call_.input_begin, part.begin + at);
+      if ((step.verb & kKeeps) != 0)
+        f.keep = in_buffer(call_.output, call_.output_begin, part.begin + at);
+      if (receives) f.message = slot_of(call_.mine, taken_);
+      if (sends) f.onward = slot_of(call_.next, sent_);
+      f.count = min(per_slot(), part.count - at);
+      flow<T>(f, call_.arithmetic);
+      __syncthreads();
+      if (receives) return_slot();
+      if (sends) post_message();
+    }
+  }
 
   // After the last pass: the counters go on from here in the next kernel.
   __device__ void finish() {
@@ -70,31 +77,6 @@ class Slots {
   }
 
  private:
-  enum : unsigned { kOwn = 1, kKeep = 2 };
-
-  template <bool receives, bool sends>
-  __device__ __attribute__((noinline)) void move(int chunk, unsigned what) {
-    const Range part = part_of(chunk);
-    for (std::uint64_t at = 0; at < part.count && alive_; at += per_slot()) {
-      bool granted = true;
-      if (threadIdx.x == 0) granted = (!receives || await_message()) && (!sends || await_room());
-      alive_ = __syncthreads_and(granted) != 0;
-      if (!alive_) return;
-      Flow f{};
-      if ((what & kOwn) != 0) f.own = in_buffer(call_.input, call_.input_begin, part.begin + at);
-      if ((what & kKeep) != 0)
-        f.keep = in_buffer(call_.output, call_.output_begin, part.begin + at);
-      if constexpr (receives) f.message = slot_of(call_.mine, taken_);
-      if constexpr (sends) f.onward = slot_of(call_.next, sent_);
-      f.count = min(per_slot(), part.count - at);
-      flow<T>(f, call_.arithmetic);
-      __syncthreads();
-      if constexpr (receives) return_slot();
-      if constexpr (sends) post_message();
-    }
-    ++step_;
-  }
-
   // ---- the four ends of the two hand-offs; taken_ and sent_ are counted by every thread ----
   __device__ bool await_message() const {
     const SystemAtomic<std::uint64_t> tail(mine_.tail.value);
@@ -149,9 +131,9 @@ class Slots {
     const std::uint64_t begin = min(all.count, share * blockIdx.x);
     return {all.begin + begin, min(share, all.count - begin)};
   }
-  [[nodiscard]] __device__ Range part_of(int chunk) const {
+  [[nodiscard]] __device__ Range part_of(int chunk, std::uint64_t pass) const {
     const Range share = share_of(chunk);
-    const std::uint64_t begin = min(share.count, pass_ * piece());
+    const std::uint64_t begin = min(share.count, pass * piece());
     return {share.begin + begin, min(piece(), share.count - begin)};
   }
 
@@ -159,8 +141,7 @@ class Slots {
   Waiter waiter_;
   Channel &mine_, &previous_, &next_;
   std::uint64_t sent_, taken_;
-  std::uint64_t pass_ = 0;
-  std::int64_t step_ = 0;
+  int step_ = 0;
   bool alive_ = true;
 };
 
