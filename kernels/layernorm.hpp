@@ -31,6 +31,23 @@ using LayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> x,
                                  std::span<T> dbias);
 RINGSMITH_KERNEL(layer_norm_backward, LayerNormBackwardFn)
 
+// With the addition that comes before it in a transformer: sum = x + residual, y = its norm. On a
+// device the bits are those of an addition and of layer_norm, and sum is not read again.
+template <class T>
+using AddLayerNormFn = void(std::span<const T> x, std::span<const T> residual,
+                            std::span<const T> weight, std::span<const T> bias, double eps,
+                            std::span<T> sum, std::span<T> y, std::span<T> mean, std::span<T> rstd);
+RINGSMITH_KERNEL(add_layer_norm, AddLayerNormFn)
+
+// dsum is the gradient that sum has from elsewhere: dx, of x and of residual, is that of layer_norm
+// plus dsum. dx, dweight and dbias may be empty.
+template <class T>
+using AddLayerNormBackwardFn = void(std::span<const T> dy, std::span<const T> dsum,
+                                    std::span<const T> sum, std::span<const T> weight,
+                                    std::span<const T> mean, std::span<const T> rstd,
+                                    std::span<T> dx, std::span<T> dweight, std::span<T> dbias);
+RINGSMITH_KERNEL(add_layer_norm_backward, AddLayerNormBackwardFn)
+
 namespace cpu::fast {
 LayerNormFn<float> layer_norm;
 LayerNormBackwardFn<float> layer_norm_backward;

@@ -66,6 +66,27 @@ using CrossEntropyBackwardFn = void(std::span<const T> log_probs, const Targets&
                                     std::span<const T> row_grad, std::span<T> dx);
 RINGSMITH_KERNEL(cross_entropy_backward, CrossEntropyBackwardFn)
 
+// The same without log_probs in memory: losses from the logits x (n, classes) and, for the backward
+// pass, two numbers of each row. Without smoothing the bits are those of log_softmax and the
+// functions above.
+template <class T>
+struct LogSum {
+  T largest;  // of the row
+  T log_sum;  // the logarithm of the sum of exp(x - largest)
+  [[nodiscard]] constexpr T log_prob(T x) const { return x - largest - log_sum; }
+};
+template <class T>
+using CrossEntropyRowsFn = void(std::span<const T> x, const Targets& targets, std::span<T> losses,
+                                std::span<LogSum<T>> statistics);
+RINGSMITH_KERNEL(cross_entropy_rows, CrossEntropyRowsFn)
+
+// dx may be x.
+template <class T>
+using CrossEntropyRowsBackwardFn = void(std::span<const T> x, std::span<const LogSum<T>> statistics,
+                                        const Targets& targets, std::span<const T> row_grad,
+                                        std::span<T> dx);
+RINGSMITH_KERNEL(cross_entropy_rows_backward, CrossEntropyRowsBackwardFn)
+
 // loss[0] = sum of (x - y)^2, in the order of PyTorch's sum() in the oracle, divided by divisor.
 template <class T>
 using SquaredErrorFn = void(std::span<const T> x, std::span<const T> y, double divisor,

@@ -52,6 +52,29 @@ using AdamFn = void(std::span<T> p, std::span<const T> g, std::span<T> m, std::s
                     std::span<T> largest, const AdamStep& step);
 RINGSMITH_KERNEL(adam, AdamFn)
 
+// The same for many parameters, which share no memory, of one step; all of them have a `largest`, or
+// none has. Bits are those of one call for each: on a device, few launches do it.
+template <class T>
+struct AdamTensor {
+  std::span<T> p;
+  std::span<const T> g;
+  std::span<T> m, v, largest;
+};
+template <class T>
+using AdamAllFn = void(std::span<const AdamTensor<T>> tensors, const AdamStep& step);
+RINGSMITH_KERNEL(adam_all, AdamAllFn)
+
+template <class T>
+void look(Operands& o, const std::span<const AdamTensor<T>>& tensors) {
+  std::int64_t n = 0, largest = 0;
+  for (const AdamTensor<T>& t : tensors) {
+    n += std::ssize(t.p);
+    largest += std::ssize(t.largest);
+  }
+  o.add<const T>(n);
+  for (const std::int64_t written : {n, n, n, largest}) o.add<T>(written);
+}
+
 // Clipping by the global norm: sum_of_squares of every gradient, clip_factor of all sums, scale
 // every gradient. Results go to memory and the factor is read from there, so that a GPU does all of
 // it without a wait.

@@ -73,6 +73,25 @@ void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<
         dbias.data());
 }
 
+template <class T>
+void add_layer_norm(std::span<const T> x, std::span<const T> residual, std::span<const T> weight,
+                    std::span<const T> bias, double eps, std::span<T> sum, std::span<T> y,
+                    std::span<T> mean, std::span<T> rstd) {
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = x[i] + residual[i];
+  layer_norm<T>(sum, weight, bias, eps, y, mean, rstd);
+}
+
+template <class T>
+void add_layer_norm_backward(std::span<const T> dy, std::span<const T> dsum, std::span<const T> sum,
+                             std::span<const T> weight, std::span<const T> mean,
+                             std::span<const T> rstd, std::span<T> dx, std::span<T> dweight,
+                             std::span<T> dbias) {
+  layer_norm_backward<T>(dy, sum, weight, mean, rstd, dx, dweight, dbias);
+  for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = dx[i] + dsum[i];
+}
+
+RINGSMITH_FLOAT_AND_DOUBLE(add_layer_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(add_layer_norm_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(layer_norm)
 RINGSMITH_FLOAT_AND_DOUBLE(layer_norm_backward)
 

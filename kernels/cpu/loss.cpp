@@ -2,7 +2,9 @@
 #include "kernels/loss.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -95,6 +97,38 @@ void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
   log_softmax_backward(std::span<const T>(dx), log_probs, dx, {rows, t.classes, 1});
 }
 
+// By way of the log-probabilities, a row at a time.
+template <class T>
+void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> losses,
+                        std::span<LogSum<T>> statistics) {
+  std::vector<T> row(at(t.classes));
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const std::span<const T> logits = x.subspan(i * row.size(), row.size());
+    T& largest = statistics[i].largest = -std::numeric_limits<T>::infinity();
+    for (const T value : logits)
+      if (value > largest || std::isnan(value)) largest = std::isnan(largest) ? largest : value;
+    T sum = 0;
+    for (const T value : logits) sum += std::exp(value - largest);
+    statistics[i].log_sum = std::log(sum);
+    for (std::size_t j = 0; j < row.size(); ++j) row[j] = statistics[i].log_prob(logits[j]);
+    nll_rows<T>(row, {t.index.subspan(i, 1), t.classes, t.ignore_index, t.smoothing},
+                losses.subspan(i, 1));
+  }
+}
+
+template <class T>
+void cross_entropy_rows_backward(std::span<const T> x, std::span<const LogSum<T>> statistics,
+                                 const Targets& t, std::span<const T> row_grad, std::span<T> dx) {
+  std::vector<T> row(at(t.classes));
+  for (std::size_t i = 0; i < t.index.size(); ++i) {
+    for (std::size_t j = 0; j < row.size(); ++j)
+      row[j] = statistics[i].log_prob(x[i * row.size() + j]);
+    const T grad = grad_of(row_grad, i);
+    cross_entropy_backward<T>(row, {t.index.subspan(i, 1), t.classes, t.ignore_index, t.smoothing},
+                              {&grad, 1}, dx.subspan(i * row.size(), row.size()));
+  }
+}
+
 template <class T>
 void squared_error(std::span<const T> x, std::span<const T> y, double divisor, std::span<T> loss) {
   if constexpr (std::is_same_v<T, float>)
@@ -120,6 +154,8 @@ RINGSMITH_FLOAT_AND_DOUBLE(nll_rows)
 RINGSMITH_FLOAT_AND_DOUBLE(reduce_losses)
 RINGSMITH_FLOAT_AND_DOUBLE(nll_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_rows)
+RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_rows_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(squared_error)
 RINGSMITH_FLOAT_AND_DOUBLE(squared_error_backward)
 

@@ -63,6 +63,11 @@ void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
 }
 
 template <class T>
+void adam_all(std::span<const AdamTensor<T>> tensors, const AdamStep& step) {
+  for (const AdamTensor<T>& t : tensors) adam<T>(t.p, t.g, t.m, t.v, t.largest, step);
+}
+
+template <class T>
 void sum_of_squares(std::span<const T> x, std::span<double> sum) {
   if constexpr (std::is_same_v<T, float>)
     if (mode() == Mode::fast) return fast::sum_of_squares(x, sum);
@@ -105,6 +110,7 @@ void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
 RINGSMITH_FLOAT_AND_DOUBLE(unscale)
 RINGSMITH_FLOAT_AND_DOUBLE(sgd)
 RINGSMITH_FLOAT_AND_DOUBLE(adam)
+RINGSMITH_FLOAT_AND_DOUBLE(adam_all)
 RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)
 RINGSMITH_FLOAT_AND_DOUBLE(scale)
 

@@ -41,6 +41,8 @@ constexpr Rule kRules[] = {
     {"log_softmax_backward", 5},
     {"layer_norm", 8},  // sum; difference, square, sum; difference, quotient, scale, shift
     {"layer_norm_backward", 13},
+    {"add_layer_norm", 9},
+    {"add_layer_norm_backward", 14},
     {"batch_stats", 4},
     {"batch_norm", 4},
     {"batch_norm_grad", 13},
@@ -52,6 +54,8 @@ constexpr Rule kRules[] = {
     {"reduce_losses", 1},
     {"nll_backward", 1},
     {"cross_entropy_backward", 4},
+    {"cross_entropy_rows", 4},           // largest; less it, exp, their sum
+    {"cross_entropy_rows_backward", 6},  // log p from the logit; then as above
     {"squared_error", 3},
     {"squared_error_backward", 3},
     {"max_pool2d", 1},
@@ -60,6 +64,7 @@ constexpr Rule kRules[] = {
     {"avg_pool2d_grad", 1},
     {"sgd", 4, kNone, true},
     {"adam", 14, kNone, true},
+    {"adam_all", 14, kNone, true},
     {"sum_of_squares", 2},
     {"scale", 1, kNone, true},
     {"unscale", 2, kNone, true},  // whether it is finite, and the product

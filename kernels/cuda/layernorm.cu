@@ -2,11 +2,14 @@
 //
 //   1  a block to a row, which is read three times: for the mean, for the variance about it, for
 //      the result. Any length. Backward: dx likewise, dweight and dbias by folds over columns
-//   2  a warp (up to 512 floats) or a block (up to 4096) to a row, which it keeps in registers:
+//   2  a warp (up to 1024 floats) or a block (up to 4096) to a row, which it keeps in registers:
 //      memory is read and written once. Backward adds its share of dweight and dbias in registers
 //      while it walks down the rows, blocks write theirs as rows of a small matrix, and a fold sums
 //      its columns; how many blocks there are depends on the number of rows alone, so that the
 //      bits do too
+//
+// kAdds: the kernel adds the residual first, and its gradient last. Of the arrays of a residual
+// branch, eight are read or written where separate kernels would have to do it eleven times.
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
 #include "kernels/cuda/rows.cuh"
@@ -24,22 +27,35 @@ struct Affine {
   __device__ T shift(T x, std::int64_t i) const { return bias != nullptr ? x + bias[i] : x; }
 };
 
+constexpr int kWarpPacks = 8;  // of a lane; a block's have kRowPacks
+
+template <class T, int kTeam>
+using Share = RowShare<T, kTeam, kTeam == kWarp ? kWarpPacks : kRowPacks>;
+template <class T>
+constexpr std::int64_t kWarpRow = team_capacity<T>(kWarp, kWarpPacks);
+template <class T>
+constexpr std::int64_t kBlockRow = team_capacity<T>(kThreads);
+
 template <class T>
 struct Forward {
-  const T* x;
+  const T *x, *residual;  // residual and sum: kAdds
+  T* sum;
   Affine<T> affine;
   T eps, *y, *mean, *rstd;
   std::int64_t rows, n;
   bool packs;
 };
 
-template <class T>
+template <bool kAdds, class T>
 __global__ void forward_any(Forward<T> p) {  // version 1
   const auto count = static_cast<T>(p.n);
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
-    const T* const row = p.x + r * p.n;
+    const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) sum += row[i];
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {  // later each reads what it wrote
+      if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
+      sum += row[i];
+    }
     const T mean = block_reduce<kThreads>(sum, Plus{}) / count;
     for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
       squares += (row[i] - mean) * (row[i] - mean);
@@ -53,12 +69,19 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   }
 }
 
-template <int kTeam, class T>
+template <bool kAdds, int kTeam, class T>
 __global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // version 2
   const auto count = static_cast<T>(p.n);
   each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
-    RowShare<T, kTeam> row{};
+    Share<T, kTeam> row{};
     row.load(p.x + r * p.n, p.n, lane, p.packs);
+    if constexpr (kAdds) {
+      Share<T, kTeam> residual{};
+      residual.load(p.residual + r * p.n, p.n, lane, p.packs);
+      row.with(
+          p.n, lane, [](T& x, T& added) { x = x + added; }, residual);
+      row.store(p.sum + r * p.n, p.n, lane, p.packs);
+    }
     const T mean = row.sum(p.n, lane, [](T x, std::int64_t) { return x; }) / count;
     const T variance =
         row.sum(p.n, lane, [=](T x, std::int64_t) { return (x - mean) * (x - mean); }) / count;
@@ -74,20 +97,20 @@ __global__ void __launch_bounds__(kThreads) forward_rows(Forward<T> p) {  // ver
   });
 }
 
-template <class T>
+template <bool kAdds, class T>
 void forward(const Forward<T>& p) {
   if (p.rows == 0) return;
-  if (p.n <= team_capacity<T>(kWarp))
-    launch_over(forward_rows<kWarp, T>, p.rows, kThreads / kWarp, p);
-  else if (p.n <= team_capacity<T>(kThreads))
-    launch_over(forward_rows<kThreads, T>, p.rows, 1, p);
+  if (p.n <= kWarpRow<T>)
+    launch_over(forward_rows<kAdds, kWarp, T>, p.rows, kThreads / kWarp, p);
+  else if (p.n <= kBlockRow<T>)
+    launch_over(forward_rows<kAdds, kThreads, T>, p.rows, 1, p);
   else
-    launch_over(forward_any<T>, p.rows, 1, p);
+    launch_over(forward_any<kAdds, T>, p.rows, 1, p);
 }
 
 template <class T>
 struct Backward {
-  const T *dy, *x;
+  const T *dy, *dsum, *x;  // dsum: kAdds
   Affine<T> affine;
   const T *mean, *rstd;
   T *dx, *partials;  // partials: (blocks, 2, n), dweight and dbias; either may be null
@@ -95,7 +118,7 @@ struct Backward {
   bool packs;
 };
 
-template <class T>
+template <bool kAdds, class T>
 __global__ void backward_any(Backward<T> p) {  // version 1, dx only
   const auto count = static_cast<T>(p.n);
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
@@ -109,19 +132,21 @@ __global__ void backward_any(Backward<T> p) {  // version 1, dx only
     }
     sum = block_reduce<kThreads>(sum, Plus{}) / count;
     dot = block_reduce<kThreads>(dot, Plus{}) / count;
-    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads)
-      p.dx[r * p.n + i] = (p.affine.scale(dy[i], i) - sum - (row[i] - mean) * rstd * dot) * rstd;
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
+      T dx = (p.affine.scale(dy[i], i) - sum - (row[i] - mean) * rstd * dot) * rstd;
+      if constexpr (kAdds) dx = dx + p.dsum[r * p.n + i];
+      p.dx[r * p.n + i] = dx;
+    }
   }
 }
 
-template <int kTeam, class T>
+template <bool kAdds, int kTeam, class T>
 __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // version 2
-  using Share = RowShare<T, kTeam>;
-  __shared__ T total[2][team_capacity<T>(kTeam)];
+  __shared__ T total[2][kTeam == kWarp ? kWarpRow<T> : kBlockRow<T>];
   const auto count = static_cast<T>(p.n);
-  Share dweight{}, dbias{};
+  Share<T, kTeam> dweight{}, dbias{};
   each_row<kTeam>(p.rows, [&](std::int64_t r, int lane) {
-    Share dy{}, x{};
+    Share<T, kTeam> dy{}, x{};
     dy.load(p.dy + r * p.n, p.n, lane, p.packs);
     x.load(p.x + r * p.n, p.n, lane, p.packs);
     const T mean = p.mean[r], rstd = p.rstd[r];
@@ -144,6 +169,11 @@ __global__ void __launch_bounds__(kThreads) backward_rows(Backward<T> p) {  // v
     dot = team_reduce<kTeam>(dot, Plus{}) / count;
     dy.with(
         p.n, lane, [=](T& g, T& xhat) { g = (g - sum - xhat * dot) * rstd; }, x);
+    if constexpr (kAdds) {
+      x.load(p.dsum + r * p.n, p.n, lane, p.packs);
+      dy.with(
+          p.n, lane, [](T& g, T& added) { g = g + added; }, x);
+    }
     dy.store(p.dx + r * p.n, p.n, lane, p.packs);
   });
   if (p.partials == nullptr) return;
@@ -187,26 +217,27 @@ T* or_null(std::span<T> s) {
   return s.empty() ? nullptr : s.data();
 }
 
-constexpr std::int64_t kRowsPerTeam = 16, kMostBlocks = 1024;
+// A block of warps has eight teams: of fewer rows each, or 8192 rows would not fill a device.
+constexpr std::int64_t kRowsPerWarp = 4, kRowsPerBlock = 16, kMostBlocks = 1024;
 
-template <class T>
+template <bool kAdds, class T>
 void backward(Backward<T> p, T* dweight, T* dbias) {
-  if (p.n > team_capacity<T>(kThreads)) {
-    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<T>, p.rows, 1, p);
+  if (p.n > kBlockRow<T>) {
+    if (p.dx != nullptr && p.rows > 0) launch_over(backward_any<kAdds, T>, p.rows, 1, p);
     if (dweight != nullptr)
       fold_column_sums(WeightGradient<T>{{}, p.dy, p.x, p.mean, p.rstd, dweight}, p.rows, p.n, p.n);
     if (dbias != nullptr) fold_column_sums(SumInto<T>{{}, p.dy, dbias, false}, p.rows, p.n, p.n);
     return;
   }
-  const bool warps = p.n <= team_capacity<T>(kWarp);
-  const std::int64_t teams = warps ? kThreads / kWarp : 1;
+  const bool warps = p.n <= kWarpRow<T>;
+  const std::int64_t rows_per_block = warps ? kThreads / kWarp * kRowsPerWarp : kRowsPerBlock;
   const std::int64_t blocks =
-      std::clamp<std::int64_t>(ceil_div(p.rows, teams * kRowsPerTeam), 0, kMostBlocks);
+      std::clamp<std::int64_t>(ceil_div(p.rows, rows_per_block), 0, kMostBlocks);
   const bool vectors = dweight != nullptr || dbias != nullptr;
   const Scratch<T> partials(vectors ? blocks * 2 * p.n : 0);
   p.partials = vectors ? partials.data() : nullptr;
   if (blocks > 0)
-    launch(warps ? backward_rows<kWarp, T> : backward_rows<kThreads, T>,
+    launch(warps ? backward_rows<kAdds, kWarp, T> : backward_rows<kAdds, kThreads, T>,
            dim3(static_cast<unsigned>(blocks)), kThreads, 0, stream(), p);
   if (dweight != nullptr)
     fold_column_sums(SumInto<T>{{}, partials.data(), dweight, false}, blocks, p.n, 2 * p.n);
@@ -214,45 +245,97 @@ void backward(Backward<T> p, T* dweight, T* dbias) {
     fold_column_sums(SumInto<T>{{}, partials.data() + p.n, dbias, false}, blocks, p.n, 2 * p.n);
 }
 
+template <class T>
+std::int64_t row_length(std::span<const T> x, std::span<const T> rows) {
+  return rows.empty() ? 0 : std::ssize(x) / std::ssize(rows);
+}
+
+// Of a row, where only dweight or dbias may be there to say.
+template <class T>
+std::int64_t row_length(std::span<const T> x, std::span<const T> rows, std::span<const T> dweight,
+                        std::span<const T> dbias) {
+  return std::max({std::ssize(dweight), std::ssize(dbias), row_length(x, rows)});
+}
+
 }  // namespace
 
 template <class T>
 void layer_norm(std::span<const T> x, std::span<const T> weight, std::span<const T> bias,
                 double eps, std::span<T> y, std::span<T> mean, std::span<T> rstd) {
-  const auto rows = static_cast<std::int64_t>(mean.size());
-  const std::int64_t n = rows == 0 ? 0 : static_cast<std::int64_t>(x.size()) / rows;
-  forward<T>({x.data(),
-              {or_null(weight), or_null(bias)},
-              static_cast<T>(eps),
-              y.data(),
-              mean.data(),
-              rstd.data(),
-              rows,
-              n,
-              n % kPack<T> == 0 && aligned(x.data(), y.data())});
+  const std::int64_t n = row_length<T>(x, mean);
+  forward<false, T>({x.data(),
+                     nullptr,
+                     nullptr,
+                     {or_null(weight), or_null(bias)},
+                     static_cast<T>(eps),
+                     y.data(),
+                     mean.data(),
+                     rstd.data(),
+                     std::ssize(mean),
+                     n,
+                     n % kPack<T> == 0 && aligned(x.data(), y.data())});
+}
+
+template <class T>
+void add_layer_norm(std::span<const T> x, std::span<const T> residual, std::span<const T> weight,
+                    std::span<const T> bias, double eps, std::span<T> sum, std::span<T> y,
+                    std::span<T> mean, std::span<T> rstd) {
+  const std::int64_t n = row_length<T>(x, mean);
+  forward<true, T>({x.data(),
+                    residual.data(),
+                    sum.data(),
+                    {or_null(weight), or_null(bias)},
+                    static_cast<T>(eps),
+                    y.data(),
+                    mean.data(),
+                    rstd.data(),
+                    std::ssize(mean),
+                    n,
+                    n % kPack<T> == 0 && aligned(x.data(), residual.data(), sum.data(), y.data())});
 }
 
 template <class T>
 void layer_norm_backward(std::span<const T> dy, std::span<const T> x, std::span<const T> weight,
                          std::span<const T> mean, std::span<const T> rstd, std::span<T> dx,
                          std::span<T> dweight, std::span<T> dbias) {
-  const auto rows = static_cast<std::int64_t>(mean.size());
-  const auto n = static_cast<std::int64_t>(
-      std::max({dweight.size(), dbias.size(), rows == 0 ? 0 : x.size() / mean.size()}));
-  backward<T>({dy.data(),
-               x.data(),
-               {or_null(weight), nullptr},
-               mean.data(),
-               rstd.data(),
-               or_null(dx),
-               nullptr,
-               rows,
-               n,
-               n % kPack<T> == 0 && aligned(dy.data(), x.data(), dx.data())},
-              or_null(dweight), or_null(dbias));
+  const std::int64_t n = row_length<T>(x, mean, dweight, dbias);
+  backward<false, T>({dy.data(),
+                      nullptr,
+                      x.data(),
+                      {or_null(weight), nullptr},
+                      mean.data(),
+                      rstd.data(),
+                      or_null(dx),
+                      nullptr,
+                      std::ssize(mean),
+                      n,
+                      n % kPack<T> == 0 && aligned(dy.data(), x.data(), dx.data())},
+                     or_null(dweight), or_null(dbias));
+}
+
+template <class T>
+void add_layer_norm_backward(std::span<const T> dy, std::span<const T> dsum, std::span<const T> sum,
+                             std::span<const T> weight, std::span<const T> mean,
+                             std::span<const T> rstd, std::span<T> dx, std::span<T> dweight,
+                             std::span<T> dbias) {
+  const std::int64_t n = row_length<T>(sum, mean, dweight, dbias);
+  backward<true, T>({dy.data(),
+                     dsum.data(),
+                     sum.data(),
+                     {or_null(weight), nullptr},
+                     mean.data(),
+                     rstd.data(),
+                     or_null(dx),
+                     nullptr,
+                     std::ssize(mean),
+                     n,
+                     n % kPack<T> == 0 && aligned(dy.data(), dsum.data(), sum.data(), dx.data())},
+                    or_null(dweight), or_null(dbias));
 }
 
 RINGSMITH_FLOAT_AND_DOUBLE(layer_norm)
 RINGSMITH_FLOAT_AND_DOUBLE(layer_norm_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(add_layer_norm)
+RINGSMITH_FLOAT_AND_DOUBLE(add_layer_norm_backward)
 
 }  // namespace ringsmith::kernels::cuda

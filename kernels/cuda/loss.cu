@@ -5,12 +5,18 @@
 //                            first has left in device memory
 //   nll_backward,            a warp or a block to a row: the gradient is the same expression for
 //   cross_entropy_backward   all columns but the target's, no pass over the row is needed before
+//   cross_entropy_rows       logits are read once: as softmax's versions 2 and 3 (softmax.cu), but of
+//                            a row only its statistics are kept, two numbers, and its loss
+//   cross_entropy_rows_backward   the probabilities once more, from the logits and those two numbers:
+//                            read once, written once. The logits of GPT-2 are 1.6 GB a batch of 8192
+//                            tokens; log-probabilities in between would be written, kept and read
 //   squared_error            a fold over two arrays in packs
 #include <string>
 
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/first_bad.cuh"
 #include "kernels/cuda/fold.cuh"
+#include "kernels/cuda/log_sum.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/loss.hpp"
 #include "runtime/base/error.hpp"
@@ -137,6 +143,84 @@ void backward(const Targets& t, const T* log_probs, std::span<const T> row_grad,
               out);
 }
 
+// --- cross entropy straight from the logits
+
+template <class T>
+struct LogitRows {
+  Labels<T> labels;
+  const T* x;
+  LogSum<T>* statistics;
+  T* losses;
+  bool packs;
+
+  // For one thread. unlikely: the sum of -log p over the row, for smoothing.
+  __device__ void finish(std::int64_t r, const LogSum<T>& s, T unlikely) const {
+    statistics[r] = s;
+    const std::int64_t target = labels.index[r];
+    T loss = static_cast<T>(NAN);  // there is no such class: check_targets
+    if (target >= 0 && target < labels.classes) loss = -s.log_prob(x[r * labels.classes + target]);
+    if (labels.smooth) loss = labels.keep * loss + labels.spread * unlikely;
+    losses[r] = target == labels.ignored ? T(0) : loss;
+  }
+};
+
+template <class T>
+__global__ void logit_rows_any(LogitRows<T> p) {
+  const std::int64_t n = p.labels.classes;
+  for (std::int64_t r = blockIdx.x; r < p.labels.rows; r += gridDim.x) {
+    const T* const x = p.x + r * n;
+    const auto [largest, sum] = max_and_sum(x, n);
+    const LogSum<T> s{largest, log_of(sum)};
+    T unlikely = 0;
+    if (p.labels.smooth) {  // again, mostly from L2
+      for (std::int64_t i = threadIdx.x; i < n; i += kThreads) unlikely -= s.log_prob(x[i]);
+      unlikely = block_reduce<kThreads>(unlikely, Plus{});
+    }
+    if (threadIdx.x == 0) p.finish(r, s, unlikely);
+  }
+}
+
+template <int kTeam, class T>
+__global__ void __launch_bounds__(kThreads) logit_rows(LogitRows<T> p) {
+  const std::int64_t n = p.labels.classes;
+  each_row<kTeam>(p.labels.rows, [&](std::int64_t r, int lane) {
+    RowShare<T, kTeam> row{};
+    row.load(p.x + r * n, n, lane, p.packs);
+    T largest = kLowest<T>;
+    row.each(n, lane, [&](T& x, std::int64_t) { largest = Larger{}(largest, x); });
+    largest = team_reduce<kTeam>(largest, Larger{});
+    const T sum = row.sum(n, lane, [=](T x, std::int64_t) { return exp_of(x - largest); });
+    const LogSum<T> s{largest, log_of(sum)};
+    T unlikely = 0;
+    if (p.labels.smooth)
+      unlikely = row.sum(n, lane, [=](T x, std::int64_t) { return -s.log_prob(x); });
+    if (lane == 0) p.finish(r, s, unlikely);
+  });
+}
+
+// dx may be x: a thread writes what it alone has read.
+template <int kTeam, int kWidth, class T>
+__global__ void logit_gradient(Labels<T> labels, const T* x, const LogSum<T>* statistics,
+                               const T* row_grad, bool one_grad, T* dx) {
+  const std::int64_t n = labels.classes;
+  each_row<kTeam>(labels.rows, [&](std::int64_t r, int lane) {
+    const std::int64_t target = labels.index[r];
+    const bool skip = target == labels.ignored;
+    const T g = skip ? T(0) : row_grad[one_grad ? 0 : r];
+    const LogSum<T> s = statistics[r];
+    for (std::int64_t i = lane; i < n / kWidth; i += kTeam) {
+      Pack<T, kWidth> pack{};
+      if (!skip) pack = load_pack<kWidth>(x + r * n, i);
+      for (int k = 0; k < kWidth; ++k) {
+        T d = g * (exp_of(s.log_prob(pack.at[k])) - labels.spread);
+        if (i * kWidth + k == target) d -= labels.keep * g;
+        pack.at[k] = skip ? T(0) : d;
+      }
+      store_pack(dx + r * n, i, pack);
+    }
+  });
+}
+
 template <class T>
 struct SquaredError : Sums<T> {
   static constexpr bool kPacks = true;
@@ -199,6 +283,35 @@ void cross_entropy_backward(std::span<const T> log_probs, const Targets& t,
 }
 
 template <class T>
+void cross_entropy_rows(std::span<const T> x, const Targets& t, std::span<T> losses,
+                        std::span<LogSum<T>> statistics) {
+  const Labels<T> labels(t);
+  if (labels.rows == 0 || labels.classes == 0) return;
+  const bool packs = labels.classes % kPack<T> == 0 && aligned(x.data());
+  const LogitRows<T> p{labels, x.data(), statistics.data(), losses.data(), packs};
+  if (labels.classes <= team_capacity<T>(kWarp))
+    launch_over(logit_rows<kWarp, T>, labels.rows, kThreads / kWarp, p);
+  else if (labels.classes <= team_capacity<T>(kThreads))
+    launch_over(logit_rows<kThreads, T>, labels.rows, 1, p);
+  else
+    launch_over(logit_rows_any<T>, labels.rows, 1, p);
+}
+
+template <class T>
+void cross_entropy_rows_backward(std::span<const T> x, std::span<const LogSum<T>> statistics,
+                                 const Targets& t, std::span<const T> row_grad, std::span<T> dx) {
+  const Labels<T> labels(t);
+  if (labels.rows == 0 || labels.classes == 0) return;
+  const bool warps = labels.classes <= 512;
+  const bool packs = labels.classes % kPack<T> == 0 && aligned(x.data(), dx.data());
+  launch_over(
+      packs ? (warps ? logit_gradient<kWarp, kPack<T>, T> : logit_gradient<kThreads, kPack<T>, T>)
+            : (warps ? logit_gradient<kWarp, 1, T> : logit_gradient<kThreads, 1, T>),
+      labels.rows, warps ? kThreads / kWarp : 1, labels, x.data(), statistics.data(),
+      row_grad.data(), row_grad.size() == 1, dx.data());
+}
+
+template <class T>
 void squared_error(std::span<const T> x, std::span<const T> y, double divisor, std::span<T> loss) {
   fold_flat(SquaredError<T>{{}, x.data(), y.data(), static_cast<T>(divisor), loss.data()},
             std::ssize(x), aligned_for(x.data(), kChains) && aligned_for(y.data(), kChains));
@@ -221,6 +334,8 @@ RINGSMITH_FLOAT_AND_DOUBLE(nll_rows)
 RINGSMITH_FLOAT_AND_DOUBLE(reduce_losses)
 RINGSMITH_FLOAT_AND_DOUBLE(nll_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_backward)
+RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_rows)
+RINGSMITH_FLOAT_AND_DOUBLE(cross_entropy_rows_backward)
 RINGSMITH_FLOAT_AND_DOUBLE(squared_error)
 RINGSMITH_FLOAT_AND_DOUBLE(squared_error_backward)
 

@@ -9,6 +9,7 @@
 // Clipping: a fold sums squares in double, one thread makes the factor of all sums, and scale()
 // reads it from device memory: no waits.
 #include <cmath>
+#include <type_traits>
 
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/fold.cuh"
@@ -92,18 +93,23 @@ struct Adam {
   }
 };
 
-// op(g[i], updated[i]...) for all i; `width` elements at a time.
+// op(g[i], updated[i]...) for the i < n of this thread, one of `stride`; kWidth elements at a time.
 template <int kWidth, class Op, class T, class... Updated>
-__global__ void update(std::int64_t n, Op op, const T* g, Updated*... updated) {
-  for (std::int64_t i = first_item(); i < n / kWidth; i += item_stride()) {
+__device__ void update_items(std::int64_t first, std::int64_t stride, std::int64_t n, const Op& op,
+                             const T* g, Updated*... updated) {
+  for (std::int64_t i = first; i < n / kWidth; i += stride) {
     const auto step = [&](const Pack<T, kWidth>& gradient, auto... packs) {
       for (int k = 0; k < kWidth; ++k) op(gradient.at[k], packs.at[k]...);
       (store_pack(updated, i, packs), ...);
     };
     step(load_pack<kWidth>(g, i), load_pack<kWidth>(updated, i)...);
   }
-  for (std::int64_t i = n / kWidth * kWidth + first_item(); i < n; i += item_stride())
-    op(g[i], updated[i]...);
+  for (std::int64_t i = n / kWidth * kWidth + first; i < n; i += stride) op(g[i], updated[i]...);
+}
+
+template <int kWidth, class Op, class T, class... Updated>
+__global__ void update(std::int64_t n, Op op, const T* g, Updated*... updated) {
+  update_items<kWidth>(first_item(), item_stride(), n, op, g, updated...);
 }
 
 template <class Op, class T, class... Updated>
@@ -116,6 +122,94 @@ void run(std::span<const T> g, const Op& op, Updated*... updated) {
                 updated...);
   else
     launch_over(update<1, Op, T, Updated...>, n, kThreads, n, op, g.data(), updated...);
+}
+
+// --- many parameters in one launch
+
+constexpr int kTable = 64;  // a kernel's arguments must not exceed 4 KiB on older drivers
+constexpr int kTurns = 4;   // of a block's threads, a pack each, in a chunk
+constexpr int kArgumentBytes = 4096;
+
+template <class T>
+struct AdamRow {
+  const T* g;
+  T *p, *m, *v, *largest;
+  std::int64_t n;
+  std::int32_t first;  // chunk
+  bool packs;
+};
+
+template <class T>
+struct AdamTable {
+  static constexpr std::int64_t kChunk = std::int64_t{kTurns} * kThreads * kPack<T>;
+  AdamRow<T> rows[kTable];
+  int count;
+  std::int32_t chunks;
+
+  void add(const AdamTensor<T>& t) {
+    const auto n = static_cast<std::int64_t>(t.p.size());
+    rows[count++] = {t.g.data(),
+                     t.p.data(),
+                     t.m.data(),
+                     t.v.data(),
+                     t.largest.data(),
+                     n,
+                     chunks,
+                     aligned(t.g.data(), t.p.data(), t.m.data(), t.v.data(), t.largest.data())};
+    chunks += static_cast<std::int32_t>(ceil_div(n, kChunk));
+  }
+  // The row of a chunk: the last that does not begin behind it.
+  [[nodiscard]] __device__ int row_of(std::int32_t chunk) const {
+    int low = 0, high = count;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (rows[middle].first <= chunk)
+        low = middle;
+      else
+        high = middle;
+    }
+    return low;
+  }
+};
+
+template <bool kAmsgrad, class T>
+__global__ void adam_table(AdamTable<T> table, Adam<T> op) {
+  for (std::int32_t chunk = static_cast<std::int32_t>(blockIdx.x); chunk < table.chunks;
+       chunk += static_cast<std::int32_t>(gridDim.x)) {
+    const AdamRow<T>& row = table.rows[table.row_of(chunk)];
+    const std::int64_t begin = (chunk - row.first) * AdamTable<T>::kChunk;
+    const std::int64_t n = smaller(row.n - begin, AdamTable<T>::kChunk);
+    const auto run = [&](auto width, auto*... more) {
+      update_items<decltype(width)::value>(threadIdx.x, kThreads, n, op, row.g + begin,
+                                           row.p + begin, row.m + begin, row.v + begin, more...);
+    };
+    const auto both = [&](auto*... more) {
+      if (row.packs)
+        run(std::integral_constant<int, kPack<T>>(), more...);
+      else
+        run(std::integral_constant<int, 1>(), more...);
+    };
+    if constexpr (kAmsgrad)
+      both(row.largest + begin);
+    else
+      both();
+  }
+}
+
+template <bool kAmsgrad, class T>
+void launch_tables(std::span<const AdamTensor<T>> all, const Adam<T>& op) {
+  static_assert(sizeof(AdamTable<T>) + sizeof(Adam<T>) <= kArgumentBytes);
+  AdamTable<T> table{};
+  const auto flush = [&] {
+    if (table.count > 0) launch_over(adam_table<kAmsgrad, T>, table.chunks, 1, table, op);
+    table.count = table.chunks = 0;
+  };
+  for (const AdamTensor<T>& t : all) {
+    if (t.p.empty()) continue;
+    if (table.count == kTable) flush();
+    table.add(t);
+  }
+  flush();
 }
 
 template <class T>
@@ -177,6 +271,15 @@ void adam(std::span<T> p, std::span<const T> g, std::span<T> m, std::span<T> v,
 }
 
 template <class T>
+void adam_all(std::span<const AdamTensor<T>> all, const AdamStep& step) {
+  const auto has_largest = [](const AdamTensor<T>& t) { return !t.largest.empty(); };
+  if (std::ranges::any_of(all, has_largest))
+    launch_tables<true, T>(all, Adam<T>(step));
+  else
+    launch_tables<false, T>(all, Adam<T>(step));
+}
+
+template <class T>
 void sum_of_squares(std::span<const T> x, std::span<double> sum) {
   fold_flat(SquareSum<T>{{}, x.data(), sum.data()}, static_cast<std::int64_t>(x.size()),
             aligned_for(x.data(), kChains));
@@ -207,6 +310,7 @@ void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
 RINGSMITH_FLOAT_AND_DOUBLE(unscale)
 RINGSMITH_FLOAT_AND_DOUBLE(sgd)
 RINGSMITH_FLOAT_AND_DOUBLE(adam)
+RINGSMITH_FLOAT_AND_DOUBLE(adam_all)
 RINGSMITH_FLOAT_AND_DOUBLE(sum_of_squares)
 RINGSMITH_FLOAT_AND_DOUBLE(scale)
 

@@ -3,8 +3,9 @@
 //   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
 //   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
 //
-// Up to kRowPacks packs in each lane: 512 floats in a warp, 4096 in a block. What is longer is read
-// again for every pass, mostly from L2; that is each family's version 1, which takes any length.
+// Up to kRowPacks packs in each lane: 512 floats in a warp, 4096 in a block; a family with registers
+// to spare takes more. What is longer is read again for every pass, mostly from L2; that is each
+// family's version 1, which takes any length.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"
@@ -16,21 +17,21 @@ constexpr int kRowPacks = 4;
 
 // Elements of the longest row that a team can hold.
 template <class T>
-constexpr std::int64_t team_capacity(int team) {
-  return std::int64_t{team} * kRowPacks * kPack<T>;
+constexpr std::int64_t team_capacity(int team, int packs = kRowPacks) {
+  return std::int64_t{team} * packs * kPack<T>;
 }
 
 // A thread's share of a row of n elements; `packs`: it may be read in packs.
-template <class T, int kTeam>
+template <class T, int kTeam, int kPacks = kRowPacks>
 struct RowShare {
   static constexpr int N = kPack<T>;
-  T at[kRowPacks][N];
+  T at[kPacks][N];
 
   // f(element of this share, its column) for all that exist.
   template <class F>
   __device__ void each(std::int64_t n, int lane, const F& f) {
 #pragma unroll
-    for (int p = 0; p < kRowPacks; ++p) {
+    for (int p = 0; p < kPacks; ++p) {
       const std::int64_t first = (std::int64_t{p} * kTeam + lane) * N;
 #pragma unroll
       for (int k = 0; k < N; ++k)
@@ -41,7 +42,7 @@ struct RowShare {
   template <class F, class... Shares>
   __device__ void with(std::int64_t n, int lane, const F& f, Shares&... others) {
 #pragma unroll
-    for (int p = 0; p < kRowPacks; ++p)
+    for (int p = 0; p < kPacks; ++p)
 #pragma unroll
       for (int k = 0; k < N; ++k)
         if ((std::int64_t{p} * kTeam + lane) * N + k < n) f(at[p][k], others.at[p][k]...);
@@ -49,7 +50,7 @@ struct RowShare {
   __device__ void load(const T* row, std::int64_t n, int lane, bool packs) {
     if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { x = row[i]; });
 #pragma unroll
-    for (int p = 0; p < kRowPacks; ++p) {
+    for (int p = 0; p < kPacks; ++p) {
       const std::int64_t pack = std::int64_t{p} * kTeam + lane;
       if (pack * N >= n) continue;
       const Pack<T, N> loaded = load_pack<N>(row, pack);
@@ -59,7 +60,7 @@ struct RowShare {
   __device__ void store(T* row, std::int64_t n, int lane, bool packs) {
     if (!packs) return each(n, lane, [=](T& x, std::int64_t i) { row[i] = x; });
 #pragma unroll
-    for (int p = 0; p < kRowPacks; ++p) {
+    for (int p = 0; p < kPacks; ++p) {
       const std::int64_t pack = std::int64_t{p} * kTeam + lane;
       if (pack * N >= n) continue;
       Pack<T, N> out;

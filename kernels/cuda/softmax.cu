@@ -3,12 +3,11 @@
 //   1  a thread to a slice, which it reads three times (forward) or twice: for slices that do not
 //      lie in one piece (inner > 1), neighbouring threads having neighbouring slices
 //   2  a block to a row of any length. Forward: one pass finds the maximum and the sum together
-//      (whenever the maximum grows, the sum so far shrinks to fit), a second writes
+//      (log_sum.cuh), a second writes
 //   3  a warp (up to 512 floats) or a block (up to 4096) to a row, kept in registers: memory is
 //      read and written once
-#include <limits>
-
 #include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/log_sum.cuh"
 #include "kernels/cuda/rows.cuh"
 #include "kernels/cuda/strided.cuh"
 #include "kernels/softmax.hpp"
@@ -16,9 +15,6 @@
 namespace ringsmith::kernels::cuda {
 
 namespace {
-
-template <class T>
-constexpr T kLowest = -std::numeric_limits<T>::infinity();
 
 // What the passes of a slice find out, and what they then make of an element.
 template <bool kLog, class T>
@@ -93,30 +89,11 @@ __global__ void backward_slices(const T* grad, const T* result, T* out, Slices s
 
 // --- version 2: rows of any length
 
-template <class T>
-struct MaxAndSum {  // sum of exp(x - largest) over what was seen
-  T largest, sum;
-  __device__ void add(T x) {
-    if (x > largest) {
-      sum = sum * exp_of(largest - x) + 1;
-      largest = x;
-    } else {
-      sum += x == largest ? T(1) : exp_of(x - largest);  // equal: both may be -inf
-    }
-  }
-};
-
 template <bool kLog, class T>
 __global__ void forward_any(const T* in, T* out, std::int64_t rows, std::int64_t n) {
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* const x = in + r * n;
-    MaxAndSum<T> seen{kLowest<T>, 0};
-    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) seen.add(x[i]);
-    const T largest = block_reduce<kThreads>(seen.largest, Larger{});
-    const T fitted = seen.largest == largest ? seen.sum : seen.sum * exp_of(seen.largest - largest);
-    // An infinite maximum makes the whole row NaN, as exp(inf - inf) does in the other versions.
-    const T nothing = largest - largest;  // NOLINT(misc-redundant-expression)
-    const T sum = block_reduce<kThreads>(fitted, Plus{}) + nothing;
+    const auto [largest, sum] = max_and_sum(x, n);
     for (std::int64_t i = threadIdx.x; i < n; i += kThreads)
       out[r * n + i] = Forward<kLog, T>::result(x[i], largest, sum);
   }

@@ -96,6 +96,15 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
   return cudaSuccess;
 }
 
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count) {
+  const Quiet quiet;
+  if (const auto e = vgpu::check(graph, "cudaGraphGetNodes")) return e;
+  if (nodes != nullptr)
+    return fail(cudaErrorInvalidValue, "cudaGraphGetNodes: nodes must be null, they are counted");
+  *count = graph->nodes->nodes.size();
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   Queue* queue = queue_of(stream, "cudaGraphLaunch");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;

@@ -93,6 +93,13 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reductio
 // ---- normalisation ----
 // over the last dimension
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
+// sum = x + residual and normed = layer_norm(sum): on a device one kernel each way, with the bits of
+// the two functions where x and residual have one shape.
+struct AddNorm {
+  Tensor sum, normed;
+};
+AddNorm add_layer_norm(const Tensor& x, const Tensor& residual, const Tensor& weight,
+                       const Tensor& bias, double eps = 1e-5);
 // x (n, c) or (n, c, h, w); in training the running statistics are updated in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const Tensor& running_mean, const Tensor& running_var, bool training,

@@ -35,8 +35,8 @@ Block::Block(const GPTOptions& o)
 }
 
 Tensor Block::forward(const Tensor& x) {
-  const Tensor y = x + drop_(attention(norm1(x)));
-  return y + drop_(down(gelu(up(norm2(y)), Gelu::tanh)));
+  const auto [y, normed] = norm2.add(x, drop_(attention(norm1(x))));
+  return y + drop_(down(gelu(up(normed), Gelu::tanh)));
 }
 
 namespace {

@@ -33,6 +33,10 @@ class LayerNorm : public Module {
  public:
   explicit LayerNorm(std::int64_t dim, double eps = 1e-5);
   Tensor forward(const Tensor& x) override { return layer_norm(x, weight, bias, eps_); }
+  // Of x + residual, and that sum.
+  [[nodiscard]] AddNorm add(const Tensor& x, const Tensor& residual) {
+    return add_layer_norm(x, residual, weight, bias, eps_);
+  }
   Tensor weight, bias;
 
  private:

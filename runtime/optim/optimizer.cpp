@@ -38,13 +38,18 @@ Optimizer::Optimizer(std::vector<Tensor> params, double lr, std::vector<std::str
 }
 
 void Optimizer::step() {
+  std::vector<Update> all;
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const Tensor grad = params_[i].grad();
     if (!grad.defined()) continue;
     for (std::size_t n = 0; n < names_.size(); ++n)
       if (has_state(n, i)) (void)raw::common_device("optimizer", params_[i], state_[n][i]);
-    update(i, params_[i], grad.contiguous(), ++steps_[i]);
-    params_[i].bump_version();
+    all.push_back({i, params_[i], grad.contiguous(), steps_[i] + 1});
+  }
+  update(all);
+  for (const Update& u : all) {
+    steps_[u.i] = u.steps;
+    u.param.bump_version();
   }
 }
 
@@ -233,20 +238,22 @@ void SGD::set_hyperparameters(const Hyperparameters& values) {
   options_ = options;
 }
 
-void SGD::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t /*steps*/) {
+void SGD::update(const std::vector<Update>& all) {
   kernels::SgdStep step;
   step.lr = lr();
   step.momentum = options_.momentum;
   step.dampening = options_.dampening;
   step.weight_decay = options_.weight_decay;
   step.nesterov = options_.nesterov;
-  step.first = !has_state(kMomentum, i);
-  const auto run = [&]<class T>(TypeTag<T>) {
-    kernels::sgd(param.device(), param.kernel_span<T>(), grad.kernel_span<T>(),
-                 options_.momentum != 0 ? state(kMomentum, i).kernel_span<T>() : std::span<T>{},
-                 step);
-  };
-  param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  for (const Update& u : all) {
+    step.first = !has_state(kMomentum, u.i);
+    const auto run = [&]<class T>(TypeTag<T>) {
+      kernels::sgd(u.param.device(), u.param.kernel_span<T>(), u.grad.kernel_span<T>(),
+                   options_.momentum != 0 ? state(kMomentum, u.i).kernel_span<T>() : std::span<T>{},
+                   step);
+    };
+    u.param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  }
 }
 
 // ---- Adam ----
@@ -290,7 +297,7 @@ void Adam::set_hyperparameters(const Hyperparameters& values) {
   options_ = options;
 }
 
-void Adam::update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) {
+void Adam::update(const std::vector<Update>& all) {
   kernels::AdamStep step;
   step.lr = lr();
   step.beta1 = options_.beta1;
@@ -298,13 +305,25 @@ void Adam::update(std::size_t i, const Tensor& param, const Tensor& grad, std::i
   step.eps = options_.eps;
   step.weight_decay = options_.weight_decay;
   step.decoupled = decoupled_;
-  step.t = steps;
-  const auto run = [&]<class T>(TypeTag<T>) {
-    kernels::adam(param.device(), param.kernel_span<T>(), grad.kernel_span<T>(),
-                  state(kMean, i).kernel_span<T>(), state(kSquare, i).kernel_span<T>(),
-                  options_.amsgrad ? state(kLargest, i).kernel_span<T>() : std::span<T>{}, step);
-  };
-  param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+  // Those of one device, one type and one step go together: in most models, all of them.
+  for (auto first = all.begin(); first != all.end();) {
+    const auto last = std::find_if(first, all.end(), [&](const Update& u) {
+      return u.param.options() != first->param.options() || u.steps != first->steps;
+    });
+    step.t = first->steps;
+    const auto run = [&]<class T>(TypeTag<T>) {
+      std::vector<kernels::AdamTensor<T>> tensors;
+      for (auto u = first; u != last; ++u)
+        tensors.push_back(
+            {u->param.kernel_span<T>(), u->grad.kernel_span<T>(),
+             state(kMean, u->i).kernel_span<T>(), state(kSquare, u->i).kernel_span<T>(),
+             options_.amsgrad ? state(kLargest, u->i).kernel_span<T>() : std::span<T>{}});
+      kernels::adam_all(first->param.device(), std::span<const kernels::AdamTensor<T>>(tensors),
+                        step);
+    };
+    first->param.dtype() == DType::f64 ? run(TypeTag<double>{}) : run(TypeTag<float>{});
+    first = last;
+  }
 }
 
 namespace {

@@ -67,9 +67,14 @@ class Optimizer {
   [[nodiscard]] virtual Hyperparameters hyperparameters() const = 0;
   virtual void set_hyperparameters(const Hyperparameters& values) = 0;
 
-  // One parameter and its contiguous gradient. steps counts the updates of this parameter, from 1.
-  virtual void update(std::size_t i, const Tensor& param, const Tensor& grad,
-                      std::int64_t steps) = 0;
+  // Parameter i and its contiguous gradient. steps counts the updates of this parameter, from 1.
+  struct Update {
+    std::size_t i;
+    Tensor param, grad;
+    std::int64_t steps;
+  };
+  // All that have a gradient, in order.
+  virtual void update(const std::vector<Update>& all) = 0;
 
   // State tensor `name` (an index into names) of parameter i, zeros on first use.
   Tensor& state(std::size_t name, std::size_t i);
@@ -113,7 +118,7 @@ class SGD : public Optimizer {
   SGD(std::vector<Tensor> params, SGDOptions options);
 
  private:
-  void update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) override;
+  void update(const std::vector<Update>& all) override;
   [[nodiscard]] Hyperparameters hyperparameters() const override;
   void set_hyperparameters(const Hyperparameters& values) override;
   SGDOptions options_;
@@ -144,7 +149,7 @@ class Adam : public Optimizer {
   Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled);
 
  private:
-  void update(std::size_t i, const Tensor& param, const Tensor& grad, std::int64_t steps) override;
+  void update(const std::vector<Update>& all) override;
   [[nodiscard]] Hyperparameters hyperparameters() const override;
   void set_hyperparameters(const Hyperparameters& values) override;
   AdamOptions options_;

@@ -66,6 +66,24 @@ std::vector<Case> cases() {
       {"layer_norm",
        [](const Inputs& i) { return layer_norm(i[0], i[1], i[2]); },
        {v({2, 3, 5}, 1), v({5}, 2), v({5}, 3)}},
+      {"add_layer_norm",
+       [](const Inputs& i) {
+         const auto [s, y] = add_layer_norm(i[0], i[1], i[2], i[3]);
+         return s * y + s;
+       },
+       {v({3, 5}, 1), v({3, 5}, 4), v({5}, 2), v({5}, 3)}},
+      {"add_layer_norm, its norm alone",
+       [](const Inputs& i) { return add_layer_norm(i[0], i[1], i[2], {}).normed; },
+       {v({3, 5}, 1), v({3, 5}, 4), v({5}, 2)}},
+      {"add_layer_norm, its sum alone",
+       [](const Inputs& i) { return add_layer_norm(i[0], i[1], {}, {}).sum; },
+       {v({3, 5}, 1), v({3, 5}, 4)}},
+      {"add_layer_norm, one row for all",
+       [](const Inputs& i) {
+         const auto [s, y] = add_layer_norm(i[0], i[1], {}, {});
+         return s * y;
+       },
+       {v({3, 5}, 1), v({1, 5}, 4)}},
       {"layer_norm, plain",
        [](const Inputs& i) { return layer_norm(i[0], {}, {}); },
        {v({3, 7}, 1)}},

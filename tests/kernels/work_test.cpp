@@ -197,6 +197,12 @@ TEST_CASE("an optimizer reads and writes its state; an embedding touches the row
          std::span<float>(v), std::span<float>(), AdamStep{});
   });
   CHECK(step.bytes == 4 * 7 * n);  // p, m and v twice, g once
+  auto p2 = numbers(3), g2 = numbers(3), m2 = numbers(3), v2 = numbers(3), largest = numbers(3);
+  const std::vector<AdamTensor<float>> tensors{{p, g, m, v, {}}, {p2, g2, m2, v2, largest}};
+  const auto steps = counted(
+      "adam_all", [&] { adam_all(kCpu, std::span<const AdamTensor<float>>(tensors), AdamStep{}); });
+  CHECK(steps.bytes == 4 * (7 * (n + 3) + 2 * 3));
+  CHECK(steps.flop == 14 * (n + 3));
   std::vector<std::int32_t> found(1);
   const auto unscaled = counted(
       "unscale", [&] { unscale(kCpu, std::span<float>(g), 0.5F, std::span<std::int32_t>(found)); });

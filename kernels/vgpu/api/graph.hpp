@@ -39,6 +39,8 @@ inline cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph
                                         std::size_t /*size*/) {
   return cudaGraphInstantiate(exec, graph, 0);
 }
+// How many nodes there are; nodes must be null: they have no handles here.
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, std::size_t* count);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);  // launches of it still run
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);         // what was instantiated stays

@@ -17,6 +17,7 @@
 #include "kernels/cuda/matmul.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/layernorm.hpp"
+#include "kernels/loss.hpp"
 #include "kernels/optim.hpp"
 #include "kernels/reduce.hpp"
 #include "kernels/reduction.hpp"
@@ -36,6 +37,8 @@ namespace {
 constexpr int kNearCopy = 85;  // percent of a copy's rate
 constexpr int kRingStep = 80;  // four streams at once, two of them written
 constexpr std::int64_t kWidth = 1024;
+constexpr std::int64_t kClasses = 32 * kWidth;  // of a row of logits
+constexpr std::size_t kParameters = 128;        // of AdamW
 
 struct Case {
   std::string family, what;
@@ -49,6 +52,7 @@ struct Operands {
   Tensor x, y, p, m, v;              // (rows, kWidth)
   Tensor weight, bias, dw, db;       // (kWidth)
   Tensor mean, rstd, one, one_more;  // (rows), (rows), (1) float, (1) double
+  Tensor targets, losses, log_sums;  // of n / kClasses rows of logits
   std::int64_t rows, n;
 };
 
@@ -72,6 +76,9 @@ Operands make_operands(Device device, std::int64_t mib) {
           on_device({rows}, 1),
           on_device({1}, 0),
           zeros({1}, {DType::f64, device}),
+          zeros({n / kClasses}, {DType::i64, device}),
+          on_device({n / kClasses}, 0),
+          on_device({n / kClasses, 2}, 0),
           rows,
           n};
 }
@@ -121,15 +128,41 @@ std::vector<Case> cases_of(const Operands& o) {
     layer_norm_backward<float>(span(o.y), span(o.x), span(o.weight), span(o.mean), span(o.rstd),
                                span(o.p), span(o.dw), span(o.db));
   });
+  add("layer_norm", "with the residual", 4, [=] {
+    add_layer_norm<float>(span(o.x), span(o.y), span(o.weight), span(o.bias), 1e-5, span(o.p),
+                          span(o.m), span(o.mean), span(o.rstd));
+  });
+  add("layer_norm", "with the residual, backward", 4, [=] {
+    add_layer_norm_backward<float>(span(o.y), span(o.m), span(o.x), span(o.weight), span(o.mean),
+                                   span(o.rstd), span(o.p), span(o.dw), span(o.db));
+  });
   add("softmax", "forward", 2, [=] { softmax<float>(span(o.x), span(o.p), slices); });
   add("softmax", "backward", 3,
       [=] { softmax_backward<float>(span(o.x), span(o.y), span(o.p), slices); });
   add("softmax", "log_softmax", 2, [=] { log_softmax<float>(span(o.x), span(o.p), slices); });
+  const Targets targets{o.targets.kernel_span<std::int64_t>(), kClasses};
+  const std::span<LogSum<float>> statistics(
+      reinterpret_cast<LogSum<float>*>(span(o.log_sums).data()), targets.index.size());
+  add("softmax", "cross_entropy", 1,
+      [=] { cross_entropy_rows<float>(span(o.x), targets, span(o.losses), statistics); });
+  add("softmax", "cross_entropy backward", 2, [=] {
+    cross_entropy_rows_backward<float>(span(o.x), statistics, targets, span(o.one), span(o.p));
+  });
   add("optim", "SGD with momentum", 5,
       [=] { sgd<float>(span(o.p), span(o.x), span(o.m), {.lr = 1e-6, .momentum = 0.9}); });
   add("optim", "AdamW", 7, [=] {
     adam<float>(span(o.p), span(o.x), span(o.m), span(o.v), {},
                 {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
+  });
+  add("optim", "AdamW of many parameters", 7, [=] {
+    std::vector<AdamTensor<float>> all;
+    for (std::size_t i = 0; i < kParameters; ++i) {
+      const auto size = span(o.p).size() / kParameters;
+      const auto part = [&](const Tensor& t) { return span(t).subspan(i * size, size); };
+      all.push_back({part(o.p), part(o.x), part(o.m), part(o.v), {}});
+    }
+    adam_all<float>(std::span<const AdamTensor<float>>(all),
+                    {.lr = 1e-6, .weight_decay = 0.01, .decoupled = true});
   });
   add("optim", "sum of squares", 1,
       [=] { sum_of_squares<float>(span(o.x), o.one_more.kernel_span<double>()); });

@@ -1,5 +1,8 @@
 // layer_norm over the last dimension, batch_norm over all but the channels.
 
+#include <memory>
+#include <vector>
+
 #include "kernels/batchnorm.hpp"
 #include "kernels/layernorm.hpp"
 #include "runtime/autograd/autocast.hpp"
@@ -11,11 +14,9 @@ namespace ringsmith {
 
 using detail::input, detail::output, detail::wide;
 
-Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
-                  double eps) {
-  const profile::Operation operation("layer_norm");
-  const Tensor x = autocast::f32(given_x), weight = autocast::f32(given_weight),
-               bias = autocast::f32(given_bias);
+namespace {
+
+void check_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   require(x.defined() && x.dim() >= 1 && x.size(-1) > 0,
           "layer_norm: x needs a last dimension to normalise, got " + detail::shape_of(x));
   for (const Tensor& t : {weight, bias})
@@ -23,6 +24,16 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
         !t.defined() || (t.sizes() == Shape{x.size(-1)} && t.dtype() == x.dtype()),
         "layer_norm: weight " + detail::shape_of(weight) + " and bias " + detail::shape_of(bias) +
             " must have x's dtype and the size of the last dimension of x " + to_string(x.sizes()));
+}
+
+}  // namespace
+
+Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
+                  double eps) {
+  const profile::Operation operation("layer_norm");
+  const Tensor x = autocast::f32(given_x), weight = autocast::f32(given_weight),
+               bias = autocast::f32(given_bias);
+  check_layer_norm(x, weight, bias);
   const Device device = detail::common_device("layer_norm", x, weight, bias);
   const Tensor kept = x.contiguous(), in = wide(kept);
   const Tensor scale = weight.defined() ? wide(weight.contiguous()) : Tensor();
@@ -56,6 +67,89 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
                     if (g.defined()) g = g.to(grad.dtype());
                   return grads;
                 });
+}
+
+namespace {
+
+// Of (bias, weight, x, residual), from the gradients of the sum and of its norm: either may be
+// missing.
+class AddLayerNormBackward : public Node {
+ public:
+  AddLayerNormBackward(const Tensor& sum, const Tensor& weight, const Tensor& mean,
+                       const Tensor& rstd)
+      : saved_{SavedTensor(sum), SavedTensor(weight), SavedTensor(mean), SavedTensor(rstd)} {}
+
+  std::vector<Tensor> apply(std::vector<Tensor> grads) override {
+    const Saved saved(*this, saved_);
+    const Tensor& dsum = grads[0];
+    if (!grads[1].defined()) return {Tensor(), Tensor(), dsum, dsum};
+    const Tensor dy = grads[1].contiguous();
+    const Tensor also = dsum.defined() ? dsum.contiguous() : dsum;
+    const auto wanted = [&](bool needed, const Shape& sizes) {
+      return needed ? Tensor::empty(sizes, dy.options()) : Tensor();
+    };
+    const Tensor dbias = wanted(saved.needs(0), {dy.size(-1)});
+    const Tensor dweight = wanted(saved.needs(1), {dy.size(-1)});
+    const Tensor dx = wanted(saved.needs(2) || saved.needs(3), dy.sizes());
+    detail::visit_float_type("layer_norm", dy.dtype(), [&]<class T>(TypeTag<T>) {
+      const std::span<const T> sum = input<T>(saved[0]), weight = input<T>(saved[1]),
+                               mean = input<T>(saved[2]), rstd = input<T>(saved[3]);
+      if (also.defined())
+        kernels::add_layer_norm_backward(dy.device(), input<T>(dy), input<T>(also), sum, weight,
+                                         mean, rstd, output<T>(dx), output<T>(dweight),
+                                         output<T>(dbias));
+      else
+        kernels::layer_norm_backward(dy.device(), input<T>(dy), sum, weight, mean, rstd,
+                                     output<T>(dx), output<T>(dweight), output<T>(dbias));
+    });
+    return {dbias, dweight, dx, dx};
+  }
+  [[nodiscard]] std::string name() const override { return "AddLayerNormBackward"; }
+  void release() override {
+    for (SavedTensor& t : saved_) t.release();
+  }
+
+ private:
+  std::vector<SavedTensor> saved_;
+};
+
+}  // namespace
+
+AddNorm add_layer_norm(const Tensor& given_x, const Tensor& given_residual,
+                       const Tensor& given_weight, const Tensor& given_bias, double eps) {
+  // The CPU reads the sum from its cache; and what has to be broadcast or widened is for add().
+  const auto fits = [&] {
+    return given_x.defined() && given_residual.defined() && given_x.device().is_cuda() &&
+           given_x.sizes() == given_residual.sizes() && !is_half(given_x.dtype()) &&
+           (given_residual.dtype() == given_x.dtype() || is_half(given_residual.dtype()));
+  };
+  if (!fits()) {
+    const Tensor sum = given_x + given_residual;
+    return {sum, layer_norm(sum, given_weight, given_bias, eps)};
+  }
+  const profile::Operation operation("add_layer_norm");
+  const Tensor& x = given_x;
+  const Tensor residual = to(given_residual, x.dtype());
+  const Tensor weight = autocast::f32(given_weight), bias = autocast::f32(given_bias);
+  check_layer_norm(x, weight, bias);
+  const Device device = detail::common_device("layer_norm", x, residual, weight, bias);
+  const Tensor in = x.contiguous(), added = residual.contiguous();
+  const Tensor scale = weight.defined() ? weight.contiguous() : Tensor();
+  const Tensor shift = bias.defined() ? bias.contiguous() : Tensor();
+  AddNorm out{Tensor::empty(x.sizes(), x.options()), Tensor::empty(x.sizes(), x.options())};
+  const Tensor mean = Tensor::empty({x.numel() / x.size(-1)}, x.options()), rstd = empty_like(mean);
+  detail::visit_float_type("layer_norm", x.dtype(), [&]<class T>(TypeTag<T>) {
+    kernels::add_layer_norm(device, input<T>(in), input<T>(added), input<T>(scale), input<T>(shift),
+                            eps, output<T>(out.sum), output<T>(out.normed), output<T>(mean),
+                            output<T>(rstd));
+  });
+  const std::vector<Tensor> inputs{bias, weight, x, residual};
+  if (needs_graph(inputs)) {
+    const auto node = std::make_shared<AddLayerNormBackward>(out.sum, scale, mean, rstd);
+    connect(node, inputs, out.sum, 0);
+    connect(node, inputs, out.normed, 1);
+  }
+  return out;
 }
 
 // ---- batch_norm: x (n, c) or (n, c, h, w) ----

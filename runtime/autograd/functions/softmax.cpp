@@ -65,7 +65,16 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
   (void)detail::common_device(name, x, target);
 }
 
-// nll_loss of log-probabilities that are given, or (through_softmax) made here from x.
+// For each row of logits, as a kernel sees them.
+template <class T>
+std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
+  static_assert(sizeof(kernels::LogSum<T>) == 2 * sizeof(T));
+  return {reinterpret_cast<kernels::LogSum<T>*>(t.kernel_data<T>()),
+          static_cast<std::size_t>(t.size(0))};
+}
+
+// nll_loss of log-probabilities that are given, or (through_softmax) made here from x. On a device,
+// where they would only be written and read again, the kernels make them from x each time.
 Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& target,
                        Reduction reduction, std::int64_t ignore_index, double smoothing,
                        bool through_softmax) {
@@ -78,37 +87,49 @@ Tensor likelihood_loss(const char* name, const Tensor& given, const Tensor& targ
   const Tensor labels = target.contiguous(), in = x.contiguous();
   const Targets targets{input<std::int64_t>(labels), x.size(1), ignore_index, smoothing};
   kernels::check_targets(x.device(), name, targets);
-  const Tensor log_probs = through_softmax ? empty_like(in) : in;
+  const bool from_logits = through_softmax && !x.device().is_cpu();
+  const Tensor kept = through_softmax && !from_logits ? empty_like(in) : in;
+  const Tensor statistics = from_logits ? Tensor::empty({x.size(0), 2}, x.options()) : Tensor();
   const Tensor losses = Tensor::empty({x.size(0)}, x.options());
   // reduction none: the losses of the rows as they are, so their gradients too.
   const bool whole = reduction != Reduction::none;
   Tensor loss = whole ? Tensor::empty({}, x.options()) : losses;
   const Tensor divisor = whole ? empty_like(loss) : Tensor();
   detail::visit_float_type(name, x.dtype(), [&]<class T>(TypeTag<T>) {
-    if (through_softmax)
-      kernels::log_softmax(x.device(), input<T>(in), output<T>(log_probs),
-                           Slices{x.size(0), x.size(1), 1});
-    kernels::nll_rows(x.device(), input<T>(log_probs), targets, output<T>(losses));
+    if (from_logits) {
+      kernels::cross_entropy_rows(x.device(), input<T>(in), targets, output<T>(losses),
+                                  log_sums<T>(statistics));
+    } else {
+      if (through_softmax)
+        kernels::log_softmax(x.device(), input<T>(in), output<T>(kept),
+                             Slices{x.size(0), x.size(1), 1});
+      kernels::nll_rows(x.device(), input<T>(kept), targets, output<T>(losses));
+    }
     if (whole)
       kernels::reduce_losses(x.device(), input<T>(losses), targets, reduction == Reduction::mean,
                              output<T>(loss), output<T>(divisor));
   });
   return record(
       through_softmax ? "CrossEntropyBackward" : "NllLossBackward", {x}, loss,
-      {log_probs, labels, divisor},
+      {kept, labels, divisor, statistics},
       [ignore_index, smoothing, through_softmax, name](const Saved& saved, const Tensor& grad) {
-        const Tensor& lp = saved[0];
-        const Targets t{input<std::int64_t>(saved[1]), lp.size(1), ignore_index, smoothing};
+        const Tensor& rows = saved[0];
+        const Targets t{input<std::int64_t>(saved[1]), rows.size(1), ignore_index, smoothing};
         // The gradient of each row's loss: one number for all of them, or one each.
         const Tensor g =
             saved[2].defined() ? raw::binary(Binary::div, grad, saved[2], name) : grad.contiguous();
-        const Tensor dx = empty_like(lp);
-        detail::visit_float_type(name, lp.dtype(), [&]<class T>(TypeTag<T>) {
+        const Tensor dx = empty_like(rows);
+        const Device device = rows.device();
+        detail::visit_float_type(name, rows.dtype(), [&]<class T>(TypeTag<T>) {
           const std::span<const T> row_grad = input<T>(g);
-          if (through_softmax)
-            kernels::cross_entropy_backward(lp.device(), input<T>(lp), t, row_grad, output<T>(dx));
+          if (saved[3].defined())
+            kernels::cross_entropy_rows_backward(
+                device, input<T>(rows), std::span<const kernels::LogSum<T>>(log_sums<T>(saved[3])),
+                t, row_grad, output<T>(dx));
+          else if (through_softmax)
+            kernels::cross_entropy_backward(device, input<T>(rows), t, row_grad, output<T>(dx));
           else
-            kernels::nll_backward(lp.device(), t, row_grad, output<T>(dx));
+            kernels::nll_backward(device, t, row_grad, output<T>(dx));
         });
         return std::vector<Tensor>{dx};
       });

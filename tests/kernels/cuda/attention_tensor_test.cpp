@@ -47,8 +47,8 @@ struct Run {
   std::vector<float> largest, inverse;
 };
 Run on_device(const std::vector<bf16>& qkv, const std::vector<bf16>& dout, const AttentionShape& s,
-              std::size_t offset) {
-  const OnDevice<bf16> in(qkv, offset), dy(dout, offset), out(dout.size(), offset),
+              std::size_t offset, std::size_t dout_offset) {
+  const OnDevice<bf16> in(qkv, offset), dy(dout, dout_offset), out(dout.size(), offset),
       dqkv(qkv.size(), offset);
   const OnDevice<float> statistics(static_cast<std::size_t>(2 * s.rows()));
   const std::span<RowStatistic<float>> rows(
@@ -69,12 +69,12 @@ Run on_device(const std::vector<bf16>& qkv, const std::vector<bf16>& dout, const
   return run;
 }
 
-void check(const AttentionShape& s, std::size_t offset) {
+void check(const AttentionShape& s, std::size_t offset, std::size_t dout_offset) {
   INFO("tokens " << s.tokens << ", dim " << s.dim << ", causal " << s.causal << ", offset "
-                 << offset);
+                 << offset << ", of dout " << dout_offset);
   const std::int64_t n = s.rows() * s.dim;
   const auto qkv = halves(3 * n, 1), dout = halves(n, 2);
-  const Run run = on_device(qkv, dout, s, offset);
+  const Run run = on_device(qkv, dout, s, offset, dout_offset);
 
   const auto in = wide(qkv), dy = wide(dout);
   std::vector<double> out(dout.size()), dqkv(qkv.size());
@@ -102,19 +102,21 @@ TEST_CASE("attention of bf16 on tensor cores, forward and backward, beside float
           "[cuda][attention_tensor]") {
   for (const bool causal : {true, false}) {
     for (const std::int64_t tokens : {1, 17, 64, 65, 130})
-      for (const std::int64_t dim : {16, 64, 128}) check({2, 2, tokens, dim, causal}, 0);
-    for (const std::int64_t dim : {1, 7, 20, 33, 100}) check({1, 3, 70, dim, causal}, 0);
-    check({1, 2, 70, 32, causal}, 1);  // nothing is aligned
-    check({3, 1, 40, 40, causal}, 3);
+      for (const std::int64_t dim : {16, 64, 128}) check({2, 2, tokens, dim, causal}, 0, 0);
+    for (const std::int64_t dim : {1, 7, 20, 33, 100}) check({1, 3, 70, dim, causal}, 0, 0);
+    check({1, 2, 70, 32, causal}, 1, 1);  // nothing is aligned
+    check({3, 1, 40, 40, causal}, 3, 3);
+    check({1, 2, 70, 32, causal}, 0, 1);  // only dout is not: it comes from anywhere
+    check({1, 2, 70, 32, causal}, 1, 0);
   }
 }
 
 TEST_CASE("attention of bf16 has the same bits in each run", "[cuda][attention_tensor]") {
   const AttentionShape s{2, 2, 100, 64, true};
   const auto qkv = halves(3 * s.rows() * s.dim, 3), dout = halves(s.rows() * s.dim, 4);
-  const Run first = on_device(qkv, dout, s, 0);
+  const Run first = on_device(qkv, dout, s, 0, 0);
   for (int again = 0; again < 2; ++again) {
-    const Run run = on_device(qkv, dout, s, 0);
+    const Run run = on_device(qkv, dout, s, 0, 0);
     for (std::size_t i = 0; i < run.out.size(); ++i) REQUIRE(run.out[i].bits == first.out[i].bits);
     for (std::size_t i = 0; i < run.gradients.size(); ++i)
       REQUIRE(run.gradients[i].bits == first.gradients[i].bits);
@@ -126,7 +128,7 @@ TEST_CASE("attention of bf16: NaN in a query is in its row alone", "[cuda][atten
   auto qkv = halves(3 * s.rows() * s.dim, 5);
   qkv[static_cast<std::size_t>(10 * 3 * 64 + 32 + 5)] =
       bf16(std::numeric_limits<float>::quiet_NaN());
-  const Run run = on_device(qkv, halves(s.rows() * s.dim, 6), s, 0);  // token 10 of head 1
+  const Run run = on_device(qkv, halves(s.rows() * s.dim, 6), s, 0, 0);  // token 10 of head 1
   for (std::int64_t token = 0; token < 70; ++token)
     for (std::int64_t c = 0; c < 64; ++c)
       REQUIRE(std::isnan(static_cast<float>(run.out[static_cast<std::size_t>(token * 64 + c)])) ==

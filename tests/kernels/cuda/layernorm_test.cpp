@@ -45,8 +45,9 @@ Result<T> on_device(const std::vector<T>& x, const std::vector<T>& w, const std:
 
 TEST_CASE("layer norm on a device agrees with float64, and with itself bit for bit", "[cuda]") {
   const std::vector<std::pair<std::int64_t, std::int64_t>> shapes{
-      {0, 4},   {1, 1},   {3, 2},   {7, 3},    {65, 17},  {130, 64}, {300, 33}, {9, 128},
-      {5, 511}, {5, 512}, {3, 513}, {20, 768}, {2, 4095}, {2, 4096}, {2, 4097}, {3, 5000}};
+      {0, 4},     {1, 1},    {3, 2},    {7, 3},    {65, 17},  {130, 64},
+      {300, 33},  {9, 128},  {5, 511},  {5, 512},  {3, 513},  {37, 768},
+      {66, 1024}, {5, 1025}, {2, 4095}, {2, 4096}, {2, 4097}, {3, 5000}};
   for (const auto& [rows, n] : shapes)
     for (const bool affine : {true, false})
       for (const std::size_t offset : {0, 1}) {
@@ -110,5 +111,108 @@ TEST_CASE("gradients of layer norm that are not wanted may be empty on a device"
     CHECK(dx.host() == all.dx);
     CHECK(db.host() == all.db);
     CHECK(dw.host() == all.dw);
+  }
+}
+
+namespace {
+
+template <class T>
+std::vector<T> plus(std::vector<T> a, const std::vector<T>& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = a[i] + b[i];
+  return a;
+}
+
+// What a residual branch gives and is given.
+template <class T>
+struct Branch {
+  std::vector<T> x, residual, w, b, dy, dsum;
+};
+
+// misaligned: which array of a row does not begin at a pack; 0: none.
+template <class T>
+void check_branch(const Branch<T>& in, std::size_t rows, std::size_t n, int misaligned) {
+  const auto off = [&](int array) { return std::size_t{misaligned == array ? 1U : 0U}; };
+  const OnDevice<T> x(in.x, off(1)), residual(in.residual, off(2)), w(in.w, 1), b(in.b, 1),
+      dy(in.dy, off(3)), dsum(in.dsum, off(4)), sum(in.x.size(), off(5)), y(in.x.size(), off(6)),
+      dx(in.x.size(), off(7)), mean(rows, 1), rstd(rows, 1), dw(n, 1), db(n, 1);
+  cuda::add_layer_norm<T>(x.view(), residual.view(), w.view(), b.view(), 1e-5, sum.span(), y.span(),
+                          mean.span(), rstd.span());
+  cuda::add_layer_norm_backward<T>(dy.view(), dsum.view(), sum.view(), w.view(), mean.view(),
+                                   rstd.view(), dx.span(), dw.span(), db.span());
+  const Result<T> got{y.host(), mean.host(), rstd.host(), dx.host(), dw.host(), db.host()};
+
+  // The separate kernels' bits. Which arrays go by packs changes none of them.
+  const auto total = plus(in.x, in.residual);
+  REQUIRE(same_bits(sum.host(), total));
+  const auto separate = on_device<T>(total, in.w, in.b, in.dy, rows, n, 0);
+  REQUIRE(same_bits(got.y, separate.y));
+  REQUIRE(same_bits(got.mean, separate.mean));
+  REQUIRE(same_bits(got.rstd, separate.rstd));
+  REQUIRE(same_bits(got.dx, plus(separate.dx, in.dsum)));
+  REQUIRE(same_bits(got.dw, separate.dw));
+  REQUIRE(same_bits(got.db, separate.db));
+
+  // In place: the sum in the residual's, the gradient in dsum's.
+  cuda::add_layer_norm<T>(x.view(), residual.view(), w.view(), b.view(), 1e-5, residual.span(),
+                          y.span(), mean.span(), rstd.span());
+  cuda::add_layer_norm_backward<T>(dy.view(), dsum.view(), residual.view(), w.view(), mean.view(),
+                                   rstd.view(), dsum.span(), dw.span(), {});
+  REQUIRE(same_bits(residual.host(), total));
+  REQUIRE(same_bits(dsum.host(), got.dx));
+  REQUIRE(same_bits(dw.host(), got.dw));
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("layer norm with its residual: the bits of an addition and of layer norm",
+                   "[cuda][add_layer_norm]", float, double) {
+  using T = TestType;
+  const std::vector<std::pair<std::int64_t, std::int64_t>> shapes{
+      {0, 4},    {1, 1},    {7, 3},    {65, 17},  {70, 64},  {9, 511},  {3, 512}, {3, 513},
+      {37, 768}, {66, 900}, {3, 1024}, {3, 1025}, {2, 2050}, {2, 4096}, {3, 4097}};
+  for (const auto& [rows, n] : shapes)
+    for (const bool affine : {true, false})
+      for (int misaligned = 0; misaligned <= 7; ++misaligned) {
+        if (misaligned > 0 && (!affine || n % 4 != 0)) continue;
+        INFO(rows << " x " << n << ", affine " << affine << ", misaligned " << misaligned);
+        const auto values = [](std::int64_t count, unsigned seed) {
+          const auto x = random_values(count, seed);
+          return std::vector<T>(x.begin(), x.end());
+        };
+        Branch<T> in{values(rows * n, 1),       values(rows * n, 2), values(affine ? n : 0, 3),
+                     values(affine ? n : 0, 4), values(rows * n, 5), values(rows * n, 6)};
+        if (rows > 2) in.residual[static_cast<std::size_t>(n)] = std::numeric_limits<T>::infinity();
+        check_branch(in, static_cast<std::size_t>(rows), static_cast<std::size_t>(n), misaligned);
+      }
+}
+
+TEST_CASE("layer norm with its residual on a device agrees with the oracle in float64",
+          "[cuda][add_layer_norm]") {
+  for (const std::size_t n : {5, 96, 768, 1500, 5000}) {
+    const auto size = static_cast<std::int64_t>(9 * n), width = static_cast<std::int64_t>(n);
+    const auto x = widen(random_values(size, 1)), r = widen(random_values(size, 2)),
+               w = widen(random_values(width, 3)), b = widen(random_values(width, 4)),
+               dy = widen(random_values(size, 5)), dsum = widen(random_values(size, 6));
+    std::vector<double> sum(x), y(x), mean(9), rstd(9), dx(x), dw(n), db(n);
+    cpu::add_layer_norm<double>(x, r, w, b, 1e-5, sum, y, mean, rstd);
+    cpu::add_layer_norm_backward<double>(dy, dsum, sum, w, mean, rstd, dx, dw, db);
+    const OnDevice<double> x_(x), r_(r), w_(w), b_(b), dy_(dy), dsum_(dsum), sum_(x.size()),
+        y_(x.size()), mean_(9), rstd_(9), dx_(x.size()), dw_(n), db_(n);
+    cuda::add_layer_norm<double>(x_.view(), r_.view(), w_.view(), b_.view(), 1e-5, sum_.span(),
+                                 y_.span(), mean_.span(), rstd_.span());
+    cuda::add_layer_norm_backward<double>(dy_.view(), dsum_.view(), sum_.view(), w_.view(),
+                                          mean_.view(), rstd_.view(), dx_.span(), dw_.span(),
+                                          db_.span());
+    REQUIRE(sum_.host() == sum);
+    const auto close = [](const OnDevice<double>& got, const std::vector<double>& want) {
+      const auto values = got.host();
+      for (std::size_t i = 0; i < want.size(); ++i) REQUIRE(std::abs(values[i] - want[i]) < 1e-12);
+    };
+    close(y_, y);
+    close(mean_, mean);
+    close(rstd_, rstd);
+    close(dx_, dx);
+    close(dw_, dw);
+    close(db_, db);
   }
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "tests/kernels/cuda/support.hpp"
 
@@ -52,7 +53,80 @@ void compare_adam(std::size_t n, std::size_t offset, bool amsgrad, const AdamSte
   REQUIRE(largest_.host() == largest);
 }
 
+// Arrays of one parameter on the device, and what the oracle makes of them.
+template <class T>
+struct Parameter {
+  std::vector<T> p, g, m, v, largest;
+  OnDevice<T> p_, g_, m_, v_, largest_;
+  // One array of the five is not aligned, or none is.
+  Parameter(const std::vector<T>& gradient, unsigned seed, std::size_t misaligned, bool amsgrad)
+      : p(values<T>(gradient.size(), seed)),
+        g(gradient),
+        m(values<T>(gradient.size(), seed + 1)),
+        v(squares(values<T>(gradient.size(), seed + 2))),
+        largest(amsgrad ? squares(values<T>(gradient.size(), seed + 3)) : std::vector<T>()),
+        p_(p, misaligned == 1 ? 1 : 0),
+        g_(g, misaligned == 2 ? 1 : 0),
+        m_(m, misaligned == 3 ? 1 : 0),
+        v_(v, misaligned == 4 ? 1 : 0),
+        largest_(largest, misaligned == 5 ? 1 : 0) {}
+  [[nodiscard]] AdamTensor<T> tensor() const {
+    return {p_.span(), g_.view(), m_.span(), v_.span(), largest_.span()};
+  }
+};
+
+// Kernels that f puts on a stream.
+template <class F>
+std::size_t launches_of(const F& f) {
+  const Stream stream = Stream::create(current_device());
+  const StreamGuard guard(stream);
+  cudaGraph_t graph = nullptr;
+  std::size_t nodes = 0;
+  cuda_check(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal));
+  f();
+  cuda_check(cudaStreamEndCapture(stream.get(), &graph));
+  cuda_check(cudaGraphGetNodes(graph, nullptr, &nodes));
+  cuda_check(cudaGraphDestroy(graph));
+  return nodes;
+}
+
 }  // namespace
+
+TEMPLATE_TEST_CASE("Adam of many parameters: few launches, and the oracle's bits", "[cuda][optim]",
+                   float, double) {
+  using T = TestType;
+  const std::vector<std::size_t> sizes{0, 5, 1, 4096, 4097, 3, 12'290, 2049, 64, 8192};
+  for (const bool amsgrad : {false, true})
+    for (const std::size_t count : {0, 1, 10, 65, 143}) {
+      INFO(count << " parameters, amsgrad " << amsgrad);
+      std::vector<std::unique_ptr<Parameter<T>>> all;
+      std::size_t there = 0;
+      for (std::size_t i = 0; i < count; ++i) {
+        // More than a table has rows: of a few elements most, the last of a table long.
+        const std::size_t n = count <= 10 ? sizes[i % sizes.size()] : i % 64 == 63 ? 9000 : i % 7;
+        auto g = values<T>(n, static_cast<unsigned>(5 * i));
+        if (n > 0 && i % 9 == 3) g[n / 2] = std::numeric_limits<T>::quiet_NaN();
+        all.push_back(
+            std::make_unique<Parameter<T>>(g, static_cast<unsigned>(5 * i + 1), i % 7, amsgrad));
+        there += n == 0 ? 0 : 1;
+      }
+      std::vector<AdamTensor<T>> tensors;
+      for (const auto& one : all) tensors.push_back(one->tensor());
+      const std::span<const AdamTensor<T>> span(tensors);
+      const AdamStep step{.lr = 1e-3, .weight_decay = 0.01, .decoupled = count != 10, .t = 7};
+      CHECK(launches_of([&] { cuda::adam_all<T>(span, step); }) == (there + 63) / 64);
+      cuda::adam_all<T>(span, step);
+      const ModeScope oracle(Mode::oracle);
+      for (const auto& one : all) {
+        cpu::adam<T>(one->p, one->g, one->m, one->v, one->largest, step);
+        REQUIRE(same_bits(one->p_.host(), one->p));
+        REQUIRE(same_bits(one->g_.host(), one->g));
+        REQUIRE(same_bits(one->m_.host(), one->m));
+        REQUIRE(same_bits(one->v_.host(), one->v));
+        REQUIRE(same_bits(one->largest_.host(), one->largest));
+      }
+    }
+}
 
 TEMPLATE_TEST_CASE("optimizer steps on a device have the oracle's bits", "[cuda]", float, double) {
   for (const std::size_t n : {0, 1, 3, 4, 1025, 40'000})

@@ -15,7 +15,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PIPELINED, EMBEDDING = "kernels/cuda/matmul_pipelined.cu", "kernels/cuda/embedding.cu"
 ATTENTION = "kernels/cuda/attention_tensor.cu"
-CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]"}
+OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cuda/layernorm.cu"
+CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
+         OPTIM: "[optim]", LOSS: "[cross_entropy]", NORM: "[add_layer_norm]"}
 
 # What, where: what stands there, what instead.
 PLANTED = [
@@ -81,6 +83,20 @@ PLANTED = [
     ("dK has no factor", ATTENTION, "store_rows<dim>(dk, scales", "store_rows<dim>(dk, ones"),
     ("operands that packs do not fit go by packs", ATTENTION, "p.packs = half_packs(q) && half_packs(k) && half_packs(v);", "p.packs = true;"),
     ("the gradient of the result goes by packs wherever it lies", ATTENTION, " && half_packs(dout)", ""),
+    ("a chunk is looked for in the parameter before its own", OPTIM, "rows[middle].first <= chunk", "rows[middle].first < chunk"),
+    ("all chunks of a parameter are its first", OPTIM, "(chunk - row.first) * AdamTable<T>::kChunk", "0 * AdamTable<T>::kChunk"),
+    ("a misaligned amsgrad maximum goes by packs", OPTIM, "t.v.data(), t.largest.data())};", "t.v.data())};"),
+    ("the last table is not launched", OPTIM, "    table.add(t);\n  }\n  flush();\n", "    table.add(t);\n  }\n"),
+    ("a lane's largest is taken for the row's", LOSS, "    largest = team_reduce<kTeam>(largest, Larger{});\n", ""),
+    ("the smoothed sum is a thread's", LOSS, "      unlikely = block_reduce<kThreads>(unlikely, Plus{});\n", ""),
+    ("a misaligned gradient of logits goes by packs", LOSS, "kPack<T> == 0 && aligned(x.data(), dx.data())", "kPack<T> == 0"),
+    ("the target is looked for pack by pack", LOSS, "i * kWidth + k == target", "i + k == target"),
+    ("an ignored row that has a NaN has a gradient", LOSS, "pack.at[k] = skip ? T(0) : d;", "pack.at[k] = d;"),
+    ("the sum of a branch is not kept", NORM, "      row.store(p.sum + r * p.n, p.n, lane, p.packs);\n", ""),
+    ("what reaches the sum beside its norm is lost in long rows", NORM, "      if constexpr (kAdds) dx = dx + p.dsum[r * p.n + i];\n", ""),
+    ("a misaligned residual goes by packs", NORM, "aligned(x.data(), residual.data(), sum.data(), y.data())", "aligned(x.data(), sum.data(), y.data())"),
+    ("a misaligned gradient of the sum goes by packs", NORM, "aligned(dy.data(), dsum.data(), sum.data(), dx.data())", "aligned(dy.data(), sum.data(), dx.data())"),
+    ("teams of a block add their sums at once", NORM, "    __syncthreads();\n  }\n  for (std::int64_t i = threadIdx.x; i < 2 * p.n", "  }\n  for (std::int64_t i = threadIdx.x; i < 2 * p.n"),
 ]
 
 

@@ -2,8 +2,10 @@
 // edges.
 #include "kernels/softmax.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "kernels/loss.hpp"
 #include "tests/kernels/cuda/support.hpp"
@@ -108,6 +110,116 @@ TEST_CASE("losses on a device agree with float64, with smoothing and ignored row
         cpu::nll_backward<double>(t, std::span<const double>(widen(g)).first(1), dx64);
         CHECK(distance(dx.host(), narrow(dx64)) < 1e-6);
       }
+}
+
+namespace {
+
+// Losses, statistics and gradients of cross_entropy_rows, dx in x's place or beside it.
+template <class T>
+struct CrossEntropy {
+  std::vector<T> losses, dx;
+  std::vector<LogSum<T>> statistics;
+};
+template <class T>
+CrossEntropy<T> cross_entropy_of(const std::vector<T>& x, const Targets& t,
+                                 const std::vector<T>& row_grad, std::size_t offset,
+                                 bool in_place) {
+  const OnDevice<T> x_(x, offset), other(x.size(), offset), losses(t.index.size(), 1),
+      row_grad_(row_grad, 1);
+  const OnDevice<LogSum<T>> statistics(t.index.size());
+  const OnDevice<T>& dx = in_place ? x_ : other;
+  cuda::cross_entropy_rows<T>(x_.view(), t, losses.span(), statistics.span());
+  cuda::cross_entropy_rows_backward<T>(x_.view(), statistics.view(), t, row_grad_.view(),
+                                       dx.span());
+  if (!in_place) REQUIRE(same_bits(x_.host(), x));
+  return {losses.host(), dx.host(), statistics.host()};
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("cross entropy from the logits: the bits of log_softmax and its loss",
+                   "[cuda][cross_entropy]", float, double) {
+  using T = TestType;
+  for (const std::int64_t classes : {1, 2, 17, 512, 513, 1030, 2049, 4096, 4097, 5003, 6001, 9216})
+    for (const std::size_t offset : {0, 1})
+      for (const double smoothing : {0.0, 0.1}) {
+        if (smoothing != 0 && offset != 0) continue;
+        INFO("classes " << classes << ", offset " << offset << ", smoothing " << smoothing);
+        const std::int64_t n = classes < 100 ? 37 : 5;
+        const auto logits = random_values(n * classes, 5, 3), grads = random_values(n, 6);
+        const std::vector<T> x(logits.begin(), logits.end()), g(grads.begin(), grads.end());
+        std::vector<std::int64_t> index;
+        for (std::int64_t i = 0; i < n; ++i)
+          index.push_back(i % 4 == 1 ? -100 : (classes - 1 + 7 * i) % classes);
+        const OnDevice<std::int64_t> index_(index);
+        const Targets t{index, classes, -100, smoothing},
+            on_device{index_.view(), classes, -100, smoothing};
+        const auto got = cross_entropy_of<T>(x, on_device, g, offset, false);
+
+        // The two kernels, whose log-probabilities go by way of memory.
+        const OnDevice<T> x_(x, offset), lp(x.size(), offset), losses(g.size()), g_(g),
+            dx(x.size(), offset);
+        cuda::log_softmax<T>(x_.view(), lp.span(), {n, classes, 1});
+        cuda::nll_rows<T>(lp.view(), on_device, losses.span());
+        cuda::cross_entropy_backward<T>(lp.view(), on_device, g_.view(), dx.span());
+        if (smoothing == 0) REQUIRE(same_bits(got.losses, losses.host()));
+        REQUIRE(same_bits(got.dx, dx.host()));
+
+        // The oracle, in float64.
+        std::vector<double> losses64(g.size()), dx64(x.size());
+        std::vector<LogSum<double>> statistics64(g.size());
+        const std::vector<double> x64(x.begin(), x.end()), g64(g.begin(), g.end());
+        cpu::cross_entropy_rows<double>(x64, t, losses64, statistics64);
+        cpu::cross_entropy_rows_backward<double>(x64, statistics64, t, g64, dx64);
+        const double most = std::is_same_v<T, float> ? 1e-6 : 1e-13;  // the oracle sums in a row
+        for (std::size_t i = 0; i < losses64.size(); ++i) {
+          REQUIRE(std::abs(double{got.losses[i]} - losses64[i]) <=
+                  most * std::max(1.0, std::abs(losses64[i])));
+          REQUIRE(double{got.statistics[i].largest} == statistics64[i].largest);
+          REQUIRE(std::abs(double{got.statistics[i].log_sum} - statistics64[i].log_sum) <=
+                  most * std::max(1.0, statistics64[i].log_sum));
+        }
+        for (std::size_t i = 0; i < dx64.size(); ++i)
+          REQUIRE(std::abs(double{got.dx[i]} - dx64[i]) <= most);
+
+        const auto in_place = cross_entropy_of<T>(x, on_device, g, offset, true);
+        REQUIRE(same_bits(in_place.dx, got.dx));
+        const auto one = cross_entropy_of<T>(x, on_device, {g[0]}, offset, false);
+        REQUIRE(std::equal(one.dx.begin(), one.dx.begin() + classes, got.dx.begin()));
+      }
+}
+
+TEST_CASE("cross entropy from the logits: -inf, NaN, infinite, bad and ignored rows",
+          "[cuda][cross_entropy]") {
+  for (const std::int64_t classes : {8, 600, 5000}) {
+    const auto n = static_cast<std::size_t>(classes);
+    std::vector<float> x(8 * n, -1.0F);
+    const auto row = [&](std::size_t r) { return x.begin() + static_cast<std::ptrdiff_t>(r * n); };
+    std::fill(row(0) + 1, row(1), -kInf);  // all but the target
+    row(1)[5] = kNaN;
+    row(2)[n - 1] = kInf;
+    std::fill(row(3), row(4), -kInf);
+    row(4)[3] = kNaN;  // ignored
+    row(5)[n - 1] = 1e30F;
+    const OnDevice<std::int64_t> index(
+        std::vector<std::int64_t>{0, 0, 0, 0, -1, classes - 1, classes, -7});  // the last two bad
+    const auto got = cross_entropy_of<float>(x, {index.view(), classes, -1},
+                                             std::vector<float>(8, 1.0F), 0, false);
+    CHECK(got.losses[0] == 0.0F);
+    CHECK(got.losses[4] == 0.0F);
+    CHECK(got.losses[5] == 0.0F);
+    for (const std::size_t r : {1, 2, 3, 6, 7}) CHECK(std::isnan(got.losses[r]));
+    for (std::size_t i = 0; i < n; ++i) {
+      REQUIRE(got.dx[i] == 0.0F);
+      for (const std::size_t r : {1, 2, 3}) REQUIRE(std::isnan(got.dx[r * n + i]));
+      for (const std::size_t r : {4, 5}) REQUIRE(got.dx[r * n + i] == 0.0F);
+      for (const std::size_t r : {6, 7})  // as if no class were the target
+        REQUIRE(std::abs(got.dx[r * n + i] * static_cast<float>(n) - 1) < 1e-5F);
+    }
+  }
+  const std::span<const float> none;
+  cuda::cross_entropy_rows<float>(none, {{}, 5}, {}, {});
+  cuda::cross_entropy_rows_backward<float>(none, {}, {{}, 5}, none, {});
 }
 
 TEST_CASE("a batch of ignored targets on a device has the mean 0 / 0", "[cuda]") {

@@ -1,0 +1,64 @@
+// The largest of a row and the sum of exp(x - largest), in one pass over it: whenever the largest
+// grows, the sum so far shrinks to fit (Milakov and Gimelshein, 2018).
+//
+//   x         1      3          2
+//   largest   1      3          3
+//   sum       1      e^-2 + 1   e^-2 + 1 + e^-1
+//
+// softmax and cross entropy of rows that no team can hold in registers have their bits from here.
+#pragma once
+
+#include <limits>
+
+#include "kernels/cuda/elementwise_math.cuh"
+#include "kernels/cuda/pack.cuh"
+#include "kernels/cuda/tree.cuh"
+
+namespace ringsmith::kernels::cuda {
+
+template <class T>
+constexpr T kLowest = -std::numeric_limits<T>::infinity();
+
+template <class T>
+struct MaxAndSum {  // sum of exp(x - largest) over what was seen
+  T largest = kLowest<T>, sum = 0;
+
+  // One look at the largest for all of them, so that their exponentials do not wait for each other.
+  template <int N>
+  __device__ void add(const Pack<T, N>& group) {
+    T most = largest;
+    for (int k = 0; k < N; ++k) most = group.at[k] > most ? group.at[k] : most;
+    if (most > largest) {
+      sum *= exp_of(largest - most);
+      largest = most;
+    }
+    for (int k = 0; k < N; ++k)  // equal: both may be infinite
+      sum += group.at[k] == largest ? T(1) : exp_of(group.at[k] - largest);
+  }
+};
+
+// Of row x of n elements, by all threads of a block of kThreads; every thread gets it. An infinite
+// maximum makes the sum NaN, as exp(inf - inf) does where the maximum is known before.
+template <class T>
+__device__ MaxAndSum<T> max_and_sum(const T* x, std::int64_t n) {
+  constexpr int kGroup = 4;
+  MaxAndSum<T> seen;
+  std::int64_t i = threadIdx.x;
+  if (aligned_for(x, kPack<T>)) {
+    for (; i < n / kPack<T>; i += kThreads) seen.add(load_pack<kPack<T>>(x, i));
+    i = n / kPack<T> * kPack<T> + threadIdx.x;
+  } else {
+    for (; i + (kGroup - 1) * kThreads < n; i += kGroup * kThreads) {
+      Pack<T, kGroup> group;
+      for (int k = 0; k < kGroup; ++k) group.at[k] = x[i + k * kThreads];
+      seen.add(group);
+    }
+  }
+  for (; i < n; i += kThreads) seen.add(Pack<T, 1>{{x[i]}});
+  const T largest = block_reduce<kThreads>(seen.largest, Larger{});
+  const T fitted = seen.largest == largest ? seen.sum : seen.sum * exp_of(seen.largest - largest);
+  const T nothing = largest - largest;  // NOLINT(misc-redundant-expression)
+  return {largest, block_reduce<kThreads>(fitted, Plus{}) + nothing};
+}
+
+}  // namespace ringsmith::kernels::cuda
