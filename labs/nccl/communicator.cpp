@@ -137,17 +137,55 @@ void Communicator::start(const CollectiveCall& call, cudaStream_t stream) {
   check_usable();
   if (call.count == 0) return;
   const bool captured = begin_on(stream);
-  if (world_ == 1)
+  if (world_ == 1 && call.multiplier)
+    launch_multiply(call.element.dtype, call.element.other_sign, call.output, call.input,
+                    call.count, arithmetic_of(call), call.multiplier->factor, stream);
+  else if (world_ == 1)
     copy_alone(call, stream);
   else
     start_ring(call, stream);
   end_on(stream, captured);
 }
 
+int Communicator::add_reduction(const Multiplier& multiplier) {
+  const std::scoped_lock lock(naming_);
+  const auto free = std::find(reductions_.begin(), reductions_.end(), std::nullopt);
+  const auto number = static_cast<int>(free - reductions_.begin());
+  if (free == reductions_.end())
+    reductions_.emplace_back(multiplier);
+  else
+    *free = multiplier;
+  return number;
+}
+
+std::optional<Multiplier> Communicator::reduction(int number) {
+  const std::scoped_lock lock(naming_);
+  return number >= 0 && at(number) < reductions_.size() ? reductions_[at(number)] : std::nullopt;
+}
+
+bool Communicator::remove_reduction(int number) {
+  const std::scoped_lock lock(naming_);
+  if (number < 0 || at(number) >= reductions_.size() || !reductions_[at(number)]) return false;
+  reductions_[at(number)].reset();
+  return true;
+}
+
 void Communicator::copy_alone(const CollectiveCall& call, cudaStream_t stream) const {
   if (call.input == call.output) return;
   cuda_check(cudaMemcpyAsync(call.output, call.input, call.count * size_of(call.element.dtype),
                              cudaMemcpyDefault, stream));
+}
+
+kernels::Arithmetic Communicator::arithmetic_of(const CollectiveCall& call) const {
+  kernels::Arithmetic arithmetic{.reduction = call.reduction};
+  if (call.multiplier) {
+    arithmetic.scaled = true;
+    arithmetic.scale = call.multiplier->scale;
+  } else if (call.average && !call.element.is_integer()) {
+    arithmetic.scaled = true;
+    arithmetic.scale = share_of(world_, call.element.dtype);
+  }
+  return arithmetic;
 }
 
 void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
@@ -159,11 +197,8 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.collective = call.kind;
   ring.dtype = call.element.dtype;
   ring.other_sign = call.element.other_sign;
-  ring.arithmetic.reduction = call.reduction;
-  if (call.average && !mean_of_integers) {
-    ring.arithmetic.scaled = true;
-    ring.arithmetic.scale = share_of(world_, ring.dtype);
-  }
+  ring.arithmetic = arithmetic_of(call);
+  if (call.multiplier) ring.factor = call.multiplier->factor;
   ring.world = world_;
   ring.rank = rank_;
   ring.previous_rank = wrap(rank_ - 1, world_);

@@ -37,6 +37,14 @@ struct Element {
   [[nodiscard]] bool is_integer() const {
     return dtype == DType::u8 || dtype == DType::i32 || dtype == DType::i64;
   }
+  bool operator==(const Element&) const = default;
+};
+
+// A sum of contributions that are multiplied first: ncclRedOpCreatePreMulSum.
+struct Multiplier {
+  Element element;
+  double scale = 1;  // of floats
+  comm::cuda_ipc::Factor factor{};
 };
 
 struct CollectiveCall {
@@ -48,6 +56,7 @@ struct CollectiveCall {
   Element element;
   kernels::Reduction reduction = kernels::Reduction::sum;
   bool average = false;
+  std::optional<Multiplier> multiplier;
   int root = 0;
 };
 
@@ -77,6 +86,12 @@ class Communicator {
   // All of them at once. Messages of a rank to itself come in pairs.
   void start(const std::vector<MessageCall>& calls);
 
+  // Reductions of the program's own, by numbers from 0 on; one is given out again once it was
+  // removed.
+  int add_reduction(const Multiplier& multiplier);
+  [[nodiscard]] std::optional<Multiplier> reduction(int number);
+  bool remove_reduction(int number);
+
   // What has gone wrong, if something has: never waits.
   [[nodiscard]] std::optional<Refusal> failure();
   // Waits for all that was started.
@@ -100,6 +115,7 @@ class Communicator {
   void check_usable();
   void start_ring(const CollectiveCall& call, cudaStream_t stream);
   void copy_alone(const CollectiveCall& call, cudaStream_t stream) const;
+  [[nodiscard]] kernels::Arithmetic arithmetic_of(const CollectiveCall& call) const;
   void start_round(const std::vector<const Message*>& round, cudaStream_t stream);
   void copy_own_messages(const std::vector<MessageCall>& calls, cudaStream_t stream) const;
   [[nodiscard]] bool begin_on(cudaStream_t stream);
@@ -125,6 +141,8 @@ class Communicator {
   std::array<std::byte*, comm::cuda_ipc::kMostRanks> memory_of_{};
   comm::cuda_ipc::KernelReport* report_ = nullptr;
 
+  std::mutex naming_;
+  std::vector<std::optional<Multiplier>> reductions_;  // of the program's own
   std::mutex launching_;
   CUevent_st* done_ = nullptr;  // of the last call
   cudaStream_t last_stream_ = nullptr;

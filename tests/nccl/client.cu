@@ -143,6 +143,7 @@ class Client {
         CUDA(cudaStreamCreateWithFlags(&r.streams[s], cudaStreamNonBlocking));
         CUDA(cudaMalloc(&r.send[s], buffer_bytes()));
         CUDA(cudaMalloc(&r.receive[s], buffer_bytes()));
+        CUDA(cudaMalloc(&r.factor[s], 8));
       }
       CUDA(cudaMalloc(&r.want, buffer_bytes()));
     }
@@ -389,15 +390,16 @@ class Client {
     const auto part = [&](auto* buffer, int peer) {
       return buffer + static_cast<std::size_t>(peer) * c.count * width;
     };
+    const ncclRedOp_t op = c.op == ncclNumOps ? make_op(c, r, s, comm) : c.op;
     switch (c.kind) {
       case Kind::all_reduce:
-        NCCL(ncclAllReduce(in, out, c.count, c.type, c.op, comm, stream));
+        NCCL(ncclAllReduce(in, out, c.count, c.type, op, comm, stream));
         break;
       case Kind::reduce:
-        NCCL(ncclReduce(in, out, c.count, c.type, c.op, c.root, comm, stream));
+        NCCL(ncclReduce(in, out, c.count, c.type, op, c.root, comm, stream));
         break;
       case Kind::reduce_scatter:
-        NCCL(ncclReduceScatter(in, out, c.count, c.type, c.op, comm, stream));
+        NCCL(ncclReduceScatter(in, out, c.count, c.type, op, comm, stream));
         break;
       case Kind::broadcast:
         NCCL(ncclBroadcast(in, out, c.count, c.type, c.root, comm, stream));
@@ -431,6 +433,24 @@ class Client {
         NCCL(ncclRecv(out, c.count, c.type, c.root, comm, stream));
         break;
     }
+    if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // in its group, as nccl-tests does
+  }
+
+  // Every other one has its scalar on the device, where it is written after the op was made.
+  ncclRedOp_t make_op(const Case& c, Rank& r, int s, ncclComm_t comm) const {
+    ncclRedOp_t op = ncclSum;
+    client::with_type(c.type, [&](auto zero) {
+      auto factor = client::factor_of<decltype(zero)>(r.rank);
+      if (c.seed % 4 < 2) {
+        NCCL(ncclRedOpCreatePreMulSum(&op, &factor, c.type, ncclScalarHostImmediate, comm));
+      } else {
+        NCCL(ncclRedOpCreatePreMulSum(&op, r.factor[s], c.type, ncclScalarDevice, comm));
+        CUDA(cudaMemcpyAsync(r.factor[s], &factor, sizeof factor, cudaMemcpyHostToDevice,
+                             r.streams[s]));
+        CUDA(cudaStreamSynchronize(r.streams[s]));
+      }
+    });
+    return op;
   }
 
   void verify(const Case& c, Rank& r, int s) {
