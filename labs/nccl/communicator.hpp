@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +64,7 @@ struct CollectiveCall {
 struct MessageCall {
   Message message;
   cudaStream_t stream;
+  int part = 0;  // of its group: how many inner groups had ended before it
 };
 
 class Communicator {
@@ -83,7 +85,9 @@ class Communicator {
   [[nodiscard]] comm::Bootstrap& bootstrap() const { return *bootstrap_; }
 
   void start(const CollectiveCall& call, cudaStream_t stream);
-  // All of them at once. Messages of a rank to itself come in pairs.
+  // All of them at once, except that a part of the group whose memory an earlier part receives, or
+  // receives into what an earlier one uses, begins when that one is done. Messages of a rank to
+  // itself come in pairs.
   void start(const std::vector<MessageCall>& calls);
 
   // Reductions of the program's own, by numbers from 0 on; one is given out again once it was
@@ -116,8 +120,9 @@ class Communicator {
   void start_ring(const CollectiveCall& call, cudaStream_t stream);
   void copy_alone(const CollectiveCall& call, cudaStream_t stream) const;
   [[nodiscard]] kernels::Arithmetic arithmetic_of(const CollectiveCall& call) const;
+  void start_batch(std::span<const MessageCall> calls, cudaStream_t stream);
   void start_round(const std::vector<const Message*>& round, cudaStream_t stream);
-  void copy_own_messages(const std::vector<MessageCall>& calls, cudaStream_t stream) const;
+  void copy_own_messages(std::span<const MessageCall> calls, cudaStream_t stream) const;
   [[nodiscard]] bool begin_on(cudaStream_t stream);
   void end_on(cudaStream_t stream, bool captured);
   [[nodiscard]] comm::cuda_ipc::Patience patience(const char* name, std::uint64_t count);

@@ -94,7 +94,8 @@ enum class Kind {
   exchange,
   all_to_all,
   gather,
-  scatter
+  scatter,
+  hypercube  // all_gather in steps that need each other, each a group in the group of all ranks
 };
 struct KindName {
   Kind kind;
@@ -110,7 +111,8 @@ constexpr KindName kKinds[] = {{Kind::all_reduce, "all_reduce", true},
                                {Kind::exchange, "sendrecv", false},
                                {Kind::all_to_all, "alltoall", false},
                                {Kind::gather, "gather", false},
-                               {Kind::scatter, "scatter", false}};
+                               {Kind::scatter, "scatter", false},
+                               {Kind::hypercube, "hypercube", false}};
 
 struct Case {
   Kind kind;
@@ -222,6 +224,7 @@ class Client {
         for (const client::TypeName& type : kTypes)
           for (const client::OpName& op : kOps) {
             if (!kind.reduces && op.op != ncclSum) continue;
+            if (kind.kind == Kind::hypercube && (world_ & (world_ - 1)) != 0) continue;
             for (const bool in_place : {false, true}) {
               if (!can_be_in_place(kind.kind) && in_place) continue;
               ++seed;
@@ -277,7 +280,7 @@ class Client {
   }
   [[nodiscard]] static bool can_be_in_place(Kind kind) {
     return kind != Kind::exchange && kind != Kind::all_to_all && kind != Kind::gather &&
-           kind != Kind::scatter && kind != Kind::bcast;
+           kind != Kind::scatter && kind != Kind::bcast && kind != Kind::hypercube;
   }
 
   // Elements of the two buffers of a rank, and where this rank's part of them begins.
@@ -291,6 +294,7 @@ class Client {
     const bool root = rank == c.root;
     switch (c.kind) {
       case Kind::all_gather:
+      case Kind::hypercube:
         return {c.count, all, mine, 0};
       case Kind::reduce_scatter:
         return {all, c.count, 0, mine};
@@ -328,6 +332,7 @@ class Client {
       case Kind::bcast:
         return given<T>(c, c.root, i);
       case Kind::all_gather:
+      case Kind::hypercube:
       case Kind::gather:
         return given<T>(c, static_cast<int>(i / c.count), i % c.count);
       case Kind::all_to_all:
@@ -431,6 +436,18 @@ class Client {
         for (int peer = 0; peer < world_ && r.rank == c.root; ++peer)
           NCCL(ncclSend(part(in, peer), c.count, c.type, peer, comm, stream));
         NCCL(ncclRecv(out, c.count, c.type, c.root, comm, stream));
+        break;
+      case Kind::hypercube:
+        CUDA(cudaMemcpyAsync(part(out, r.rank), in, c.count * width, cudaMemcpyDeviceToDevice,
+                             stream));
+        for (int step = 1; step < world_; step *= 2) {
+          const int first = r.rank & ~(step - 1);  // of those whose parts are here
+          const std::size_t parts = c.count * static_cast<std::size_t>(step);
+          NCCL(ncclGroupStart());
+          NCCL(ncclSend(part(out, first), parts, c.type, r.rank ^ step, comm, stream));
+          NCCL(ncclRecv(part(out, first ^ step), parts, c.type, r.rank ^ step, comm, stream));
+          NCCL(ncclGroupEnd());
+        }
         break;
     }
     if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // in its group, as nccl-tests does
