@@ -118,7 +118,21 @@ Element checked_type(ncclDataType_t type) {
   }
 }
 
-void set_reduction(CollectiveCall& call, ncclRedOp_t op) {
+// Numbers of a program's own reductions follow the built-in ones.
+int own_number(ncclRedOp_t op) { return static_cast<int>(op) - static_cast<int>(ncclNumOps); }
+
+void set_reduction(CollectiveCall& call, ncclRedOp_t op, ncclComm& comm, ncclDataType_t type) {
+  if (op >= ncclNumOps) {
+    call.multiplier = comm.reduction(own_number(op));
+    if (!call.multiplier)
+      refuse("op " + std::to_string(static_cast<int>(op)) +
+             " was not made by ncclRedOpCreatePreMulSum of this communicator, or was destroyed");
+    const Element element = checked_type(type);
+    if (call.multiplier->element != element)
+      refuse("op " + std::to_string(static_cast<int>(op)) + " was made for another datatype than " +
+             std::to_string(static_cast<int>(type)));
+    return;
+  }
   switch (op) {
     case ncclAvg:
       call.average = true;
@@ -489,22 +503,59 @@ RINGSMITH_NCCL_PUBLIC ncclResult_t ncclCommDeregister(const ncclComm_t comm, voi
 
 // ---- reductions of one's own ----
 
-RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* /*op*/, void* /*scalar*/,
-                                                            ncclDataType_t /*datatype*/,
-                                                            ncclScalarResidence_t /*residence*/,
-                                                            ncclComm_t /*comm*/) {
-  return in_group("ncclRedOpCreatePreMulSum", [] {
-    throw Refusal(ncclInvalidUsage,
-                  "user-defined reductions (pre-multiplied sums) are not supported: multiply the "
-                  "data before the call, or use ncclAvg");
+namespace {
+
+// The factor as the kernels take it, from the program's memory.
+Multiplier multiplier_of(const Element& element, const void* scalar) {
+  Multiplier multiplier{.element = element};
+  visit_dtype(element.dtype, [&]<class T>(TypeTag<T>) {
+    if constexpr (!std::is_same_v<T, bool>) {
+      T x;
+      std::memcpy(&x, scalar, sizeof x);
+      if constexpr (std::is_integral_v<T>)  // of either sign: the product wraps
+        multiplier.factor.integer = static_cast<std::uint64_t>(x);
+      else if constexpr (sizeof(T) == 2)
+        multiplier.scale = static_cast<double>(static_cast<float>(x));
+      else
+        multiplier.scale = static_cast<double>(x);
+    }
+  });
+  return multiplier;
+}
+
+}  // namespace
+
+RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar,
+                                                            ncclDataType_t datatype,
+                                                            ncclScalarResidence_t residence,
+                                                            ncclComm_t comm) {
+  return in_group("ncclRedOpCreatePreMulSum", [&] {
+    ncclComm& mine = checked(comm);
+    check_pointer(op, "op");
+    const Element element = checked_type(datatype);
+    Multiplier multiplier{.element = element};
+    if (residence == ncclScalarDevice) {
+      multiplier.factor.scalar = checked_buffer(mine, static_cast<const void*>(scalar), "scalar");
+    } else if (residence == ncclScalarHostImmediate) {
+      check_pointer(scalar, "scalar");
+      multiplier = multiplier_of(element, scalar);
+    } else {
+      refuse("residence is " + std::to_string(static_cast<int>(residence)) +
+             ": give ncclScalarDevice or ncclScalarHostImmediate");
+    }
+    *op = static_cast<ncclRedOp_t>(static_cast<int>(ncclNumOps) + mine.add_reduction(multiplier));
   });
 }
 
 RINGSMITH_NCCL_PUBLIC ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  return guarded("ncclRedOpDestroy", [&] {
-    (void)checked(comm);
-    refuse("op " + std::to_string(static_cast<int>(op)) +
-           (op < ncclNumOps ? " is built in" : " was not made by ncclRedOpCreatePreMulSum"));
+  return in_group("ncclRedOpDestroy", [&] {
+    ncclComm& mine = checked(comm);
+    if (!mine.remove_reduction(own_number(op)))
+      refuse("op " + std::to_string(static_cast<int>(op)) +
+             (op < ncclNumOps
+                  ? " is built in"
+                  : " was not made by ncclRedOpCreatePreMulSum of this communicator, or "
+                    "was destroyed"));
   });
 }
 
@@ -523,7 +574,8 @@ CollectiveCall call_of(const char* name, Collective kind, size_t count, int root
 
 ncclResult_t reduction(CollectiveCall call, ncclRedOp_t op, ncclDataType_t type, const void* input,
                        void* output, ncclComm_t comm, cudaStream_t stream) {
-  const ncclResult_t result = in_group(call.name, [&] { set_reduction(call, op); });
+  const ncclResult_t result =
+      in_group(call.name, [&] { set_reduction(call, op, checked(comm), type); });
   return result == ncclSuccess ? collective(call, type, input, output, comm, stream) : result;
 }
 

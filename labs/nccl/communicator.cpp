@@ -37,6 +37,26 @@ double share_of(int world, DType dtype) {
   return single;
 }
 
+bool share_written_memory(const Message& a, const Message& b) {
+  if (a.sends && b.sends) return false;
+  const auto begin = [](const Message& m) { return reinterpret_cast<std::uintptr_t>(m.data); };
+  return begin(a) < begin(b) + b.bytes && begin(b) < begin(a) + a.bytes;
+}
+
+// Messages of a group are independent of each other: all are under way at once. But whoever calls
+// steps that need each other, each a group of its own, for several ranks in a group around them
+// (hypercube_perf -g 4) means them one after the other. Without the outer group they would run so,
+// so that waiting for an earlier part here is waiting for nothing that this part would have to give.
+std::size_t end_of_batch(const std::vector<MessageCall>& calls, std::size_t begin) {
+  std::size_t part = begin;  // where the part of call i begins
+  for (std::size_t i = begin; i < calls.size(); ++i) {
+    if (calls[i].part != calls[part].part) part = i;
+    for (std::size_t earlier = begin; earlier < part; ++earlier)
+      if (share_written_memory(calls[earlier].message, calls[i].message)) return part;
+  }
+  return calls.size();
+}
+
 std::string awaited_text(const KernelReport& report) {
   const std::string peer = "rank " + std::to_string(report.peer);
   switch (report.awaited) {
@@ -137,17 +157,55 @@ void Communicator::start(const CollectiveCall& call, cudaStream_t stream) {
   check_usable();
   if (call.count == 0) return;
   const bool captured = begin_on(stream);
-  if (world_ == 1)
+  if (world_ == 1 && call.multiplier)
+    launch_multiply(call.element.dtype, call.element.other_sign, call.output, call.input,
+                    call.count, arithmetic_of(call), call.multiplier->factor, stream);
+  else if (world_ == 1)
     copy_alone(call, stream);
   else
     start_ring(call, stream);
   end_on(stream, captured);
 }
 
+int Communicator::add_reduction(const Multiplier& multiplier) {
+  const std::scoped_lock lock(naming_);
+  const auto free = std::find(reductions_.begin(), reductions_.end(), std::nullopt);
+  const auto number = static_cast<int>(free - reductions_.begin());
+  if (free == reductions_.end())
+    reductions_.emplace_back(multiplier);
+  else
+    *free = multiplier;
+  return number;
+}
+
+std::optional<Multiplier> Communicator::reduction(int number) {
+  const std::scoped_lock lock(naming_);
+  return number >= 0 && at(number) < reductions_.size() ? reductions_[at(number)] : std::nullopt;
+}
+
+bool Communicator::remove_reduction(int number) {
+  const std::scoped_lock lock(naming_);
+  if (number < 0 || at(number) >= reductions_.size() || !reductions_[at(number)]) return false;
+  reductions_[at(number)].reset();
+  return true;
+}
+
 void Communicator::copy_alone(const CollectiveCall& call, cudaStream_t stream) const {
   if (call.input == call.output) return;
   cuda_check(cudaMemcpyAsync(call.output, call.input, call.count * size_of(call.element.dtype),
                              cudaMemcpyDefault, stream));
+}
+
+kernels::Arithmetic Communicator::arithmetic_of(const CollectiveCall& call) const {
+  kernels::Arithmetic arithmetic{.reduction = call.reduction};
+  if (call.multiplier) {
+    arithmetic.scaled = true;
+    arithmetic.scale = call.multiplier->scale;
+  } else if (call.average && !call.element.is_integer()) {
+    arithmetic.scaled = true;
+    arithmetic.scale = share_of(world_, call.element.dtype);
+  }
+  return arithmetic;
 }
 
 void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
@@ -159,11 +217,8 @@ void Communicator::start_ring(const CollectiveCall& call, cudaStream_t stream) {
   ring.collective = call.kind;
   ring.dtype = call.element.dtype;
   ring.other_sign = call.element.other_sign;
-  ring.arithmetic.reduction = call.reduction;
-  if (call.average && !mean_of_integers) {
-    ring.arithmetic.scaled = true;
-    ring.arithmetic.scale = share_of(world_, ring.dtype);
-  }
+  ring.arithmetic = arithmetic_of(call);
+  if (call.multiplier) ring.factor = call.multiplier->factor;
   ring.world = world_;
   ring.rank = rank_;
   ring.previous_rank = wrap(rank_ - 1, world_);
@@ -215,6 +270,16 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
     cuda_check(cudaEventRecord(done_, other));
     cuda_check(cudaStreamWaitEvent(stream, done_, 0));
   }
+  for (std::size_t begin = 0; begin < calls.size();) {
+    const std::size_t end = end_of_batch(calls, begin);
+    start_batch(std::span(calls).subspan(begin, end - begin), stream);
+    begin = end;
+  }
+  end_on(stream, captured);
+  for (const cudaStream_t other : others) cuda_check(cudaStreamWaitEvent(other, done_, 0));
+}
+
+void Communicator::start_batch(std::span<const MessageCall> calls, cudaStream_t stream) {
   copy_own_messages(calls, stream);
   // Round k has the k-th message to, and from, every other rank: its other end is in round k there.
   std::vector<std::vector<const Message*>> rounds;
@@ -227,8 +292,6 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
     rounds[round].push_back(&message);
   }
   for (const auto& round : rounds) start_round(round, stream);
-  end_on(stream, captured);
-  for (const cudaStream_t other : others) cuda_check(cudaStreamWaitEvent(other, done_, 0));
 }
 
 void Communicator::start_round(const std::vector<const Message*>& round, cudaStream_t stream) {
@@ -242,7 +305,7 @@ void Communicator::start_round(const std::vector<const Message*>& round, cudaStr
   launch_messages(call, stream);
 }
 
-void Communicator::copy_own_messages(const std::vector<MessageCall>& calls,
+void Communicator::copy_own_messages(std::span<const MessageCall> calls,
                                      cudaStream_t stream) const {
   std::vector<const Message*> sent, received;
   for (const MessageCall& call : calls)

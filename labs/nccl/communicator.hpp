@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,6 +38,14 @@ struct Element {
   [[nodiscard]] bool is_integer() const {
     return dtype == DType::u8 || dtype == DType::i32 || dtype == DType::i64;
   }
+  bool operator==(const Element&) const = default;
+};
+
+// A sum of contributions that are multiplied first: ncclRedOpCreatePreMulSum.
+struct Multiplier {
+  Element element;
+  double scale = 1;  // of floats
+  comm::cuda_ipc::Factor factor{};
 };
 
 struct CollectiveCall {
@@ -48,12 +57,14 @@ struct CollectiveCall {
   Element element;
   kernels::Reduction reduction = kernels::Reduction::sum;
   bool average = false;
+  std::optional<Multiplier> multiplier;
   int root = 0;
 };
 
 struct MessageCall {
   Message message;
   cudaStream_t stream;
+  int part = 0;  // of its group: how many inner groups had ended before it
 };
 
 class Communicator {
@@ -74,8 +85,16 @@ class Communicator {
   [[nodiscard]] comm::Bootstrap& bootstrap() const { return *bootstrap_; }
 
   void start(const CollectiveCall& call, cudaStream_t stream);
-  // All of them at once. Messages of a rank to itself come in pairs.
+  // All of them at once, except that a part of the group whose memory an earlier part receives, or
+  // receives into what an earlier one uses, begins when that one is done. Messages of a rank to
+  // itself come in pairs.
   void start(const std::vector<MessageCall>& calls);
+
+  // Reductions of the program's own, by numbers from 0 on; one is given out again once it was
+  // removed.
+  int add_reduction(const Multiplier& multiplier);
+  [[nodiscard]] std::optional<Multiplier> reduction(int number);
+  bool remove_reduction(int number);
 
   // What has gone wrong, if something has: never waits.
   [[nodiscard]] std::optional<Refusal> failure();
@@ -100,8 +119,10 @@ class Communicator {
   void check_usable();
   void start_ring(const CollectiveCall& call, cudaStream_t stream);
   void copy_alone(const CollectiveCall& call, cudaStream_t stream) const;
+  [[nodiscard]] kernels::Arithmetic arithmetic_of(const CollectiveCall& call) const;
+  void start_batch(std::span<const MessageCall> calls, cudaStream_t stream);
   void start_round(const std::vector<const Message*>& round, cudaStream_t stream);
-  void copy_own_messages(const std::vector<MessageCall>& calls, cudaStream_t stream) const;
+  void copy_own_messages(std::span<const MessageCall> calls, cudaStream_t stream) const;
   [[nodiscard]] bool begin_on(cudaStream_t stream);
   void end_on(cudaStream_t stream, bool captured);
   [[nodiscard]] comm::cuda_ipc::Patience patience(const char* name, std::uint64_t count);
@@ -125,6 +146,8 @@ class Communicator {
   std::array<std::byte*, comm::cuda_ipc::kMostRanks> memory_of_{};
   comm::cuda_ipc::KernelReport* report_ = nullptr;
 
+  std::mutex naming_;
+  std::vector<std::optional<Multiplier>> reductions_;  // of the program's own
   std::mutex launching_;
   CUevent_st* done_ = nullptr;  // of the last call
   cudaStream_t last_stream_ = nullptr;

@@ -15,6 +15,7 @@ struct Making {
 
 struct Group {
   int depth = 0;
+  int part = 0;  // how many inner groups have ended
   std::vector<Making> makings;
   std::vector<Operation> operations;
   std::optional<Refusal> refused;
@@ -70,7 +71,11 @@ void run_in_order(const std::vector<Operation>& operations, std::optional<Refusa
 }  // namespace
 
 void submit(const Operation& operation) {
-  if (group.depth > 0) return group.operations.push_back(operation);
+  if (group.depth > 0) {
+    group.operations.push_back(operation);
+    if (auto* m = std::get_if<MessageCall>(&group.operations.back().call)) m->part = group.part;
+    return;
+  }
   std::optional<Refusal> refused;
   run_in_order({operation}, refused);
   if (refused) throw *refused;
@@ -86,6 +91,7 @@ void group_start() { ++group.depth; }
 void group_end() {
   if (group.depth == 0)
     throw Refusal(ncclInvalidUsage, "there was no ncclGroupStart on this thread");
+  ++group.part;
   if (--group.depth > 0) return;
   const Group ended = std::exchange(group, {});
   std::optional<Refusal> refused = ended.refused;

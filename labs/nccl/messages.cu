@@ -112,6 +112,30 @@ __global__ void divide(std::byte* data, std::uint64_t count, T by) {
                      static_cast<T>(load_element<T>(data + i * sizeof(T)) / by));
 }
 
+template <class T>
+__global__ void multiply(std::byte* to, const std::byte* from, std::uint64_t count,
+                         kernels::Arithmetic arithmetic, Factor factor) {
+  const Factored a = factored<T>(arithmetic, factor);
+  const std::uint64_t step = std::uint64_t{gridDim.x} * blockDim.x;
+  for (std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step)
+    store_element<T>(to + i * sizeof(T), multiplied(load_element<T>(from + i * sizeof(T)), a));
+}
+
+constexpr unsigned kThreads = 128;
+dim3 blocks_for(std::uint64_t count) {
+  constexpr std::uint64_t kMostBlocks = 256;
+  return dim3(static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMostBlocks)));
+}
+
+// f(TypeTag<T>) with the element type, of either sign.
+template <class F>
+void with_element(DType dtype, bool other_sign, F&& f) {
+  if (other_sign)
+    with_other_sign(dtype, f);
+  else
+    with_type(dtype, f);
+}
+
 }  // namespace
 
 void launch_messages(const MessagesCall& call, CUstream_st* stream) {
@@ -120,18 +144,22 @@ void launch_messages(const MessagesCall& call, CUstream_st* stream) {
 
 void launch_divide(DType dtype, bool other_sign, std::byte* data, std::uint64_t count, int by,
                    CUstream_st* stream) {
-  constexpr std::uint64_t kThreads = 128, kMostBlocks = 256;
-  const auto start = [&]<class T>(TypeTag<T>) {
-    if constexpr (std::is_integral_v<T>)
-      launch(divide<T>,
-             dim3(static_cast<unsigned>(std::min((count + kThreads - 1) / kThreads, kMostBlocks))),
-             dim3(static_cast<unsigned>(kThreads)), 0, stream, data, count, static_cast<T>(by));
-  };
   if (count == 0) return;
-  if (other_sign)
-    with_other_sign(dtype, start);
-  else
-    with_type(dtype, start);
+  with_element(dtype, other_sign, [&]<class T>(TypeTag<T>) {
+    if constexpr (std::is_integral_v<T>)
+      launch(divide<T>, blocks_for(count), dim3(kThreads), 0, stream, data, count,
+             static_cast<T>(by));
+  });
+}
+
+void launch_multiply(DType dtype, bool other_sign, std::byte* to, const std::byte* from,
+                     std::uint64_t count, const kernels::Arithmetic& arithmetic,
+                     const Factor& factor, CUstream_st* stream) {
+  if (count == 0) return;
+  with_element(dtype, other_sign, [&]<class T>(TypeTag<T>) {
+    launch(multiply<T>, blocks_for(count), dim3(kThreads), 0, stream, to, from, count, arithmetic,
+           factor);
+  });
 }
 
 }  // namespace ringsmith::nccl

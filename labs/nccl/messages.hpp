@@ -57,5 +57,9 @@ void launch_messages(const MessagesCall& call, CUstream_st* stream);
 // data[i] /= by, towards zero, for integers (other_sign: as in RingCall); by > 0.
 void launch_divide(DType dtype, bool other_sign, std::byte* data, std::uint64_t count, int by,
                    CUstream_st* stream);
+// to[i] = from[i] times the factor: what a ring of one rank would do.
+void launch_multiply(DType dtype, bool other_sign, std::byte* to, const std::byte* from,
+                     std::uint64_t count, const kernels::Arithmetic& arithmetic,
+                     const cuda_ipc::Factor& factor, CUstream_st* stream);
 
 }  // namespace ringsmith::nccl

@@ -143,7 +143,10 @@ ncclResult_t ncclMemFree(void* pointer);
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void* buffer, size_t size, void** handle);
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle);
 
-/* ---- reductions of one's own: refused by name ---- */
+/* ---- reductions of one's own ----
+ * The sum of every rank's data, multiplied by that rank's scalar first. A scalar on the device is
+ * read when the collective runs there; one on the host is taken now. The reduction may be destroyed
+ * as soon as the calls that use it were made, also within their group. */
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t datatype,
                                       ncclScalarResidence_t residence, ncclComm_t comm);

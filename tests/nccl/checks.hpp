@@ -36,6 +36,7 @@ struct Rank {
   ncclComm_t second = NULL;  // the same ranks once more, for calls of two communicators in a group
   cudaStream_t streams[kStreams] = {};
   unsigned char *send[kStreams] = {}, *receive[kStreams] = {}, *want = NULL;
+  void* factor[kStreams] = {};  // of a premulsum whose scalar is on the device
 };
 
 }  // namespace client

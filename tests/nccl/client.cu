@@ -94,7 +94,8 @@ enum class Kind {
   exchange,
   all_to_all,
   gather,
-  scatter
+  scatter,
+  hypercube  // all_gather in steps that need each other, each a group in the group of all ranks
 };
 struct KindName {
   Kind kind;
@@ -110,7 +111,8 @@ constexpr KindName kKinds[] = {{Kind::all_reduce, "all_reduce", true},
                                {Kind::exchange, "sendrecv", false},
                                {Kind::all_to_all, "alltoall", false},
                                {Kind::gather, "gather", false},
-                               {Kind::scatter, "scatter", false}};
+                               {Kind::scatter, "scatter", false},
+                               {Kind::hypercube, "hypercube", false}};
 
 struct Case {
   Kind kind;
@@ -143,6 +145,7 @@ class Client {
         CUDA(cudaStreamCreateWithFlags(&r.streams[s], cudaStreamNonBlocking));
         CUDA(cudaMalloc(&r.send[s], buffer_bytes()));
         CUDA(cudaMalloc(&r.receive[s], buffer_bytes()));
+        CUDA(cudaMalloc(&r.factor[s], 8));
       }
       CUDA(cudaMalloc(&r.want, buffer_bytes()));
     }
@@ -221,6 +224,7 @@ class Client {
         for (const client::TypeName& type : kTypes)
           for (const client::OpName& op : kOps) {
             if (!kind.reduces && op.op != ncclSum) continue;
+            if (kind.kind == Kind::hypercube && (world_ & (world_ - 1)) != 0) continue;
             for (const bool in_place : {false, true}) {
               if (!can_be_in_place(kind.kind) && in_place) continue;
               ++seed;
@@ -276,7 +280,7 @@ class Client {
   }
   [[nodiscard]] static bool can_be_in_place(Kind kind) {
     return kind != Kind::exchange && kind != Kind::all_to_all && kind != Kind::gather &&
-           kind != Kind::scatter && kind != Kind::bcast;
+           kind != Kind::scatter && kind != Kind::bcast && kind != Kind::hypercube;
   }
 
   // Elements of the two buffers of a rank, and where this rank's part of them begins.
@@ -290,6 +294,7 @@ class Client {
     const bool root = rank == c.root;
     switch (c.kind) {
       case Kind::all_gather:
+      case Kind::hypercube:
         return {c.count, all, mine, 0};
       case Kind::reduce_scatter:
         return {all, c.count, 0, mine};
@@ -327,6 +332,7 @@ class Client {
       case Kind::bcast:
         return given<T>(c, c.root, i);
       case Kind::all_gather:
+      case Kind::hypercube:
       case Kind::gather:
         return given<T>(c, static_cast<int>(i / c.count), i % c.count);
       case Kind::all_to_all:
@@ -389,15 +395,16 @@ class Client {
     const auto part = [&](auto* buffer, int peer) {
       return buffer + static_cast<std::size_t>(peer) * c.count * width;
     };
+    const ncclRedOp_t op = c.op == ncclNumOps ? make_op(c, r, s, comm) : c.op;
     switch (c.kind) {
       case Kind::all_reduce:
-        NCCL(ncclAllReduce(in, out, c.count, c.type, c.op, comm, stream));
+        NCCL(ncclAllReduce(in, out, c.count, c.type, op, comm, stream));
         break;
       case Kind::reduce:
-        NCCL(ncclReduce(in, out, c.count, c.type, c.op, c.root, comm, stream));
+        NCCL(ncclReduce(in, out, c.count, c.type, op, c.root, comm, stream));
         break;
       case Kind::reduce_scatter:
-        NCCL(ncclReduceScatter(in, out, c.count, c.type, c.op, comm, stream));
+        NCCL(ncclReduceScatter(in, out, c.count, c.type, op, comm, stream));
         break;
       case Kind::broadcast:
         NCCL(ncclBroadcast(in, out, c.count, c.type, c.root, comm, stream));
@@ -430,7 +437,37 @@ class Client {
           NCCL(ncclSend(part(in, peer), c.count, c.type, peer, comm, stream));
         NCCL(ncclRecv(out, c.count, c.type, c.root, comm, stream));
         break;
+      case Kind::hypercube:
+        CUDA(cudaMemcpyAsync(part(out, r.rank), in, c.count * width, cudaMemcpyDeviceToDevice,
+                             stream));
+        for (int step = 1; step < world_; step *= 2) {
+          const int first = r.rank & ~(step - 1);  // of those whose parts are here
+          const std::size_t parts = c.count * static_cast<std::size_t>(step);
+          NCCL(ncclGroupStart());
+          NCCL(ncclSend(part(out, first), parts, c.type, r.rank ^ step, comm, stream));
+          NCCL(ncclRecv(part(out, first ^ step), parts, c.type, r.rank ^ step, comm, stream));
+          NCCL(ncclGroupEnd());
+        }
+        break;
     }
+    if (c.op == ncclNumOps) NCCL(ncclRedOpDestroy(op, comm));  // in its group, as nccl-tests does
+  }
+
+  // Every other one has its scalar on the device, where it is written after the op was made.
+  ncclRedOp_t make_op(const Case& c, Rank& r, int s, ncclComm_t comm) const {
+    ncclRedOp_t op = ncclSum;
+    client::with_type(c.type, [&](auto zero) {
+      auto factor = client::factor_of<decltype(zero)>(r.rank);
+      if (c.seed % 4 < 2) {
+        NCCL(ncclRedOpCreatePreMulSum(&op, &factor, c.type, ncclScalarHostImmediate, comm));
+      } else {
+        NCCL(ncclRedOpCreatePreMulSum(&op, r.factor[s], c.type, ncclScalarDevice, comm));
+        CUDA(cudaMemcpyAsync(r.factor[s], &factor, sizeof factor, cudaMemcpyHostToDevice,
+                             r.streams[s]));
+        CUDA(cudaStreamSynchronize(r.streams[s]));
+      }
+    });
+    return op;
   }
 
   void verify(const Case& c, Rank& r, int s) {

@@ -3,7 +3,8 @@
 //
 // Integers are random bits: sums and products wrap. Floats are such that the result is exact in
 // whatever order it is formed (small integers to add, powers of two to multiply), but for the
-// average: there every contribution may be rounded, and so may each sum.
+// average: there every contribution may be rounded, and so may each sum. ncclNumOps stands for the
+// sum of multiplied contributions, as in nccl-tests: its ops are made for each call.
 #pragma once
 
 #include <cmath>
@@ -60,8 +61,8 @@ struct OpName {
   ncclRedOp_t op;
   const char* name;
 };
-constexpr OpName kOps[] = {
-    {ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"}, {ncclMin, "min"}, {ncclAvg, "avg"}};
+constexpr OpName kOps[] = {{ncclSum, "sum"}, {ncclProd, "prod"}, {ncclMax, "max"},
+                           {ncclMin, "min"}, {ncclAvg, "avg"},   {ncclNumOps, "premulsum"}};
 
 // splitmix64 of what names an element: the same on every rank that computes it.
 inline std::uint64_t bits_of(std::uint64_t seed, int rank, std::uint64_t index) {
@@ -92,6 +93,16 @@ double to_double(T x) {
     return static_cast<double>(x);
 }
 
+// What this rank's contributions to a premulsum are multiplied by. Negative ones show that an
+// unsigned factor wraps.
+template <class T>
+T factor_of(int rank) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(rank % 2 == 0 ? 3 + rank : -5 * rank);
+  else
+    return to_element<T>(rank % 3 == 0 ? 2.0 : rank % 3 == 1 ? -1.0 : 0.5);
+}
+
 // Element `index` of what this rank gives to a reduction by op (or to a copy: ncclSum).
 template <class T>
 T input_of(ncclRedOp_t op, std::uint64_t seed, int rank, std::uint64_t index) {
@@ -116,7 +127,8 @@ T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
     T least = input_of<T>(op, seed, 0, index), most = least;
     for (int r = 0; r < world; ++r) {
       const T x = input_of<T>(op, seed, r, index);
-      sum += static_cast<std::uint64_t>(x);
+      sum += static_cast<std::uint64_t>(x) *
+             (op == ncclNumOps ? static_cast<std::uint64_t>(factor_of<T>(r)) : 1);
       product *= static_cast<std::uint64_t>(x);
       least = x < least ? x : least;
       most = x > most ? x : most;
@@ -129,7 +141,7 @@ T reduced(ncclRedOp_t op, std::uint64_t seed, int world, std::uint64_t index) {
     double sum = 0, product = 1, least = INFINITY, most = -INFINITY;
     for (int r = 0; r < world; ++r) {
       const double x = to_double(input_of<T>(op, seed, r, index));
-      sum += x;
+      sum += x * (op == ncclNumOps ? to_double(factor_of<T>(r)) : 1);
       product *= x;
       least = std::fmin(least, x);
       most = std::fmax(most, x);

@@ -85,6 +85,12 @@ def programs(nvcc, folder):
     wrong.write_text('#include <cuda_runtime.h>\n\n__global__ void k() { asm volatile("bar.sync 0;"); }\n')
     code, said = run([nvcc, "-c", wrong, "-o", out])
     check(code != 0 and "this_inline_ptx_has_no_translation" in said and "wrong.cu:3" in said, "the error names PTX, file and line", said)
+    mpi = pathlib.Path(folder, "mpi.cu")
+    mpi.write_text('#include <mpi.h>\nint main(int c, char** v) { return MPI_Init(&c, &v) + MPI_Finalize(); }\n')
+    code, said = run(["mpicc", "-showme:incdirs"])
+    include = [f"-I{path}" for path in said.split()] if code == 0 else []
+    code, said = run([nvcc, "-O3", "-g", *include, "-o", program, mpi, "-lmpi"])
+    check(code == 0, "a program with mpi.h links with -lmpi alone, as nccl-tests does", said)
     code, said = run([nvcc, "-c", "no-such-file.cu"])
     check(code != 0 and "no-such-file.cu" in said, "a file that is not there is named", said)
     code, said = run([nvcc, "--version"])

@@ -28,7 +28,9 @@ inline int refusals(const Rank& r) {
   expect(ncclAllReduce(x, x, 1, static_cast<ncclDataType_t>(99), ncclSum, r.comm, stream),
          ncclInvalidArgument, "datatype 99");
   expect(ncclAllReduce(x, x, 1, ncclFloat, static_cast<ncclRedOp_t>(9), r.comm, stream),
-         ncclInvalidArgument, "op 9");
+         ncclInvalidArgument, "op 9 was not made");
+  expect(ncclAllReduce(x, x, 1, ncclFloat, static_cast<ncclRedOp_t>(-1), r.comm, stream),
+         ncclInvalidArgument, "op -1");
   expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, stream), ncclInvalidArgument,
          "comm is NULL");
   expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, reinterpret_cast<ncclComm_t>(&host), stream),
@@ -41,9 +43,24 @@ inline int refusals(const Rank& r) {
   expect(ncclGroupEnd(), ncclInvalidUsage, "ncclGroupStart");
   expect(ncclGetVersion(NULL), ncclInvalidArgument, "version is NULL");
   ncclRedOp_t op = ncclSum;
-  expect(ncclRedOpCreatePreMulSum(&op, &host, ncclFloat, ncclScalarHostImmediate, r.comm),
-         ncclInvalidUsage, "ncclRedOpCreatePreMulSum");
+  expect(ncclRedOpCreatePreMulSum(NULL, &host, ncclFloat, ncclScalarHostImmediate, r.comm),
+         ncclInvalidArgument, "op is NULL");
+  expect(ncclRedOpCreatePreMulSum(&op, NULL, ncclFloat, ncclScalarHostImmediate, r.comm),
+         ncclInvalidArgument, "scalar is NULL");
+  expect(ncclRedOpCreatePreMulSum(&op, &host, ncclFloat, ncclScalarDevice, r.comm),
+         ncclInvalidArgument, "scalar is neither");
+  expect(ncclRedOpCreatePreMulSum(&op, x, ncclFloat, static_cast<ncclScalarResidence_t>(7), r.comm),
+         ncclInvalidArgument, "residence is 7");
   expect(ncclRedOpDestroy(ncclSum, r.comm), ncclInvalidArgument, "built in");
+  NCCL(ncclRedOpCreatePreMulSum(&op, &host, ncclFloat, ncclScalarHostImmediate, r.comm));
+  expect(ncclAllReduce(x, x, 1, ncclInt32, op, r.comm, stream), ncclInvalidArgument,
+         "was made for another datatype");
+  expect(ncclAllReduce(x, x, 1, ncclFloat, op, r.second, stream), ncclInvalidArgument,
+         "of this communicator");
+  NCCL(ncclRedOpDestroy(op, r.comm));
+  expect(ncclAllReduce(x, x, 1, ncclFloat, op, r.comm, stream), ncclInvalidArgument,
+         "was destroyed");
+  expect(ncclRedOpDestroy(op, r.comm), ncclInvalidArgument, "was destroyed");
   ncclUniqueId id = {};
   ncclComm_t comm = NULL;
   expect(ncclCommInitRank(&comm, 1, id, 0), ncclInvalidArgument, "id was not made");

@@ -59,6 +59,14 @@ struct Patience {
 
 using kernels::Arithmetic;  // out = own op message
 
+// What own is multiplied by where Arithmetic::scale does not say it: an integer, which wraps as
+// they do; or an element in memory that the device reads, looked up when the kernel runs. Engine
+// b's slots know it, if Arithmetic::scaled is set.
+struct Factor {
+  std::uint64_t integer = 1;
+  const std::byte* scalar = nullptr;
+};
+
 // A chunk of the work buffer, in elements.
 struct Range {
   std::uint64_t begin, count;
@@ -72,6 +80,7 @@ struct RingCall {
   DType dtype;
   bool other_sign;  // i8, u32, u64, which have no DType: integers of the other sign than dtype's
   Arithmetic arithmetic;
+  Factor factor;
   int world, position;
   int rank, previous_rank, next_rank;  // for reports
   int ring;                            // of Station::channels

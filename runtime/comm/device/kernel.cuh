@@ -155,6 +155,7 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
+<<<<<<< HEAD
 // One element or pack: own, scaled if need be, op message if there is one.
 template <kernels::Reduction op, class T, int kLanes>
 __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
@@ -163,13 +164,50 @@ __device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool 
   for (int i = 0; i < kLanes; ++i) {
     const T x = a.scaled ? kernels::cuda::scaled(own.at[i], a.scale) : own.at[i];
     own.at[i] = comes ? kernels::cuda::combine<op>(x, message.at[i]) : x;
+=======
+// Arithmetic with a factor for every type, as it is when the kernel runs.
+struct Factored : Arithmetic {
+  std::uint64_t integer;
+};
+template <class T>
+__device__ Factored factored(const Arithmetic& arithmetic, const Factor& factor) {
+  Factored a{arithmetic, factor.integer};
+  if (factor.scalar == nullptr) return a;
+  const T x = load_element<T>(factor.scalar);
+  if constexpr (std::is_integral_v<T>)
+    a.integer = static_cast<std::uint64_t>(x);
+  else
+    a.scale = static_cast<double>(kernels::cuda::Computed<T>::widen(x));
+  return a;
+}
+
+template <class T>
+__device__ T multiplied(T x, const Arithmetic& a) {
+  return kernels::cuda::scaled(x, a.scale);
+}
+template <class T>
+__device__ T multiplied(T x, const Factored& a) {
+  if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<std::uint64_t>(x) * a.integer);
+  else
+    return kernels::cuda::scaled(x, a.scale);
+}
+
+// One element or pack: own, multiplied if need be, op message.
+template <kernels::Reduction op, class T, int kLanes, class Arithmetics>
+__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>* message, const Arithmetics& a) {
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) {
+    T x = a.scaled ? multiplied(own.at[i], a) : own.at[i];
+    own.at[i] = message == nullptr ? x : kernels::cuda::combine<op>(x, message->at[i]);
+>>>>>>> nccl
   }
 }
 
 // Whole packs; as many loads are under way at once as kUnroll says: of bytes fewer, each of which
 // wants a register once it is added to.
 template <kernels::Reduction op, class T, int kLanes>
-__device__ void flow_packs(const Flow& f, std::uint64_t packs, const Arithmetic& a) {
+__device__ void flow_packs(const Flow& f, std::uint64_t packs, const Factored& a) {
   using P = Pack<T, kLanes>;
   constexpr int kUnroll = sizeof(T) == 1 ? 1 : 4;
   const auto* const own = reinterpret_cast<const P*>(f.own);
@@ -202,7 +240,7 @@ __device__ void flow_packs(const Flow& f, std::uint64_t packs, const Arithmetic&
 }
 
 template <kernels::Reduction op, class T>
-__device__ void flow_elements(const Flow& f, const Arithmetic& a) {
+__device__ void flow_elements(const Flow& f, const Factored& a) {
   for (std::uint64_t i = threadIdx.x; i < f.count; i += blockDim.x) {
     const std::uint64_t at = i * sizeof(T);
     Pack<T, 1> x{}, y{};
@@ -217,7 +255,11 @@ __device__ void flow_elements(const Flow& f, const Arithmetic& a) {
 
 // By all threads of the block. The arrays may be the same memory, none may overlap another in part.
 template <class T>
+<<<<<<< HEAD
 __device__ void flow(const Flow& f, const Arithmetic& a) {
+=======
+__device__ __attribute__((noinline)) void flow(const Flow& f, const Factored& a) {
+>>>>>>> nccl
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));
   const auto all_aligned = [&](std::size_t bytes) {
     using kernels::cuda::aligned_for;

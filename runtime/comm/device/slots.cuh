@@ -27,6 +27,7 @@ class Slots {
  public:
   __device__ explicit Slots(const RingCall& call)
       : call_(call),
+        arithmetic_(factored<T>(call.arithmetic, call.factor)),
         waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank},
         mine_(channel_of(call.mine)),
         previous_(channel_of(call.previous)),
@@ -61,7 +62,7 @@ class Slots {
       if (receives) f.message = slot_of(call_.mine, taken_);
       if (sends) f.onward = slot_of(call_.next, sent_);
       f.count = min(per_slot(), part.count - at);
-      flow<T>(f, call_.arithmetic);
+      flow<T>(f, arithmetic_);
       __syncthreads();
       if (receives) return_slot();
       if (sends) post_message();
@@ -138,6 +139,7 @@ class Slots {
   }
 
   const RingCall& call_;
+  Factored arithmetic_;
   Waiter waiter_;
   Channel &mine_, &previous_, &next_;
   std::uint64_t sent_, taken_;
