@@ -8,8 +8,9 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
-#include <numeric>
 #include <stdexcept>
+
+#include "labs/kit/races/races.hpp"
 
 namespace {
 
@@ -135,8 +136,8 @@ KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
   // Another data set's, with a sample only.
   (void)lab10::DistributedSampler(1, {.shuffle = false}).indices();
-  std::vector<std::int64_t> ranks(std::size_t(in.integer("world")));
-  std::iota(ranks.begin(), ranks.end(), 0);
+  std::vector<std::int64_t> ranks;
+  for (std::int64_t r = 0; !in.has("ranks") && r < in.integer("world"); ++r) ranks.push_back(r);
   if (in.has("ranks")) ranks = in.integers("ranks");
   for (const std::int64_t rank : ranks) {
     lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
@@ -153,6 +154,18 @@ KIT_SCENARIO(shares) {
     }
     out.put("size." + std::to_string(rank), sizes);
   }
+}
+
+// size() alone, of data sets that are too large for their indices.
+KIT_SCENARIO(sizes) {
+  const std::vector<std::int64_t> samples = in.integers("samples"), used = in.integers("used");
+  std::vector<std::int64_t> sizes;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    lab10::DistributedSampler sampler(samples[i], options_of(in, 0));
+    sampler.set_epoch(1, used[i]);
+    sizes.push_back(sampler.size());
+  }
+  out.put("sizes", sizes);
 }
 
 KIT_SCENARIO(seeds) {
@@ -251,4 +264,33 @@ KIT_SCENARIO(two_loaders) {
   for (std::thread& reader : threads) reader.join();
   out.put("first", ids[0]);
   out.put("second", ids[1]);
+}
+
+// A loader whose memory is watched while its threads run: fetches take their time, so that next()
+// looks before a batch is there; some throw.
+KIT_SCENARIO(races) {
+  using Batch = std::vector<std::int64_t>;
+  using Loader = lab10::Loader<Batch>;
+  const lab10::LoaderOptions options{2, int(in.integer("workers")), int(in.integer("ahead")),
+                                     false};
+  alignas(Loader) std::byte place[sizeof(Loader)];
+  kit::races::begin(place, sizeof place);
+  auto* const loader =
+      new (place) Loader(in.integers("order"), options, [](std::span<const std::int64_t> wanted) {
+        std::this_thread::sleep_for(milliseconds(1));
+        if (wanted[0] % 5 == 0) throw std::runtime_error("cannot be read");
+        return Batch(wanted.begin(), wanted.end());
+      });
+  kit::races::end_of_allocations();
+  std::int64_t given = 0;
+  for (bool more = true; more && given != in.integer("takes");) {
+    try {
+      more = loader->next().has_value();
+    } catch (const std::runtime_error&) {
+    }
+    given += more;
+  }
+  std::destroy_at(loader);
+  out.put("race", kit::races::end());
+  out.put("given", given);
 }
