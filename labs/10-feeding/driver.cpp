@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
 
 #include "labs/kit/races/races.hpp"
@@ -136,8 +137,8 @@ KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
   // Another data set's, with a sample only.
   (void)lab10::DistributedSampler(1, {.shuffle = false}).indices();
-  std::vector<std::int64_t> ranks;
-  for (std::int64_t r = 0; !in.has("ranks") && r < in.integer("world"); ++r) ranks.push_back(r);
+  std::vector<std::int64_t> ranks(std::size_t(in.integer("world")));
+  std::iota(ranks.begin(), ranks.end(), 0);
   if (in.has("ranks")) ranks = in.integers("ranks");
   for (const std::int64_t rank : ranks) {
     lab10::DistributedSampler sampler(in.integer("samples"), options_of(in, int(rank)));
@@ -154,18 +155,6 @@ KIT_SCENARIO(shares) {
     }
     out.put("size." + std::to_string(rank), sizes);
   }
-}
-
-// size() alone, of data sets that are too large for their indices.
-KIT_SCENARIO(sizes) {
-  const std::vector<std::int64_t> samples = in.integers("samples"), used = in.integers("used");
-  std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < samples.size(); ++i) {
-    lab10::DistributedSampler sampler(samples[i], options_of(in, 0));
-    sampler.set_epoch(1, used[i]);
-    sizes.push_back(sampler.size());
-  }
-  out.put("sizes", sizes);
 }
 
 KIT_SCENARIO(seeds) {
