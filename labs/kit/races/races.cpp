@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 // The compiler puts calls of the functions at the end of this file before every access, in this
-// file as well but for what has this attribute. Nothing here allocates, or uses the library's templates.
+// file as well but for what has this attribute. Nothing here uses the library's templates.
 #define UNSEEN __attribute__((no_sanitize("thread")))
 
 namespace {
@@ -304,6 +304,8 @@ UNSEEN void* __tsan_memset(void* to, int value, std::size_t size) {
 }
 UNSEEN void __tsan_read_range(void* at, std::size_t size) { access(at, size, false); }
 UNSEEN void __tsan_write_range(void* at, std::size_t size) { access(at, size, true); }
+UNSEEN void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+UNSEEN void __tsan_atomic_signal_fence(int) {}
 #define PLAIN(size)                                                              \
   UNSEEN void __tsan_read##size(void* at) { access(at, size, false); }           \
   UNSEEN void __tsan_write##size(void* at) { access(at, size, true); }           \
@@ -311,7 +313,9 @@ UNSEEN void __tsan_write_range(void* at, std::size_t size) { access(at, size, tr
   UNSEEN void __tsan_unaligned_write##size(void* at) { access(at, size, true); }
 PLAIN(1)
 PLAIN(2)
-PLAIN(4) PLAIN(8) PLAIN(16)
+PLAIN(4)
+PLAIN(8)
+PLAIN(16)
 #define CHANGE(bits, T, name)                                        \
   UNSEEN T __tsan_atomic##bits##_##name(volatile T* at, T by, int) { \
     release(const_cast<T*>(at));                                     \
@@ -327,30 +331,33 @@ PLAIN(4) PLAIN(8) PLAIN(16)
     acquire(const_cast<T*>(at));                                                                 \
     return done;                                                                                 \
   }
-#define ATOMIC(bits, T)                                                           \
-  UNSEEN T __tsan_atomic##bits##_load(const volatile T* at, int) {                \
-    const T value = __atomic_load_n(at, __ATOMIC_SEQ_CST);                        \
-    acquire(const_cast<const T*>(at));                                            \
-    return value;                                                                 \
-  }                                                                               \
-  UNSEEN void __tsan_atomic##bits##_store(volatile T* at, T value, int) {         \
-    release(const_cast<T*>(at));                                                  \
-    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                                \
-  }                                                                               \
-  UNSEEN T __tsan_atomic##bits##_exchange(volatile T* at, T by, int) {            \
-    release(const_cast<T*>(at));                                                  \
-    const T before = __atomic_exchange_n(at, by, __ATOMIC_SEQ_CST);               \
-    acquire(const_cast<T*>(at));                                                  \
-    return before;                                                                \
-  }                                                                               \
-  CHANGE(bits, T, fetch_add)                                                      \
-  CHANGE(bits, T, fetch_sub)                                                      \
-  CHANGE(bits, T, fetch_and) CHANGE(bits, T, fetch_or) CHANGE(bits, T, fetch_xor) \
-      CHANGE(bits, T, fetch_nand) EXCHANGE(bits, T, compare_exchange_strong)      \
-          EXCHANGE(bits, T, compare_exchange_weak)
-    ATOMIC(8, std::uint8_t) ATOMIC(16, std::uint16_t) ATOMIC(32, std::uint32_t)
-        ATOMIC(64, std::uint64_t) UNSEEN void __tsan_atomic_thread_fence(int) {
-  __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-UNSEEN void __tsan_atomic_signal_fence(int) {}
-}
+#define ATOMIC(bits, T)                                                   \
+  UNSEEN T __tsan_atomic##bits##_load(const volatile T* at, int) {        \
+    const T value = __atomic_load_n(at, __ATOMIC_SEQ_CST);                \
+    acquire(const_cast<const T*>(at));                                    \
+    return value;                                                         \
+  }                                                                       \
+  UNSEEN void __tsan_atomic##bits##_store(volatile T* at, T value, int) { \
+    release(const_cast<T*>(at));                                          \
+    __atomic_store_n(at, value, __ATOMIC_SEQ_CST);                        \
+  }                                                                       \
+  UNSEEN T __tsan_atomic##bits##_exchange(volatile T* at, T by, int) {    \
+    release(const_cast<T*>(at));                                          \
+    const T before = __atomic_exchange_n(at, by, __ATOMIC_SEQ_CST);       \
+    acquire(const_cast<T*>(at));                                          \
+    return before;                                                        \
+  }                                                                       \
+  CHANGE(bits, T, fetch_add)                                              \
+  CHANGE(bits, T, fetch_sub)                                              \
+  CHANGE(bits, T, fetch_and)                                              \
+  CHANGE(bits, T, fetch_or)                                               \
+  CHANGE(bits, T, fetch_xor)                                              \
+  CHANGE(bits, T, fetch_nand)                                             \
+  EXCHANGE(bits, T, compare_exchange_strong)                              \
+  EXCHANGE(bits, T, compare_exchange_weak)
+ATOMIC(8, std::uint8_t)
+ATOMIC(16, std::uint16_t)
+ATOMIC(32, std::uint32_t)
+ATOMIC(64, std::uint64_t)
+
+}  // extern "C"

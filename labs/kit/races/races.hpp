@@ -1,6 +1,6 @@
-// Finds data races of a student's objects: two accesses of the same byte by two threads, one of them
-// a write, of which none happens before the other. That is undefined in C++, also where this
-// processor and this compiler happen to give the right bytes.
+// Finds data races in a student's objects: two accesses of the same byte by two threads, one of
+// them a write, of which neither happens before the other. That is undefined in C++, also where
+// this processor and this compiler happen to give the right bytes.
 //
 //     thread A                          thread B             each thread has a clock: how far it
 //     slot = batch;   A's 7th part                           knows every thread to have come.
@@ -9,11 +9,10 @@
 //
 // A lab whose lab.toml has flags = ["-fsanitize=thread"] and links this library is compiled with a
 // call before every access. The calls are those of ThreadSanitizer (Serebryany et al., 2009), whose
-// own runtime wants more memory than a driver may have, and reports only what goes wrong in this
-// run; the clocks are those of FastTrack (Flanagan and Freund, 2009), one a byte. What carries clocks:
-// mutexes, condition variables, the beginning and the end of a thread, and atomics, of which every
-// order counts as acquire and release. So there are no false alarms, and no weak orders: for those
-// there is lab 19.
+// own runtime wants more memory than a driver may have; the clocks are those of FastTrack (Flanagan
+// and Freund, 2009), for every byte. What carries clocks: mutexes, condition variables, the
+// beginning and the end of a thread, and atomics, of which every order counts as acquire and
+// release. So an order that is too weak is not found here: lab 19 is about those.
 #pragma once
 
 #include <cstddef>
