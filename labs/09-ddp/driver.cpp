@@ -193,6 +193,10 @@ KIT_SCENARIO(train) {
   kit::Cluster cluster(kit::cluster_options(in));
   cluster.run([&](kit::Group& group) {
     Replica replica(in, cluster, group.rank());
+    if (in.integer("again", 0) != 0) {  // the same parameters in another model, wrapped before
+      kit::ToyModel earlier = replica.model();
+      const lab09::DistributedDataParallel ddp(earlier, group, limit);
+    }
     const auto run = [&](auto& model, auto& ranks) {
       lab09::DistributedDataParallel ddp(model, ranks, limit);
       cluster.end_of_step(group.rank());

@@ -14,10 +14,11 @@ Model, train, expect_buckets = public.Model, public.train, public.expect_buckets
 
 @lab_test
 def worlds(lab):
-    """Every world from 1 to 8; and a NaN of one rank is a NaN on all."""
+    """Every world from 1 to 8, also if the parameters were wrapped before; and a NaN of one rank is a NaN on all."""
     for world in (*WORLDS, 6):
         model = Model([7, 2, 11, 3], world)
-        expect_buckets(train(lab, model, "cs", 40), model, 40)
+        for again in (0, 1):
+            expect_buckets(train(lab, model, "cs", 40, again=again), model, 40)
         rank = lab.random.randrange(world)
         seen = train(lab, model, "s", 40, check=False, poisoned_rank=rank)
         for other in range(world):
@@ -64,6 +65,10 @@ def unused(lab):
                 model.others = {(rank, 1): orders[rank] for rank in range(world)}
                 script = "cszs" if limit == 20 else "cszszs"
                 expect_buckets(train(lab, model, script, limit), model, limit, script.count("s"))
+    for missing in range(4):  # no rank has it, in two steps one after the other
+        model = Model(sizes, 2)
+        model.others = {(rank, step): [p for p in all_of if p != missing] for rank in range(2) for step in (1, 2)}
+        expect_buckets(train(lab, model, "cszszs", 20), model, 20, 3)
     for world in (2, 4):  # one rank alone has it, or lacks it, from the first step on: the first, the last, another
         for holders in ({0}, {world - 1}, set(range(world)) - {0}, set(range(world)) - {lab.random.randrange(world)}):
             model, missing = Model(sizes, world), lab.random.randrange(4)

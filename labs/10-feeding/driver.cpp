@@ -11,6 +11,8 @@
 #include <numeric>
 #include <stdexcept>
 
+#include "labs/kit/races/races.hpp"
+
 namespace {
 
 // Where a test asks for it, whoever notifies sleeps afterwards: threads that were woken look first.
@@ -251,4 +253,33 @@ KIT_SCENARIO(two_loaders) {
   for (std::thread& reader : threads) reader.join();
   out.put("first", ids[0]);
   out.put("second", ids[1]);
+}
+
+// A loader whose memory is watched while its threads run: fetches take their time, so that next()
+// looks before a batch is there; some throw.
+KIT_SCENARIO(races) {
+  using Batch = std::vector<std::int64_t>;
+  using Loader = lab10::Loader<Batch>;
+  const lab10::LoaderOptions options{2, int(in.integer("workers")), int(in.integer("ahead")),
+                                     false};
+  alignas(Loader) std::byte place[sizeof(Loader)];
+  kit::races::begin(place, sizeof place);
+  auto* const loader =
+      new (place) Loader(in.integers("order"), options, [](std::span<const std::int64_t> wanted) {
+        std::this_thread::sleep_for(milliseconds(1));
+        if (wanted[0] % 5 == 0) throw std::runtime_error("cannot be read");
+        return Batch(wanted.begin(), wanted.end());
+      });
+  kit::races::end_of_allocations();
+  std::int64_t given = 0;
+  for (bool more = true; more && given != in.integer("takes");) {
+    try {
+      more = loader->next().has_value();
+    } catch (const std::runtime_error&) {
+    }
+    given += more;
+  }
+  std::destroy_at(loader);
+  out.put("race", kit::races::end());
+  out.put("given", given);
 }

@@ -106,6 +106,7 @@ def resume(lab):
         size = samples // before if drop_last else -(-samples // before)
         for steps in sorted({0, 1, size // 2, size}):
             compare(lab, samples, after, 1, 9, drop_last, [6, 6, 7], [0, steps * before, 0])
+    compare(lab, 100_000, 8, 1, 9, 0, [40_000, 70_000], [66_000, 99_992])  # beyond 2^15, and 2^16
 
 
 @lab_test
@@ -124,7 +125,7 @@ def ahead(lab):
 
 @lab_test
 def errors(lab):
-    """What fetch throws comes from the next() whose turn it is; the batches around it come as ever."""
+    """What fetch throws comes from the next() whose turn it is; the batches around it come as ever. No data race."""
     for workers, failing, plain in [(1, [0], 0), (2, [3], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
         ids = lab.random.sample(range(1000), 20)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
@@ -135,6 +136,11 @@ def errors(lab):
         want = [min(b + workers + 1, 10) for b in range(10)]
         expect.equal("batches begun before each next(), while the step runs", list(seen["begun_at"]), want, seen)
         expect.equal("the samples that next() gave", list(seen["ids"]), left, seen)
+    for workers, takes in [(1, 30), (3, 30), (3, 4)]:
+        seen = lab.run("races", order=lab.random.sample(range(1000), 60), workers=workers, ahead=workers + 1, takes=takes)
+        expect.equal("batches given, or thrown for", seen["given"], takes, seen)
+        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing says which "
+                    "comes first", seen)
 
 
 @lab_test

@@ -133,10 +133,11 @@ KIT_SCENARIO(talk) {
 }
 
 // A key, an address or a peer that is not right. Rank 0 puts until it is told; rank 1 polls, and
-// should be told too if the device gives its requests up.
+// should be told too if the device gives its requests up. once: rank 0 stops when it has been told.
 KIT_SCENARIO(faulty) {
   Pair pair(in);
   const std::string fault = in.text("fault");
+  const bool once = in.integer("once", 0) != 0;
   std::string first, second, third, polled;
   pair.stays_to_the_end = fault != "gone";
   pair.run(
@@ -160,6 +161,7 @@ KIT_SCENARIO(faulty) {
             end.flush();
           } catch (const std::runtime_error& told) {
             *error = told.what();
+            if (once) return;
           }
         if (fault != "outside") try {  // put alone tells of what has failed earlier, too
             end.put(0, 0, 1, 7);

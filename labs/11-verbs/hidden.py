@@ -83,6 +83,9 @@ def faults(lab):
                 expect.that(seen["polled"], "poll() of the peer, whose receive requests have failed: no exception", seen)
             expect.equal("completions of failed requests that were left in the queue", seen["unread"], 0, seen)
             clean(seen)
+        seen = lab.run("faulty", fault=fault, puts=40, sends=32, receives=8, bytes=8, once=1)
+        expect.that(words in seen["first"], f"the exception says {seen['first']!r}; the first failure is {words!r}", seen)
+        expect.equal("completions left in the queue when the exception was thrown", seen["unread"], 0, seen)
 
 
 @lab_test

@@ -63,9 +63,10 @@ struct Half {
 
 // A ring of connections: right[r] and left[r + 1] are the two halves of one.
 struct Net {
-  explicit Net(const kit::Request& in)
+  explicit Net(const kit::Request& in) : Net(in, in.integer("slot_bytes")) {}
+  Net(const kit::Request& in, std::int64_t slot_bytes)
       : world(int(in.integer("world"))),
-        slots{std::size_t(in.integer("slot_bytes")), int(in.integer("slots"))},
+        slots{std::size_t(slot_bytes), int(in.integer("slots"))},
         right(std::size_t(world)),
         left(std::size_t(world)),
         ready(std::size_t(world)),
@@ -93,6 +94,10 @@ struct Net {
     right_of(rank).end->connect(*after.address);
     left_of(rank).end->connect(*before.address);
     all(ready, rank);
+  }
+  void close(int rank) {
+    right_of(rank).close();
+    left_of(rank).close();
   }
   int world;
   lab12::Slots slots;
@@ -139,8 +144,7 @@ KIT_SCENARIO(messages) {
     }
     most = std::max(most, watched.most);
     net.all(net.done, rank);
-    net.right_of(rank).close();
-    net.left_of(rank).close();
+    net.close(rank);
   });
   out.put("lengths", got);
   out.put("wrong", wrong);
@@ -177,22 +181,25 @@ KIT_SCENARIO(both_ways) {
       ++came;
     }
     net.all(net.done, rank);
-    net.right_of(rank).close();
-    net.left_of(rank).close();
+    net.close(rank);
   });
   out.put("wrong", wrong);
   kit::verbs::observe(out);
 }
 
-// The ring, `calls` times; rank `dies` leaves in the middle of the last call, if there is one.
+// The ring, `calls` times; rank `dies` leaves in the middle of the last call, if there is one. With
+// other_slot_bytes, every second call goes over other channels, with other slots.
 KIT_SCENARIO(ring) {
   Net net(in);
+  std::optional<Net> other;
+  if (in.has("other_slot_bytes")) other.emplace(in, in.integer("other_slot_bytes"));
   const auto count = std::size_t(in.integer("count"));
   const auto calls = in.integer("calls", 1), dies = in.integer("dies", -1);
   std::vector<std::string> errors(std::size_t(net.world));
   std::vector<std::int64_t> bytes(std::size_t(net.world));
   kit::verbs::run(net.world, std::uint64_t(in.integer("seed")), [&](int rank) {
     net.connect(rank);
+    if (other) other->connect(rank);
     std::vector<Counted> work(count);
     int turns = 0;
     try {
@@ -202,7 +209,8 @@ KIT_SCENARIO(ring) {
           if (rank == dies && ++turns == 3) throw std::logic_error("dies");
           net.look(rank);
         };
-        lab12::all_reduce<Counted>(*net.right_of(rank).channel, *net.left_of(rank).channel, rank,
+        Net& used = other && call % 2 == 1 ? *other : net;
+        lab12::all_reduce<Counted>(*used.right_of(rank).channel, *used.left_of(rank).channel, rank,
                                    net.world, std::span(work), idle);
       }
       out.put(name_of("out", rank), kit::runs_of(work));
@@ -218,8 +226,8 @@ KIT_SCENARIO(ring) {
     net.left_all[std::size_t(rank)] = 1;
     while (std::count(net.left_all.begin(), net.left_all.end(), 1) < net.world)
       kit::verbs::stand_still(1);
-    net.right_of(rank).close();
-    net.left_of(rank).close();
+    net.close(rank);
+    if (other) other->close(rank);
   });
   for (int rank = 0; rank < net.world; ++rank)
     out.put(name_of("error", rank), errors[std::size_t(rank)]);
@@ -271,7 +279,8 @@ struct Ring {
 
 }  // namespace
 
-// nodes machines with local ranks each; rank = node * local + place.
+// nodes machines with local ranks each; rank = node * local + place. A call for `before` elements
+// comes before the one that is observed.
 KIT_SCENARIO(hierarchy) {
   const int nodes = int(in.integer("nodes")), local = int(in.integer("local"));
   kit::FabricOptions options = kit::fabric_options(in);
@@ -286,9 +295,12 @@ KIT_SCENARIO(hierarchy) {
       if (r / local == node) here.members.push_back(r);
       if (r % local == place) there.members.push_back(r);
     }
+    fabric.begin(rank, "hierarchical_all_reduce");
+    std::vector<Counted> earlier(std::size_t(in.integer("before", 0)));
+    lab12::hierarchical_all_reduce<Ring, Counted>(here, there, std::span(earlier));
+    inside[std::size_t(rank)] = across[std::size_t(rank)] = 0;
     std::vector<Counted> work(count);
     for (std::size_t i = 0; i < count; ++i) work[i] = Counted::of(rank, i);
-    fabric.begin(rank, "hierarchical_all_reduce");
     lab12::hierarchical_all_reduce<Ring, Counted>(here, there, std::span(work));
     out.put(name_of("out", rank), kit::runs_of(work));
   });

@@ -13,6 +13,28 @@ def whole(lab, world, count, **how):
     return seen
 
 
+def at_once(lab, slots, deeds, late=0, old=0):
+    """Two channels whose messages and credits arrive at once. deeds: 0, 1: an end tries to send; 2, 3: to receive."""
+    lengths = [lab.random.randrange(9) for _ in deeds]
+    seen = lab.run("at_once", slots=slots, slot_bytes=8, deeds=deeds, lengths=lengths, late=late, old=old)
+    waiting, sent = ([], []), [0, 0]
+    for number, (deed, got) in enumerate(zip(deeds, seen["results"])):
+        side = deed % 2
+        there = waiting[side if deed < 2 else 1 - side]
+        if deed < 2:
+            want = int(len(there) < slots)
+            what = f"try_send on end {side}, with {len(there)} of {slots} slots taken,"
+            if want:
+                there.append(lengths[sent[side]])
+                sent[side] += 1
+        else:
+            what = f"try_receive on end {side}, with {len(there)} messages there,"
+            want = there.pop(0) if there else -1
+        expect.that(got == want, f"call {number}: {what} says {got}, must say {want} (1: sent, 0: not; else a length, -1: "
+                                 "nothing)", seen)
+    expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
+
+
 @lab_test
 def credits(lab):
     """A receiver that is slow: no slot is written before it is free, and all slots are used."""
@@ -35,6 +57,10 @@ def credits(lab):
         expect.equal("bytes or lengths of messages in both directions that are not what was sent", seen["wrong"], 0,
                      seen)
         expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
+    for slots in (1, 2):  # a credit behind a message, a message behind a credit: either is seen when it is there
+        at_once(lab, slots, [0, 1, 3, 0, 2, 1, 2, 3])
+        for late in (0, 1):
+            at_once(lab, slots, [lab.random.randrange(4) for _ in range(200)], late)
 
 
 @lab_test
@@ -60,12 +86,16 @@ def pieces(lab):
 
 @lab_test
 def calls(lab):
-    """Many calls in a row on the same channels, and more than 2^16 messages: no counter starts over."""
+    """Many calls on the same channels, and on others in turn; messages beyond 2^16 and 2^32: no counter starts over."""
     for world in (2, 3, 5):
         whole(lab, world, 23, slot_bytes=2 * ELEMENT, slots=3, calls=12)
+        for one, other in ((1, 4), (4, 1)):
+            whole(lab, world, 23, slot_bytes=one * ELEMENT, slots=3, calls=3, other_slot_bytes=other * ELEMENT)
+            whole(lab, world, 23, slot_bytes=one * ELEMENT, slots=3, calls=2, other_slot_bytes=other * ELEMENT)
     seen = lab.run("both_ways", world=2, slot_bytes=3, slots=3, lengths=[m % 4 for m in range(66_000)])
     expect.equal("bytes or lengths of 66,000 messages in both directions that are not what was sent", seen["wrong"], 0,
                  seen)
+    at_once(lab, 3, [0, 0, 3, 3] * 25, old=1)  # the two on both sides of 2^32 are under way together
 
 
 @lab_test
@@ -78,6 +108,11 @@ def dies(lab):
                 told = seen[f"error.{rank}"]
                 expect.that(rank == dead or "gone" in told or "retry" in told or "Flushed" in told,
                             f"rank {rank} says {told!r}, and rank {dead} is gone", seen)
+    for takes in range(3):  # neighbours that fall silent, where no device tells
+        for gives in range(3):
+            seen = lab.run("silence", takes=takes, gives=gives)
+            expect.equal("what all_reduce throws when the third idle() throws 'rank 2 is gone'", seen["told"],
+                         "rank 2 is gone", seen)
 
 
 @lab_test
@@ -86,7 +121,8 @@ def hierarchy(lab):
     for nodes, local in [(1, 4), (4, 1), (2, 3), (3, 2), (2, 4), (1, 1)]:
         world = nodes * local
         for count in (0, 1, world, 24 * world, 24 * world + 5):
-            seen = lab.run("hierarchy", world=world, nodes=nodes, local=local, count=count)
+            seen = lab.run("hierarchy", world=world, nodes=nodes, local=local, count=count,
+                           before=lab.random.choice((0, 7 * world + 3)))
             expect.each_once(seen, world, count)
             part = -(-count // local)
             for rank in range(world):

@@ -100,8 +100,9 @@ class Channel {
 };
 
 // Task 3. work = the sum of all ranks' work, on every rank: the ring of lab 06 over two channels,
-// to the right neighbour and from the left one. T is trivially copyable and has +=. A slot holds at
-// least one element; chunks may be longer than a slot, and a slot need not be a multiple of T.
+// to the right neighbour and from the left one, with the same slots on all ranks. T is trivially
+// copyable and has +=. A slot holds at least one element; chunks may be longer than a slot, and a
+// slot need not be a multiple of T.
 // Whenever a round has moved nothing, call idle(): it throws when a rank has died, and then so do
 // you.
 template <class T, class Channel>

@@ -209,6 +209,7 @@ KIT_SCENARIO(power_cuts) {
 // with a step.
 //   s save           f save, with no room on the disk     l a new program loads   o the same one
 //   d change a byte of its file      t cut its file       e empty it
+//   k a new program that keeps so many
 KIT_SCENARIO(history) {
   Disk disk;
   const int keep = int(in.integer("keep"));
@@ -227,6 +228,7 @@ KIT_SCENARIO(history) {
   for (std::size_t i = 0; i < script.size(); ++i) {
     const std::string path = folder + "/" + snapshot_name(numbers[i]);
     const char deed = script[i];
+    if (deed == 'k') checkpoints = std::make_unique<Checkpoints>(disk, folder, int(numbers[i]));
     if (deed == 's') checkpoints->save(make(i));
     if (deed == 'f') {
       for (const std::int64_t room : in.integers("rooms")) {

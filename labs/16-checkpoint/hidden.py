@@ -53,7 +53,8 @@ def keeps(lab):
             (2, "ssdoso", [5, 6, 6, 0, 6, 0], [5, 6], ["step-6"], "step-5 step-6"),
             (1, "ssdosso", [5, 6, 6, 0, 6, 7, 0], [-1, 7], ["step-6"], "step-7"),
             (1, "ssslsl", [3 * 2**40, 2**33, 10, 0, 2**42, 0], [3 * 2**40, 2**42], [], f"step-{2**42}"),
-            (2, "ssteol", [0, 1, 0, 1, 0, 0], [-1, -1], ["step-1 step-0"] * 2, "step-0 step-1")]:
+            (2, "ssteol", [0, 1, 0, 1, 0, 0], [-1, -1], ["step-1 step-0"] * 2, "step-0 step-1"),
+            (5, "sssssksl", [9, 10, 2, 100, 30, 2, 200, 0], [200], [], "step-100 step-200")]:
         seen = lab.run("history", keep=keep, script=script, numbers=numbers, rooms=[])
         expect.equal("the steps that load_newest found", list(seen["found"]), found, seen)
         got = [line.strip() for line in seen["skipped"].splitlines() if line.strip()]
