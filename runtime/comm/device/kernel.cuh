@@ -155,16 +155,6 @@ struct Flow {
   std::uint64_t count;       // elements
 };
 
-<<<<<<< HEAD
-// One element or pack: own, scaled if need be, op message if there is one.
-template <kernels::Reduction op, class T, int kLanes>
-__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
-                     const Arithmetic& a) {
-#pragma unroll
-  for (int i = 0; i < kLanes; ++i) {
-    const T x = a.scaled ? kernels::cuda::scaled(own.at[i], a.scale) : own.at[i];
-    own.at[i] = comes ? kernels::cuda::combine<op>(x, message.at[i]) : x;
-=======
 // Arithmetic with a factor for every type, as it is when the kernel runs.
 struct Factored : Arithmetic {
   std::uint64_t integer;
@@ -193,14 +183,14 @@ __device__ T multiplied(T x, const Factored& a) {
     return kernels::cuda::scaled(x, a.scale);
 }
 
-// One element or pack: own, multiplied if need be, op message.
+// One element or pack: own, multiplied if need be, op message if there is one.
 template <kernels::Reduction op, class T, int kLanes, class Arithmetics>
-__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>* message, const Arithmetics& a) {
+__device__ void join(Pack<T, kLanes>& own, const Pack<T, kLanes>& message, bool comes,
+                     const Arithmetics& a) {
 #pragma unroll
   for (int i = 0; i < kLanes; ++i) {
-    T x = a.scaled ? multiplied(own.at[i], a) : own.at[i];
-    own.at[i] = message == nullptr ? x : kernels::cuda::combine<op>(x, message->at[i]);
->>>>>>> nccl
+    const T x = a.scaled ? multiplied(own.at[i], a) : own.at[i];
+    own.at[i] = comes ? kernels::cuda::combine<op>(x, message.at[i]) : x;
   }
 }
 
@@ -255,11 +245,7 @@ __device__ void flow_elements(const Flow& f, const Factored& a) {
 
 // By all threads of the block. The arrays may be the same memory, none may overlap another in part.
 template <class T>
-<<<<<<< HEAD
-__device__ void flow(const Flow& f, const Arithmetic& a) {
-=======
-__device__ __attribute__((noinline)) void flow(const Flow& f, const Factored& a) {
->>>>>>> nccl
+__device__ void flow(const Flow& f, const Factored& a) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));
   const auto all_aligned = [&](std::size_t bytes) {
     using kernels::cuda::aligned_for;
