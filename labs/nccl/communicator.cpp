@@ -45,8 +45,8 @@ bool share_written_memory(const Message& a, const Message& b) {
 
 // Messages of a group are independent of each other: all are under way at once. But whoever calls
 // steps that need each other, each a group of its own, for several ranks in a group around them
-// (hypercube_perf -g 4) means them one after the other. Without the outer group they would run so,
-// so that waiting for an earlier part here is waiting for nothing that this part would have to give.
+// (hypercube_perf -g 4) means them one after the other. Without the outer group they would run so:
+// waiting here for an earlier part is waiting for nothing that this part would have to give.
 std::size_t end_of_batch(const std::vector<MessageCall>& calls, std::size_t begin) {
   std::size_t part = begin;  // where the part of call i begins
   for (std::size_t i = begin; i < calls.size(); ++i) {

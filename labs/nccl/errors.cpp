@@ -14,8 +14,8 @@ namespace {
 
 thread_local std::string text_of_thread;
 
-// Programs that bring a weak ncclGetLastError of their own (nccl-tests does) never see our sentence:
-// NCCL_DEBUG=WARN, INFO or TRACE prints it, as NCCL does.
+// Programs that bring a weak ncclGetLastError of their own (nccl-tests does) never see our
+// sentence: NCCL_DEBUG=WARN, INFO or TRACE prints it, as NCCL does.
 bool is_loud() {
   const char* level = std::getenv("NCCL_DEBUG");
   if (level == nullptr) return false;
