@@ -52,8 +52,8 @@ using AdamFn = void(std::span<T> p, std::span<const T> g, std::span<T> m, std::s
                     std::span<T> largest, const AdamStep& step);
 RINGSMITH_KERNEL(adam, AdamFn)
 
-// The same for many parameters, which share no memory, of one step; all of them have a `largest`, or
-// none has. Bits are those of one call for each: on a device, few launches do it.
+// The same for many parameters, which share no memory, of one step; all have a `largest`, or none
+// has. Bits are those of one call for each: on a device, few launches do it.
 template <class T>
 struct AdamTensor {
   std::span<T> p;

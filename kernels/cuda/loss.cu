@@ -5,11 +5,11 @@
 //                            first has left in device memory
 //   nll_backward,            a warp or a block to a row: the gradient is the same expression for
 //   cross_entropy_backward   all columns but the target's, no pass over the row is needed before
-//   cross_entropy_rows       logits are read once: as softmax's versions 2 and 3 (softmax.cu), but of
-//                            a row only its statistics are kept, two numbers, and its loss
-//   cross_entropy_rows_backward   the probabilities once more, from the logits and those two numbers:
-//                            read once, written once. The logits of GPT-2 are 1.6 GB a batch of 8192
-//                            tokens; log-probabilities in between would be written, kept and read
+//   cross_entropy_rows       logits are read once: as softmax's versions 2 and 3 (softmax.cu), but
+//                            of a row only its statistics are kept, two numbers, and its loss
+//   cross_entropy_rows_      the probabilities once more, from the logits and those two numbers:
+//   backward                 read once, written once. GPT-2's logits of 8192 tokens are 1.6 GB;
+//                            log-probabilities between would be written, kept and read
 //   squared_error            a fold over two arrays in packs
 #include <string>
 

@@ -3,9 +3,9 @@
 //   lane      0    1    2  ...  31   0    1    2 ...        a team of 32 lanes (a warp) or of 256
 //   elements  0-3  4-7  8-11 ...     128- ...               (a block) holds a row in packs
 //
-// Up to kRowPacks packs in each lane: 512 floats in a warp, 4096 in a block; a family with registers
-// to spare takes more. What is longer is read again for every pass, mostly from L2; that is each
-// family's version 1, which takes any length.
+// Up to kRowPacks packs in each lane: 512 floats in a warp, 4096 in a block; a family with
+// registers to spare takes more. What is longer is read again for every pass, mostly from L2; that
+// is each family's version 1, which takes any length.
 #pragma once
 
 #include "kernels/cuda/pack.cuh"

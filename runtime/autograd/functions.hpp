@@ -93,8 +93,8 @@ Tensor mse_loss(const Tensor& x, const Tensor& y, Reduction reduction = Reductio
 // ---- normalisation ----
 // over the last dimension
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
-// sum = x + residual and normed = layer_norm(sum): on a device one kernel each way, with the bits of
-// the two functions where x and residual have one shape.
+// sum = x + residual and normed = layer_norm(sum). On a device one kernel each way, with the same
+// bits, where x and residual have one shape.
 struct AddNorm {
   Tensor sum, normed;
 };
