@@ -61,7 +61,8 @@ def check_text(args, report):
 
 
 def check_spelling(args, report):
-    paths = [*(ROOT / "lessons").glob("**/*.md"), *(ROOT / "slides").glob("*.md")]
+    ours = [p for p in (ROOT / "lessons").glob("**/*.md") if "node_modules" not in p.parts]
+    paths = [*ours, *(ROOT / "slides").glob("*.md")]
     faults = spelling.check(paths)
     if faults is None:
         print("spelling  NOT RUN: codespell is not installed (make deps, or apt install codespell)")

@@ -416,14 +416,18 @@ void grad_of_class(const Conv2dShape& s, const float* dy, const float* weight, c
       for (const auto& [kh, row] : rows.taps)
         for (const auto& [kw, column] : columns.taps)
           p.taps.push_back((o * frame.rows + row - up) * frame.columns + column - left);
+    const auto turn = [&](const float* kernel, float* to) {
+      constexpr std::int64_t kUsual = 9;  // taps: a loop of constant length
+      if (whole && taps == kUsual)
+        for (std::int64_t t = 0; t < kUsual; ++t) to[t] = kernel[kUsual - 1 - t];
+      else
+        for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
+    };
     constexpr std::int64_t kStreams = 8;  // rows written side by side: few enough for the cache
     for (std::int64_t block = 0; block < channels; block += kStreams)
       for (std::int64_t o = 0; o < out_channels; ++o)
-        for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c) {
-          const float* kernel = weight + (o * channels + c) * s.kh * s.kw;
-          float* to = turned + (c * out_channels + o) * taps;
-          for (const std::int64_t tap : of_kernel) *to++ = kernel[tap];
-        }
+        for (std::int64_t c = block; c < std::min(channels, block + kStreams); ++c)
+          turn(weight + (o * channels + c) * s.kh * s.kw, turned + (c * out_channels + o) * taps);
     for (std::int64_t i = 0; i < rows.count; ++i)
       for (std::int64_t j = 0; j < columns.count; ++j) p.pixels.push_back(i * frame.columns + j);
     p.a = turned;
