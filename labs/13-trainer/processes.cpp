@@ -146,7 +146,8 @@ void train_before(const kit::Request& in, Link& link) {
   settings.steps = 3;
   ++settings.seed;
   kit::Vault vault(std::size_t{1} << 10);
-  lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, Log([](auto, auto) {}));
+  const Log log = [](auto, auto) {};  // of the type that train_one passes: one instance of train()
+  lab13::train<AnyRing>(link, model, optimizer, data, settings, vault, log);
 }
 
 // One rank of a training: what the log was told, and the parameters after each step.
