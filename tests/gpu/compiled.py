@@ -36,6 +36,12 @@ def demangled(names):
 
 def plain(name):
     """A kernel's name without namespaces, template arguments and parameters."""
+    if name.startswith("_ZN"):  # nvcc's names of lambdas within lambdas, which c++filt does not know
+        at, last = 3, ""
+        while number := re.match(r"\d+", name[at:]):
+            at += number.end() + int(number[0])
+            last = name[at - int(number[0]):at]
+        return last
     name = re.sub(r"\((anonymous namespace|int|bool|unsigned int|long|unsigned long)\)", "", name.replace("void ", "", 1))
     depth, kept = 0, ""
     for c in name:

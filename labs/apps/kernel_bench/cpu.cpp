@@ -71,29 +71,39 @@ void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t
 }
 
 void add_matmul(std::vector<Case>& cases) {
-  for (const std::int64_t n : {32, 64, 128, 256, 512}) {
-    const auto a = values(n * n), b = values(n * n);
-    const auto c = std::make_shared<std::vector<float>>(values(n * n));
-    cases.push_back({"matmul", "c = a b", fmt::format("{0}x{0}x{0}", n),
-                     2.0 * static_cast<double>(n * n * n), true, [=] {
-                       matmul<float>(row_major(a.data(), n, n), row_major(b.data(), n, n),
-                                     row_major(c->data(), n, n));
-                     }});
-    struct Halves {
-      std::vector<bf16> a, b, c;
+  struct Product {
+    std::int64_t m, k, n;
+  };
+  // Cubes; a layer of the MLP; a projection of a GPT of GPT-2's width.
+  for (const auto [m, k, n] :
+       {Product{32, 32, 32}, Product{64, 64, 64}, Product{128, 128, 128}, Product{256, 256, 256},
+        Product{512, 512, 512}, Product{64, 1024, 1024}, Product{2048, 768, 768}}) {
+    const auto shape = fmt::format("{}x{}x{}", m, k, n);
+    const double flops = 2.0 * static_cast<double>(m * k * n);
+    struct Data {
+      Product p;
+      std::vector<float> a, b, c;
+      std::vector<bf16> a16, b16, c16;
     };
     const auto half = [](const std::vector<float>& v) {
       return std::vector<bf16>(v.begin(), v.end());
     };
-    const auto d = std::make_shared<Halves>(Halves{half(a), half(b), half(*c)});
+    const auto d = std::make_shared<Data>(
+        Data{{m, k, n}, values(m * k), values(k * n), values(m * n), {}, {}, {}});
+    d->a16 = half(d->a), d->b16 = half(d->b), d->c16 = half(d->c);
+    cases.push_back({"matmul", "c = a b", shape, flops, true, [=] {
+                       matmul<float>(row_major<const float>(d->a.data(), d->p.m, d->p.k),
+                                     row_major<const float>(d->b.data(), d->p.k, d->p.n),
+                                     row_major(d->c.data(), d->p.m, d->p.n));
+                     }});
     for (const kernels::Bf16Products how : kernels::bf16_products_here())
-      cases.push_back(
-          {"matmul", fmt::format("c = a b, bf16, {}", name_of(how)), fmt::format("{0}x{0}x{0}", n),
-           2.0 * static_cast<double>(n * n * n), true, [=] {
-             kernels::set_bf16_products(how);
-             matmul<bf16>(row_major<const bf16>(d->a.data(), n, n),
-                          row_major<const bf16>(d->b.data(), n, n), row_major(d->c.data(), n, n));
-           }});
+      cases.push_back({"matmul", fmt::format("c = a b, bf16, {}", name_of(how)), shape, flops, true,
+                       [=] {
+                         kernels::set_bf16_products(how);
+                         matmul<bf16>(row_major<const bf16>(d->a16.data(), d->p.m, d->p.k),
+                                      row_major<const bf16>(d->b16.data(), d->p.k, d->p.n),
+                                      row_major(d->c16.data(), d->p.m, d->p.n));
+                       }});
   }
 }
 

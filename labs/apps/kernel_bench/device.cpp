@@ -245,6 +245,7 @@ void bench_products(const KernelBenchOptions& o) {
       return row_major(t.kernel_data<bf16>(), t.size(0), t.size(1));
     };
     const auto shape = fmt::format("{}x{}x{}", m, k, n);
+    const double operations = 2 * static_cast<double>(m * k * n);
     for (const cuda::MatmulVersion& v : cuda::matmul_versions()) {
       if (o.version != 0 && o.version != v.number) continue;
       if (v.run == nullptr) {
@@ -255,7 +256,7 @@ void bench_products(const KernelBenchOptions& o) {
       const auto add = [&](Table& to, const auto& product) {
         const double seconds = measure(product, o.seconds);
         to.row({std::to_string(v.number), v.name, shape, fmt::format("{:.3f}", seconds * 1e3),
-                fmt::format("{:.1f}", 2e-9 * static_cast<double>(m * k * n) / seconds)});
+                fmt::format("{:.1f}", 1e-9 * operations / seconds)});
       };
       add(table, [&] { cuda::matmul<float>(matrix(a), matrix(b), matrix(c)); });
       if (v.number == 3 || v.number >= 7)  // those that bf16 has
