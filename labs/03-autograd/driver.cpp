@@ -100,7 +100,24 @@ void put_grads(kit::Observation& out, const std::string& suffix, const std::vect
 
 }  // namespace
 
-// Values, then one or more backwards, with a log of the hooks.
+namespace {
+
+// Calls what() with so many KiB more on the stack: where a call's variables lie is never where the
+// call before it had its own.
+template <class What>
+void deeper(std::size_t kib, const What& what) {
+  volatile char below[1024];
+  below[0] = 1;
+  if (kib > 0)
+    deeper(kib - 1, what);
+  else
+    what();
+  below[0] = 0;
+}
+
+}  // namespace
+
+// Values, then one or more backwards, each from another depth, with a log of the hooks.
 KIT_SCENARIO(program) {
   std::vector<Var> vars = leaves_of(in);
   const std::size_t leaves = vars.size();
@@ -141,7 +158,8 @@ KIT_SCENARIO(program) {
     } else {
       const char* kind = "";
       try {
-        lab03::backward(vars.at(std::size_t(roots[running])), retain[running] != 0);
+        const Var& root = vars.at(std::size_t(roots[running]));
+        deeper(2 * running, [&] { lab03::backward(root, retain[running] != 0); });
       } catch (const std::invalid_argument&) {
         kind = "invalid_argument";
       } catch (const std::logic_error&) {

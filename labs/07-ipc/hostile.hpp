@@ -6,8 +6,8 @@
 //   a look that sees     the block pauses before it goes on: a slot that is not protected by a
 //   something new        credit is overwritten in the meantime
 //
-// A post is a store or another operation that changes the flag (fetch_add(1), exchange); a look is a
-// load or one that does not (fetch_add(0), a compare_exchange that fails).
+// A post is a store or another operation that changes the flag (fetch_add(1), exchange); a look is
+// a load or one that does not (fetch_add(0), a compare_exchange that fails).
 #pragma once
 
 #include <atomic>

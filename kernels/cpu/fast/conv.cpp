@@ -37,8 +37,8 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// What a tile takes at once: of dw pixels, of y and dx so many taps that the weights of all rows lie
-// in L2, and B with them. (A tile takes less of B in a cycle than L2 gives.)
+// What a tile takes at once: of dw pixels, of y and dx so many taps that the weights of all rows
+// lie in L2, and B with them. (A tile takes less of B in a cycle than L2 gives.)
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
