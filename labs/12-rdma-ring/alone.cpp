@@ -45,8 +45,8 @@ struct End {
 using Channel = lab12::Channel<End>;
 
 // Two channels that nearly 2^32 messages have passed: after a first round of messages, what grows
-// by their number in each of two more is a count of them, and grows on as far as the others would make
-// it. The number is odd, and no pointer grows by it; three slots divide it, and all others.
+// by their number in each of two more is a count of them, and grows on as far as the others would
+// make it. The number is odd, and no pointer grows by it; three slots divide it, and all others.
 constexpr std::uint64_t round_messages = 243;
 constexpr std::uint64_t skipped = (std::uint64_t{1} << 32) - 1 - 3 * round_messages - 30;
 
@@ -104,7 +104,8 @@ struct Silent {
 
 // deeds: 0 and 1: end 0 or 1 tries to send its next message, of lengths[0], lengths[1], ... bytes;
 // 2 and 3: end 0 or 1 tries to receive. results: of each deed, whether it was sent, or the length,
-// or -1 for nothing. late: bytes leave late. old: nearly 2^32 messages went from end 0 to end 1 before.
+// or -1 for nothing. late: bytes leave late. old: nearly 2^32 messages went from end 0 to
+// end 1 before.
 KIT_SCENARIO(at_once) {
   const std::vector<std::int64_t> lengths = in.integers("lengths"), deeds = in.integers("deeds");
   const lab12::Slots slots{std::size_t(in.integer("slot_bytes")), int(in.integer("slots"))};

@@ -20,8 +20,8 @@ constexpr std::size_t kLanes = 16;
 typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
 
 // Sums of each term over n elements, in one pass: lane l adds the elements l, l + kLanes, ...; the
-// lanes are added in order. A term gets a function that loads from an array: a number or, of contiguous
-// elements, all lanes at once, which stay in registers then.
+// lanes are added in order. A term gets a function that loads from an array: a number or, of
+// contiguous elements, all lanes at once, which stay in registers then.
 template <class... Terms>
 std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t step, std::int64_t n,
                                                const Terms&... terms) {
