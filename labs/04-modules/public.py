@@ -9,7 +9,8 @@ def close(name, got, want, seen, relative=4e-6):
     got, want = list(got), list(want)
     expect.that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
     for i, (a, b) in enumerate(zip(got, want)):
-        expect.that(abs(a - b) <= relative * max(1.0, abs(b)), f"element {i} of {name} is {a!r}, must be {b!r}", seen)
+        expect.that(a == b or abs(a - b) <= relative * max(1.0, abs(b)) < math.inf,
+                    f"element {i} of {name} is {a!r}, must be {b!r}", seen)
 
 
 # ---- the same things once more, in double and as slowly as can be ----

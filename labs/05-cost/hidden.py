@@ -6,11 +6,6 @@ from labs.course.testing import WORLDS, counts_for, expect, lab_test
 HIDDEN_SEED = 58230419
 
 
-def near(name, got, want, seen, tolerance=1e-9):
-    expect.that(got == want or abs(got - want) <= tolerance * abs(want), f"{name} is {got:.10g}, must be {want:.10g}",
-                seen)
-
-
 def rounds_of(world):
     return (world - 1).bit_length()
 
@@ -65,7 +60,7 @@ def worlds(lab):
             for i, (world, _) in enumerate(cases if name == "tree" else []):
                 expect.equal(f"tree_rounds({world})", seen["rounds"][i], rounds_of(world), seen)
             for (world, count), got in zip(cases, seen[name]):
-                near(f"the time of {name} on {world} ranks, {count} elements of {element} bytes", got,
+                expect.near(f"the time of {name} on {world} ranks, {count} elements of {element} bytes", got,
                      costs(world, count, element, **m)[at], seen)
 
 
@@ -80,7 +75,7 @@ def predicts(lab):
             seen = lab.run("play", world=world, calls=calls_of(only, world, count), alpha=alpha, beta=beta)
             took = max(seen["finish"])
             case = f"{only} on {world} ranks, {count} elements of 4 bytes, alpha {alpha:.3f}, beta {beta:.3f}"
-            near(f"the prediction of {case}", said[only][0], took, said)
+            expect.near(f"the prediction of {case}", said[only][0], took, said)
 
 
 @lab_test
@@ -117,7 +112,7 @@ def crossover(lab):
             dearer = m["alpha"] * (2 * (world - 1) - 2 * level)
             cheaper = m["beta"] * (2 * level - 2 * (world - 1) / world) + m["gamma"] * (level - (world - 1) / world)
             want = 0.0 if dearer <= 0 else dearer / cheaper if cheaper > 0 else math.inf
-            near(f"the crossover of {world} ranks", got, want, seen)
+            expect.near(f"the crossover of {world} ranks", got, want, seen)
 
 
 @lab_test
@@ -129,7 +124,7 @@ def least(lab):
     seen = lab.run("formulas", worlds=[w for w, _ in cases], counts=[c for _, c in cases], element=element, **m)
     for i, (world, count) in enumerate(cases):
         want = 2 * (world - 1) / world * element * count * m["beta"]
-        near(f"the bound for {world} ranks and {count} elements", seen["least"][i], want, seen)
+        expect.near(f"the bound for {world} ranks and {count} elements", seen["least"][i], want, seen)
         for name in ("flat", "tree", "ring"):
             expect.that(seen[name][i] >= want * (1 - 1e-9),
                         f"{name} on {world} ranks is faster than any algorithm can be", seen)
@@ -145,8 +140,8 @@ def fits(lab):
         sizes.append(4.0 * count)
         times.append(max(seen["finish"]))
     seen = lab.run("fits", bytes=sizes, seconds=times)
-    near("alpha from five messages", seen["alpha"], alpha, seen, 1e-6)
-    near("beta from five messages", seen["beta"], beta, seen, 1e-6)
+    expect.near("alpha from five messages", seen["alpha"], alpha, seen, 1e-6)
+    expect.near("beta from five messages", seen["beta"], beta, seen, 1e-6)
     alpha, beta = 5e-6, 1e-10
     for sizes in ([float(1 << k) for k in range(6, 27, 2)], [8.0] * 5 + [3e5, 3e5, 2.0 ** 33, 1.0, 0.0, 8.0]):
         lab.random.shuffle(sizes)
@@ -156,6 +151,6 @@ def fits(lab):
         over = xx * yy - xy * xy
         wanted = (sum(xs) * yy - sum(ys) * xy) / over, (xx * sum(ys) - xy * sum(xs)) / over
         seen = lab.run("fits", bytes=sizes, seconds=times)
-        near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
-        near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
+        expect.near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
+        expect.near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
         expect.equal("gamma, which no message tells", seen["gamma"], 0.0, seen)

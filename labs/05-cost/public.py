@@ -2,16 +2,12 @@
 from labs.course.testing import expect, lab_test
 
 
-def near(name, got, want, seen):
-    expect.that(abs(got - want) <= 1e-9 * abs(want), f"{name} is {got:.10g}, must be {want:.10g}", seen)
-
-
 @lab_test
 def message(lab):
     """Task 1: alpha + S beta."""
     seen = lab.run("messages", alpha=5.0, beta=0.5, bytes=[0.0, 1.0, 6.0])
     for got, want in zip(seen["times"], (5.0, 5.5, 8.0)):
-        near("the time of a message", got, want, seen)
+        expect.near("the time of a message", got, want, seen)
 
 
 @lab_test
@@ -20,8 +16,8 @@ def by_hand(lab):
     how = {"alpha": 5.0, "beta": 1.0, "gamma": 0.0, "element": 1}
     for name, three, eight in (("flat", 44.0, 182.0), ("tree", 44.0, 78.0), ("ring", 28.0, 84.0)):
         seen = lab.run("formulas", only=name, worlds=[3, 8], counts=[6, 8], **how)
-        near(f"the time of {name} on 3 ranks, 6 bytes", seen[name][0], three, seen)
-        near(f"the time of {name} on 8 ranks, 8 bytes", seen[name][1], eight, seen)
+        expect.near(f"the time of {name} on 3 ranks, 6 bytes", seen[name][0], three, seen)
+        expect.near(f"the time of {name} on 8 ranks, 8 bytes", seen[name][1], eight, seen)
 
 
 @lab_test
@@ -38,7 +34,7 @@ def adding(lab):
     """Tasks 2 to 4: only the first half adds."""
     for name, want in (("flat", 3 * 8.0), ("tree", 2 * 8.0), ("ring", 3 * 2.0)):
         seen = lab.run("formulas", only=name, worlds=[4], counts=[8], alpha=0.0, beta=0.0, gamma=1.0, element=1)
-        near(f"the time of {name} on 4 ranks that only costs adding", seen[name][0], want, seen)
+        expect.near(f"the time of {name} on 4 ranks that only costs adding", seen[name][0], want, seen)
 
 
 @lab_test
@@ -50,14 +46,14 @@ def decides(lab):
                  list(seen["cheapest"]), [2, 1], seen)
     seen = lab.run("formulas", only="crossover", **how)
     for world, got, want in zip((3, 8), seen["crossover"], (0.0, 160 / 17)):
-        near(f"the crossover of {world} ranks", got, want, seen)
+        expect.near(f"the crossover of {world} ranks", got, want, seen)
 
 
 @lab_test
 def bound_and_fit(lab):
     """Tasks 7 and 8: 8 s is the bound for three ranks and six bytes; two messages tell alpha 5 and beta 1."""
     seen = lab.run("formulas", only="least", worlds=[3], counts=[6], alpha=5.0, beta=1.0, element=1)
-    near("the bound for 3 ranks and 6 bytes", seen["least"][0], 8.0, seen)
+    expect.near("the bound for 3 ranks and 6 bytes", seen["least"][0], 8.0, seen)
     seen = lab.run("fits", bytes=[0.0, 6.0], seconds=[5.0, 11.0])
-    near("alpha from two messages", seen["alpha"], 5.0, seen)
-    near("beta from two messages", seen["beta"], 1.0, seen)
+    expect.near("alpha from two messages", seen["alpha"], 5.0, seen)
+    expect.near("beta from two messages", seen["beta"], 1.0, seen)

@@ -8,7 +8,7 @@ from labs.course.testing import expect, lab_test
 HIDDEN_SEED = 61840927
 public = load_sibling(__file__, "public")
 COMPUTE, COMM, WAIT, FRAME, HOUR = public.COMPUTE, public.COMM, public.WAIT, public.FRAME, public.HOUR
-cases, near, same_times = public.cases, public.near, public.same_times
+cases, same_times = public.cases, public.same_times
 SHIFTS = (0, -40, -(1 << 55), 1 << 33, 1 << 60, -(1 << 60) + (1 << 42))
 
 
@@ -321,14 +321,14 @@ def roofs(lab):
     seen = public.roof(lab, lists, machines)
     least_times, at = [], 0
     for (peak, bandwidth), some, ridge in zip(machines, lists, seen["ridges"]):
-        near(f"the ridge of {peak:g} and {bandwidth:g}", ridge, peak / bandwidth, seen)
+        expect.near(f"the ridge of {peak:g} and {bandwidth:g}", ridge, peak / bandwidth, seen)
         for flops, size, time in some:
             compute, memory = Fraction(flops) / Fraction(peak), Fraction(size) / Fraction(bandwidth)
             least = max(compute, memory)
             case = f"of {flops} operations and {size} bytes in {time} ns, peak {peak:g}, bandwidth {bandwidth:g}"
-            near(f"the least time {case}", seen["least"][at], float(least * 10 ** 9), seen)
-            near(f"the attainable rate {case}", seen["rates"][at], float(flops / least) if flops else 0.0, seen)
-            near(f"the share of the roof {case}", seen["shares"][at], float(least * 10 ** 9 / time), seen)
+            expect.near(f"the least time {case}", seen["least"][at], float(least * 10 ** 9), seen)
+            expect.near(f"the attainable rate {case}", seen["rates"][at], float(flops / least) if flops else 0.0, seen)
+            expect.near(f"the share of the roof {case}", seen["shares"][at], float(least * 10 ** 9 / time), seen)
             if peak == 2.0 ** 40 or abs(compute - memory) > Fraction(least, 10 ** 9) or not least:
                 expect.equal(f"the limit (compute 0, memory 1) {case}", seen["limits"][at], int(compute < memory), seen)
             least_times.append(float(least * 10 ** 9))

@@ -8,11 +8,6 @@ FIELDS = ("step", "compute", "comm", "exposed")
 HOUR = 3600 * 10 ** 9
 
 
-def near(name, got, want, seen):
-    """Relative; NaN is never near."""
-    expect.that(got == want or abs(got - want) <= 1e-9 * abs(want), f"{name} is {got:.12g}, must be {want:.12g}", seen)
-
-
 def cases(name, some):
     """A request for several cases, each a list of rows: driver.cpp, Cases."""
     some = [list(one) for one in some]
@@ -82,7 +77,7 @@ def step_by_hand(lab):
     fractions, wins, seen = hidden(lab, [(100, 80, 33, 8), (100, 80, 0, 0), (100, 20, 70, 65)])
     for name, a, b, share, win in zip(("8 of 33 ns are", "of no communication", "65 of 70 ns are"), fractions, wins,
                                       (25 / 33, 0.0, 5 / 70), (8, 0, 15)):
-        near(f"the hidden fraction, exposed {name},", a, share, seen)
+        expect.near(f"the hidden fraction, exposed {name},", a, share, seen)
         expect.equal(f"the most that hiding can win, exposed {name},", b, win, seen)
 
 
@@ -249,13 +244,13 @@ def roof_by_hand(lab):
     kernels = [(2 * 10 ** 9, 10 ** 9, 2 * 10 ** 7), (10 ** 10, 10 ** 8, 12_500_000), (0, 10 ** 9, 10 ** 7),
                (10 ** 9, 0, 10 ** 6), (10 ** 9, 10 ** 8, 500_000)]
     seen = roof(lab, [kernels], [(1e12, 1e11)])
-    near("the ridge", seen["ridges"][0], 10.0, seen)
+    expect.near("the ridge", seen["ridges"][0], 10.0, seen)
     wants = [(1e7, 2e11, 0.5, 1), (1e7, 1e12, 0.8, 0), (1e7, 0.0, 1.0, 1), (1e6, 1e12, 1.0, 0), (1e6, 1e12, 2.0, 0)]
     for i, (kernel, want) in enumerate(zip(kernels, wants)):
         case = "of {} operations and {} bytes in {} ns".format(*kernel)
         for name, field, value in zip(("the least time", "the attainable rate", "the share of the roof"),
                                       ("least", "rates", "shares"), want):
-            near(f"{name} {case}", seen[field][i], value, seen)
+            expect.near(f"{name} {case}", seen[field][i], value, seen)
         expect.equal(f"the limit (compute 0, memory 1) {case}", seen["limits"][i], want[3], seen)
 
 

@@ -11,7 +11,7 @@ HIDDEN_SEED = 90518263
 public = load_sibling(__file__, "public")
 museum = load_sibling(__file__, "hidden_museum")
 WORK, SAVE, RESTART, WAIT, NEVER = public.WORK, public.SAVE, public.RESTART, public.WAIT, public.NEVER
-near, formula, same_phases, same_account = public.near, public.formula, public.same_phases, public.same_account
+formula, same_phases, same_account = public.formula, public.same_phases, public.same_account
 SECOND = 10 ** 9
 DAY = 86400 * SECOND
 
@@ -127,30 +127,30 @@ def forms(lab):
     """Tasks 1 to 4 far from small numbers: 16,384 ranks, rare failures, none, and costs that dominate."""
     ranks = [lab.random.uniform(1e4, 1e5) for _ in range(16384)]
     got, seen = formula(lab, "job_mtbf", ranks)
-    near("the MTBF of 16,384 different ranks", got[0], 1 / math.fsum(1 / r for r in ranks), seen)
+    expect.near("the MTBF of 16,384 different ranks", got[0], 1 / math.fsum(1 / r for r in ranks), seen)
     for some, want in (([], math.inf), ([math.inf] * 3, math.inf), ([7.0], 7.0)):
         got, seen = formula(lab, "job_mtbf", some)
-        near(f"the MTBF of the ranks {some}", got[0], want, seen)
+        expect.near(f"the MTBF of the ranks {some}", got[0], want, seen)
     rows = [(10.0 ** lab.random.uniform(-3, 12), 10.0 ** lab.random.uniform(-6, 4)) for _ in range(40)] + [(1e9, 1e-6)]
     got, seen = formula(lab, "chance_of_failure", *rows)
     for (mtbf, duration), value in zip(rows, got):
-        near(f"the chance of a failure in {duration:g} at an MTBF of {mtbf:g}", value, -math.expm1(-duration / mtbf),
+        expect.near(f"the chance of a failure in {duration:g} at an MTBF of {mtbf:g}", value, -math.expm1(-duration / mtbf),
              seen)
     rows = [(10.0 ** lab.random.uniform(-3, 3), 10.0 ** lab.random.uniform(-1, 6)) for _ in range(60)]
     rows += [(30.0, 15.0), (29.999, 15.0), (0.0, 15.0), (1.0, math.inf)]
     got, seen = formula(lab, "young", *rows)
     for (save, mtbf), value in zip(rows, got):
-        near(f"Young's interval, saves of {save:g}, an MTBF of {mtbf:g}", value, math.sqrt(2 * save * mtbf), seen)
+        expect.near(f"Young's interval, saves of {save:g}, an MTBF of {mtbf:g}", value, math.sqrt(2 * save * mtbf), seen)
     got, seen = formula(lab, "daly", *rows)
     for (save, mtbf), value in zip(rows, got):
         x = math.sqrt(save / (2 * mtbf))
         want = mtbf if save >= 2 * mtbf else math.sqrt(2 * save * mtbf) * (1 + x / 3 + x * x / 9) - save
-        near(f"Daly's interval, saves of {save:g}, an MTBF of {mtbf:g}", value, want, seen, 1e-7)
+        expect.near(f"Daly's interval, saves of {save:g}, an MTBF of {mtbf:g}", value, want, seen, 1e-7)
     slow = [(lab.random.uniform(0, 9), lab.random.uniform(0.1, 9), n) for n in (1, 2, 7, 1000, 16384, 100_000)]
     slow += [(0.0, 1.0, 16384), (1.0, 0.0, 16384)]
     got, seen = formula(lab, "expected_slowest", *slow)
     for (base, jitter, n), value in zip(slow, got):
-        near(f"the expected step of {n} ranks", value, base + jitter * math.fsum(1 / k for k in range(1, n + 1)), seen)
+        expect.near(f"the expected step of {n} ranks", value, base + jitter * math.fsum(1 / k for k in range(1, n + 1)), seen)
 
 
 def expected(work, interval, save, restart, mtbf):
@@ -171,19 +171,19 @@ def long_jobs(lab):
     rows += [(100.0, 100.0, 9.0, 5.0, 1000.0), (100.0, 500.0, 9.0, 5.0, 1000.0), (7e6, 1e3, 20.0, 0.0, 1e15)]
     got, seen = formula(lab, "expected_time", *rows)
     for row, value in zip(rows, got):
-        near("the expected time of work {:g}, interval {:g}, save {:g}, restart {:g}, MTBF {:g}".format(*row), value,
+        expect.near("the expected time of work {:g}, interval {:g}, save {:g}, restart {:g}, MTBF {:g}".format(*row), value,
              expected(*row), seen)
     rows = [(work, interval, save, restart, math.inf) for work, interval, save, restart, _ in rows]
     got, seen = formula(lab, "expected_time", *rows)
     for (work, interval, save, _, _), value in zip(rows, got):
-        near(f"the time of work {work:g}, interval {interval:g}, save {save:g} without failures", value,
+        expect.near(f"the time of work {work:g}, interval {interval:g}, save {save:g} without failures", value,
              work + save * (-(-work // interval) - 1), seen)
     rows = [row[1:] for row in rows] + [(*row[1:4], 10.0 ** lab.random.uniform(3, 14)) for row in rows]
     got, seen = formula(lab, "goodput", *rows)
     for (interval, save, restart, mtbf), value in zip(rows, got):
         want = interval / (interval + save) if math.isinf(mtbf) else \
             interval / (mtbf * math.exp(restart / mtbf) * math.expm1((interval + save) / mtbf))
-        near(f"the goodput of interval {interval:g}, save {save:g}, restart {restart:g}, MTBF {mtbf:g}", value, want,
+        expect.near(f"the goodput of interval {interval:g}, save {save:g}, restart {restart:g}, MTBF {mtbf:g}", value, want,
              seen)
 
 
@@ -200,8 +200,8 @@ def statistics(lab):
             mean = math.fsum(x - first for x in values) / n
             error = math.sqrt(math.fsum((x - first - mean) ** 2 for x in values) / (n - 1) / n)
             case = f"{name} of {n} samples around {shift:g}"
-            near(f"the mean of the {case}", seen[name][0] - first, mean, seen, 1e-3) if abs(mean) > spread / 8 else None
-            near(f"the error of the {case}", seen[name][1], error, seen, 1e-6)
+            expect.near(f"the mean of the {case}", seen[name][0] - first, mean, seen, 1e-3) if abs(mean) > spread / 8 else None
+            expect.near(f"the error of the {case}", seen[name][1], error, seen, 1e-6)
     seen = lab.run("statistics", a=[5.0], b=[3.0])
     expect.equal("the estimate and the difference of one sample", [*seen["estimate"], *seen["difference"]],
                  [5.0, math.inf, 2.0, math.inf], seen)

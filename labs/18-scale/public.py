@@ -11,12 +11,6 @@ NEVER = 1 << 62
 MOST_CASES, MOST_FAILURES = 12, 6
 
 
-def near(name, got, want, seen, tolerance=1e-9):
-    """Relative; NaN is never near."""
-    expect.that(got == want or abs(got - want) <= tolerance * abs(want),
-                f"{name} is {got:.12g}, must be {want:.12g}", seen)
-
-
 def formula(lab, name, *rows):
     seen = lab.run("formula", name=name, arguments=array.array("d", (x for row in rows for x in row)))
     expected = 1 if name == "job_mtbf" else len(rows)
@@ -52,44 +46,44 @@ def same_account(name, got, want, seen):
 def rates(lab):
     """Task 1: three ranks that fail every 30 hours; the chance that a job of 10 hours fails."""
     got, seen = formula(lab, "job_mtbf", [30, 30, 30])
-    near("the MTBF of three ranks of 30 h", got[0], 10.0, seen)
+    expect.near("the MTBF of three ranks of 30 h", got[0], 10.0, seen)
     got, seen = formula(lab, "job_mtbf", [20, 30, math.inf])
-    near("the MTBF of ranks of 20 h, 30 h and one that never fails", got[0], 12.0, seen)
+    expect.near("the MTBF of ranks of 20 h, 30 h and one that never fails", got[0], 12.0, seen)
     got, seen = formula(lab, "chance_of_failure", (10, 10), (10, 0), (math.inf, 7))
     for mtbf, duration, value, want in ((10, 10, got[0], 0.632120558829), (10, 0, got[1], 0.0),
                                         (math.inf, 7, got[2], 0.0)):
-        near(f"the chance of a failure in {duration} h at an MTBF of {mtbf} h", value, want, seen)
+        expect.near(f"the chance of a failure in {duration} h at an MTBF of {mtbf} h", value, want, seen)
 
 
 @lab_test
 def intervals(lab):
     """Task 2: Young's interval of the lesson, 60 minutes, and those of Daly's paper: 117, 57 and 9.1 minutes."""
     got, seen = formula(lab, "young", (3, 600))
-    near("Young's interval, saves of 3 minutes, an MTBF of 600", got[0], 60.0, seen)
+    expect.near("Young's interval, saves of 3 minutes, an MTBF of 600", got[0], 60.0, seen)
     got, seen = formula(lab, "daly", (5, 1440), (5, 360), (5, 15), (50, 15))
     for value, mtbf, want, digit in zip(got, (1440, 360, 15), (117, 57, 9.1), (0.5, 0.5, 0.05)):
         expect.that(abs(value - want) <= digit,
                     f"Daly's interval, saves of 5 minutes, an MTBF of {mtbf} is {value:.4g}, must be {want}", seen)
-    near("Daly's interval, saves of 50 minutes, an MTBF of 15", got[3], 15.0, seen)
+    expect.near("Daly's interval, saves of 50 minutes, an MTBF of 15", got[3], 15.0, seen)
 
 
 @lab_test
 def expectations(lab):
     """Task 3: four hours of work, saved every hour: without failures, and with one every 10 hours."""
     got, seen = formula(lab, "expected_time", (240, 60, 3, 10, math.inf), (240, 60, 3, 10, 600))
-    near("the time without failures", got[0], 249.0, seen)
-    near("the expected time at an MTBF of 600", got[1], 266.791322174, seen)
+    expect.near("the time without failures", got[0], 249.0, seen)
+    expect.near("the expected time at an MTBF of 600", got[1], 266.791322174, seen)
     got, seen = formula(lab, "goodput", (60, 3, 10, math.inf), (60, 3, 10, 600))
-    near("the goodput without failures", got[0], 60 / 63, seen)
-    near("the goodput at an MTBF of 600", got[1], 0.888326286579, seen)
+    expect.near("the goodput without failures", got[0], 60 / 63, seen)
+    expect.near("the goodput at an MTBF of 600", got[1], 0.888326286579, seen)
 
 
 @lab_test
 def slowest(lab):
     """Task 4: a step of one rank and of three that wait for each other."""
     got, seen = formula(lab, "expected_slowest", (10, 6, 1), (10, 6, 3))
-    near("the expected step of 1 rank", got[0], 16.0, seen)
-    near("the expected step of 3 ranks", got[1], 21.0, seen)
+    expect.near("the expected step of 1 rank", got[0], 16.0, seen)
+    expect.near("the expected step of 3 ranks", got[1], 21.0, seen)
 
 
 @lab_test
@@ -99,7 +93,7 @@ def samples(lab):
     for name, got, want in (("the mean", seen["estimate"][0], 3.0), ("the error", seen["estimate"][1], 1.08012344974),
                             ("the mean difference", seen["difference"][0], 0.75),
                             ("the error of the difference", seen["difference"][1], 0.25)):
-        near(f"{name} of the samples", got, want, seen)
+        expect.near(f"{name} of the samples", got, want, seen)
     seen = lab.run("agreement", questions=[10.0, 1.0, 12.0, 2.0, 10.0, 1.0, 13.0, 2.0, math.nan, 1.0, 10.0, 2.0])
     expect.equal("whether 10 +- 1 agrees with 12, with 13, and NaN with 10, within 2 errors",
                  list(seen["answers"]), [1, 0, 0], seen)

@@ -80,6 +80,12 @@ def same_bits(name, got, want, seen=None):
             raise Wrong(f"element {i} of {name} is {a!r}, must be {b!r}{where(seen or {})}")
 
 
+def near(name, got, want, seen=None, tolerance=1e-9):
+    """One number, relative to what it must be. NaN is never near, and to infinity nothing else is."""
+    that(got == want or abs(got - want) <= tolerance * abs(want) < math.inf, f"{name} is {got:.12g}, must be {want:.12g}",
+         seen)
+
+
 def close(name, got, want, tolerance, seen=None):
     """|got - want| <= tolerance, written so that NaN fails."""
     that(len(got) == len(want), f"{name} has {len(got)} elements, must have {len(want)}", seen)
