@@ -5,7 +5,8 @@
 //                          <--copy--
 //
 // The arithmetic is done by a DeviceModel, which refuses numbers that lie elsewhere: memory of
-// another device cannot be computed with, as on GPUs.
+// another device cannot be computed with, as on GPUs. Your own code runs on the root, and reads and
+// writes the root's memory alone.
 #pragma once
 
 #include <algorithm>
@@ -22,6 +23,22 @@
 namespace kit {
 
 class Devices;
+
+// Given: until the end of its scope this thread computes on `device`, and no longer on the root.
+class On {
+ public:
+  explicit On(int device) : before_(std::exchange(current(), device)) {}
+  ~On() { current() = before_; }
+  On(const On&) = delete;
+  On& operator=(const On&) = delete;
+  static int& current() {
+    static thread_local int device = 0;
+    return device;
+  }
+
+ private:
+  int before_;
+};
 
 // A matrix of floats in the memory of one device; gone when this object is. It can be moved, and
 // copied only by Devices.
@@ -41,10 +58,23 @@ class Buffer {
   [[nodiscard]] int device() const { return device_; }
   [[nodiscard]] std::size_t rows() const { return width_ == 0 ? 0 : data_.size() / width_; }
   [[nodiscard]] std::size_t width() const { return width_; }
-  [[nodiscard]] std::span<float> numbers() { return data_; }
-  [[nodiscard]] std::span<const float> numbers() const { return data_; }
+  // std::logic_error on another device than that on which they lie.
+  [[nodiscard]] std::span<float> numbers() {
+    require_here();
+    return data_;
+  }
+  [[nodiscard]] std::span<const float> numbers() const {
+    require_here();
+    return data_;
+  }
 
  private:
+  void require_here() const {
+    if (device_ >= 0 && device_ != On::current())
+      throw std::logic_error("numbers on device " + std::to_string(device_) +
+                             " are used on device " + std::to_string(On::current()) +
+                             ": copy them there first");
+  }
   friend class Devices;
   Devices* devices_ = nullptr;
   int device_ = -1;
