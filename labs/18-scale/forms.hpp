@@ -101,8 +101,9 @@ inline double goodput(double interval, double save, double restart, double mtbf)
 #endif
 }
 
-// Task 4. The expected time of a step that waits for the slowest of `ranks` ranks, each of which
-// takes base plus an exponential time of mean `jitter`: base + jitter (1 + 1/2 + ... + 1/ranks).
+// Task 4. The expected time of a step that waits for the slowest of `ranks` ranks, at most a
+// million, each of which takes base plus an exponential time of mean `jitter`: base + jitter (1 +
+// 1/2 + ... + 1/ranks).
 inline double expected_slowest(double base, double jitter, std::int64_t ranks) {
 #ifdef SOLUTION
   double sum = 0;

@@ -15,7 +15,10 @@ KIT_SCENARIO(formula) {
   const auto each = [&](std::size_t arity, auto call) {
     for (std::size_t i = 0; i + arity <= x.size(); i += arity) results.push_back(call(&x[i]));
   };
-  if (name == "job_mtbf") results.push_back(lab18::job_mtbf(x));
+  if (name == "job_mtbf") {
+    (void)lab18::job_mtbf(std::vector<double>{3, 6});  // another job, which must not matter
+    results.push_back(lab18::job_mtbf(x));
+  }
   if (name == "chance_of_failure")
     each(2, [](const double* a) { return lab18::chance_of_failure(a[0], a[1]); });
   if (name == "young") each(2, [](const double* a) { return lab18::young(a[0], a[1]); });
@@ -32,12 +35,21 @@ KIT_SCENARIO(formula) {
 
 KIT_SCENARIO(statistics) {
   const std::vector<double> a = in.numbers("a"), b = in.numbers("b");
+  (void)lab18::estimate(std::vector<double>{1, 2, 4});  // other samples, which must not matter
   const lab18::Estimate one = lab18::estimate(a);
   out.put("estimate", std::vector<double>{one.mean, one.error});
   if (a.size() == b.size()) {
     const lab18::Estimate both = lab18::difference(a, b);
     out.put("difference", std::vector<double>{both.mean, both.error});
   }
+}
+
+// So many samples, which are 0 and 1 by turns.
+KIT_SCENARIO(many_samples) {
+  std::vector<double> samples(std::size_t(in.integer("count")));
+  for (std::size_t i = 1; i < samples.size(); i += 2) samples[i] = 1;
+  const lab18::Estimate one = lab18::estimate(samples);
+  out.put("estimate", std::vector<double>{one.mean, one.error});
 }
 
 // mean, error, expected, errors of each question.

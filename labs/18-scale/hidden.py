@@ -135,7 +135,7 @@ def forms(lab):
     got, seen = formula(lab, "chance_of_failure", *rows)
     for (mtbf, duration), value in zip(rows, got):
         expect.near(f"the chance of a failure in {duration:g} at an MTBF of {mtbf:g}", value, -math.expm1(-duration / mtbf),
-             seen)
+                    seen)
     rows = [(10.0 ** lab.random.uniform(-3, 3), 10.0 ** lab.random.uniform(-1, 6)) for _ in range(60)]
     rows += [(30.0, 15.0), (29.999, 15.0), (0.0, 15.0), (1.0, math.inf)]
     got, seen = formula(lab, "young", *rows)
@@ -184,7 +184,7 @@ def long_jobs(lab):
         want = interval / (interval + save) if math.isinf(mtbf) else \
             interval / (mtbf * math.exp(restart / mtbf) * math.expm1((interval + save) / mtbf))
         expect.near(f"the goodput of interval {interval:g}, save {save:g}, restart {restart:g}, MTBF {mtbf:g}", value, want,
-             seen)
+                    seen)
 
 
 @lab_test
@@ -200,8 +200,13 @@ def statistics(lab):
             mean = math.fsum(x - first for x in values) / n
             error = math.sqrt(math.fsum((x - first - mean) ** 2 for x in values) / (n - 1) / n)
             case = f"{name} of {n} samples around {shift:g}"
-            expect.near(f"the mean of the {case}", seen[name][0] - first, mean, seen, 1e-3) if abs(mean) > spread / 8 else None
-            expect.near(f"the error of the {case}", seen[name][1], error, seen, 1e-6)
+            expect.close(f"the mean of the {case}", [seen[name][0]], [first + mean], 2 * math.ulp(first) + 1e-9 * abs(mean), seen)
+            expect.near(f"the error of the {case}", seen[name][1], error, seen, 1e-6 if shift else 1e-9)
+    count = 2 ** 24 + 1  # 0, 1, 0, ..., 0
+    seen = lab.run("many_samples", count=count)
+    ones = count // 2
+    expect.near(f"the mean of {count} samples", seen["estimate"][0], ones / count, seen)
+    expect.near(f"the error of {count} samples", seen["estimate"][1], math.sqrt(ones * (1 - ones / count) / (count - 1) / count), seen)
     seen = lab.run("statistics", a=[5.0], b=[3.0])
     expect.equal("the estimate and the difference of one sample", [*seen["estimate"], *seen["difference"]],
                  [5.0, math.inf, 2.0, math.inf], seen)
