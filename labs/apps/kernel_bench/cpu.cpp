@@ -97,13 +97,13 @@ void add_matmul(std::vector<Case>& cases) {
                                      row_major(d->c.data(), d->p.m, d->p.n));
                      }});
     for (const kernels::Bf16Products how : kernels::bf16_products_here())
-      cases.push_back({"matmul", fmt::format("c = a b, bf16, {}", name_of(how)), shape, flops, true,
-                       [=] {
-                         kernels::set_bf16_products(how);
-                         matmul<bf16>(row_major<const bf16>(d->a16.data(), d->p.m, d->p.k),
-                                      row_major<const bf16>(d->b16.data(), d->p.k, d->p.n),
-                                      row_major(d->c16.data(), d->p.m, d->p.n));
-                       }});
+      cases.push_back(
+          {"matmul", fmt::format("c = a b, bf16, {}", name_of(how)), shape, flops, true, [=] {
+             kernels::set_bf16_products(how);
+             matmul<bf16>(row_major<const bf16>(d->a16.data(), d->p.m, d->p.k),
+                          row_major<const bf16>(d->b16.data(), d->p.k, d->p.n),
+                          row_major(d->c16.data(), d->p.m, d->p.n));
+           }});
   }
 }
 
