@@ -230,8 +230,8 @@ TEST_CASE(
   CHECK(sum_of(wrong) == 0);
 }
 
-// With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor, which would
-// tell that kernel to stop, waits in cudaEventQuery for the allocation. Without it the monitor does.
+// With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor waits for the
+// allocation in cudaEventQuery, instead of telling that kernel to stop as it does without.
 TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
           "[vgpu][driver]") {
   GroupOptions options;
