@@ -18,10 +18,10 @@ class Queue;
 
 // What a driver may do, if VGPU_DRIVER_WAITS asks for it: calls that allocate or free, and the
 // first launch of a kernel that was not loaded (CUDA_MODULE_LOADING other than EAGER), wait for the
-// device's running kernels, and all launches wait for them meanwhile.
+// device's running kernels, and all launches and questions about events wait for them meanwhile.
 class Driver {
  public:
-  enum class Call { allocates, launches };
+  enum class Call { allocates, launches, asks };
   // The calling thread's call, while it lasts.
   class Turn {
    public:

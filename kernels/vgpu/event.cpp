@@ -281,6 +281,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Quiet quiet;
   if (const auto e = check(event, "cudaEventQuery")) return e;
+  const vgpu::Driver::Turn turn(vgpu::Device::current().driver(), vgpu::Driver::Call::asks);
   const auto moment = moment_of(event);
   return moment == nullptr || moment->reached() ? cudaSuccess : not_ready();
 }

@@ -2,6 +2,7 @@
 #include "labs/apps/kernel_bench/kernel_bench.hpp"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,23 @@ TEST_CASE("kernel_bench measures one rung of the ladder, on a device without bei
   const std::string out = bench({"matmul", "--version", "3", "--size", "48"});
   CHECK_THAT(out, ContainsSubstring("blocked") && ContainsSubstring("48x48x48") &&
                       !ContainsSubstring("tiled") && !ContainsSubstring("AdamW"));
+}
+
+TEST_CASE("kernel_bench multiplies GPT-2's shapes on a device, and no constants",
+          "[kernel_bench]") {
+  const auto sizes = apps::product_sizes(false);
+  for (const std::int64_t n : {2304, 3072, 50257})
+    CHECK(std::ranges::count(sizes, apps::ProductSize{8192, 768, n}) == 1);
+  CHECK(std::ranges::count(sizes, apps::ProductSize{4096, 4096, 4096}) == 1);
+  // In a row, and in a column, which is what a sum runs over.
+  const Tensor factor = apps::factor_of_product(768, 2304, Device::cpu());
+  const auto distinct = [&](std::int64_t first, std::int64_t step, std::int64_t n) {
+    std::set<float> seen;
+    for (std::int64_t i = 0; i < n; ++i) seen.insert(factor.kernel_data<float>()[first + i * step]);
+    return seen.size();
+  };
+  CHECK(distinct(0, 1, 2304) > 64);
+  CHECK(distinct(0, 2304, 768) > 64);
 }
 
 TEST_CASE("kernel_bench on the CPU shows one family, or refuses in one line", "[kernel_bench]") {

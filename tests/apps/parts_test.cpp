@@ -1,10 +1,13 @@
 // What the training programs are made of, without processes: peers are imitated.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <future>
 #include <limits>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -12,7 +15,9 @@
 #include "labs/apps/common/files.hpp"
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/options.hpp"
+#include "labs/apps/train/run.hpp"
 #include "labs/apps/train/step_time.hpp"
+#include "tests/device/gate.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/fake_group.hpp"
 
@@ -212,4 +217,38 @@ TEST_CASE("without tracing a step still has its length", "[step_clock]") {
   const auto t = clock.end(1);
   REQUIRE(t.step > 0);
   REQUIRE(clock.events().empty());
+}
+
+TEST_CASE("a part of a step waits for the device neither at its end nor for the loss", "[steps]") {
+  if (device_count() == 0) {
+    WARN("not run: there is no device");
+    return;
+  }
+  const Device device = Device::cuda(0);
+  const Tensor loss = full({1}, 2.0).to(device);
+  // Keeps a pinned block for the run: to allocate one may wait for the device.
+  (void)Fetch(data_of(loss), device, Bytes(sizeof(float))).wait();
+  for (const bool spans : {true, false}) {
+    FakeGroup group(2, 1);
+    TrainOptions options;
+    options.no_trace = !spans;
+    TrainingRun run(group, options);
+    run.start({.steps = 1, .device = device});
+    // What waits nevertheless is let through after 10 s, and seen.
+    bool late = false;
+    std::promise<void> queued;
+    test::Gate gate(Stream::current(device));
+    std::thread impatience([&] {
+      late = queued.get_future().wait_for(std::chrono::seconds(10)) != std::future_status::ready;
+      gate.open();
+    });
+    run.begin_step();
+    run.fetched();
+    run.forward_done(loss, false);
+    run.backward_done(false);
+    queued.set_value();
+    impatience.join();
+    INFO((spans ? "with spans" : "without spans"));
+    CHECK_FALSE(late);
+  }
 }

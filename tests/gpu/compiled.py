@@ -5,7 +5,8 @@ FOLDER holds what ptxas said of each .cu file (NAME.cu.ptxas), and the PTX of th
 
 1. The rings' kernels neither spill nor keep a stack: where one waits for another, a spill is a trip to memory.
 2. Their hand-offs are at system scope. The emulator cannot see a scope: there, one of a device is as good.
-3. Registers by kernel are those of REGISTERS.md, if that is from the same nvcc.
+3. The ring's kernels are compiled for blocks as large as station.hpp allows: a launch with more registers fails.
+4. Registers by kernel are those of REGISTERS.md, if that is from the same nvcc.
 
 Then it plants mistakes into a copy of what it has read, and must refuse each of them.
 """
@@ -19,6 +20,7 @@ import subprocess
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
 RINGS = "runtime/comm/device/"
 # A block of a rank is the first to report, among those of its device: the one order that stays inside it.
@@ -100,6 +102,15 @@ def check_scopes(folder):
     return kernels
 
 
+def check_bounds(folder):
+    most = re.search(r"\bkMostThreads = (\d+);", (ROOT / RINGS / "station.hpp").read_text())[1]
+    ptx = folder / RINGS / "ring.cu.ptx"
+    for entry in re.findall(r"\.entry [^{]*", ptx.read_text()):
+        if f".maxntid {most}, 1, 1" not in entry:
+            name = re.match(r"\.entry (\w+)", entry)[1]
+            stop(f"{ptx.name}: {demangled([name])[name]} has no launch bounds of {most} threads")
+
+
 # What: files of the rings' kernels, a pattern, and what stands there instead.
 PLANTED = {
     "an acquire of the device's scope": ("*.ptx", r"ld\.acquire\.sys", "ld.acquire.gpu"),
@@ -108,6 +119,8 @@ PLANTED = {
     "a compare-and-swap of the block's scope": ("*.ptx", r"atom\.cas\.relaxed\.gpu", "atom.cas.relaxed.cta"),
     "a spill": ("*.ptxas", r"\b0 bytes spill stores", "8 bytes spill stores"),
     "an array on the stack": ("*.ptxas", r"\b0 bytes stack frame", "64 bytes stack frame"),
+    "a kernel without launch bounds": ("ring.cu.ptx", r"\.maxntid \d+, 1, 1", ""),
+    "launch bounds of half a block": ("ring.cu.ptx", r"\.maxntid 512", ".maxntid 256"),
 }
 
 
@@ -121,6 +134,7 @@ def plant_mistakes(folder):
             try:
                 check_spills(kernels_of(pathlib.Path(copy)))
                 check_scopes(pathlib.Path(copy))
+                check_bounds(pathlib.Path(copy))
             except SystemExit:
                 continue
         stop(f"{what} was planted into {file.name} and not refused")
@@ -154,6 +168,7 @@ def main():
     a = p.parse_args()
     found = kernels_of(a.folder)
     rings, handed = check_spills(found), check_scopes(a.folder)
+    check_bounds(a.folder)
     nvcc = shutil.which("nvcc", path=os.environ["PATH"] + ":/usr/local/cuda/bin")
     version = re.search(r"release ([\d.]+)", subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout)
     plant_mistakes(a.folder)

@@ -80,8 +80,23 @@ def killed(out):
         print(f"killed after {seconds} s: {len(parts_of(folder / 'report.md'))} parts are there")
 
 
+def kept(out):
+    """What has been done when it is killed in a later part is in the report."""
+    with subprocess.Popen([*COMMAND, "--only", "device,kernels,engine-b", "--out", out], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as victim:
+        seen = []
+        for line in victim.stdout:
+            seen.append(line)
+            if line.endswith("ring, 2 ranks in one process, engine B\n"):  # it begins
+                os.killpg(victim.pid, signal.SIGKILL)
+                break
+    parts = parts_of(out / "report.md")
+    check(len(parts) == 2 and "device: NOT RUN" in parts[0] and "kernels" in parts[1] and "passed" in parts[1],
+          "the parts before the one that was killed are not in the report", parts, *seen)
+
+
 def main():
-    for case in (wrong_options, complete, budget, failed, killed):
+    for case in (wrong_options, complete, budget, failed, killed, kept):
         with tempfile.TemporaryDirectory() as folder:
             case(pathlib.Path(folder))
         print(f"{case.__name__}: as it must be")

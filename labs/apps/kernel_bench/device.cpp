@@ -218,24 +218,30 @@ std::string bench_bandwidth(const KernelBenchOptions& o) {
   return slow;
 }
 
-void bench_products(const KernelBenchOptions& o) {
-  struct Size {
-    std::int64_t m, k, n;
-  };
+}  // namespace
+
+std::vector<ProductSize> product_sizes(bool emulated) {
+  if (emulated) return {{64, 64, 64}, {128, 128, 128}, {64, 24, 157}};
   // The last three are GPT-2's: 8 x 1024 tokens to queries, keys and values; to the MLP; to logits.
-  std::vector<Size> sizes{{512, 512, 512},    {1024, 1024, 1024}, {2048, 2048, 2048},
-                          {4096, 4096, 4096}, {8192, 768, 2304},  {8192, 768, 3072},
-                          {8192, 768, 50257}};
-  if (kEmulatedDevices) sizes = {{64, 64, 64}, {128, 128, 128}, {64, 24, 157}};
+  return {{512, 512, 512},   {1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096},
+          {8192, 768, 2304}, {8192, 768, 3072},  {8192, 768, 50257}};
+}
+
+Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device) {
+  return from_vector(values(rows * columns), {rows, columns}).to(device);
+}
+
+namespace {
+
+void bench_products(const KernelBenchOptions& o) {
+  std::vector<ProductSize> sizes = product_sizes(kEmulatedDevices);
   if (o.size > 0) sizes = {{o.size, o.size, o.size}};
   const auto empty = [] {
     return Table({{"version"}, {"name", Table::Align::left}, {"shape"}, {"ms"}, {"GFLOP/s"}});
   };
   Table table = empty(), halves = empty();
   for (const auto& [m, k, n] : sizes) {
-    // No constants: few bits change on those, the chip draws less power and clocks higher.
-    const Tensor a = from_vector(values(m * k), {m, k}).to(o.device),
-                 b = from_vector(values(k * n), {k, n}).to(o.device),
+    const Tensor a = factor_of_product(m, k, o.device), b = factor_of_product(k, n, o.device),
                  c = zeros({m, n}, {DType::f32, o.device});
     const Tensor a16 = a.to(DType::bf16), b16 = b.to(DType::bf16), c16 = c.to(DType::bf16);
     const auto matrix = [](const Tensor& t) {

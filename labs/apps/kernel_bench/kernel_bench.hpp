@@ -9,6 +9,7 @@
 
 #include "labs/apps/common/job.hpp"
 #include "runtime/device/device.hpp"
+#include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
 
@@ -29,6 +30,15 @@ struct KernelBenchOptions {
 // Print a table. On a device: false if something was to be checked and is too slow.
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
+
+// The products of a device: (m, k) times (k, n).
+struct ProductSize {
+  std::int64_t m, k, n;
+  bool operator==(const ProductSize&) const = default;
+};
+[[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
+// No constants: few bits change on those, the chip draws less power and clocks higher.
+[[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
 
 // What the kernels compute on: n numbers from -1 to 1, which repeat after 201.
 [[nodiscard]] inline std::vector<float> values(std::int64_t n) {

@@ -8,8 +8,9 @@
 // A step of several micro-steps (accumulate.hpp) has the first three parts once for each, and its
 // loss is their sum.
 //
-// A GPU works behind the host: while spans are recorded, each part waits for it at its end, so that
-// the time is seen where it was spent. Without them (--no-trace) only the loss is waited for.
+// A GPU works behind the host, which waits for it once in a step, for the loss, when backward is
+// queued; while spans are recorded (no --no-trace) also at the step's end, where events tell when
+// each part began and ended.
 #pragma once
 
 #include <array>

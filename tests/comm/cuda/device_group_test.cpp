@@ -1,5 +1,8 @@
 // Groups on devices, ranks as threads: both engines give the bits of the host's transport, in every
 // kind of buffer, and stay apart from what else happens on the streams.
+#include <atomic>
+
+#include "runtime/base/error.hpp"
 #include "runtime/comm/device_process_group.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/device/transfer.hpp"
@@ -225,4 +228,46 @@ TEST_CASE(
       },
       1);
   CHECK(sum_of(wrong) == 0);
+}
+
+// With VGPU_DRIVER_WAITS=1 the allocation waits for rank 0's kernel, and the monitor waits for the
+// allocation in cudaEventQuery, instead of telling that kernel to stop as it does without.
+TEST_CASE("a kernel gives up by its own clock while the driver holds up its host",
+          "[vgpu][driver]") {
+  GroupOptions options;
+  options.engine = CudaEngine::b;
+  options.timeout = std::chrono::seconds(3);
+  std::atomic<bool> open{false};
+  std::vector<std::shared_ptr<std::byte>> blocks;  // to free one would wait for all streams
+  const auto said = run_on_devices<std::string>(
+      2, options,
+      [&](ProcessGroup& g) {
+        const DeviceData<float> data(g, true, std::vector<float>(100, 1.0F));
+        if (g.rank() == 1)
+          cuda_check(cudaLaunchHostFunc(
+              Stream::current().get(),
+              [](void* opened) {
+                while (!*static_cast<std::atomic<bool>*>(opened))
+                  std::this_thread::sleep_for(std::chrono::milliseconds(1));
+              },
+              &open));
+        const WorkPtr work = g.all_reduce_async(data.buffer(), data.buffer(), ReduceOp::sum);
+        work->wait();
+        while (g.rank() == 0 && !work->is_completed()) {
+          blocks.push_back(device_bytes(g.device(), 4));  // returns at once before the kernel runs
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        std::string what;
+        try {
+          work->host_wait();
+        } catch (const TimeoutError& error) {
+          what = error.what();
+        }
+        if (g.rank() == 0) open = true;
+        return what;
+      },
+      1);
+  for (const std::string& what : said)
+    CHECK_THAT(what, ContainsSubstring("The kernel of rank 0") &&
+                         ContainsSubstring("waited for a packet from rank 1"));
 }
