@@ -57,8 +57,18 @@ Grid::Grid(Call call_, dim3 grid_, dim3 block_, std::size_t shared_bytes_, Queue
   for (unsigned s = 0; s < shares_; ++s) next_[s] = s;
 }
 
-// Perhaps on a helper that comes too late: the arguments must outlive all CUDA threads.
-Grid::~Grid() { declare_after(&end); }
+// Perhaps on a helper that comes too late: the arguments must outlive all CUDA threads. The last to
+// let go of them is this, or the host with its own copy of the call.
+Grid::~Grid() {
+  declare_after(&end);
+  declare_before(const_cast<void*>(call.arguments.get()));
+}
+
+// On the host, or within Quiet, whose destructor of the grid has said so already.
+void outlived(const void* arguments) {
+  const Quiet quiet;
+  declare_after(const_cast<void*>(arguments));
+}
 
 std::optional<std::uint64_t> Grid::take(unsigned share) {
   const std::uint64_t i = next_[share].fetch_add(shares_, std::memory_order_relaxed);

@@ -29,6 +29,17 @@ struct Call {
   const char* name = nullptr;  // that name, where it is known
 };
 
+// Said by whoever is the last to let go of a kernel's arguments: its threads have ended before.
+void outlived(const void* arguments);
+
+template <class Bound>
+std::shared_ptr<const void> shared_arguments(Bound bound) {
+  return {static_cast<const void*>(new Bound(std::move(bound))), [](const void* p) {
+            outlived(p);
+            delete static_cast<const Bound*>(p);
+          }};
+}
+
 cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_bytes,
                    cudaStream_t stream);
 
@@ -42,8 +53,7 @@ Call make_call(void (*kernel)(Parameters...), Parameters... arguments) {
             const auto* bound = static_cast<const Bound*>(p);
             std::apply(bound->kernel, bound->arguments);
           },
-          std::make_shared<const Bound>(Bound{kernel, {arguments...}}),
-          reinterpret_cast<const void*>(kernel)};
+          shared_arguments(Bound{kernel, {arguments...}}), reinterpret_cast<const void*>(kernel)};
 }
 
 using MakeCall = Call (*)(const void* kernel, void* const* arguments);
@@ -81,8 +91,7 @@ class Configured {
                     const auto* bound = static_cast<const Bound*>(p);
                     std::apply(bound->call, bound->arguments);
                   },
-                  std::make_shared<const Bound>(
-                      Bound{std::move(call), {std::forward<Arguments>(arguments)...}}),
+                  shared_arguments(Bound{std::move(call), {std::forward<Arguments>(arguments)...}}),
                   nullptr, name},
                  grid_, block_, shared_bytes_, stream_);
   }
