@@ -68,4 +68,10 @@ done
 ENV
 mkdir -p "$(dirname "$archive")"
 tar czf "$archive" -C "$work" ringsmith-offline
+# A device is lent for minutes, and the archive is carried there: what it weighs is part of the time.
+most=$((60 << 20))
+[ "$(stat -c %s "$archive")" -le $most ] || {
+  echo "offline-bundle: '$archive' has $(stat -c %s "$archive") bytes, at most $most are to be carried: which package is new?" >&2
+  exit 1
+}
 echo "offline-bundle: $archive, $(du -h "$archive" | cut -f1); on the node: tar xzf, source env.sh, make test-gpu"
