@@ -175,6 +175,7 @@ void put_counts(kit::Observation& out) {
   out.put("syncs", hostile::syncs.load());
   out.put("staged", hostile::staged.load());
   out.put("narrow", hostile::narrow.load());
+  out.put("again", hostile::again.load());
   out.put("unwatched", unwatched.load());
   std::int64_t bare_posts = 0, bare_looks = 0;
   for (const hostile::Rank& rank : hostile::ranks) {
@@ -326,7 +327,8 @@ KIT_SCENARIO(offers) {
                         sizes[i], int(100 + i));
           }
           stream.synchronize();
-          for (lab07::Mapped& each : mapped) lab07::close_mapped(each);
+          for (lab07::Mapped& each : mapped)
+            for (int times = 0; times < 2; ++times) lab07::close_mapped(each);
           meeting.wait(2, 2);
         }
         put_counts(seen);

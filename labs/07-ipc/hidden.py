@@ -20,6 +20,7 @@ def counts(lab):
     """Counts that do not divide, or are smaller than the world; in place."""
     for world, count in [(2, 1), (3, 0), (3, 2), (3, 97), (4, 3), (4, 5), (5, 31)]:
         ring(lab, world, count, slot_elements=lab.random.choice((1, 3, 64)), in_place=lab.random.randrange(2), calls=2)
+    ring(lab, 2, 180_001, slots=2, slot_elements=40_000)  # pieces of more elements than threads, and than 2^15
 
 
 @lab_test
@@ -64,6 +65,7 @@ def flags_in_order(lab):
     """Flags reach across devices and bring their data: system scope, release and acquire (or fences)."""
     seen = ring(lab, 3, 50, slots=2, slot_elements=8, calls=2)
     expect.equal("accesses to flags whose scope ends at the device's edge", seen["narrow"], 0, seen)
+    expect.equal("posts of a number that the flag had already: one thread posts, once", seen["again"], 0, seen)
     expect.equal("flags that moved otherwise than by cuda::atomic_ref", seen["unwatched"], 0, seen)
     expect.equal("flags stored with no release, and no fence between the data and them", seen["bare_posts"], 0, seen)
     expect.equal("flags read with no acquire, and no fence between them and the data", seen["bare_looks"], 0, seen)

@@ -55,6 +55,7 @@ struct Rank {
 inline Rank ranks[kMostRanks];
 inline std::atomic<std::int64_t> progress = 0;  // flags stored, new values seen
 inline std::atomic<std::int64_t> narrow = 0;    // flags of a scope that ends at the device
+inline std::atomic<std::int64_t> again = 0;     // posts of what the flag's last post was already
 inline std::atomic<std::int64_t> opened = 0, closed = 0, syncs = 0, staged = 0;
 inline std::atomic<std::uint64_t> seed = 1;
 inline std::atomic<int> slow = -1;  // the rank that pauses at every flag
@@ -92,6 +93,7 @@ inline void will_post(const void* flag, std::uint64_t value, cuda::memory_order 
   const std::lock_guard lock(rank.mutex);
   for (Rank::Post& post : rank.posts)
     if (post.flag == flag) {
+      again += post.value == value;
       post.value = value;
       return;
     }

@@ -11,6 +11,9 @@ def ring(lab, world, count, how="threads", **options):
     allowed = sum((2 * world - 2) * -(-(-(-c // world)) // slot) for c in counts)
     for rank in range(world):
         expect.at_most(f"rank {rank} was sent", seen[f"messages.{rank}"], allowed, "messages", seen)
+    pieces = sum(-(-(c // world + (chunk < c % world)) // slot) for c in counts for chunk in range(world))
+    expect.at_most("all ranks together were sent", sum(seen[f"messages.{rank}"] for rank in range(world)),
+                   (2 * world - 2) * pieces, "messages: a piece without elements needs none", seen)
     return seen
 
 

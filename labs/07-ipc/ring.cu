@@ -80,7 +80,7 @@ inline Offer make_offer(void* memory, int process) {
 }
 
 // Task 2. The memory behind an offer, for the current device. A process cannot open its own
-// handles: inside one process, use the pointer.
+// handles: inside one process, use the pointer. What is closed can be closed again: it is nothing.
 inline Mapped open_offer(const Offer& offer, int my_process) {
 #ifdef SOLUTION
   if (offer.process == my_process) return {offer.pointer, nullptr};
@@ -142,9 +142,9 @@ __device__ inline void return_slot(const Ring& ring, std::uint64_t taken) {
 #endif
 }
 
-// Task 4. output = the sum of all ranks' inputs, on every rank; by one block of any size. Chunks as
-// in lab 06, cut into pieces that fit a slot, so that a long chunk is on its way in several slots
-// at once. output may be input. T has += and may be larger than 8 bytes.
+// Task 4. output = the sum of all ranks' inputs, on every rank; by one block. Chunks as in lab 06,
+// cut into pieces that fit a slot, so that a long chunk is on its way in several slots at once.
+// output may be input. T has += and may be larger than 8 bytes.
 template <class T>
 __global__ void ring_kernel(Ring ring, const T* input, T* output, std::int64_t count) {
 #ifdef SOLUTION
