@@ -13,6 +13,7 @@ def any_bits(lab):
     nan, inf = float("nan"), float("inf")
     cases = [(0, {}, {}), (1, {"": []}, {"": ""}), (2**40 + 3, {"w": [nan, inf, -inf, -0.0, 1e-45, 3.4e38]}, {"a b": "x y\n"}),
              (2**62, {"a": [1.0], "b\n": [2.0, 3.0], " ": [4.0] * 3000}, {"n": "a\0b\nc", "a": "|" * 5000, "b=c": "1;2"}),
+             (8, {"more than 16 bits can count": [0.5] * 70_000}, {}),
              (7, {"a": [0.1], "a ": [0.2, 0.3]}, {"a": "b", "a b": "", "b": "a"})]
     for step, tensors, texts in cases:
         public.packed(lab, step, tensors, texts)
@@ -54,6 +55,7 @@ def keeps(lab):
             (1, "ssdosso", [5, 6, 6, 0, 6, 7, 0], [-1, 7], ["step-6"], "step-7"),
             (1, "ssslsl", [3 * 2**40, 2**33, 10, 0, 2**42, 0], [3 * 2**40, 2**42], [], f"step-{2**42}"),
             (2, "ssdodos", [5, 6, 6, 0, 6, 0, 7], [5, 6], ["step-6"], "step-6 step-7"),  # changed, and changed back
+            (2, "sdl", [10**6, 10**6, 0], [-1], ["step-1000000"], "step-1000000"),  # not that of the other training
             (2, "ssl", [2**33, 10, 0], [2**33], [], f"step-10 step-{2**33}"),
             (2, "ssteol", [0, 1, 0, 1, 0, 0], [-1, -1], ["step-1 step-0"] * 2, "step-0 step-1"),
             (5, "sssssksl", [9, 10, 2, 100, 30, 2, 200, 0], [200], [], "step-100 step-200")]:
