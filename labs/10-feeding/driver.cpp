@@ -44,6 +44,11 @@ struct Unreadable {  // no std::exception
   std::int64_t sample;
 };
 
+struct CannotBeRead : std::runtime_error {
+  explicit CannotBeRead(std::int64_t sample)
+      : std::runtime_error("sample " + std::to_string(sample) + " cannot be read") {}
+};
+
 // A data set that a test can slow down: it knows which fetches have begun and ended, and lets a
 // batch wait for others.
 class Shelf {
@@ -81,7 +86,7 @@ class Shelf {
     ++ended;
     const bool fails = std::find(throws_.begin(), throws_.end(), number) != throws_.end();
     if (fails && throws_plain_) throw Unreadable{ids[0]};
-    if (fails) throw std::runtime_error("sample " + std::to_string(ids[0]) + " cannot be read");
+    if (fails) throw CannotBeRead(ids[0]);
     return {std::make_unique<std::vector<std::int64_t>>(ids.begin(), ids.end())};
   }
 
@@ -137,6 +142,10 @@ KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
   // Another data set's, with a sample only.
   (void)lab10::DistributedSampler(1, {.shuffle = false}).indices();
+  if (in.integer("samples") < 1 << 20) {  // and one of another seed
+    const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
+    (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
+  }
   std::vector<std::int64_t> ranks(std::size_t(in.integer("world")));
   std::iota(ranks.begin(), ranks.end(), 0);
   if (in.has("ranks")) ranks = in.integers("ranks");
@@ -200,8 +209,12 @@ KIT_SCENARIO(load) {
         if (!batch) break;
         ids.insert(ids.end(), batch->ids->begin(), batch->ids->end());
         lengths.push_back(std::int64_t(batch->ids->size()));
-      } catch (const std::runtime_error& error) {
+      } catch (const CannotBeRead& error) {
         errors += std::to_string(take) + ": " + error.what() + "\n";
+        lengths.push_back(-1);
+      } catch (const std::runtime_error& error) {
+        errors +=
+            std::to_string(take) + ": " + error.what() + " (not of the type that fetch threw)\n";
         lengths.push_back(-1);
       } catch (const Unreadable& error) {
         errors +=

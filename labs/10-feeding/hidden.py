@@ -67,7 +67,7 @@ def compare(lab, samples, world, shuffle, seed, drop_last, epochs, used=None, ra
 
 @lab_test
 def pytorch(lab):
-    """Index for index PyTorch's: real vectors, and random arguments; seeds beyond 32 bits."""
+    """Index for index PyTorch's: real vectors, and random arguments; seeds beyond 32 bits, and beyond a double's 53."""
     rows = vectors_of_pytorch()
     for row in lab.random.sample(rows, min(12, len(rows))):
         compare(lab, row["n"], row["replicas"], int(row["shuffle"]), row["seed"], int(row["drop_last"]), [row["epoch"]])
@@ -75,6 +75,7 @@ def pytorch(lab):
         compare(lab, lab.random.randrange(1, 400), lab.random.choice(WORLDS), 1, lab.random.randrange(1 << 40),
                 lab.random.randrange(2),
                 [-1, *lab.random.sample(range(1000), 2)])
+    compare(lab, 50, 2, 1, (1 << 62) + 5, 0, [0, 1])
 
 
 @lab_test
@@ -180,7 +181,8 @@ def ends(lab):
 @lab_test
 def sample_seeds(lab):
     """Task 4: no two of three seeds, five epochs, 400 samples share a seed; nor large ones; the same question, the same
-    answer."""
+    answer. Nor two of 300,000: of so many numbers of 32 bits, ten pairs are equal."""
     distinct(lab, [0, 1, lab.random.randrange(1 << 40)], epochs=list(range(5)), samples=list(range(400)))
     large = [0, 1, 1 << 16, 1 << 31, 1 << 32, (1 << 32) + 1, 1 << 40]
     distinct(lab, [*large, -(1 << 63)], large, large)
+    distinct(lab, [lab.random.randrange(1 << 40)], epochs=[0, 1, 2], samples=list(range(100_000)))

@@ -53,7 +53,8 @@ class DistributedSampler {
 
   // Task 3. From now on indices() and size() are those of this epoch. used: how many places of its
   // order have been used up already, by all ranks together: a job that goes on in mid-epoch begins
-  // there, perhaps with another world than before. What is left is dealt out as a whole order is.
+  // there, perhaps with another world than before. What is left is dealt out as a whole order is:
+  // padded with the beginning of the epoch's order, too, not of the rest.
   // Before the first call: epoch 0, nothing used.
   void set_epoch(std::int64_t epoch, std::int64_t used = 0) {
 #ifdef SOLUTION

@@ -66,10 +66,12 @@ struct BatchIsBroken {};  // no std::exception: what puts things back must not c
 class ToyLoss {
  public:
   ToyLoss(const kit::Request& in, kit::Cluster& cluster, int rank)
+      : ToyLoss(in, cluster, rank, format_of(in)) {}
+  ToyLoss(const kit::Request& in, kit::Cluster& cluster, int rank, Format format)
       : cluster_(cluster),
         rank_(rank),
         meet_(in.integer("meet", 0) != 0),
-        format_(format_of(in)),
+        format_(format),
         table_(format_),
         size_(std::size_t(in.integer("size"))),
         offset_(in.floats(of_rank("offset", rank))),
@@ -213,6 +215,7 @@ KIT_SCENARIO(scaler) {
 //   z  zero_grad      s  a backward      n  one under NoSync      m  two, nested NoSyncs
 //   t  as n, and the batch is broken
 //   o  a backward while another replica's NoSync is alive
+//   f  one of another model, of the other format, on the next batch; its gradients are put
 //   x  a broken one in a nested NoSync, then one in the outer
 KIT_SCENARIO(replica) {
   kit::Cluster cluster(kit::cluster_options(in));
@@ -259,6 +262,17 @@ KIT_SCENARIO(replica) {
         [[maybe_unused]] const auto local = replica.no_sync();
         broken();
         backward();
+      }
+      if (deed == 'f') {
+        const Format format = model.format() == Format::f16 ? Format::bf16 : Format::f16;
+        ToyLoss loss(in, cluster, rank, format);
+        lab14::Replica<ToyLoss> other(loss, group);
+        std::vector<std::uint16_t> codes;
+        for (const float value : values) codes.push_back(lab14::encode(format, value));
+        other.backward(codes, batch, 1);
+        grads.insert(grads.end(), other.grad().begin(), other.grad().end());
+        cluster.end_of_step(rank);
+        continue;
       }
       grads.insert(grads.end(), replica.grad().begin(), replica.grad().end());
       cluster.end_of_step(rank);

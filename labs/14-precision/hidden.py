@@ -43,6 +43,9 @@ def scaler_rules(lab):
     do.update()
     do.update()
     do.update(who="B")
+    do.unscale([math.inf])
+    do.unscale([1.0])                 # refused as well, so what the first one has found still counts
+    do.update()
     do.unscale([math.nan])
     do.update()
     do.update()                       # the last finding does not count once more
@@ -57,6 +60,8 @@ def scaler_rules(lab):
     for value in (2.0 ** 110, 3e38, -3.4e38, 65504.0, 65536.0, 1e30):
         do.unscale([value])
         do.update()
+    do.unscale([3e38, 3e38], [3e38])  # each is finite, though their sum is none of a float
+    do.update()
     do.check(lab)
     # To the top, where it stays, and counts anew; down to the smallest float, and below.
     do = Deeds()
@@ -164,11 +169,12 @@ def groups(lab):
 
 @lab_test
 def broken_batch(lab):
-    """Tasks 6 and 7: a batch throws, under NoSync or not: as if its step had never begun. A NoSync is its own replica's."""
+    """Tasks 6 and 7: a batch throws, under NoSync or not: as if its step had never begun. Of two replicas each has its own
+    NoSync, of two models each its own format."""
     for form in public.FORMATS:
         for world in (1, 2, 5):
-            rows = [[float((b * 3 + r) % 7 * 5) for b in range(8)] for r in range(world)]
-            public.replica(lab, form, world, "tszxsmtznszo", rows)
+            rows = [[float((b * 3 + r) % 7 * 5) for b in range(9)] for r in range(world)]
+            public.replica(lab, form, world, "tszxsmtznszofs", rows)
     for world in (1, 2, 4):
         for at in range(3):
             group = [0, 1, 2]

@@ -369,6 +369,11 @@ def replica(lab, form, world, script, rows):
     weights = [encode(form, m) for m in training.initial]
     grads, batch, reductions = [[0.0] * 3 for _ in range(world)], 0, 0
     for at, deed in enumerate(script):
+        if deed == "f":  # another model, of the other format: its gradients, once
+            other = Training(FORMATS[form == FORMATS[0]], world, training.initial, spread)
+            codes = [encode(other.form, m) for m in other.initial]
+            mean = other.average([other.gradient(rank, batch, codes, 1.0) for rank in range(world)])
+            reductions += 1
         for _ in range({"s": 1, "o": 1, "n": 1, "m": 2, "x": 1}.get(deed, 0)):
             for rank in range(world):
                 new = training.gradient(rank, batch, weights, 1.0)
@@ -381,7 +386,10 @@ def replica(lab, form, world, script, rows):
             grads = [[0.0] * 3 for _ in range(world)]
         for rank in range(world):
             name = f"grad() on rank {rank} after deed {at} ({deed})"
-            expect.same_bits(name, seen[f"grads.{rank}"][3 * at:3 * at + 3], floats(grads[rank]), seen)
+            if deed == "f":
+                name = f"grad() on rank {rank} of another model in the same program ({other.form}, this one {form})"
+            want = mean if deed == "f" else grads[rank]
+            expect.same_bits(name, seen[f"grads.{rank}"][3 * at:3 * at + 3], floats(want), seen)
     one_reduction(seen, reductions, 3, world)
 
 

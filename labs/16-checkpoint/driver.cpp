@@ -220,6 +220,7 @@ KIT_SCENARIO(history) {
   disk.overwrite("run/notes.tmp", Bytes(3));
   disk.overwrite("run/step-007", Bytes(3));
   disk.overwrite("run/step-x", Bytes(3));
+  disk.overwrite("run/step-x.tmp", Bytes(3));
   Checkpoints neighbour(disk, other, 2);
   neighbour.save(made_up(1000000, 0));
   auto checkpoints = std::make_unique<Checkpoints>(disk, folder, keep);

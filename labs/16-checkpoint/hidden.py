@@ -13,6 +13,7 @@ def any_bits(lab):
     nan, inf = float("nan"), float("inf")
     cases = [(0, {}, {}), (1, {"": []}, {"": ""}), (2**40 + 3, {"w": [nan, inf, -inf, -0.0, 1e-45, 3.4e38]}, {"a b": "x y\n"}),
              (2**62, {"a": [1.0], "b\n": [2.0, 3.0], " ": [4.0] * 3000}, {"n": "a\0b\nc", "a": "|" * 5000, "b=c": "1;2"}),
+             (8, {"more than 16 bits can count": [0.5] * 70_000}, {}),
              (7, {"a": [0.1], "a ": [0.2, 0.3]}, {"a": "b", "a b": "", "b": "a"})]
     for step, tensors, texts in cases:
         public.packed(lab, step, tensors, texts)
@@ -53,6 +54,9 @@ def keeps(lab):
             (2, "ssdoso", [5, 6, 6, 0, 6, 0], [5, 6], ["step-6"], "step-5 step-6"),
             (1, "ssdosso", [5, 6, 6, 0, 6, 7, 0], [-1, 7], ["step-6"], "step-7"),
             (1, "ssslsl", [3 * 2**40, 2**33, 10, 0, 2**42, 0], [3 * 2**40, 2**42], [], f"step-{2**42}"),
+            (2, "ssdodos", [5, 6, 6, 0, 6, 0, 7], [5, 6], ["step-6"], "step-6 step-7"),  # changed, and changed back
+            (2, "sdl", [10**6, 10**6, 0], [-1], ["step-1000000"], "step-1000000"),  # not that of the other training
+            (2, "ssl", [2**33, 10, 0], [2**33], [], f"step-10 step-{2**33}"),
             (2, "ssteol", [0, 1, 0, 1, 0, 0], [-1, -1], ["step-1 step-0"] * 2, "step-0 step-1"),
             (5, "sssssksl", [9, 10, 2, 100, 30, 2, 200, 0], [200], [], "step-100 step-200")]:
         seen = lab.run("history", keep=keep, script=script, numbers=numbers, rooms=[])
@@ -60,7 +64,7 @@ def keeps(lab):
         got = [line.strip() for line in seen["skipped"].splitlines() if line.strip()]
         expect.equal("skipped", got, skipped, seen)
         expect.equal("the folder at the end", sorted(set(seen["listed"].splitlines()[-1].split())),
-                     sorted(set(listed.split()) | {"notes.tmp", "notes.txt", "step-007", "step-x"}), seen)
+                     sorted(set(listed.split()) | {"notes.tmp", "notes.txt", "step-007", "step-x", "step-x.tmp"}), seen)
         expect.equal("the folder of another training, of which 2 are kept", seen["neighbour"],
                      "step-1000000 step-11 ", seen)
 
@@ -76,7 +80,8 @@ def disk_full(lab):
     seen = lab.run("history", keep=2, script="sssdlfsl", numbers=[5, 6, 7, 7, 0, 7, 8, 0], rooms=[0, 1, 20, 60])
     expect.equal("the steps that load_newest found", list(seen["found"]), [6, 8], seen)
     expect.equal("the folder, when step 7 was damaged, skipped, not saved again, and step 8 was saved",
-                 seen["listed"].splitlines()[-1], "notes.tmp notes.txt step-007 step-6 step-7 step-8 step-x ", seen)
+                 seen["listed"].splitlines()[-1],
+                 "notes.tmp notes.txt step-007 step-6 step-7 step-8 step-x step-x.tmp ", seen)
     for world in (1, 3, 4):
         seen = public.trained(lab, [world, world], [4, 3], [2, -1], full=[1, 0])
         for rank in range(world):

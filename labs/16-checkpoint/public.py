@@ -99,9 +99,9 @@ def newest(lab):
     expect.equal("the steps that load_newest found", list(seen["found"]), [-1, 9, 10, 9], seen)
     expect.equal("skipped", seen["skipped"], "\n\n\nstep-10 \n", seen)
     expect.equal("the folder after the third save", seen["listed"].splitlines()[4],
-                 "notes.tmp notes.txt step-007 step-10 step-9 step-x ", seen)
+                 "notes.tmp notes.txt step-007 step-10 step-9 step-x step-x.tmp ", seen)
     expect.equal("the folder after step 10 was damaged and skipped", seen["listed"].splitlines()[7],
-                 "notes.tmp notes.txt step-007 step-10 step-9 step-x ", seen)
+                 "notes.tmp notes.txt step-007 step-10 step-9 step-x step-x.tmp ", seen)
 
 
 @lab_test

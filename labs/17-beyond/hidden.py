@@ -1,4 +1,5 @@
 """Hidden tests of lab 17: every world, uneven counts, NaNs, two of everything, and what must be refused."""
+import array
 import math
 
 from labs.course.lab import load_sibling
@@ -40,6 +41,9 @@ def selection(lab):
             public.selects(lab, values, sorted({0, 1, size // 2, size - 1, size, size + 1, 2 ** 31, 2 ** 40}))
     public.selects(lab, [1.0] * 9, [0, 1, 4, 9])
     public.selects(lab, [math.nan] * 5 + [math.inf] * 4, [1, 4, 5, 6])
+    # Not all NaNs have the same bits; equal they are all the same.
+    nans = array.array("f", array.array("I", [0x7FC00000, 0xFFC00001, 0x7FFFFFFF, 1, 0x7FC00300]).tobytes())
+    public.selects(lab, nans, range_of(6))
     public.selects(lab, [16777216.0, -16777218.0, 16777216.0, 2.0 ** 40, -2.0 ** 40, 1e-45, -1e-45, 0.0], range_of(8))
     count = 1000003
     values = floats(float(i * 7919 % count) * (-1 if i % 3 else 1) for i in range(count))
@@ -65,6 +69,8 @@ def long_feedback(lab):
         public.compresses(lab, k, calls)
     public.compresses(lab, (1, 2), [(0, 0, [math.nan, 5.0, math.inf]), (0, 0, [1.0, 1.0, 1.0]), (0, 0, [0.0] * 3), (0, 0, [0.0] * 3),
                                     (1, 0, [math.nan, math.nan, math.nan]), (1, 0, [1.0, 2.0, 3.0]), (1, 0, [1.0, 2.0, 3.0])])
+    # k is a std::size_t: of so many, all are sent.
+    public.compresses(lab, (2 ** 32, 2 ** 40 + 1), [(which, 0, [4.0, -3.0, 2.0]) for which in (0, 1, 1, 0)])
     # A size, another one, and the first again: nothing of the first is left. And of no size at all.
     public.compresses(lab, (1, 1), [(0, 5, [1.0, 2.0, 3.0]), (0, 5, []), (0, 5, [1.0, 2.0, 3.0]), (0, 5, [4.0]), (0, 6, [3.0, 1.0]),
                                     (0, 5, [9.0, 1.0])])
@@ -239,6 +245,18 @@ def two_optimizers(lab):
         run.save()
         run.save(who="B")
         run.check(lab, capacity=1, jitter=1.0)
+    # Somebody else writes to the parameters between two steps: the next one begins with what they are then.
+    for world in (1, 2, 4):
+        run = Sharded(world, Adam([3, 1], [0, 0], [1.0, 2.0, 3.0, 4.0]))
+        for _ in range(2):
+            run.gradients(public.random_rows(lab.random, world, 4))
+            run.reduce()
+            run.step()
+            run.write([lab.random.uniform(-9, 9) for _ in range(4)])
+        run.gradients(public.random_rows(lab.random, world, 4))
+        run.reduce()
+        run.step()
+        run.check(lab)
     # From a state in mid-training, on every world: it makes no difference how many ranks had it.
     values, m, v = [1.0, -2.0, 3.0, -4.0, 5.0, -6.0, 7.0], [0.5, -0.25, 0.125, 1.0, -1.0, 2.0, 0.0], [1.0, 0.5, 0.25, 4.0, 2.0, 1.0, 0.5]
     for world in (1, 3, 4, 8):

@@ -344,7 +344,7 @@ def shards_of(count, world):
 def shards(lab):
     """Task 9: 7 elements on 3 ranks are 3, 3 and 1; 4 are 2, 2 and 0."""
     for world in (1, 2, 3, 4, 8):
-        counts = [0, 1, 2, 4, 5, 7, 8, 9, 1000, 2 ** 24 + 1, 2 ** 31 + 7, 2 ** 40 + 3]
+        counts = [0, 1, 2, 4, 5, 7, 8, 9, 1000, 2 ** 24 + 1, 2 ** 31 + 7, 2 ** 40 + 3, 2 ** 53 + 1]
         seen = lab.run("shards", world=world, counts=counts)
         for number, count in enumerate(counts):
             part = slice(number * world, (number + 1) * world)
@@ -394,6 +394,7 @@ class Sharded:
         self.world, self.of = world, {"A": a, **({"B": b} if b else {})}
         self.script, self.grads, self.limits, self.loads, self.loaded = "", [[] for _ in range(world)], [], [], []
         self.values, self.norms, self.m, self.v, self.steps, self.thrown, self.most, self.sent = [], [], [], [], [], "", 0, 0
+        self.written = []
         self.request = {}
         for name, one in self.of.items():
             self.request |= {f"sizes{name}": list(one.sizes), f"frozen{name}": [int(f) for f in one.frozen],
@@ -414,6 +415,12 @@ class Sharded:
         for rank, row in enumerate(self.given):
             self.grads[rank] += row
         self.note(who + "g")
+
+    def write(self, values, who="A"):
+        """Between two steps somebody writes to the parameters: a checkpoint, or the end of train_joined."""
+        self.of[who].values = [f32(x) for x in values]
+        self.written += self.of[who].values
+        self.note(who + "v")
 
     def reduce(self, who="A"):
         self.of[who].reduce(self.given)
@@ -453,7 +460,7 @@ class Sharded:
 
     def check(self, lab, **how):
         seen = lab.run("zero", world=self.world, script=self.script, norms=array.array("d", self.limits),
-                       loads=self.loads, loaded=floats(self.loaded),
+                       loads=self.loads, loaded=floats(self.loaded), written=floats(self.written),
                        **{f"grads.{r}": floats(g) for r, g in enumerate(self.grads)}, **self.request, **how)
         for rank in range(self.world):
             expect.equal(f"what the calls throw on rank {rank}", seen[f"thrown.{rank}"].split(" "), self.thrown.split(" "), seen)

@@ -76,6 +76,7 @@ std::vector<float> joined(const std::vector<std::vector<float>>& all) {
 // Letters in pairs: which optimizer, A or B, and
 //   g  new gradients            r  reduce_gradients     c  clip by the next of `norms`
 //   s  step                     S  state                L  load the next of the states
+//   v  others write to its parameters: the next of `written`
 KIT_SCENARIO(zero) {
   const std::string script = in.text("script");
   run(in, out, [&](Group& group) {
@@ -86,7 +87,7 @@ KIT_SCENARIO(zero) {
     Tape<float> grads(in.floats(of_rank("grads", rank)));
     Tape<double> limits(in.numbers("norms"));
     Tape<std::int64_t> loads(in.integers("loads"));  // steps, number of m, number of v
-    Tape<float> loaded(in.floats("loaded"));
+    Tape<float> loaded(in.floats("loaded")), written(in.floats("written"));
     std::vector<float> values, m, v;
     std::vector<double> norms;
     std::vector<std::int64_t> steps;
@@ -98,6 +99,9 @@ KIT_SCENARIO(zero) {
       if (deed == 'g')
         for (std::size_t p = 0; p < t.grads.size(); ++p)
           std::ranges::copy(grads.next(std::ssize(t.grads[p])), t.grads[p].begin());
+      if (deed == 'v')
+        for (std::vector<float>& one : t.values)
+          std::ranges::copy(written.next(std::ssize(one)), one.begin());
       const std::vector<float> before = joined(t.grads);
       try {
         if (deed == 'r') t.optimizer->reduce_gradients();

@@ -75,14 +75,16 @@ inline double daly(double save, double mtbf) {
 // Task 3. The expected time of a job of `work` that saves after each `interval` of it, but not at
 // its end. A failure, in work, in a save or in a restart, begins a restart; its work since the
 // last complete save is done again. A stretch of length s between two points that are kept takes
-// M e^(R/M) (e^(s/M) - 1). work, interval > 0; mtbf may be infinity.
+// M e^(R/M) (e^(s/M) - 1). A job that never saves depends neither on save nor on interval. work,
+// interval > 0; mtbf may be infinity.
 inline double expected_time(double work, double interval, double save, double restart,
                             double mtbf) {
 #ifdef SOLUTION
   const double saves = std::ceil(work / interval) - 1, last = work - saves * interval;
   if (std::isinf(mtbf)) return work + saves * save;  // infinity times 0 would be no number
-  return mtbf * std::exp(restart / mtbf) *
-         (saves * std::expm1((interval + save) / mtbf) + std::expm1(last / mtbf));
+  // Without a save the interval does not matter, were it as long that nothing survives it.
+  const double saved = saves > 0 ? saves * std::expm1((interval + save) / mtbf) : 0;
+  return mtbf * std::exp(restart / mtbf) * (saved + std::expm1(last / mtbf));
 #else
   (void)work, (void)interval, (void)save, (void)restart, (void)mtbf;
   kit::todo("task 3, expected_time");

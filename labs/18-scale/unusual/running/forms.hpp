@@ -41,8 +41,8 @@ inline double expected_time(double work, double interval, double save, double re
                             double mtbf) {
   double whole = std::floor(work / interval);
   if (whole * interval == work) --whole;
-  return whole * stretch(interval + save, restart, mtbf) +
-         stretch(work - whole * interval, restart, mtbf);
+  const double last = stretch(work - whole * interval, restart, mtbf);
+  return whole == 0 ? last : last + whole * stretch(interval + save, restart, mtbf);
 }
 
 inline double goodput(double interval, double save, double restart, double mtbf) {
