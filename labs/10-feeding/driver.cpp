@@ -141,7 +141,8 @@ KIT_SCENARIO(permutations) {
 KIT_SCENARIO(shares) {
   const std::vector<std::int64_t> epochs = in.integers("epochs"), used = in.integers("used");
   // Another data set's, with a sample only.
-  (void)lab10::DistributedSampler(1, {.shuffle = false}).indices();
+  lab10::DistributedSampler other(1, {.shuffle = false});
+  (void)other.indices();
   if (in.integer("samples") < 1 << 20) {  // and one of another seed
     const std::uint64_t seed = std::uint64_t(in.integer("sampler_seed")) + 77;
     (void)lab10::DistributedSampler(in.integer("samples"), {.seed = seed}).indices();
@@ -158,6 +159,7 @@ KIT_SCENARIO(shares) {
         sampler.set_epoch(epochs[i]);
       else if (epochs[i] >= 0)
         sampler.set_epoch(epochs[i], used[i]);
+      other.set_epoch(5, 1);  // which is its own business
       const std::string name = "share." + std::to_string(i) + "." + std::to_string(rank);
       sizes.push_back(sampler.size());
       out.put(name, sampler.indices());
