@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/base/copy_bytes.hpp"
 #include "runtime/comm/executor/executors.hpp"
 
 namespace ringsmith::comm {
@@ -46,7 +47,7 @@ void send(Peers& peers, Outbox& out, const Transfer& transfer) {
     peers.at_step(static_cast<std::int64_t>(at / most));
     peers.wait(transfer.call.root, [&] { return out.has_room(); });
     const std::size_t part = std::min(most, size - at);
-    std::memcpy(out.slot(), transfer.input.data() + at, part);
+    copy_bytes(out.slot(), transfer.input.data() + at, part);
     out.post(part);
   }
 }
@@ -58,7 +59,7 @@ void receive(Peers& peers, Inbox& in, const Transfer& transfer) {
   for (std::size_t at = 0; at < size; at += most) {
     peers.at_step(static_cast<std::int64_t>(at / most));
     peers.wait(transfer.call.root, [&] { return in.has_message(); });
-    std::memcpy(transfer.output.data() + at, in.slot(), std::min(most, size - at));
+    copy_bytes(transfer.output.data() + at, in.slot(), std::min(most, size - at));
     in.release();
   }
 }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runtime/base/copy_bytes.hpp"
 #include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
@@ -67,14 +68,13 @@ class Block {
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
-  // Not memcpy, here and below: an empty buffer may have no address.
   void stage_part(int part) {
-    std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
-                staged(peers_.rank(), part));
+    copy_bytes(staged(peers_.rank(), part),
+               t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_);
   }
   void copy(int from, int from_part, int to_part) {
-    std::copy_n(staged(from, from_part), bytes_,
-                t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
+    copy_bytes(t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_,
+               staged(from, from_part), bytes_);
   }
   void reduce(Origins origins, int from_part) {
     const Arithmetic arithmetic = arithmetic_of(t_.call.op, peers_.size());
