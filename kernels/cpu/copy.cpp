@@ -2,10 +2,10 @@
 #include "kernels/copy.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/cpu/half_vector.hpp"
 #include "kernels/cpu/loops.hpp"
-#include "runtime/base/copy_bytes.hpp"
 #include "runtime/base/dtype.hpp"
 
 namespace ringsmith::kernels::cpu {
@@ -19,7 +19,7 @@ void copy(View<D> out, View<const S> in) {
     const S* const from = in.data + at[1];
     if (so == 1 && si == 1) {
       if constexpr (std::is_same_v<D, S>)
-        copy_bytes(to, from, static_cast<std::size_t>(n) * sizeof(D));
+        std::memmove(to, from, static_cast<std::size_t>(n) * sizeof(D));
       else if constexpr (std::is_same_v<D, float> && kIsHalf<S>)
         widen(from, to, n);
       else if constexpr (kIsHalf<D> && std::is_same_v<S, float>)

@@ -14,7 +14,6 @@
 #include "kernels/cpu/half_vector.hpp"
 #include "kernels/cpu/reduce_ops.hpp"
 #include "kernels/reduce.hpp"
-#include "runtime/base/copy_bytes.hpp"
 
 namespace ringsmith::kernels::cpu {
 
@@ -116,12 +115,12 @@ void reduce_vectors(std::span<const ReduceSource> sources, std::span<std::byte* 
   }
 }
 
-void copy_to_all(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
+void copy_bytes(const std::byte* source, std::span<std::byte* const> out, std::size_t bytes) {
   // Block by block, so that with several destinations the source is read from memory once.
   const std::size_t step = out.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += step)
     for (std::byte* d : out)
-      if (d != source) copy_bytes(d + at, source + at, std::min(step, bytes - at));
+      if (d != source) std::memcpy(d + at, source + at, std::min(step, bytes - at));
 }
 
 }  // namespace
@@ -131,7 +130,7 @@ void reduce(DType dtype, Reduction op, std::span<const ReduceSource> sources,
   check_reduce(dtype, sources, scale);
   if (count.value == 0) return;
   if (sources.size() == 1 && !sources[0].scaled)
-    return copy_to_all(sources[0].data, destinations, bytes_of(count, size_of(dtype)).value);
+    return copy_bytes(sources[0].data, destinations, bytes_of(count, size_of(dtype)).value);
   visit_reduction(dtype, op, [&]<class T, class Op>(TypeTag<T>, TypeTag<Op>) {
     reduce_vectors<T, Op>(sources, destinations, count.value, scale);
   });

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/base/copy_bytes.hpp"
 #include "runtime/comm/executor/executors.hpp"
 
 namespace ringsmith::comm {
@@ -47,7 +46,7 @@ void send(Peers& peers, Outbox& out, const Transfer& transfer) {
     peers.at_step(static_cast<std::int64_t>(at / most));
     peers.wait(transfer.call.root, [&] { return out.has_room(); });
     const std::size_t part = std::min(most, size - at);
-    copy_bytes(out.slot(), transfer.input.data() + at, part);
+    std::memcpy(out.slot(), transfer.input.data() + at, part);
     out.post(part);
   }
 }
@@ -59,7 +58,7 @@ void receive(Peers& peers, Inbox& in, const Transfer& transfer) {
   for (std::size_t at = 0; at < size; at += most) {
     peers.at_step(static_cast<std::int64_t>(at / most));
     peers.wait(transfer.call.root, [&] { return in.has_message(); });
-    copy_bytes(transfer.output.data() + at, in.slot(), std::min(most, size - at));
+    std::memcpy(transfer.output.data() + at, in.slot(), std::min(most, size - at));
     in.release();
   }
 }

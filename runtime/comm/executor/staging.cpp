@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/base/copy_bytes.hpp"
 #include "runtime/comm/executor/executors.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
@@ -68,13 +67,14 @@ class Block {
   [[nodiscard]] std::byte* staged(int rank, int part) const {
     return peers_.staging(rank, round_) + static_cast<std::size_t>(part) * bytes_;
   }
+  // Not memcpy, here and below: an empty buffer may have no address.
   void stage_part(int part) {
-    copy_bytes(staged(peers_.rank(), part),
-               t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_);
+    std::copy_n(t_.input.data() + static_cast<std::size_t>(part) * part_ + at_, bytes_,
+                staged(peers_.rank(), part));
   }
   void copy(int from, int from_part, int to_part) {
-    copy_bytes(t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_,
-               staged(from, from_part), bytes_);
+    std::copy_n(staged(from, from_part), bytes_,
+                t_.output.data() + static_cast<std::size_t>(to_part) * part_ + at_);
   }
   void reduce(Origins origins, int from_part) {
     const Arithmetic arithmetic = arithmetic_of(t_.call.op, peers_.size());
