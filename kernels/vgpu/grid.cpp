@@ -64,7 +64,7 @@ Grid::~Grid() {
   declare_before(const_cast<void*>(call.arguments.get()));
 }
 
-// On the host, or within Quiet, whose destructor of the grid has said so already.
+// Within Quiet this declares nothing: ~Grid() has, on the same thread.
 void outlived(const void* arguments) {
   const Quiet quiet;
   declare_after(const_cast<void*>(arguments));

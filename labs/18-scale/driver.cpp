@@ -141,11 +141,8 @@ KIT_SCENARIO(gpu_hours) {
   out.put("hours", hours);
 }
 
-// A cluster whose machine m lives lives[m * draws + k] at its k-th joining, and forever after that;
-// and before it another one, which must not matter: done at 18, while a repair is not.
+// A cluster whose machine m lives lives[m * draws + k] at its k-th joining, and forever after that.
 KIT_SCENARIO(cluster) {
-  (void)lab18::simulate({10, 4, 1, 2}, {2, 1, 20},
-                        [](int machine) { return machine == 0 ? Time{5} : Time{1000}; });
   const lab18::Cluster cluster{int(in.integer("machines")), int(in.integer("spares")),
                                in.integer("repair")};
   const Integers lives = in.integers("lives");

@@ -219,11 +219,8 @@ TEST_CASE("without tracing a step still has its length", "[step_clock]") {
   REQUIRE(clock.events().empty());
 }
 
-TEST_CASE("a part of a step waits for the device neither at its end nor for the loss", "[steps]") {
-  if (device_count() == 0) {
-    WARN("not run: there is no device");
-    return;
-  }
+TEST_CASE("a part of a step waits for the device neither at its end nor for the loss",
+          "[.][on_devices]") {
   const Device device = Device::cuda(0);
   const Tensor loss = full({1}, 2.0).to(device);
   // Keeps a pinned block for the run: to allocate one may wait for the device.

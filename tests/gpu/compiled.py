@@ -120,7 +120,7 @@ PLANTED = {
     "a spill": ("*.ptxas", r"\b0 bytes spill stores", "8 bytes spill stores"),
     "an array on the stack": ("*.ptxas", r"\b0 bytes stack frame", "64 bytes stack frame"),
     "a kernel without launch bounds": ("ring.cu.ptx", r"\.maxntid \d+, 1, 1", ""),
-    "launch bounds of half a block": ("ring.cu.ptx", r"\.maxntid 512", ".maxntid 256"),
+    "launch bounds of a warp": ("ring.cu.ptx", r"\.maxntid \d+", ".maxntid 32"),
 }
 
 

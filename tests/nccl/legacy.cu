@@ -17,6 +17,9 @@ namespace {
 __global__ void nap(int times) {
   for (int i = 0; i < times; ++i) __nanosleep(1000);
 }
+__global__ void wait_until_set(int* flag) {
+  while (atomicAdd(flag, 0) == 0) __nanosleep(1000);
+}
 template <class T>
 __global__ void put(T* x, T value) {
   *x = value;
@@ -58,10 +61,15 @@ void blocking_streams_wait() {
 void other_streams_do_not() {
   cudaStream_t free = NULL;
   CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking) == cudaSuccess);
-  nap<<<1, 1, 0, free>>>(2000);
+  int* flag = NULL;
+  const int zero = 0, one = 1;
+  CHECK(cudaMalloc(&flag, sizeof *flag) == cudaSuccess);
+  CHECK(cudaMemcpy(flag, &zero, sizeof zero, cudaMemcpyHostToDevice) == cudaSuccess);
+  wait_until_set<<<1, 1, 0, free>>>(flag);
   nap<<<1, 1>>>(1);
   CHECK(cudaStreamSynchronize(NULL) == cudaSuccess);
   CHECK(cudaStreamQuery(free) == cudaErrorNotReady);
+  CHECK(cudaMemcpy(flag, &one, sizeof one, cudaMemcpyHostToDevice) == cudaSuccess);
   CHECK(cudaStreamSynchronize(free) == cudaSuccess);
 }
 

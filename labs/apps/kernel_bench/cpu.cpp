@@ -71,17 +71,18 @@ void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t
 }
 
 void add_matmul(std::vector<Case>& cases) {
-  struct Product {
-    std::int64_t m, k, n;
-  };
   // Cubes; a layer of the MLP; a projection of a GPT of GPT-2's width.
-  for (const auto [m, k, n] :
-       {Product{32, 32, 32}, Product{64, 64, 64}, Product{128, 128, 128}, Product{256, 256, 256},
-        Product{512, 512, 512}, Product{64, 1024, 1024}, Product{2048, 768, 768}}) {
+  for (const auto [m, k, n] : std::vector<ProductSize>{{32, 32, 32},
+                                                       {64, 64, 64},
+                                                       {128, 128, 128},
+                                                       {256, 256, 256},
+                                                       {512, 512, 512},
+                                                       {64, 1024, 1024},
+                                                       {2048, 768, 768}}) {
     const auto shape = fmt::format("{}x{}x{}", m, k, n);
     const double flops = 2.0 * static_cast<double>(m * k * n);
     struct Data {
-      Product p;
+      ProductSize p;
       std::vector<float> a, b, c;
       std::vector<bf16> a16, b16, c16;
     };

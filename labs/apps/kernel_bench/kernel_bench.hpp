@@ -31,11 +31,12 @@ struct KernelBenchOptions {
 void bench_on_cpu(const KernelBenchOptions& options);
 [[nodiscard]] bool bench_on_device(const KernelBenchOptions& options);
 
-// The products of a device: (m, k) times (k, n).
+// A product: (m, k) times (k, n).
 struct ProductSize {
   std::int64_t m, k, n;
   bool operator==(const ProductSize&) const = default;
 };
+// Those that are measured on a device.
 [[nodiscard]] std::vector<ProductSize> product_sizes(bool emulated);
 // No constants: few bits change on those, the chip draws less power and clocks higher.
 [[nodiscard]] Tensor factor_of_product(std::int64_t rows, std::int64_t columns, Device device);
