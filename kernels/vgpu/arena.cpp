@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kBlock = 2 << 20;
 constexpr std::size_t kSmall = 1 << 20;  // up to here allocations share blocks
 constexpr std::size_t kAlignment = 256;
-constexpr unsigned char kPattern = 0xb7;
+constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;
 constexpr std::size_t kDeadKept = 4096;
 constexpr std::size_t kQuick = 32;  // allocations: some 2 us
@@ -114,9 +114,9 @@ void* Arena::allocate(std::size_t bytes) {
   map(a.pages, a.page_bytes);
   {
     const DeviceRights rights(key_);
-    std::memset(a.pages, kPattern, static_cast<std::size_t>(a.start - a.pages));
+    std::memset(a.pages, kGuardPattern, static_cast<std::size_t>(a.start - a.pages));
     std::memset(a.start, kFresh, bytes);
-    std::memset(a.start + bytes, kPattern,
+    std::memset(a.start + bytes, kGuardPattern,
                 static_cast<std::size_t>(a.pages + a.page_bytes - a.start) - bytes);
   }
   used_ += bytes;
@@ -181,7 +181,7 @@ std::string Arena::name_of(const Allocation& a) const {
 
 void Arena::check(const Allocation& a, const std::function<std::string()>& when) const {
   const DeviceRights rights(key_);
-  static const std::vector<std::byte> pattern(guard_page(), std::byte{kPattern});
+  static const std::vector<std::byte> pattern(guard_page(), std::byte{kGuardPattern});
   const auto look = [&](const std::byte* from, const std::byte* to) {
     const auto bytes = static_cast<std::size_t>(to - from);
     if (std::memcmp(from, pattern.data(), bytes) == 0) return;

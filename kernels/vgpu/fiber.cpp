@@ -18,7 +18,7 @@ namespace {
 
 // Stacks of equal alignment would fight for one cache set.
 constexpr std::size_t kGap = 64 + 128, kMostGap = 4096;
-constexpr std::uint64_t kPattern = 0x5afe57acc0ffee11U;
+constexpr std::uint64_t kStackPattern = 0x5afe57acc0ffee11U;
 
 void begin(context::transfer_t back) {
   const Quiet quiet;
@@ -72,7 +72,7 @@ Fiber* FiberPool::make() {
   fiber->stack =
       static_cast<std::byte*>(groups_.back()) + guard_page() + (number % kGroup) * kStackBytes;
   fiber->stack_bytes = kStackBytes - (number * kGap) % kMostGap;
-  std::memcpy(fiber->stack, &kPattern, sizeof kPattern);
+  std::memcpy(fiber->stack, &kStackPattern, sizeof kStackPattern);
 #ifdef VGPU_TSAN
   fiber->tsan_fiber = __tsan_create_fiber(0);
 #endif
@@ -106,7 +106,7 @@ bool FiberPool::in_guard(const void* address) const {
 }
 
 bool FiberPool::intact(const Fiber& fiber) {
-  return std::memcmp(fiber.stack, &kPattern, sizeof kPattern) == 0;
+  return std::memcmp(fiber.stack, &kStackPattern, sizeof kStackPattern) == 0;
 }
 
 }  // namespace vgpu

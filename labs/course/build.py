@@ -32,6 +32,7 @@ VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
 LONGEST = 300 * PATIENCE    # seconds of one step of the compiler; sandbox.py limits its processor time
 MOST_WORDS = 1 << 20        # characters that are read of what it says
 _kit_lock = threading.Lock()
+_compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # of libraries, at the same time
 
 
 class Broken(Crash):
@@ -84,48 +85,57 @@ def _in_place(folder, make):
         shutil.rmtree(new, ignore_errors=True)
 
 
-def _object(path):
-    """Two folders may have an error.cpp each."""
-    return "-".join(path.relative_to(ROOT).with_suffix(".o").parts)
+def _units(sources):
+    """Texts that include all sources, about eight in each: what takes long are the standard headers, once a unit."""
+    count = max(1, round(len(sources) / 8))
+    return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
 
 
-def library(name, patterns, flags=()):
-    """A static library of the kit (or of what a lab links), compiled once, two files at a time."""
+def _library(name, patterns, flags):
+    """A static library of the kit, or of what a lab links. Two of its files can't have the same name for two things."""
     sources = [p for p in sources_of(patterns) if p.suffix in (".cpp", ".cu", ".c")]
     texts_in = [p.read_bytes() for p in sources_of(patterns + ["labs/kit/*.hpp"])]
     folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
 
     def make(new):
-        def compile_one(path):
-            language = ["-x", "c++"] if path.suffix == ".cu" else []
-            return subprocess.Popen([CXX, *FLAGS, *flags, *language, "-c", str(path), "-o",
-                                     str(new / _object(path))], cwd=ROOT, stdout=subprocess.PIPE,
-                                    stderr=subprocess.STDOUT, text=True)
-        for i in range(0, len(sources), 2):
-            for job in [compile_one(path) for path in sources[i:i + 2]]:
-                output, _ = job.communicate()
-                if job.returncode:
-                    raise AuthorError(f"{name} does not compile:\n{output}")
-        objects = [str(new / _object(p)) for p in sources]
+        def compile_one(at, text):
+            (new / f"{at}.cpp").write_text(text)
+            with _compilers:
+                done = subprocess.run([CXX, *FLAGS, *flags, "-c", str(new / f"{at}.cpp"), "-o", str(new / f"{at}.o")],
+                                      cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if done.returncode:
+                raise AuthorError(f"{name} does not compile:\n{done.stdout}")
+            return str(new / f"{at}.o")
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            objects = list(pool.map(compile_one, *zip(*enumerate(_units(sources)))))
         subprocess.run(["ar", "rcs", str(new / f"lib{name}.a"), *objects], check=True)
 
-    with _kit_lock:
-        _in_place(folder, make)
+    _in_place(folder, make)
     return folder / f"lib{name}.a"
 
 
-def kit():
-    return library("kit", ["labs/kit/*.cpp"])
-
-
-def vgpu():
-    """The emulator as `make build` left it, if nothing is newer; else compiled here, once (a minute or two)."""
+def _built_vgpu():
+    """The emulator as `make build` left it, if nothing is newer; else nothing."""
     newest = max(p.stat().st_mtime for p in sources_of(VGPU["patterns"]))
     for built in sorted(ROOT.glob("build/*/libringsmith_vgpu.a")):
         base = built.with_name("libringsmith_base.a")
         if "release" in str(built) and built.stat().st_mtime > newest and base.exists():
             return [built, base]
-    return [library("vgpu", VGPU["patterns"], VGPU["flags"])]
+    return []
+
+
+def libraries_of(lab):
+    """What a lab's driver is linked with: the kit, the emulator, its own. Made once, all at the same time."""
+    made, wanted = [], [("kit", ["labs/kit/*.cpp"], [])]
+    if lab.build.get("vgpu"):
+        made = _built_vgpu()
+        wanted += [] if made else [("vgpu", VGPU["patterns"], VGPU["flags"])]
+    wanted += [(name, patterns, flags_of(lab)) for name, patterns in lab.build.get("libraries", {}).items()]
+    with _kit_lock, concurrent.futures.ThreadPoolExecutor() as pool:
+        jail = pool.submit(sandbox.here)  # it compiles a little too
+        libraries = list(pool.map(lambda one: _library(*one), wanted))
+        jail.result()
+    return libraries + made
 
 
 def swapped_in(lab):
@@ -156,12 +166,7 @@ def _includes(lab):
 def build(lab, files, swapped=None):
     """Compiles {name: text} into a driver. Returns its path and the compiler's warnings."""
     used = swapped_in(lab) if swapped is None else swapped
-    kit_library = kit()
-    libraries = [kit_library]
-    if lab.build.get("vgpu"):
-        libraries += vgpu()
-    for name, patterns in lab.build.get("libraries", {}).items():
-        libraries.append(library(name, patterns, flags_of(lab)))
+    libraries = libraries_of(lab)
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
     key = _hash(_compiler(), FLAGS, lab.build, _rules(), *libraries,

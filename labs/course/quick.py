@@ -25,12 +25,9 @@ class Quick:
         self.used = references(lab)
         self.drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
         self.flags, self.link = build.flags_of(lab), list(lab.build.get("link", []))
-        self.libraries = [build.kit()]
+        self.libraries = build.libraries_of(lab)
         if lab.build.get("vgpu"):
-            self.libraries += build.vgpu()
             self.flags, self.link = build.VGPU["flags"] + self.flags, build.VGPU["link"] + self.link
-        for name, patterns in lab.build.get("libraries", {}).items():
-            self.libraries.append(build.library(name, patterns, build.flags_of(lab)))
         self.common = [f for f in build.FLAGS if f != "-g1" and not f.startswith("-W")] + ["-w", *self.flags]
         self.headers = {level: self._precompiled(solution, level) for level in ((), ("-O2",))}
 
