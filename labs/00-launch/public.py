@@ -198,5 +198,5 @@ def whole(lab, counts, jobs=1, **how):
 @lab_test
 def two_jobs(lab):
     """Task 1: two jobs in the same folder, at the same time and one soon after the other, do not meet."""
-    for stagger, stay, hesitate in ((0, 200, 150), (150, 600, 0)):
-        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[200, 300, 200], stay=stay, hesitate=hesitate)
+    for stagger, stay, hesitate in ((0, 100, 150), (150, 450, 0)):
+        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[100, 200, 100], stay=stay, hesitate=hesitate)

@@ -86,8 +86,8 @@ def _in_place(folder, make):
 
 
 def _units(sources):
-    """Texts that include all sources, about eight in each: what takes long are the standard headers, once a unit."""
-    count = max(1, round(len(sources) / 8))
+    """Texts that include all sources, about ten in each: what takes long are the standard headers, once a unit."""
+    count = max(1, round(len(sources) / 10))
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
 
 

@@ -4,11 +4,13 @@
 //   --user N          (as root) becomes this user, who owns nothing but --own
 //   --calls inside    seccomp: no system call that reaches out of a sandbox, or makes a new one
 //   --calls alone     the same, and those that namespaces would make harmless, where there are none
+//   --judge PID       stays as the parent, and ends all when that process, its own parent, is no more
 //   --landlock 1      Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all
-//                     that can be opened. It stays as the parent: all ends with the program.
+//                     that can be opened
 //
-// labs/course/sandbox.py decides which. In bubblewrap it runs inside, as the last step before a
-// student's driver. `confine --probe` prints the ABI of this kernel's Landlock, 0 without.
+// labs/course/sandbox.py decides which. With bubblewrap it runs twice: before it, for the judge's
+// end alone (bubblewrap and its child each tie themselves to their parents a little late), and
+// inside, as the last step before a student's driver. `confine --probe` prints the ABI of this kernel's Landlock, 0 without.
 //
 // Landlock: https://docs.kernel.org/userspace-api/landlock.html
 #include <cerrno>
@@ -175,15 +177,21 @@ void become(const std::string& user, const std::string& own) {
 
 void end_the_group(int) { kill(0, SIGKILL); }
 
+// This process ends with its parent, also if that has ended before the kernel was asked.
+void tie_to(pid_t parent, int by) {
+  if (prctl(PR_SET_PDEATHSIG, by) != 0) fail("PR_SET_PDEATHSIG");
+  if (getppid() != parent) _exit(125);
+}
+
 // The program in a child; the parent waits and ends as the child did. The judge's end ends both.
-void stay_as_parent() {
+void stay_as_parent(pid_t judge) {
   signal(SIGTERM, end_the_group);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  const pid_t child = fork();
+  tie_to(judge, SIGTERM);
+  const pid_t parent = getpid(), child = fork();
   if (child < 0) fail("fork");
   if (child == 0) {
     signal(SIGTERM, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    tie_to(parent, SIGKILL);
     return;
   }
   int status = 0;
@@ -222,7 +230,11 @@ int main(int argc, char** argv) {
     return 125;
   }
   const bool landlock = !options["--landlock"].empty();
-  if (landlock) stay_as_parent();
+  if (!options["--judge"].empty()) stay_as_parent(std::atoi(options["--judge"].c_str()));
+  if (std::strcmp(argv[1], "--judge") == 0 && at == 3) {  // bubblewrap gives up the rights
+    execv(program[0], program);
+    fail(program[0]);
+  }
   // Opened before the rights go: the folder that it lies in may be closed to others.
   const int file = open(program[0], O_RDONLY);
   if (file < 0) fail(program[0]);

@@ -97,7 +97,8 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
     report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
     try:
         driver, report.warnings = build(lab, files, swapped)
-        with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))) as pool:
+        jobs = int(os.environ.get("LABS_JOBS", max(os.cpu_count() or 2, lab.limits["at_once"])))
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             report.results = [_give_up(lab, r, report.swapped if swapped is None else [])
                               for r in pool.map(lambda t: _one(lab, driver, t, seed), tests)]
     except (Broken, Cheat) as verdict:

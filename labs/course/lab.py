@@ -42,7 +42,7 @@ class Lab:
         self.files = self.config["files"]
         self.points = self.config["points"]
         self.build = self.config.get("build", {})
-        self.limits = {"deadline": 10, "memory_mib": 2048, "vgpu": self.build.get("vgpu", False),
+        self.limits = {"deadline": 10, "memory_mib": 2048, "at_once": 1, "vgpu": self.build.get("vgpu", False),
                        **self.config.get("limits", {})}
         self.hints = self.config.get("hints", [])
         self.signatures = self.config.get("signature", [])

@@ -65,8 +65,14 @@ def _each(option, paths):
     return [word for path in paths for word in (option, str(path))]
 
 
+def _confined():
+    """What all that is not this process's own begins with: it ends with this process."""
+    return [str(confine()), "--judge", str(os.getpid())]
+
+
 def _bubblewrap(privileged, keep=(), devices=DEVICES):
-    words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    words = [*_confined(), "--", shutil.which("bwrap"), "--unshare-pid", "--unshare-net", "--unshare-ipc",
+             "--unshare-uts", "--die-with-parent"]
     words += [] if privileged else ["--unshare-user"]
     words += ["--cap-drop", "ALL", *_each("--cap-add", keep if privileged else []), *_system()]
     words += ["--proc", "/proc"]
@@ -81,10 +87,8 @@ def _tried(words):
     """None when that runs, else the first line of its complaint."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    except FileNotFoundError:
-        return f"{words[0]} is not installed"
     except subprocess.TimeoutExpired:
-        return f"{words[0]} does not end"
+        return f"{words[-1]} does not end"
     return None if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[0]
 
 
@@ -97,7 +101,9 @@ class Sandbox:
         self.kind, self.privileged, self.abi = "none", False, 0
         self.why = "LABS_SANDBOX=none" if wanted == "none" else None
         self.version = ""
-        if wanted in (None, "bubblewrap"):
+        if wanted in (None, "bubblewrap") and shutil.which("bwrap") is None:
+            self.why = "bwrap is not installed"
+        elif wanted in (None, "bubblewrap"):
             for self.privileged in ((True, False) if self.root else (False,)):
                 self.why = _tried([*_bubblewrap(self.privileged, BECOMING), "--", "/usr/bin/true"])
                 if self.why is None:
@@ -109,7 +115,7 @@ class Sandbox:
             probe = subprocess.run([str(confine()), "--probe"], capture_output=True, text=True)
             self.abi = int(probe.stdout or 0)
             for self.changes_user in ((True, False) if self.root else (False,)):
-                trouble = _tried([str(confine()), "--landlock", "1", "--calls", "alone", *_each("--read", SYSTEM),
+                trouble = _tried([*_confined(), "--landlock", "1", "--calls", "alone", *_each("--read", SYSTEM),
                                   *self._user(), "--", "/usr/bin/true"])
                 if trouble is None:
                     self.kind = "landlock"
@@ -161,7 +167,7 @@ class Sandbox:
         if self.kind == "landlock":
             limits += ["--landlock", "1", *_each("--read", [*SYSTEM, "/proc", *reads]),
                        *_each("--write", ["/dev/null", own])]
-        return [str(confine()), *limits, "--", *words]
+        return [*_confined(), *limits, "--", *words]
 
     def program(self, driver, arguments, folder, memory, data, file):
         """The command that runs a driver; folder: its own, where there is one on this machine."""
@@ -176,7 +182,7 @@ class Sandbox:
         if self.kind == "landlock":
             limits += ["--landlock", "1", "--calls", "alone", *self._user(), "--own", str(folder),
                        "--write", "/dev/null", *_each("--read", [*SYSTEM, "/proc", *DEVICES])]
-        return [str(confine()), *limits, "--", str(driver), *arguments]
+        return [*_confined(), *limits, "--", str(driver), *arguments]
 
     @property
     def private(self):

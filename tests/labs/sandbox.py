@@ -6,6 +6,7 @@ under each kind of sandbox that works here, and where namespaces are forbidden: 
                                where a seccomp filter forbids namespaces.
     sandbox.py cost [ROUNDS]   what each kind adds to a run and to a step of the compiler: medians, alternating
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -121,22 +122,38 @@ class Each:
 
     def test_the_judge_is_killed(self):
         """What it had started ends with it, and the next judge removes its folders."""
-        seconds = unique()
-        code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import sandbox as s; from labs.course import sandbox\n"
-                f"s.intrude(sandbox.Sandbox({self.kind!r}), 'outlive', '{seconds}', 'wait')")
-        judge = subprocess.Popen([sys.executable, "-B", "-c", code], start_new_session=True)
-        for _ in range(1200):
-            if alive(seconds):
-                break
-            time.sleep(0.05)
-        self.assertNotEqual(alive(seconds), [])
-        judge.kill()
-        judge.wait()
+        with self.judge() as seconds:
+            for _ in range(1200):
+                if alive(seconds):
+                    break
+                time.sleep(0.05)
+            self.assertNotEqual(alive(seconds), [])
         self.assertEqual(self.gone(seconds), [])
 
-    def gone(self, seconds):
+    def test_the_judge_is_killed_while_the_sandbox_starts(self):
+        """bubblewrap and its child tie themselves to their parents some milliseconds late: whose parent is gone then?"""
+        left = []
+        for moment in range(24):
+            with self.judge() as seconds:
+                time.sleep(moment / 2000)
+            left += self.gone(seconds, 40)
+        self.assertEqual(left, [])
+
+    @contextlib.contextmanager
+    def judge(self):
+        """A judge that starts a program now and is killed at the end. Gives what the program's command line has in it."""
+        seconds = unique()
+        code = (f"import sys; sys.path.insert(0, {str(HERE)!r}); import sandbox as s; from labs.course import sandbox\n"
+                f"jail = sandbox.Sandbox({self.kind!r})\nprint('ready', flush=True)\n"
+                f"s.intrude(jail, 'outlive', '{seconds}', 'wait')")
+        with subprocess.Popen([sys.executable, "-B", "-c", code], stdout=subprocess.PIPE, start_new_session=True) as judge:
+            judge.stdout.readline()
+            yield seconds
+            judge.kill()
+
+    def gone(self, seconds, turns=1200):
         """Waits for the end of what is killed."""
-        for _ in range(1200):
+        for _ in range(turns):
             if not alive(seconds):
                 break
             time.sleep(0.05)
