@@ -86,8 +86,8 @@ def _in_place(folder, make):
 
 
 def _units(sources):
-    """Texts that include all sources, about ten in each: what takes long are the standard headers, once a unit."""
-    count = max(1, round(len(sources) / 10))
+    """Texts that include all sources, at most eleven in each: what takes long are the standard headers, once a unit."""
+    count = -(-len(sources) // 11)
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
 
 
@@ -126,10 +126,11 @@ def _built_vgpu():
 
 def libraries_of(lab):
     """What a lab's driver is linked with: the kit, the emulator, its own. Made once, all at the same time."""
-    made, wanted = [], [("kit", ["labs/kit/*.cpp"], [])]
+    made, wanted = [], []
     if lab.build.get("vgpu"):
         made = _built_vgpu()
         wanted += [] if made else [("vgpu", VGPU["patterns"], VGPU["flags"])]
+    wanted += [("kit", ["labs/kit/*.cpp"], [])]
     wanted += [(name, patterns, flags_of(lab)) for name, patterns in lab.build.get("libraries", {}).items()]
     with _kit_lock, concurrent.futures.ThreadPoolExecutor() as pool:
         jail = pool.submit(sandbox.here)  # it compiles a little too
