@@ -10,7 +10,8 @@
 //
 // labs/course/sandbox.py decides which. With bubblewrap it runs twice: before it, for the judge's
 // end alone (bubblewrap and its child each tie themselves to their parents a little late), and
-// inside, as the last step before a student's driver. `confine --probe` prints the ABI of this kernel's Landlock, 0 without.
+// inside, as the last step before a student's driver. `confine --probe` prints the ABI of this
+// kernel's Landlock, 0 without.
 //
 // Landlock: https://docs.kernel.org/userspace-api/landlock.html
 #include <cerrno>
