@@ -4,7 +4,7 @@
 //   --user N          (as root) becomes this user, who owns nothing but --own
 //   --calls inside    seccomp: no system call that reaches out of a sandbox, or makes a new one
 //   --calls alone     the same, and those that namespaces would make harmless, where there are none
-//   --judge PID       stays as the parent, and ends all when that process, its own parent, is no more
+//   --judge PID       stays as the parent, and ends all when that process, its parent, is gone
 //   --landlock 1      Landlock: --read PATH, --write PATH (again for more), --own FOLDER are all
 //                     that can be opened
 //
