@@ -63,7 +63,7 @@ test-torch: torch ## the backend against gloo: collectives, DDP, 20 kills, PyTor
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 tests/bench/torch_ddp.py
 
 test: deps-vm build ## every test that this machine can run
-	@tests/support/run_tests.py "$(DIR)" --parallel $(JOBS)
+	@tests/support/run_tests.py "$(DIR)" --parallel $$(($(JOBS) + 1))
 
 test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
 	@for transport in shm tcp; do \

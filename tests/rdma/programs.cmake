@@ -26,7 +26,7 @@ function(ringsmith_rdma_test WHAT DEVICES SECONDS)
   add_test(NAME rdma_${WHAT} ${ARGN}
            COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/rdma/run.sh ${WHAT} ${DEVICES} ${CMAKE_BINARY_DIR}/vm)
   math(EXPR LIMIT "${SECONDS} + 20")
-  set_tests_properties(rdma_${WHAT} PROPERTIES LABELS rdma TIMEOUT ${LIMIT} SKIP_RETURN_CODE 77 RUN_SERIAL TRUE
+  set_tests_properties(rdma_${WHAT} PROPERTIES LABELS rdma TIMEOUT ${LIMIT} SKIP_RETURN_CODE 77 PROCESSORS 2
                        ENVIRONMENT RINGSMITH_VM_SECONDS=${SECONDS})
 endfunction()
 ringsmith_rdma_test(2 2 280)
