@@ -85,8 +85,8 @@ struct AnyRing {
   }
 };
 
-// One link, one optimizer and one log for all trainings: each combination of types would be
-// compiled anew, and a student waits for that.
+// One link, one model, one optimizer and one log for all trainings: each combination of types would
+// be compiled anew, and a student waits for that.
 using Link = kit::SlowLink<lab06::SharedLink>;
 using Log = std::function<void(std::int64_t, double)>;
 class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step begins
@@ -117,23 +117,39 @@ class AnyOptimizer {  // lab 04's, whichever was asked for; notes when its step 
   std::function<void(const std::vector<double>&)> load_;
 };
 
-// Counts the samples that a rank computes on.
-template <class AnyModel>
-class Counting : public AnyModel {
+class AnyModel {  // lab 13's, or lab 04's by hand; counts the samples that a rank computes on
  public:
-  using AnyModel::AnyModel;
+  explicit AnyModel(const kit::Request& in) {
+    in.text("model", "own") == "lab 04's" ? hold<lab13::ByHand>(in) : hold<lab13::Model>(in);
+  }
+  [[nodiscard]] std::vector<Parameter*> parameters() const { return parameters_(); }
+  void on_gradient(Parameter* p, std::function<void()> hook) { on_gradient_(p, std::move(hook)); }
+  void on_backward_end(std::function<void()> callback) { on_end_(std::move(callback)); }
   double learn(const Matrix& x, const lab13::Targets& targets) {
     samples += x.rows;
-    return AnyModel::learn(x, targets);
+    return learn_(x, targets);
   }
   std::size_t samples = 0;
+
+ private:
+  template <class Kind>
+  void hold(const kit::Request& in) {
+    const auto held = std::make_shared<Kind>(widths_of(in));
+    parameters_ = [held] { return held->parameters(); };
+    on_gradient_ = [held](Parameter* p, auto hook) { held->on_gradient(p, std::move(hook)); };
+    on_end_ = [held](auto callback) { held->on_backward_end(std::move(callback)); };
+    learn_ = [held](const Matrix& x, const auto& targets) { return held->learn(x, targets); };
+  }
+  std::function<std::vector<Parameter*>()> parameters_;
+  std::function<void(Parameter*, std::function<void()>)> on_gradient_;
+  std::function<void(std::function<void()>)> on_end_;
+  std::function<double(const Matrix&, const lab13::Targets&)> learn_;
 };
 
 // A short job in the same processes, before the one that counts: a sample less, another batch and
 // another seed.
-template <class AnyModel>
 void train_before(const kit::Request& in, Link& link) {
-  Counting<AnyModel> model(widths_of(in));
+  AnyModel model(in);
   prepare(in, model, link.rank());
   lab13::Data data = data_of(in);
   std::vector<float> x = in.floats("x");
@@ -151,10 +167,9 @@ void train_before(const kit::Request& in, Link& link) {
 }
 
 // One rank of a training: what the log was told, and the parameters after each step.
-template <class AnyModel>
 void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Observation& seen) {
-  if (in.has("first_batch")) train_before<AnyModel>(in, link);
-  Counting<AnyModel> model(widths_of(in));
+  if (in.has("first_batch")) train_before(in, link);
+  AnyModel model(in);
   prepare(in, model, link.rank());
   const lab13::Data data = data_of(in);
   std::vector<std::int64_t> steps, hashes;
@@ -182,8 +197,7 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
         kit::begin_operation("train");
         lab06::SharedLink fast(self);
         Link link(fast, 0, 0);
-        in.text("model", "own") == "lab 04's" ? train_one<lab13::ByHand>(in, link, vault, seen)
-                                              : train_one<lab13::Model>(in, link, vault, seen);
+        train_one(in, link, vault, seen);
       },
       out);
 }
@@ -295,7 +309,7 @@ KIT_SCENARIO(refused) {
         std::string why;
         kit::Observation inner;
         try {
-          train_one<lab13::Model>(in, link, vault, inner);
+          train_one(in, link, vault, inner);
         } catch (const std::invalid_argument& refusal) {
           why = std::string("refused ") + refusal.what();
         }
@@ -341,7 +355,7 @@ KIT_SCENARIO(overlap) {
         lab06::SharedLink fast(self);
         Link link(fast, in.number("alpha"), in.number("beta"));
         const lab05::Machine machine = measured(link);
-        lab13::Model model(widths_of(in));
+        AnyModel model(in);
         prepare(in, model, link.rank());
         const lab13::Data data = data_of(in);
         // What the slow gradients are, in the order in which they come: the last parameter first.
