@@ -23,6 +23,10 @@ def too_late(lab):
         error = seen[f"error.{rank}"]
         expect.that("rank 2 never came" in error, f"rank 2 came 1.2 s after the others had given up, and rank {rank} "
                     f"was told {error or 'that all are there'!r}, not that rank 2 never came", seen)
+    seen = lab.run("meet", world=3, ranks=[0, 1], late=[0, 700], patience=300, deadline=5)  # rank 2 never comes
+    errors = [seen[f"error.{i}"] for i in (0, 1)]
+    expect.that("rank 1 never came" in errors[0] and errors[1] == errors[0],
+                f"all must get the same error, and rank 0 was told {errors[0]!r}, rank 1 {errors[1]!r}", seen)
     for late in (195, 203):  # just when the others lose patience: either is right, for all of them
         seen = lab.run("meet", world=4, ranks=[0, 1, 2, 3], late=[0, 5, 10, late], patience=200, deadline=5)
         errors = [bool(seen[f"error.{rank}"]) for rank in range(4)]
@@ -33,8 +37,9 @@ def too_late(lab):
 @lab_test
 def given_twice(lab):
     """Task 3: two processes were told the same rank. One of them is refused, and told why."""
-    for ranks, late in (([0, 1, 1, 2], [0, 0, 60, 120]), ([0, 1, 2, 0], [0, 0, 0, 300])):
-        seen = lab.run("meet", world=3, ranks=ranks, late=late, patience=900, deadline=5)
+    for ranks, late, blank in (([0, 1, 1, 2], [0, 0, 60, 120], -1), ([0, 1, 2, 0], [0, 0, 0, 300], -1),
+                               ([0, 1, 1, 2], [0, 0, 60, 120], 1)):  # the last two have the same card
+        seen = lab.run("meet", world=3, ranks=ranks, late=late, blank=blank, patience=900, deadline=5)
         twice = max(ranks, key=ranks.count)
         errors = [seen[f"error.{i}"] for i, rank in enumerate(ranks) if rank == twice]
         expect.that(any(f"rank {twice} was given twice" in e for e in errors),

@@ -118,6 +118,12 @@ def flat(lab):
     p("add_", m, p("empty", 4))
     p("copy_", p("slice", m, 0, 0, 3, 2), p("select", other, 1, 0))  # two rows, and [4] for each
     p("fill_", p("slice", m, 1, 1, 4, 2), 0)
+    ends = p("select", p("empty", 2, 3), 1, 0)  # 0 and 3
+    p("fill_", ends, 5)
+    p("sum", p("expand", ends, 2, 2))           # as many numbers as from 0 to 3, and not those
+    part = p("slice", p("empty", 2, 3, 4), 2, 0, 2, 1)  # a gap behind each row
+    p("fill_", part, 7)
+    p("sum", part)
     p.run()
 
 

@@ -43,7 +43,7 @@ def nan_wins(lab):
 
     def endless(x):
         x[0:50] = floats([-math.inf] * 50)       # row 0: nothing else
-        x[60], x[90] = math.inf, -math.inf       # row 1: the largest is a number, the sum is none
+        x[60], x[92] = math.inf, -math.inf       # row 1, one thread's: the largest is a number, the sum is none
     friendly.rows(lab, 3, 50, 1, 16, endless)
 
 

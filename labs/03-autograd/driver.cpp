@@ -185,13 +185,19 @@ KIT_SCENARIO(counts) {
   out.put("counts", counts);
 }
 
-// A chain: h = h + w, n times. w receives n contributions.
+// A chain: h = h + w or h = h * w, n times, so w receives n contributions; or the sum of w's sum's
+// sum and so on, or relu of relu.
 KIT_SCENARIO(chain) {
   const Var w = lab03::leaf({1.0});
-  Var h = lab03::leaf({0.0});
+  const std::int64_t operation = in.integer("operation", 0);
+  Var h = operation < 2 ? lab03::leaf({double(operation)}) : w;
   int fired = 0;
   lab03::on_grad(w, [&](const Var&) { ++fired; });
-  for (std::int64_t i = in.integer("length"); i > 0; --i) h = lab03::add(h, w);
+  for (std::int64_t i = in.integer("length"); i > 0; --i)
+    h = operation == 0   ? lab03::add(h, w)
+        : operation == 1 ? lab03::mul(h, w)
+        : operation == 2 ? lab03::sum(h)
+                         : lab03::relu(h);
   out.put("value", lab03::value(h).at(0));
   lab03::backward(h);
   const Values* grad = lab03::grad(w);

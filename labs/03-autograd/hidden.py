@@ -106,6 +106,10 @@ def second_backward(lab):
         check_grads(p, seen, k, {} if k == 5 else wanted, f"after {what}, which was refused")
     expect.equal("the number of calls of all hooks", len(seen["log"]) // 4, 1, seen)
 
+    seen = lab.run("program", **p.request([loss, loss], retain=[0, 1]))
+    expect.equal("the error of a backward with retain after one without", seen["error.1"], "logic_error", seen)
+    check_grads(p, seen, 1, wanted, "after a backward with retain through a used-up graph, which was refused")
+
     seen = lab.run("program", **p.request([loss, loss, loss, loss], retain=[1, 1, 0, 0], hooked=[w]))
     for k in range(3):
         error = seen[f"error.{k}"]
@@ -118,9 +122,9 @@ def second_backward(lab):
     check_grads(p, seen, 1, {}, "after zero_grad")
     check_grads(p, seen, 2, wanted, "after zero_grad and one more backward")
 
-    p = Program()  # a hook that throws, with gradients on their way in two branches; then a graph of its own
+    p = Program()  # a hook that throws, with gradients on their way in two branches; then a graph that shares x
     x, y, z = p.leaf([2], name="x"), p.leaf([3], name="y"), p.leaf([5], name="z")
-    first, other = p.add(p.add(p.mul(x, x), y), p.mul(x, x)), p.mul(z, p.mul(z, z))
+    first, other = p.add(p.add(p.mul(x, x), y), p.mul(x, x)), p.mul(z, p.mul(z, x))
     seen = lab.run("program", **p.request([first, -1, other], hooked=[y, z], throwing=0))
     expect.equal("what backward throws when a hook does", seen["error.0"], "the hook's own", seen)
     expect.equal("what the backward of another graph throws then", seen["error.2"], "", seen)
@@ -150,11 +154,11 @@ def in_time(lab):
 
 @lab_test
 def deep(lab):
-    """A chain of 300,000 operations, which no recursion survives."""
-    for length in (1, 300000):
-        seen = lab.run("chain", length=length)
-        expect.equal("the value", seen["value"], float(length), seen)
-        expect.equal("the gradient of the weight that is added in each link", seen["grad"], float(length), seen)
+    """A chain of 300,000 operations of one kind, which no recursion survives."""
+    for operation, length in ((ADD, 1), (ADD, 300000), (MUL, 300000), (SUM, 300000), (RELU, 300000)):
+        seen = lab.run("chain", length=length, operation=operation)
+        expect.equal("the value", seen["value"], float(length if operation == ADD else 1), seen)
+        expect.equal("the gradient of the weight", seen["grad"], float(length if operation in (ADD, MUL) else 1), seen)
         expect.equal("the number of calls of its hook", seen["fired"], 1, seen)
 
 

@@ -136,7 +136,7 @@ def rules(lab):
         p = Program()
         a = p.leaf([3, -2, 0, 5, -0.5, 2 ** 40 + 1], name=f"the first input of {name}")
         b = p.leaf([7, 11, -1, 0, 2, 3], name=f"the second input of {name}")
-        weights = p.leaf([1, 10, 100, 1000, 4, 7], needs=False)
+        weights = p.leaf([1, 10, 100, -1000, 4, 7], needs=False)
         y = p.op(kind, a, b)
         if kind != SUM:  # other weights for each element: a gradient that is 1 everywhere hides much
             y = p.sum(p.mul(y, weights))
@@ -146,10 +146,12 @@ def rules(lab):
         a, b = p.leaf([4] * length), p.leaf([6] * length)
         run(lab, p, p.sum(p.relu(p.mul(a, p.add(a, b)))))
     for kind in (ADD, MUL):
-        p = Program()
-        p.op(kind, p.leaf([1, 2]), p.leaf([1, 2, 3]))
-        seen = lab.run("program", **p.request())
-        expect.that("refused" in seen, "2 and 3 elements must be refused, and were accepted", seen)
+        for one, other in (([1, 2], [1, 2, 3]), ([1, 2, 3], [1, 2])):
+            p = Program()
+            p.op(kind, p.leaf(one), p.leaf(other))
+            seen = lab.run("program", **p.request())
+            expect.that("refused" in seen,
+                        f"{len(one)} and {len(other)} elements must be refused, and were accepted", seen)
 
 
 @lab_test

@@ -251,7 +251,8 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// A training run over batches of the given sizes.
+// A training run over batches of the given sizes. A batch has been looked at before, without a step:
+// its gradients are there.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();
@@ -259,6 +260,9 @@ KIT_SCENARIO(train) {
   const std::vector<float> x = in.floats("x");
   const std::vector<std::int64_t> targets = in.integers("targets");
   const std::size_t width = widths(in).front();
+  Matrix one(1, width);
+  std::copy_n(x.begin(), width, one.data.begin());
+  model.backward(lab04::cross_entropy(model.forward(one), {targets.at(0)}).grad);
   std::vector<double> losses;
   with_optimizer(in, parameters, [&](auto& optimizer) {
     std::size_t first = 0;

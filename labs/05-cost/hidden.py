@@ -142,6 +142,9 @@ def fits(lab):
     seen = lab.run("fits", bytes=sizes, seconds=times)
     expect.near("alpha from five messages", seen["alpha"], alpha, seen, 1e-6)
     expect.near("beta from five messages", seen["beta"], beta, seen, 1e-6)
+    seen = lab.run("fits", bytes=[1.0, 2.0, 4.0], seconds=[1.0, 3.0, 7.0])  # the smallest sum of squares is what it is
+    expect.near("alpha from messages whose line begins below 0", seen["alpha"], -1.0, seen, 1e-6)
+    expect.near("beta from messages whose line begins below 0", seen["beta"], 2.0, seen, 1e-6)
     alpha, beta = 5e-6, 1e-10
     for sizes in ([float(1 << k) for k in range(6, 27, 2)], [8.0] * 5 + [3e5, 3e5, 2.0 ** 33, 1.0, 0.0, 8.0]):
         lab.random.shuffle(sizes)

@@ -15,12 +15,14 @@ namespace {
 std::string name_of(const char* what, int rank) { return what + ("." + std::to_string(rank)); }
 
 // One collective on every rank. fill(rank, index) is the input; `report` puts a rank's output.
+// earlier: the lengths of calls before those that count.
 template <class T, class Fill, class Report>
 void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Report report) {
   const kit::FabricOptions options = kit::fabric_options(in);
-  const auto count = std::size_t(in.integer("count"));
   const auto offset = std::size_t(in.integer("offset", 0));  // in elements: 1 is misaligned
-  const auto calls = in.integer("calls", 1);
+  const std::vector<std::int64_t> earlier =
+      in.has("earlier") ? in.integers("earlier") : std::vector<std::int64_t>{};
+  const auto calls = in.integer("calls", 1) + std::int64_t(earlier.size());
   const bool in_place = in.integer("in_place", 0) != 0;
   const std::string what = in.text("collective", "all_reduce");
   kit::Fabric fabric(options);
@@ -30,6 +32,9 @@ void run_collective(const kit::Request& in, kit::Observation& out, Fill fill, Re
   fabric.run([&](Link& link) {
     const int rank = link.rank();
     for (std::int64_t call = 0; call < calls; ++call) {
+      const auto count = call < std::int64_t(earlier.size())
+                             ? std::size_t(earlier[std::size_t(call)])
+                             : std::size_t(in.integer("count"));
       kit::Guarded<T> one(count, offset), other(count, offset);
       const bool mirrored = in.integer("mirrored", 0) != 0;  // which buffer has the lower address?
       kit::Guarded<T>&input = mirrored ? other : one, &output = mirrored ? one : other;

@@ -83,6 +83,7 @@ void start_device(int rank, int world, bool one_process) {
 
 // Flags that have moved, and whose last value no neighbour of this process stored by an atomic_ref.
 std::atomic<std::int64_t> unwatched = 0;
+std::atomic<std::int64_t> changed = 0;  // ranks whose input is not what it was, and not the output
 
 const std::byte* stations[hostile::kMostRanks];  // of the ranks of this process, for the report
 
@@ -146,6 +147,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
   }
   ++meeting.enqueued;
   const std::vector<Counted> got = plan.in_place ? input.host() : apart.host();
+  if (!plan.in_place) changed += runs_of(input.host()) != runs_of(values);
   hostile::ranks[rank].done = true;
   // A kernel that nobody waited for answers for its result, not for memory freed under it.
   kit::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
@@ -170,6 +172,7 @@ std::vector<std::int64_t> be_rank(const Plan& plan, Meeting& meeting, int rank, 
 }
 
 void put_counts(kit::Observation& out) {
+  out.put("changed", changed.load());
   out.put("opened", hostile::opened.load());
   out.put("closed", hostile::closed.load());
   out.put("syncs", hostile::syncs.load());
@@ -326,6 +329,11 @@ KIT_SCENARIO(offers) {
             kit::launch(fill, 1, 32, 0, stream.get(), static_cast<int*>(mapped[i].pointer),
                         sizes[i], int(100 + i));
           }
+          stream.synchronize();
+          for (int times = 0; times < 2; ++times) lab07::close_mapped(mapped[0]);
+          for (std::size_t i = 1; i < sizes.size(); ++i)  // these are open still
+            kit::launch(fill, 1, 32, 0, stream.get(), static_cast<int*>(mapped[i].pointer),
+                        sizes[i], int(100 + i));
           stream.synchronize();
           for (lab07::Mapped& each : mapped)
             for (int times = 0; times < 2; ++times) lab07::close_mapped(each);

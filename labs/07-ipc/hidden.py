@@ -20,6 +20,7 @@ def counts(lab):
     """Counts that do not divide, or are smaller than the world; in place."""
     for world, count in [(2, 1), (3, 0), (3, 2), (3, 97), (4, 3), (4, 5), (5, 31)]:
         ring(lab, world, count, slot_elements=lab.random.choice((1, 3, 64)), in_place=lab.random.randrange(2), calls=2)
+    ring(lab, 4, 7, slot_elements=2)  # chunks of 2, 2, 2 and 1, not of 1, 1, 1 and 4: a piece each
     # Pieces of more elements than threads, and than 2^15. Who has smaller ones sends more messages, and may.
     seen = lab.run("threads", world=2, count=180_001, slots=2, slot_elements=40_000)
     expect.each_once(seen, 2, 180_001)

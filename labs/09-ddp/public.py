@@ -76,9 +76,9 @@ class Model:
         return values, local
 
 
-def train(lab, model, script, limit=1 << 20, check=True, **how):
+def train(lab, model, script, limit=1 << 20, check=True, base=None, **how):
     """Runs a script and holds values and gradients of every rank against one process with all the data."""
-    base = lab.random.randrange(1000)
+    base = lab.random.randrange(1000) if base is None else base
     seen = lab.run("train", script=script, bucket_bytes=limit, base=base, **model.request(**how))
     if not check:
         return seen

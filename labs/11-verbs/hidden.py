@@ -108,6 +108,10 @@ def outside(lab):
         expect.that(seen["first"], f"put of {length} bytes from {at} to {to}, with {size} bytes in the outbox and "
                     f"{size + 8} in the inbox: no exception", seen)
         expect.equal("bytes that were written", seen["written"], 0, seen)
+    # The peer's inbox is 8 bytes longer than one's own: its last 8 bytes are inside.
+    seen = lab.run("faulty", fault="outside", puts=4, bytes=64, **{"from": 0, "to": size, "length": 8})
+    expect.equal("the exception of a put into the last 8 bytes of the peer's inbox", seen["first"], "", seen)
+    expect.equal("bytes that were written at the end of the peer's inbox", seen["written"], 8, seen)
 
 
 @lab_test

@@ -20,6 +20,10 @@ def worlds(lab):
                 expect.same_bits(f"frozen parameter {p} at the end", seen["values.0"][at:at + length],
                                  floats(job.values[at:at + length]), seen)
             at += length
+    job = Job(lab.random, batch=4, steps=2)
+    small, large = (train(lab, job, 2, bucket_bytes=limit)["messages.0"] for limit in (1, 1 << 20))
+    expect.that(small > large, f"rank 0 sends {small} messages with buckets of 1 byte and {large} with one for all "
+                "gradients: bucket_bytes must matter")
 
 
 @lab_test

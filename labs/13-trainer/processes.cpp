@@ -181,6 +181,7 @@ void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Obser
     hashes.push_back(hash_of(values_of(model.parameters())));
   };
   lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
+  seen.put("messages", link.messages());
   seen.put("samples", model.samples);
   seen.put("steps", steps);
   seen.put("losses", losses);
@@ -268,7 +269,7 @@ KIT_SCENARIO(group) {
 
 // A training on real processes. first_batch: of a short job in these processes, before it. before:
 // how many steps another job has trained with the same vault; kill_rank, kill_after: that job ends
-// by kill -9 instead.
+// by kill -9 instead. then_save_every: for the last job.
 KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);
@@ -293,7 +294,9 @@ KIT_SCENARIO(train) {
   }
   out.put("killed", killed);
   out.put("saves", vault.saves());
-  train_all(in, options, vault, out);
+  kit::Request last = in;
+  last.put("save_every", in.integer("then_save_every", in.integer("save_every", 0)));
+  train_all(last, options, vault, out);
 }
 
 // Whether train refuses a ring, or settings; and what it has done until then.
