@@ -251,8 +251,8 @@ KIT_SCENARIO(strange_state) {
   out.put("accepted", accepted);
 }
 
-// A training run over batches of the given sizes. One has been looked at before, without a step: its
-// gradients are there.
+// A training run over batches of the given sizes. One has been looked at before, without a step:
+// its gradients are there.
 KIT_SCENARIO(train) {
   lab04::MLP model(widths(in));
   const std::vector<Parameter*> parameters = model.parameters();
