@@ -103,7 +103,7 @@ def resume(lab):
     """A job that stops in mid-epoch and goes on, with the same world or another, uses the places that were left."""
     for before, after, samples, drop_last in [(2, 2, 20, 0), (4, 4, 30, 0), (3, 3, 11, 1), (4, 2, 40, 0),
                                               (2, 3, 31, 0), (8, 5, 100, 1),
-                                             (4, 1, 9, 0), (1, 8, 30, 0)]:
+                                             (4, 1, 9, 0), (1, 8, 30, 0), (2, 4, 10, 1)]:
         size = samples // before if drop_last else -(-samples // before)
         for steps in sorted({0, 1, size // 2, size}):
             compare(lab, samples, after, 1, 9, drop_last, [6, 6, 7], [0, steps * before, 0])
@@ -127,7 +127,7 @@ def ahead(lab):
 @lab_test
 def errors(lab):
     """What fetch throws comes from the next() whose turn it is; the batches around it come as ever. No data race."""
-    for workers, failing, plain in [(1, [0], 0), (2, [3], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
+    for workers, failing, plain in [(1, [0], 0), (2, [3, 8], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
         ids = lab.random.sample(range(1000), 20)
         seen = lab.run("load", order=ids, batch=2, workers=workers, ahead=workers + 1, throws=failing,
                        throws_plain=plain, slow_us=500, rest_always=10)
@@ -161,6 +161,9 @@ def ends(lab):
         expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
         expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
+    ids = lab.random.sample(range(1000), 40)  # destroyed at once: the fetch that has begun takes a tenth of a second
+    seen = lab.run("load", deadline=4, order=ids, batch=2, workers=1, ahead=9, throws=[], takes=0, slow_us=200_000)
+    expect.at_most("of 9 that may be begun, begun when the loader is gone at once", seen["begun"], 5, "batches", seen)
     for workers, takes in [(1, 0), (3, 2)]:  # when all that may be fetched is there, and the workers sleep
         ids = lab.random.sample(range(1000), 40)
         seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 2, throws=[],

@@ -120,7 +120,7 @@ def hierarchy(lab):
     """Task 4: machines and ranks of all numbers; only the array's own part crosses between machines."""
     for nodes, local in [(1, 4), (4, 1), (2, 3), (3, 2), (2, 4), (1, 1)]:
         world = nodes * local
-        for count in (0, 1, world, 24 * world, 24 * world + 5):
+        for count in (0, 1, local - 1, world, 24 * world, 24 * world + 5):
             seen = lab.run("hierarchy", world=world, nodes=nodes, local=local, count=count,
                            before=lab.random.choice((0, 7 * world + 3)))
             expect.each_once(seen, world, count)

@@ -51,7 +51,9 @@ def scaler_rules(lab):
     do.update()                       # the last finding does not count once more
     do.unscale([2.0])
     do.update()
-    do.unscale()                      # no parameter at all: nothing that is not finite
+    do.unscale([3.0, math.nan])
+    do.update()
+    do.unscale()                      # no parameter at all: nothing that is not finite, whatever was found before
     do.update()
     do.check(lab)
     # Infinite only after the multiplication: that was finite when it came. And large ones are no infinities.
@@ -114,9 +116,10 @@ def scaler_state(lab):
     for state in ((2.0 ** -149, 1.0000001, 1e-300, 1, 0), (3.4e38, 1e300, 0.9999999, 2 ** 52, 2 ** 52 - 1)):
         do.load(state)
         do.load(state, who="B")
-    do.load([16.0, 4.0, 0.25, 2 ** 40, 2 ** 40 - 1])
-    do.unscale([1.0])
-    do.update()
+    for interval, tracker in ((2 ** 40, 2 ** 40 - 1), (2 ** 32 + 2, 1)):  # in 32 bits the second would be 2, and grow
+        do.load([16.0, 4.0, 0.25, interval, tracker])
+        do.unscale([1.0])
+        do.update()
     do.check(lab)
 
 

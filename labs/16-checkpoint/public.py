@@ -48,7 +48,7 @@ def cuts(lab, steps, keep, afters, depth=0):
         there = (promised, saving) if ascending else steps
         expect.that(step in there or (promised == -1 and step == -1),
                     f"{where}: step {promised} was saved, step {step} is loaded (-1: none)", seen)
-        expect.that(right, f"{where}: step {step} is loaded with a content that it never had", seen)
+        expect.that(right, f"{where}: step {step} is loaded with a content that it never had, or no longer", seen)
         expect.equal(f"{where}: loaded after one more save", then, max(step, 0) + 1, seen)
         expect.at_most(f"{where}: after one more save the disk has", files, keep, "files", seen)
 

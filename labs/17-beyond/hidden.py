@@ -50,6 +50,9 @@ def selection(lab):
     seen = lab.run("top_k", values=values, k=[500000], deadline=4)
     want = [i for i in range(count) if i * 7919 % count >= count - 500000]
     expect.that(list(seen["places"]) == want, f"the places of the 500000 largest of {count} magnitudes, all of them different, are not those", seen)
+    seen = lab.run("top_k", values=floats((1.0, -1.0)) * (count // 2), k=[500000], deadline=4)
+    expect.that(list(seen["places"]) == list(range(500000)), f"the places of 500000 of {count - 1} equal magnitudes are not "
+                "the lowest", seen)
 
 
 def range_of(most):
@@ -216,8 +219,9 @@ def two_optimizers(lab):
                       Adam([7], [0], [2.0] * 7, lr=0.01, beta1=0.5, weight_decay=0.5))
         rng = lab.random
         run.step()                                  # refused: nothing was reduced
-        run.gradients(public.random_rows(rng, world, 5))
-        run.reduce()
+        for _ in range(2):                          # the last average counts, not the sum of both
+            run.gradients(public.random_rows(rng, world, 5))
+            run.reduce()
         run.gradients(public.random_rows(rng, world, 7), who="B")
         run.reduce(who="B")
         run.step(who="B")
@@ -230,6 +234,7 @@ def two_optimizers(lab):
         run.load(-1, *good)
         run.load(3, good[0][:4], good[1])
         run.load(3, good[0], [*good[1], 1.0])
+        run.load(3, good[0][:4], [*good[1], 1.0])  # together as many as two good ones
         run.load(3, [], [])
         run.save()                                  # as before
         run.load(2 ** 40, *good)

@@ -76,7 +76,7 @@ inline double daly(double save, double mtbf) {
 // its end. A failure, in work, in a save or in a restart, begins a restart; its work since the
 // last complete save is done again. A stretch of length s between two points that are kept takes
 // M e^(R/M) (e^(s/M) - 1). A job that never saves depends neither on save nor on interval. work,
-// interval > 0; mtbf may be infinity.
+// interval > 0. mtbf may be infinity, the other four not.
 inline double expected_time(double work, double interval, double save, double restart,
                             double mtbf) {
 #ifdef SOLUTION

@@ -331,9 +331,9 @@ def accounts(lab):
     hour = 3600 * SECOND
     times = [54 * DAY, 54 * DAY - 1, hour - 1, hour, 0] + [lab.random.randrange(60 * DAY) for _ in range(30)]
     ranks = [16384, 16384, 1000000, 1, 16384] + [lab.random.choice((1, 3, 16384, 24576, 1000000)) for _ in range(30)]
-    for n in (16381, 999983, 7):  # primes: times whose product is just short of whole hours, or just whole
-        times += [pow(n, -1, hour) * (hour - 1) % hour + 40 * hour, hour * n]
-        ranks += [n, n]
+    for n in (16381, 999983, 7):  # primes: times whose product is just short of whole hours, just whole, or 1 ns beyond
+        times += [pow(n, -1, hour) * (hour - 1) % hour + 40 * hour, hour * n, pow(n, -1, hour)]
+        ranks += [n, n, n]
     seen = lab.run("gpu_hours", times=times, ranks=ranks)
     for time, n, got in zip(times, ranks, seen["hours"]):
         expect.equal(f"the GPU-hours of {time} ns on {n} ranks", got, time * n // hour, seen)
@@ -471,7 +471,8 @@ def pace(lab):
                 ready.append((now + table[step + 1][rank], rank, step + 1))
     cases = [(lab.random.randrange(1, 90), lab.random.randrange(1, 90), lab.random.randrange(300),
               lab.random.randrange(20)) for _ in range(200)]
-    cases += [(12 * SECOND, 10 * SECOND, 600 * SECOND, 10 ** 6), (11, 10, 0, 0), (10, 10, 0, 0), (9, 10, 0, 0)]
+    cases += [(12 * SECOND, 10 * SECOND, 600 * SECOND, 10 ** 6), (11, 10, 0, 0), (10, 10, 0, 0), (9, 10, 0, 0),
+              (10 * SECOND + 1, 10 * SECOND, 600 * SECOND + 1, 10 ** 6)]  # no double is so exact
     seen = lab.run("worth", cases=[n for case in cases for n in case])
     for (slow, fast, restart, redo), got in zip(cases, seen["from"]):
         want = (restart + redo * fast) // (slow - fast) + 1 if slow > fast else -1
