@@ -161,9 +161,9 @@ def ends(lab):
         expect.equal("fetches that run when the loader is gone", seen["still_running"], 0, seen)
         expect.equal("fetches that began when the loader was gone", seen["after_the_end"], 0, seen)
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
-    ids = lab.random.sample(range(1000), 40)  # destroyed at once: the fetch that has begun takes a tenth of a second
+    ids = lab.random.sample(range(1000), 40)  # destroyed at once, while the first fetch takes its tenth of a second
     seen = lab.run("load", deadline=4, order=ids, batch=2, workers=1, ahead=9, throws=[], takes=0, slow_us=200_000)
-    expect.at_most("of 9 that may be begun, begun when the loader is gone at once", seen["begun"], 5, "batches", seen)
+    expect.at_most("of 9 that may be begun, begun when the loader is gone at once", seen["begun"], 7, "batches", seen)
     for workers, takes in [(1, 0), (3, 2)]:  # when all that may be fetched is there, and the workers sleep
         ids = lab.random.sample(range(1000), 40)
         seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 2, throws=[],
