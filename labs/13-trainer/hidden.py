@@ -65,11 +65,10 @@ def waits(lab, job, world, seconds, alpha, beta, bucket_bytes):
         if not min(exposed) <= 2 * predicted:
             return (f"rank {rank} waits {min(exposed) * 1e3:.1f} ms after the last gradient in its best step; its own "
                     f"prediction is {predicted * 1e3:.1f} ms: the overlap is missing"), seen
-        gradients = 2 * (len(job.widths) - 1) * seconds
-        if not min(seen[f"whole.{rank}"]) <= gradients + 2 * predicted:
-            return (f"rank {rank} needs {min(seen[f'whole.{rank}']) * 1e3:.1f} ms from its first gradient on in its best step; "
-                    f"the gradients take {gradients * 1e3:.1f} ms, and its own prediction of what is left then is "
-                    f"{predicted * 1e3:.1f} ms: the overlap is missing"), seen
+        beside = min(seen[f"beside.{rank}"])
+        if not beside <= 2 * predicted:
+            return (f"rank {rank} needs {beside * 1e3:.1f} ms more than its gradients take in its best step; its own prediction "
+                    f"of what is left after them is {predicted * 1e3:.1f} ms: the overlap is missing"), seen
         if not max(exposed) >= predicted / 2:
             return (f"rank {rank} never waits longer than {max(exposed) * 1e3:.1f} ms; its own prediction is "
                     f"{predicted * 1e3:.1f} ms: was everything sent?"), seen
