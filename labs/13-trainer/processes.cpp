@@ -381,7 +381,7 @@ KIT_SCENARIO(overlap) {
                  lab13::predicted_end(machine, link.world(), ready, elements) - ready.back());
         seen.put("machine", std::vector<double>{machine.alpha, machine.beta});
 
-        // From the last gradient to the optimizer's step; from the first one, without the gradients.
+        // From the last gradient to the optimizer's step; from the first, without the gradients.
         std::vector<double> exposed, beside;
         Clock::time_point last;
         std::optional<Clock::time_point> first;
