@@ -4,6 +4,7 @@ compiler that sees a student's text is in a sandbox, and has a deadline.
 Everything lands in build/labs/cache/KEY, where KEY is the hash of all that went in. The same text is compiled once,
 and a mutant that was judged yesterday starts at once.
 """
+import collections
 import concurrent.futures
 import functools
 import hashlib
@@ -31,7 +32,7 @@ VGPU = {"patterns": ["kernels/vgpu/*.[ch]pp", "runtime/base/error.[ch]pp"],
         "link": ["-lboost_context", "-lfmt"]}
 LONGEST = 300 * PATIENCE    # seconds of one step of the compiler; sandbox.py limits its processor time
 MOST_WORDS = 1 << 20        # characters that are read of what it says
-_kit_lock = threading.Lock()
+_making = collections.defaultdict(threading.Lock)    # one at a time makes a library
 _compilers = threading.Semaphore(max(2, os.cpu_count() or 2))  # of libraries, at the same time
 
 
@@ -91,27 +92,33 @@ def _units(sources):
     return ["".join(f'#include "{path.relative_to(ROOT)}"\n' for path in sources[at::count]) for at in range(count)]
 
 
-def _library(name, patterns, flags):
+class Library:
     """A static library of the kit, or of what a lab links. Two of its files can't have the same name for two things."""
-    sources = [p for p in sources_of(patterns) if p.suffix in (".cpp", ".cu", ".c")]
-    texts_in = [p.read_bytes() for p in sources_of(patterns + ["labs/kit/*.hpp"])]
-    folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
 
-    def make(new):
+    def __init__(self, name, patterns, flags):
+        self.name, self.flags = name, flags
+        self.sources = [p for p in sources_of(patterns) if p.suffix in (".cpp", ".cu", ".c")]
+        texts_in = [p.read_bytes() for p in sources_of(patterns + ["labs/kit/*.hpp"])]
+        self.folder = BUILD / "cache" / f"{name}-{_hash(_compiler(), FLAGS, flags, *texts_in)}"
+        self.file = self.folder / f"lib{name}.a"
+
+    def make(self):
+        with _making[self.folder]:  # labs that are judged at the same time want the same
+            _in_place(self.folder, self._make)
+
+    def _make(self, new):
         def compile_one(at, text):
-            (new / f"{at}.cpp").write_text(text)
+            source, target = new / f"{at}.cpp", new / f"{at}.o"
+            source.write_text(text)
             with _compilers:
-                done = subprocess.run([CXX, *FLAGS, *flags, "-c", str(new / f"{at}.cpp"), "-o", str(new / f"{at}.o")],
-                                      cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                done = subprocess.run([CXX, *FLAGS, *self.flags, "-c", str(source), "-o", str(target)], cwd=ROOT,
+                                      stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if done.returncode:
-                raise AuthorError(f"{name} does not compile:\n{done.stdout}")
-            return str(new / f"{at}.o")
+                raise AuthorError(f"{self.name} does not compile:\n{done.stdout}")
+            return str(target)
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            objects = list(pool.map(compile_one, *zip(*enumerate(_units(sources)))))
-        subprocess.run(["ar", "rcs", str(new / f"lib{name}.a"), *objects], check=True)
-
-    _in_place(folder, make)
-    return folder / f"lib{name}.a"
+            objects = list(pool.map(compile_one, *zip(*enumerate(_units(self.sources)))))
+        subprocess.run(["ar", "rcs", str(new / self.file.name), *objects], check=True)
 
 
 def _built_vgpu():
@@ -125,18 +132,24 @@ def _built_vgpu():
 
 
 def libraries_of(lab):
-    """What a lab's driver is linked with: the kit, the emulator, its own. Made once, all at the same time."""
-    made, wanted = [], []
-    if lab.build.get("vgpu"):
-        made = _built_vgpu()
-        wanted += [] if made else [("vgpu", VGPU["patterns"], VGPU["flags"])]
-    wanted += [("kit", ["labs/kit/*.cpp"], [])]
-    wanted += [(name, patterns, flags_of(lab)) for name, patterns in lab.build.get("libraries", {}).items()]
-    with _kit_lock, concurrent.futures.ThreadPoolExecutor() as pool:
-        jail = pool.submit(sandbox.here)  # it compiles a little too
-        libraries = list(pool.map(lambda one: _library(*one), wanted))
+    """What a lab's driver is linked with: files, and those of them that are still to be made: its own, the kit."""
+    wanted = [Library(name, patterns, flags_of(lab)) for name, patterns in lab.build.get("libraries", {}).items()]
+    wanted.append(Library("kit", ["labs/kit/*.cpp"], []))
+    built = _built_vgpu() if lab.build.get("vgpu") else []
+    if lab.build.get("vgpu") and not built:
+        wanted.insert(0, Library("vgpu", VGPU["patterns"], VGPU["flags"]))  # takes longest
+    return [library.file for library in wanted] + built, wanted
+
+
+def make_all(libraries, units=()):
+    """All at the same time: a student waits."""
+    with concurrent.futures.ThreadPoolExecutor(len(libraries) + len(units) + 1) as pool:
+        jail = pool.submit(sandbox.here)  # it compiles a little too, and no unit is compiled outside
+        jobs = [pool.submit(library.make) for library in libraries]
         jail.result()
-    return libraries + made
+        jobs += [pool.submit(unit.make) for unit in units]
+        for job in jobs:
+            job.result()
 
 
 def swapped_in(lab):
@@ -167,14 +180,14 @@ def _includes(lab):
 def build(lab, files, swapped=None):
     """Compiles {name: text} into a driver. Returns its path and the compiler's warnings."""
     used = swapped_in(lab) if swapped is None else swapped
-    libraries = libraries_of(lab)
+    files_linked, libraries = libraries_of(lab)
     drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
     parts = [(lab, files), *used]
-    key = _hash(_compiler(), FLAGS, lab.build, _rules(), *libraries,
+    key = _hash(_compiler(), FLAGS, lab.build, _rules(), *files_linked,
                 *(p.read_bytes() for p in drivers + _includes(lab)),
                 *(f"{owner.slug}/{n}\n{t}" for owner, own in parts for n, t in own.items()))
     folder = BUILD / "cache" / f"{lab.slug}-{key}"
-    _in_place(folder, lambda new: _build_into(new, lab, parts, drivers, libraries))
+    _in_place(folder, lambda new: _build_into(new, lab, parts, drivers, files_linked, libraries))
     if (folder / "cheat.txt").exists():
         raise Cheat((folder / "cheat.txt").read_text())
     output = (folder / "compiler.txt").read_text()
@@ -322,25 +335,24 @@ class Unit:
         return path.read_text() if path.exists() else ""
 
 
-def _build_into(new, lab, parts, drivers, libraries):
+def _build_into(new, lab, parts, drivers, files_linked, libraries):
     flags, link = flags_of(lab), list(lab.build.get("link", []))
     if lab.build.get("vgpu"):
         flags, link = VGPU["flags"] + flags, VGPU["link"] + link
     units = [Unit(lab, source, parts, flags) for source in drivers]
-    with concurrent.futures.ThreadPoolExecutor(len(units)) as pool:  # at the same time: a student waits
-        list(pool.map(Unit.make, units))
+    make_all(libraries, units)
     output = "\n".join(dict.fromkeys(filter(None, (unit.said("compiler.txt") for unit in units))))
     cheat = next(filter(None, (unit.said("cheat.txt") for unit in units)), None)
     if not cheat and all(unit.object.exists() for unit in units):
-        trouble, cheats = next(filter(None, (forbidden.look(lab, unit, libraries) for unit in units)), ("", False))
+        trouble, cheats = next(filter(None, (forbidden.look(lab, unit, files_linked) for unit in units)), ("", False))
         if cheats:
             cheat = trouble
         elif trouble:
             output = trouble
         else:
-            _, said = _step([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group", *map(str, libraries),
+            _, said = _step([CXX, *(str(unit.object) for unit in units), "-Wl,--start-group", *map(str, files_linked),
                              "-Wl,--end-group", *LIBRARIES, *link, "-o", str(new / "driver")],
-                            [*(unit.folder for unit in units), *(path.parent for path in libraries)], new, "said")
+                            [*(unit.folder for unit in units), *(path.parent for path in files_linked)], new, "said")
             output += said
     if cheat:
         (new / "cheat.txt").write_text(cheat)

@@ -25,7 +25,8 @@ class Quick:
         self.used = references(lab)
         self.drivers = [lab.folder / name for name in lab.build.get("drivers", ["driver.cpp"])]
         self.flags, self.link = build.flags_of(lab), list(lab.build.get("link", []))
-        self.libraries = build.libraries_of(lab)
+        self.libraries, to_make = build.libraries_of(lab)
+        build.make_all(to_make)
         if lab.build.get("vgpu"):
             self.flags, self.link = build.VGPU["flags"] + self.flags, build.VGPU["link"] + self.link
         self.common = [f for f in build.FLAGS if f != "-g1" and not f.startswith("-W")] + ["-w", *self.flags]
