@@ -99,7 +99,7 @@ std::size_t shared_mappings() {
 
 }  // namespace
 
-TEST_CASE("survivors of a rank killed among collectives on devices name it", "[fault]") {
+TEST_CASE("survivors of a rank killed among collectives on devices name it", "[fault][leaves]") {
   const std::size_t shm = entries("/dev/shm");
   for (const auto engine : {CudaEngine::a, CudaEngine::b})
     for (const int world : {2, 3})

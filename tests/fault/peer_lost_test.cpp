@@ -74,7 +74,7 @@ TEST_CASE("survivors of a rank killed before its first call name it", "[fault]")
     }));
 }
 
-TEST_CASE("survivors of a rank killed in the middle of a collective name it", "[fault]") {
+TEST_CASE("survivors of a rank killed in the middle of a collective name it", "[fault][leaves]") {
   const std::size_t shm = entries_named_ringsmith("/dev/shm"),
                     tmp = entries_named_ringsmith("/tmp");
   for (const int world : {2, 3})
