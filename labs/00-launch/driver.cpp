@@ -184,14 +184,16 @@ KIT_SCENARIO(succession) {
 }
 
 // Task 3 alone. Process i is told rank ranks[i] of `world`, and comes late[i] ms late; a rank that
-// is not in the list never comes.
+// is not in the list never comes. The folder answers process 0 `hesitate` ms late.
 KIT_SCENARIO(meet) {
   kit::Folder folder("meeting");
   const std::vector<std::int64_t> ranks = in.integers("ranks"), late = in.integers("late");
   int index = 0;
   kit::StagedNodes nodes({"a", "b"}, folder, [&](const kit::Seat& seat, kit::Observation& seen) {
     pause(late[std::size_t(index)]);
-    meet_and_tell(folder, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1));
+    kit::Folder seen_by = folder;
+    seen_by.answers_late_by(milliseconds(index == 0 ? in.integer("hesitate", 0) : 0));
+    meet_and_tell(seen_by, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1));
     return 0;
   });
   for (; index < int(ranks.size()); ++index)

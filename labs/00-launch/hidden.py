@@ -37,6 +37,11 @@ def one_answer(lab):
         errors = [bool(seen[f"error.{rank}"]) for rank in range(4)]
         expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} go on, and ranks "
                     f"{[r for r in range(4) if errors[r]]} have given up", seen)
+    # Rank 0 gives up, and says so late; meanwhile rank 1 comes, and rank 2, who is more patient, sees all cards.
+    seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 220, 130], patience=150, hesitate=200, deadline=5)
+    errors = [bool(seen[f"error.{rank}"]) for rank in range(3)]
+    expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(3) if not errors[r]]} go on, and ranks "
+                f"{[r for r in range(3) if errors[r]]} have given up", seen)
 
 
 @lab_test

@@ -138,6 +138,9 @@ def too_many(lab):
     p("expand", p("empty"), 1 << 32, 1 << 32)
     p("expand", p("empty", 1, 1), 1 << 33, 1 << 31)
     p("empty", 1 << 32, 1 << 32)
+    for step in ((1 << 63) - 1, (1 << 63) - 6, 1 << 62):  # the first element, whatever the step is
+        p("slice", six, 0, 0, 6, step)
+        p("slice", six, 0, 5, 6, step)
     p.run()
 
 
@@ -150,6 +153,8 @@ def overlap(lab):
             m, row = p("empty", size, size), p("empty", 4 * size)
             p(name, m, p("transpose", m, 0, 1))
             p(name, m, p("select", m, 0, size - 1))                     # each row its own last one
+            p(name, p("select", m, 0, 1), p("select", m, 1, 0))         # a column, which goes through that row
+            p(name, p("select", m, 1, 0), p("select", m, 0, size - 1))
             p(name, m, m)
             p(name, p("slice", row, 0, 1, 99, 1), p("slice", row, 0, 0, -1, 1))  # one place on
             p(name, p("slice", row, 0, 0, -1, 1), p("slice", row, 0, 1, 99, 1))  # one place back

@@ -88,6 +88,11 @@ def survivors_on_file(lab):
     return found
 
 
+def worker(n):
+    """A worker's folder. All names have one length: see Quick._digest."""
+    return f"w{n:->5}"
+
+
 class Trial:
     """All mutants of one lab."""
 
@@ -150,7 +155,7 @@ class Trial:
 
     def calibrate(self):
         """The solution passes all tests here, too; how long each takes."""
-        driver, digest, said = self.quick.compile(self.solution, self.place / "w0")
+        driver, digest, said = self.quick.compile(self.solution, self.place / worker(0))
         if driver is None:
             raise AuthorError(f"{self.lab.slug}: the solution does not compile: {said[:300]}")
         self.known[digest] = "equivalent"
@@ -214,7 +219,7 @@ class Trial:
     def optimised(self):
         with self.lock:
             if "-O2" not in self.known:
-                self.known["-O2"] = self.quick.code(self.solution, self.place / "optimised" / "again", "-O2")
+                self.known["-O2"] = self.quick.code(self.solution, self.place / worker("-") / "again", "-O2")
             return self.known["-O2"]
 
     def execute(self, mutant, driver):
@@ -297,7 +302,7 @@ def one_lab(lab, only, most):
         new = [m for m in tried if not trial.kept(m)]
         program, numbers = trial.together(new) if len(new) > 4 else (None, {})
         jobs = int(os.environ.get("LABS_JOBS", os.cpu_count() or 2))
-        folders = [trial.place / f"w{n}" for n in range(jobs)]
+        folders = [trial.place / worker(n) for n in range(jobs)]
         found = []
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             waiting = {pool.submit(trial.try_one, m, folders, program, numbers.get(m)): m for m in tried}

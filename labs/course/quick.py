@@ -68,7 +68,13 @@ class Quick:
     def code(self, files, folder, *level):
         """The digest of the optimised objects; None when they do not compile."""
         objects, _ = self._objects(files, folder, *level)
-        return objects and hashlib.sha256(b"".join(o.read_bytes() for o in objects)).hexdigest()
+        return objects and self._digest(objects, folder)
+
+    @staticmethod
+    def _digest(objects, folder):
+        """Of all but where the files lay, which objects name: folders to be compared have names of one length."""
+        place = str(folder).encode()
+        return hashlib.sha256(b"".join(o.read_bytes().replace(place, bytes(len(place))) for o in objects)).hexdigest()
 
     def compile(self, files, folder, known=()):
         """(driver, digest, what the compiler says); no driver when it does not compile, or the digest is known."""
@@ -76,7 +82,7 @@ class Quick:
         objects, said = self._objects(files, folder)
         if objects is None:
             return None, None, said
-        digest = hashlib.sha256(b"".join(o.read_bytes() for o in objects)).hexdigest()
+        digest = self._digest(objects, folder)
         if digest in known:
             return None, digest, ""
         driver = folder / "driver"

@@ -96,7 +96,10 @@ bool Folder::wait(const std::string& name, std::chrono::milliseconds longest) co
   const auto begun = Clock::now();
   auto nap = std::chrono::microseconds(500);
   while (access(path.c_str(), F_OK) != 0) {
-    if (Clock::now() - begun >= longest) return false;
+    if (Clock::now() - begun >= longest) {
+      std::this_thread::sleep_for(late_);
+      return false;
+    }
     std::this_thread::sleep_for(nap);
     nap = std::min(2 * nap, std::chrono::microseconds(8000));
   }
