@@ -181,7 +181,14 @@ void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Obser
     losses.push_back(loss);
     hashes.push_back(hash_of(values_of(model.parameters())));
   };
-  lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
+  const std::vector<float> values = values_of(model.parameters());
+  const std::vector<double> state = optimizer.state();
+  try {
+    lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
+  } catch (const std::invalid_argument&) {
+    seen.put("changed", int(values_of(model.parameters()) != values || optimizer.state() != state));
+    throw;
+  }
   seen.put("messages", link.messages());
   seen.put("samples", model.samples);
   seen.put("steps", steps);
@@ -204,9 +211,15 @@ void train_all(const kit::Request& in, const kit::ProcessOptions& options, kit::
       out);
 }
 
-}  // namespace
-
-namespace {
+// Another job, of `before` steps, which leaves its checkpoint in the vault.
+void train_first(const kit::Request& in, kit::Vault& vault) {
+  kit::Request first = in;
+  first.put("steps", in.integer("before"));
+  first.put("world", in.integer("world_before", in.integer("world")));
+  first.put("batch", in.integer("batch_before", in.integer("batch")));
+  kit::Observation ignored;
+  train_all(first, processes_of(first), vault, ignored);
+}
 
 // The same link with other numbers: rank 0 is the one behind. So a process has two ranks.
 class Turned {
@@ -275,13 +288,7 @@ KIT_SCENARIO(train) {
   kit::Vault vault(std::size_t{1} << 18);
   kit::ProcessOptions options = processes_of(in);
   std::int64_t killed = 0;
-  if (in.has("before")) {
-    kit::Request first = in;
-    first.put("steps", in.integer("before"));
-    first.put("world", in.integer("world_before", in.integer("world")));
-    kit::Observation ignored;
-    train_all(first, processes_of(first), vault, ignored);
-  }
+  if (in.has("before")) train_first(in, vault);
   if (in.has("kill_rank")) {
     kit::ProcessOptions deadly = options;
     deadly.kill_rank = int(in.integer("kill_rank"));
@@ -302,8 +309,9 @@ KIT_SCENARIO(train) {
 
 // Whether train refuses a ring, or settings; and what it has done until then.
 KIT_SCENARIO(refused) {
-  ring_kind = int(in.integer("ring"));
   kit::Vault vault(std::size_t{1} << 18);
+  if (in.has("before")) train_first(in, vault);
+  ring_kind = int(in.integer("ring"));
   kit::Processes processes(processes_of(in));
   processes.run(
       [&](kit::Member& self, kit::Observation& seen) {
@@ -319,6 +327,7 @@ KIT_SCENARIO(refused) {
         }
         seen.put("why", why);
         seen.put("messages", link.messages());
+        seen.put("changed", why.empty() ? 0 : inner.integer("changed"));
         seen.put("trained", why.empty() ? std::int64_t(inner.integers("steps").size()) : 0);
       },
       out);

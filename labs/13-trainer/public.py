@@ -295,13 +295,17 @@ def refused(lab):
             expect.equal(f"messages that rank {rank} had sent when it refused a ring that {what}",
                          seen[f"messages.{rank}"], 0, seen)
             expect.that("rank" in why, f"the refusal of a ring that {what} does not have the checker's words: {why!r}", seen)
+    good = job.batch
     for batch, world, what in ((7, 2, "7 samples for 2 ranks"), (0, 1, "no samples"), (60, 2, "60 of 30 samples"),
                                (-6, 2, "-6 samples")):
         job.batch = batch
-        seen = lab.run("refused", ring=0, **job.request(world))
-        for rank in range(world):
-            expect.that(seen[f"why.{rank}"].startswith("refused") and not seen[f"messages.{rank}"],
-                        f"a batch of {what} must be refused before anything is sent, on rank {rank}", seen)
+        for before in ({}, {"before": 1, "batch_before": good}):  # 1: there is a checkpoint
+            seen = lab.run("refused", ring=0, **before, **job.request(world, save_every=1))
+            for rank in range(world):
+                expect.that(seen[f"why.{rank}"].startswith("refused") and not seen[f"messages.{rank}"],
+                            f"a batch of {what} must be refused before anything is sent, on rank {rank}", seen)
+                expect.equal(f"whether rank {rank}, which refuses a batch of {what}, has changed parameters or the "
+                             "optimizer's state", seen[f"changed.{rank}"], 0, seen)
 
 
 @lab_test
