@@ -8,6 +8,7 @@
 #include <cstring>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "labs/13-trainer/requests.hpp"
 #include "labs/kit/slow_link.hpp"
@@ -181,12 +182,12 @@ void train_one(const kit::Request& in, Link& link, kit::Vault& vault, kit::Obser
     losses.push_back(loss);
     hashes.push_back(hash_of(values_of(model.parameters())));
   };
-  const std::vector<float> values = values_of(model.parameters());
-  const std::vector<double> state = optimizer.state();
+  const auto all = [&] { return std::pair(values_of(model.parameters()), optimizer.state()); };
+  const auto before = all();
   try {
     lab13::train<AnyRing>(link, model, optimizer, data, settings_of(in), vault, log);
   } catch (const std::invalid_argument&) {
-    seen.put("changed", int(values_of(model.parameters()) != values || optimizer.state() != state));
+    seen.put("changed", int(all() != before));
     throw;
   }
   seen.put("messages", link.messages());
