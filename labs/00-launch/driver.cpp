@@ -193,7 +193,8 @@ KIT_SCENARIO(meet) {
     pause(late[std::size_t(index)]);
     kit::Folder seen_by = folder;
     seen_by.answers_late_by(milliseconds(index == 0 ? in.integer("hesitate", 0) : 0));
-    meet_and_tell(seen_by, seat, in.integer("patience"), seen, seat.rank == in.integer("blank", -1));
+    meet_and_tell(seen_by, seat, in.integer("patience"), seen,
+                  seat.rank == in.integer("blank", -1));
     return 0;
   });
   for (; index < int(ranks.size()); ++index)
