@@ -225,9 +225,16 @@ def instructor(labs, target):
     print(f"{target}: solutions, hidden tests and mutants of {len(labs)} labs. Not for students.")
 
 
+def with_used(labs):
+    """These labs, and the earlier ones that they build on."""
+    numbers = {n for lab in labs for n in [lab.number, *lab.build.get("uses", [])]}
+    return [lab for lab in all_labs() if lab.number in numbers]
+
+
 def main(labs, what):
     if not all_labs() or not all(lab.has_solution for lab in labs):
         raise AuthorError("this is a handout: only the repository can make another")
+    labs = with_used(labs)
     name = "ringsmith-labs" + ("-instructor" if what == "instructor" else "")
     name += "" if len(labs) == len(all_labs()) else "-" + "-".join(lab.number for lab in labs)
     target = ROOT / "build" / f"{name}.tar.gz"

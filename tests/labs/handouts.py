@@ -44,6 +44,11 @@ class Handout(unittest.TestCase):
             for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", page.read_text()):
                 self.assertTrue("://" in target or (page.parent / target).exists(), f"{page}: {target}")
 
+    def test_what_a_lab_builds_on_comes_with_it(self):
+        for lab in self.labs:
+            numbers = [one.number for one in handout.with_used([lab])]
+            self.assertEqual(numbers, sorted({*lab.build.get("uses", []), lab.number}))
+
     def test_every_planted_leak_is_found(self):
         self.folder, self.labs = self.folder.with_name("alone"), [RING]
         handout.lay_out(self.labs, self.folder)
