@@ -159,9 +159,11 @@ def swapped_in(lab):
         earlier, = select(number)
         reference = os.environ.get(f"LAB{number}") == "ref"
         own = {f: earlier.work / f for f in earlier.files}
+        if reference and not earlier.has_solution:
+            raise AuthorError(f"LAB{number}=ref: the course's lab {number} is not in a handout: make lab N={number}")
         if not reference and not all(p.exists() for p in own.values()):
-            raise AuthorError(f"lab {lab.number} builds on your lab {number}, which is not in {earlier.work}: "
-                              f"make lab N={number}, or LAB{number}=ref for the course's")
+            raise AuthorError(f"lab {lab.number} builds on your lab {number}, which is not in {earlier.work}: make lab "
+                              f"N={number}" + f", or LAB{number}=ref for the course's" * earlier.has_solution)
         chosen = texts(earlier, True) if reference else {f: p.read_text() for f, p in own.items()}
         found.append((earlier, chosen))
     return found

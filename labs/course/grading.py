@@ -91,9 +91,14 @@ def _give_up(lab, result, swapped):
 def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
     """A Report for {file name: text}. only: names of tests; seed None: the course's own."""
     begun = time.monotonic()
-    tests = [t for t in lab.tests() if (not only or t[0] in only) and not (public_only and t[2])]
+    there = lab.tests()
+    unknown = sorted(set(only or []) - {name for name, _, _ in there})
+    if unknown:
+        raise AuthorError(f"{lab.slug}: no test is called {' or '.join(unknown)}; there are: "
+                          + (", ".join(name for name, _, _ in there) or "none"))
+    tests = [t for t in there if (not only or t[0] in only) and not (public_only and t[2])]
     if not tests:
-        raise AuthorError(f"{lab.slug}: no test to run" + (f" among {only}" if only else "") + ": that is no pass")
+        raise AuthorError(f"{lab.slug}: no test to run: that is no pass")
     report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
     try:
         driver, report.warnings = build(lab, files, swapped)

@@ -1,7 +1,7 @@
 # The course's targets: included by the Makefile of the repository and by that of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
-.PHONY: lab check hint grade watch reset progress mine handout instructor soak grade-the-grader mutate
+.PHONY: lab check hint grade watch reset progress mine
 
 lab: ## a lab's skeleton to work/, for instance make lab N=06 (never overwrites)
 	@$(COURSE) lab $(LAB_OPTIONS)
@@ -28,6 +28,7 @@ mine: ## lab 13: train with everything that you wrote, kill a rank, resume, see 
 	@$(COURSE) mine
 
 # For instructors: not in a handout.
+.PHONY: handout instructor soak grade-the-grader mutate
 handout: ## the students' archive: scanned for leaks, built from scratch, shown to score zero
 	@$(COURSE) handout $(LAB_OPTIONS)
 
