@@ -58,7 +58,7 @@ def matmul_odd(lab):
             for x in (a, b):
                 for i, value in enumerate(x):
                     x[i] = 1 + abs(value)
-            a[min(k, 16) - 1] = a[-1] = b[-n] = math.inf
+            a[min(k, 16) - 1] = a[-1] = b[-n] = b[(min(k, 16) - 1) * n] = math.inf
         friendly.matmul(lab, m, n, k, positive)
 
 

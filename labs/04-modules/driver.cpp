@@ -199,6 +199,7 @@ KIT_SCENARIO(optimize) {
   if (resume_at >= 0)
     with_optimizer(in, parameters, [&](auto& optimizer) {
       if (in.integer("used_before", 0) != 0) {  // it has a past of its own, which must not count
+        for (Parameter& p : owned) std::fill(p.grad.begin(), p.grad.end(), 3.0F);
         optimizer.step();
         set_values(parameters, last());
       }
