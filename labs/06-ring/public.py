@@ -10,10 +10,10 @@ def chunks(lab):
         seen = lab.run("chunks", world=world, count=count if count < 2 ** 63 else count - 2 ** 64)  # std::size_t there
         at = 0
         for index, (first, length) in enumerate(zip(seen["first"], seen["length"])):
-            longest = count // world + (index < count % world)
+            wanted = count // world + (index < count % world)
             expect.equal(f"the first element of chunk {index}", first % 2 ** 64, at, seen)
-            expect.equal(f"the length of chunk {index}", length % 2 ** 64, longest, seen)
-            at += longest
+            expect.equal(f"the length of chunk {index}", length % 2 ** 64, wanted, seen)
+            at += wanted
 
 
 def follow(seen, world, phase):
