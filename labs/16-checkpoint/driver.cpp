@@ -236,6 +236,7 @@ KIT_SCENARIO(history) {
     const char deed = script[i];
     if (deed == 'k') checkpoints = std::make_unique<Checkpoints>(disk, folder, int(numbers[i]));
     if (deed == 's') checkpoints->save(make(i));
+    if (deed == 'u') disk.overwrite(path + ".tmp", Bytes(9));  // a power cut in mid-save
     if (deed == 'f') {
       for (const std::int64_t room : in.integers("rooms")) {
         std::size_t used = 0;
@@ -309,6 +310,7 @@ KIT_SCENARIO(train) {
                         {in.integer("samples"), std::uint64_t(in.integer("run_seed")),
                          std::size_t(sizes[phase])});
       const std::string fresh = hash_of(training);
+      const std::map<int, std::string> carried = training.carried;
       bool resumed = false;
       std::string error;
       if (in.integer("undisturbed", 0) == 0) try {
@@ -317,7 +319,7 @@ KIT_SCENARIO(train) {
           error = std::string("resume: ") + e.what();
         }
       out.put("resumed" + of, resumed);
-      out.put("untouched" + of, hash_of(training) == fresh);
+      out.put("untouched" + of, hash_of(training) == fresh && training.carried == carried);
       out.put("first" + of, training.step);
       std::size_t saved = 0;  // of ids and noises
       std::size_t heard = 0;
