@@ -159,6 +159,8 @@ def operations(lab):
             grad += [g - math.exp(v - log_sum) * sum(d) for v, g in zip(row, d)]
         close("log_softmax", seen["y"], want, seen, 1e-9)
         close("the gradient of log_softmax", seen["grad.0"], grad, seen, 1e-9)
+    seen = lab.run("operation", rows=2, x=[1e17, 1e17, -1e300, -1e300], dy=[1.0] * 4)  # log 2 is nothing beside them
+    close("log_softmax of two equal numbers", seen["y"], [-math.log(2)] * 4, seen, 1e-9)
     z = [lab.random.gauss(0, 2) for _ in range(12)]
     seen = lab.run("operation", rows=3, x=z, dy=z, then_rows=2)  # the second time, rows of another length
     want = [v - math.log(math.fsum(map(math.exp, row))) for row in shaped(z, 2, 6) for v in row]

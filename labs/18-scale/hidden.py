@@ -217,7 +217,8 @@ def statistics(lab):
     questions = [((10, 1, 12, 2), 1), ((12, 1, 10, 2), 1), ((10, 1, 12.001, 2), 0), ((12.001, 1, 10, 2), 0),
                  ((-10, 1, -12.5, 2), 0), ((10, 0, 10, 2), 1), ((10, 0, 10.5, 2), 0), ((nan, 1, 10, 2), 0),
                  ((10, nan, 10, 2), 0), ((10, 1, nan, 2), 0), ((10, 1, 10, nan), 0), ((10, inf, 10, 2), 0),
-                 ((10, 1, inf, 2), 0), ((inf, 1, inf, 2), 0), ((10, 1, 10, inf), 0), ((inf, inf, 10, 2), 0)]
+                 ((10, 1, inf, 2), 0), ((inf, 1, inf, 2), 0), ((10, 1, 10, inf), 0), ((inf, inf, 10, 2), 0),
+                 ((inf, 1e200, 10, 1e200), 0)]
     seen = lab.run("agreement", questions=[float(x) for q, _ in questions for x in q])
     for (q, want), got in zip(questions, seen["answers"]):
         expect.equal("whether {} +- {} agrees with {} within {} errors".format(*q), got, want, seen)

@@ -112,7 +112,7 @@ inline Var log_softmax(const Var& logits, std::int64_t rows) {
       sum += std::exp(y[j] - top);
     }
     for (std::size_t j = r; j < r + n; ++j) p.push_back(std::exp(y[j] - top) / sum);
-    for (std::size_t j = r; j < r + n; ++j) y[j] -= top + std::log(sum);
+    for (std::size_t j = r; j < r + n; ++j) y[j] = y[j] - top - std::log(sum);
   }
   return lab03::record(y, {logits}, [p, n](const auto&, std::size_t, const Values& grad) {
     Values out;
