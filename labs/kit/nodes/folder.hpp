@@ -27,8 +27,8 @@ class Folder {
   // True as soon as there is a file of this name; false when there is none after `longest`.
   [[nodiscard]] bool wait(const std::string& name, std::chrono::milliseconds longest) const;
 
-  // For tests: read, list, remove, and wait in vain return late, as on a busy network; what was seen
-  // may be old by then.
+  // For tests: read, list, remove, and wait in vain return late, as on a busy network; what they
+  // saw may be old by then.
   void answers_late_by(std::chrono::milliseconds time) { late_ = time; }
 
  private:
