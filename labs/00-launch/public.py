@@ -197,6 +197,11 @@ def whole(lab, counts, jobs=1, **how):
 
 @lab_test
 def two_jobs(lab):
-    """Task 1: two jobs in the same folder, at the same time and one soon after the other, do not meet."""
-    for stagger, stay, hesitate in ((0, 100, 150), (150, 450, 0)):
-        whole(lab, [2, 1], jobs=2, stagger=stagger, late=[100, 200, 100], stay=stay, hesitate=hesitate)
+    """Task 1: two jobs in the same folder at the same time, and the folder answers late: they do not meet."""
+    whole(lab, [2, 1], jobs=2, stagger=0, late=[100, 200, 100], stay=100, hesitate=150)
+
+
+@lab_test
+def next_job(lab):
+    """Task 1: a job that begins while another one still runs in the same folder does not meet it."""
+    whole(lab, [2, 1], jobs=2, stagger=150, late=[100, 200, 100], stay=450, hesitate=0)
