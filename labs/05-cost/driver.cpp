@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 
 namespace {
 

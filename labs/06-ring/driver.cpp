@@ -4,7 +4,7 @@
 #include "labs/kit/driver.hpp"
 
 #include "labs/kit/counted.hpp"
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 #include "labs/kit/guarded.hpp"
 
 using kit::Counted;

@@ -15,7 +15,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "labs/kit/cluster.hpp"
+#include "labs/kit/cluster/cluster.hpp"
 #include "labs/kit/toy_model.hpp"
 
 namespace {

@@ -11,7 +11,7 @@
 #include <stdexcept>
 
 #include "labs/kit/counted.hpp"
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 #include "labs/kit/verbs/device.hpp"
 
 namespace {

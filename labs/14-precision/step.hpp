@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "labs/kit/cluster.hpp"
+#include "labs/kit/cluster/cluster.hpp"
 #include "labs/kit/todo.hpp"
 #include "rounding.hpp"
 #include "scaler.hpp"

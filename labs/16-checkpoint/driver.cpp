@@ -9,7 +9,7 @@
 #include <map>
 #include <sstream>
 
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 
 namespace {
 

@@ -25,7 +25,7 @@
 #include <utility>
 #include <vector>
 
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 
 namespace lab17 {
 

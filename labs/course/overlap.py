@@ -1,4 +1,4 @@
-"""How much of the communication is hidden behind computation, from the clock of labs/kit/cluster.hpp.
+"""How much of the communication is hidden behind computation, from the clock of labs/kit/cluster/cluster.hpp.
 
     computation   |===========================|
     all-reduces        |====|    |====|      |====|

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "labs/kit/cluster.hpp"
+#include "labs/kit/cluster/cluster.hpp"
 #include "rounding.hpp"
 #include "scaler.hpp"
 

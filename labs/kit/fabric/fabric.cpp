@@ -1,8 +1,8 @@
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 
 #include <stdexcept>
 
-#include "labs/kit/fabric_state.hpp"
+#include "labs/kit/fabric/fabric_state.hpp"
 
 namespace kit {
 

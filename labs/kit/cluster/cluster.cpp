@@ -1,9 +1,9 @@
-#include "labs/kit/cluster.hpp"
+#include "labs/kit/cluster/cluster.hpp"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "labs/kit/cluster_state.hpp"
+#include "labs/kit/cluster/cluster_state.hpp"
 #include "labs/kit/driver.hpp"
 
 namespace kit {

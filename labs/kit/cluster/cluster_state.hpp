@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "labs/kit/cluster.hpp"
+#include "labs/kit/cluster/cluster.hpp"
 #include "labs/kit/waits.hpp"
 
 namespace kit {

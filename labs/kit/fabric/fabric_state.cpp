@@ -1,4 +1,4 @@
-#include "labs/kit/fabric_state.hpp"
+#include "labs/kit/fabric/fabric_state.hpp"
 
 #include <algorithm>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "labs/kit/cluster_state.hpp"
+#include "labs/kit/cluster/cluster_state.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "labs/kit/fabric.hpp"
+#include "labs/kit/fabric/fabric.hpp"
 #include "labs/kit/waits.hpp"
 
 namespace kit {
