@@ -43,8 +43,8 @@ ATTRIBUTES = set("""aligned always_inline artificial cold const deprecated fallt
 PRAGMAS = re.compile(r"once|(GCC )?unroll\b.*|nounroll|GCC ivdep|(GCC|clang) diagnostic .*|clang loop .*|STDC .*"
                      r"|GCC (push|pop)_options|omp\b.*|message.*")
 # Headers of the kit that are the judge's: a student's code has no business there.
-JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|(fabric|cluster)/\w+_state|nodes/(staged|whereabouts)"
-                    r"|verbs/\w+|explorer/\w+)\.hpp")
+JUDGES = re.compile(r"labs/kit/(channel|driver|outcome|board|guarded|(fabric|cluster)/\w+_state"
+                    r"|nodes/(staged|whereabouts)|verbs/\w+|explorer/\w+)\.hpp")
 COURSES = ("kit", "ringsmith", "explorer")  # namespaces
 # Names of files that only somebody who looks for them writes.
 COURSE = re.compile(r"[/.].*|(labs(?!/kit/)|lessons|slides|tests|runtime|kernels|work|build)/.*|.*\.\./.*"
