@@ -5,7 +5,7 @@
 //     network           |  [ #0 ]  |[ #1 ]     [ #2 ]
 //                          begins when the last rank has called it, and the one before it is over
 //
-// What lab 09 needs and labs/kit/fabric/fabric.hpp is not: here the collective is given, and the question
+// What lab 09 needs and labs/kit/fabric/ is not: here the collective is given, and the question
 // is when it is called. The k-th call of each rank is one collective: kind and size must agree. One
 // rank runs at a time, until it waits, so the same seed gives the same run; when nobody can go on,
 // that is reported at once. The clock counts what the driver calls computation, and what the
