@@ -132,12 +132,14 @@ class Each:
 
     def test_the_judge_is_killed_while_the_sandbox_starts(self):
         """bubblewrap and its child tie themselves to their parents some milliseconds late: whose parent is gone then?"""
-        left = []
+        all_of_them = []
         for moment in range(24):
             with self.judge() as seconds:
                 time.sleep(moment / 2000)
-            left += self.gone(seconds, 40)
-        self.assertEqual(left, [])
+            all_of_them.append(seconds)
+            self.gone(seconds, 40)
+        # One that was killed while the kernel makes its namespaces ends when that is done: seconds, on a busy machine.
+        self.assertEqual([process for seconds in all_of_them for process in self.gone(seconds)], [])
 
     @contextlib.contextmanager
     def judge(self):
