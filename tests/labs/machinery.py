@@ -233,8 +233,13 @@ class Judge(unittest.TestCase):
         self.assertIn("no scenario", str(caught.exception))
 
     def test_zero_tests_are_no_pass(self):
-        with self.assertRaises(AuthorError):
-            grading.grade(RING, texts(RING, False), only=["none"])
+        hidden = next(name for name, _, hidden in RING.tests() if hidden)
+        with self.assertRaisesRegex(AuthorError, "no test to run"):
+            grading.grade(RING, texts(RING, False), only=[hidden], public_only=True)
+
+    def test_a_test_that_does_not_exist_is_named_beside_one_that_does(self):
+        with self.assertRaisesRegex(AuthorError, "no test is called none; there are: chunks, "):
+            grading.grade(RING, texts(RING, False), only=["chunks", "none"])
 
     def test_a_test_that_runs_nothing_is_an_error(self):
         def nothing(lab):
