@@ -108,7 +108,7 @@ class Folder {
     if (end == std::string::npos || text != seal(text.substr(0, end)))
       fail(kManifest, "differs from the SHA-256 that it ends with");
     Json out = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!out.is_object() || out["format"] != kFormat || !out["step"].is_number_integer() ||
+    if (!out.is_object() || out["format"] != Json(kFormat) || !out["step"].is_number_integer() ||
         !out["files"].is_object())
       fail(kManifest,
            fmt::format("has not the form '{}': another version has written it, which can read it",
@@ -117,10 +117,11 @@ class Folder {
       if (fs::path(name).filename() != name || !facts.is_object())
         fail(kManifest, "names what is no file of it");
       const FileFacts found = examine(name);
-      if (found.bytes != facts["bytes"])
+      if (Json(found.bytes) != facts["bytes"])
         fail(name,
              fmt::format("has {} bytes, the manifest says {}", found.bytes, facts["bytes"].dump()));
-      if (found.digest != facts["sha256"]) fail(name, "differs from its SHA-256 in the manifest");
+      if (Json(found.digest) != facts["sha256"])
+        fail(name, "differs from its SHA-256 in the manifest");
     }
     return out;
   }

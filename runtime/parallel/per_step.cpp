@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <span>
 #include <sstream>
 #include <sys/mman.h>

@@ -4,6 +4,7 @@
 // fails, the runtime is.
 #include <cstdio>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"

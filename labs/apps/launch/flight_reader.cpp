@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fmt/chrono.h>
+#include <fmt/ranges.h>
 #include <map>
 
 #include "labs/apps/common/agreement.hpp"

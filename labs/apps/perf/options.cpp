@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/perf/perf.hpp"

@@ -1,6 +1,7 @@
 // schedule_player: shows, draws, proves and prices the schedule of a collective. Needs no other
 // rank: everything happens on paper.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <optional>
 #include <unistd.h>
 

@@ -94,7 +94,7 @@ Window typical_step(const std::string& path) {
   constexpr std::size_t kWarmUp = 2;
   std::vector<Window> steps;
   for_each_span(path, "\"name\":\"step\"", [&](const ordered_json& span) {
-    if (span["pid"] == 0 && span.contains("args"))
+    if (number(span, "pid") == 0 && span.contains("args"))
       steps.push_back(
           {span["ts"], span["dur"], static_cast<std::int64_t>(number(span["args"], "step"))});
   });
@@ -134,7 +134,8 @@ ordered_json timeline_of(const std::string& path, bool plain_buckets) {
     });
     int bucket = 0;
     for (ordered_json& span : spans)
-      if (plain_buckets && span["cat"] == "comm" && span["name"] == "all_reduce")
+      if (plain_buckets && span.value("cat", "") == "comm" &&
+          span.value("name", "") == "all_reduce")
         span["bucket"] = bucket++;
     ranks.push_back({{"rank", rank}, {"spans", spans}});
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
