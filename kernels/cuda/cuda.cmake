@@ -46,6 +46,7 @@ function(ringsmith_vgpu_library NAME)
   if(RINGSMITH_VGPU_CHECKS)
     target_compile_definitions(${NAME} PRIVATE VGPU_CHECKS)
   endif()
+  ringsmith_unity(${NAME})
 endfunction()
 
 # The library ringsmith_cuda: the CUDA runtime API, real or emulated.
@@ -107,8 +108,8 @@ function(ringsmith_cuda_sources TARGET)
     target_compile_options(${TARGET} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:${RINGSMITH_NVCC_FLAGS}>")
   else()
     # -g1: reports of the emulator name file and line. `#pragma unroll` is nvcc's and clang's; g++ unrolls as it likes.
-    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-                                "-Wno-unknown-pragmas;-g1;${RINGSMITH_VGPU_CHECKS}")
+    set_source_files_properties(${SOURCES} PROPERTIES LANGUAGE CXX)
+    target_compile_options(${TARGET} PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   endif()
 endfunction()
 

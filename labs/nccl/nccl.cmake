@@ -14,6 +14,7 @@ file(GLOB NCCL_OWN CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp ${CMAKE_CUR
 list(APPEND NCCL_SOURCES ${NCCL_OWN} ${COMM}/bootstrap/exchange.cpp ${COMM}/bootstrap/place.cpp
      ${COMM}/bootstrap/threads.cpp ${COMM}/device/device_memory.cpp ${COMM}/device/whereabouts.cpp ${COMM}/device/ring.cu)
 add_library(ringsmith_nccl SHARED EXCLUDE_FROM_ALL ${NCCL_SOURCES})
+ringsmith_unity(ringsmith_nccl)
 set_target_properties(ringsmith_nccl PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${NCCL}/lib)
 target_compile_options(ringsmith_nccl PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:-fvisibility=hidden>")
 target_link_libraries(ringsmith_nccl PRIVATE ringsmith_headers nlohmann_json::nlohmann_json OpenSSL::Crypto ibverbs
@@ -27,8 +28,8 @@ if(RINGSMITH_CUDA STREQUAL "vgpu")
   target_link_libraries(ringsmith_nccl PRIVATE ringsmith_vgpu_shared)
   set(NCCL_KERNELS ${NCCL_SOURCES})
   list(FILTER NCCL_KERNELS INCLUDE REGEX "\\.cu$")
-  set_source_files_properties(${NCCL_KERNELS} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS
-                              "-Wno-unknown-pragmas;-g1;${RINGSMITH_VGPU_CHECKS}")
+  set_source_files_properties(${NCCL_KERNELS} PROPERTIES LANGUAGE CXX)
+  target_compile_options(ringsmith_nccl PRIVATE -Wno-unknown-pragmas -g1 ${RINGSMITH_VGPU_CHECKS})
   configure_file(${CMAKE_CURRENT_LIST_DIR}/nvcc.in ${NCCL}/cuda/bin/nvcc @ONLY
                  FILE_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
   # Headers by their names, and the folder that they include from.

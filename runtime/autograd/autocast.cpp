@@ -20,12 +20,12 @@ struct KeptCast {
   Tensor cast;
 };
 
-thread_local AutocastState state;
+thread_local AutocastState thread_state;
 thread_local int depth = 0;  // guards on this thread
 thread_local std::unordered_map<const AutogradMeta*, KeptCast> kept;
 
 bool castable(const Tensor& t) {
-  return state.enabled && t.defined() && (t.dtype() == DType::f32 || is_half(t.dtype()));
+  return thread_state.enabled && t.defined() && (t.dtype() == DType::f32 || is_half(t.dtype()));
 }
 
 // A backward without retain_graph has been through it: a second one would be an error.
@@ -36,29 +36,29 @@ bool is_consumed(const Tensor& t) {
 
 }  // namespace
 
-Autocast::Autocast(DType dtype, bool enabled) : previous_(state) {
+Autocast::Autocast(DType dtype, bool enabled) : previous_(thread_state) {
   require(is_half(dtype), "autocast: dtype " + std::string(name_of(dtype)) +
                               " is not a 16-bit floating type: use f16 or bf16");
-  state = {enabled, dtype};
+  thread_state = {enabled, dtype};
   ++depth;
 }
 
 Autocast::~Autocast() {
-  state = previous_;
+  thread_state = previous_;
   if (--depth == 0) kept.clear();
 }
 
-AutocastState autocast_state() { return state; }
+AutocastState autocast_state() { return thread_state; }
 
 namespace autocast {
 
 Tensor lower(const Tensor& t) {
-  if (!castable(t) || t.dtype() == state.dtype) return t;
-  if (t.dtype() != DType::f32 || !t.is_leaf() || !t.requires_grad()) return to(t, state.dtype);
+  if (!castable(t) || t.dtype() == thread_state.dtype) return t;
+  if (t.dtype() != DType::f32 || !t.is_leaf() || !t.requires_grad()) return to(t, thread_state.dtype);
   KeptCast& k = kept[t.autograd_meta().get()];
-  const bool fits = k.cast.defined() && k.cast.dtype() == state.dtype && k.version == t.version() &&
+  const bool fits = k.cast.defined() && k.cast.dtype() == thread_state.dtype && k.version == t.version() &&
                     k.recorded == grad_enabled() && !is_consumed(k.cast);
-  if (!fits) k = {t, t.version(), grad_enabled(), to(t, state.dtype)};
+  if (!fits) k = {t, t.version(), grad_enabled(), to(t, thread_state.dtype)};
   return k.cast;
 }
 

@@ -21,7 +21,6 @@
 namespace ringsmith {
 namespace {
 
-using Json = nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "the file's byte order is the memory's");
 
 constexpr std::size_t kHeaderAlignment = 8;        // so that the first tensor is aligned
@@ -54,7 +53,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
     return size_of(a.second.dtype()) > size_of(b.second.dtype());
   });
 
-  Json header = Json::object();
+  nlohmann::json header = nlohmann::json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::size_t end = 0;
   for (const auto& [name, tensor] : order) {
@@ -66,7 +65,7 @@ void save_safetensors(const std::string& path, const StateDict& tensors, const M
   std::string text;
   try {
     text = header.dump();
-  } catch (const Json::exception&) {
+  } catch (const nlohmann::json::exception&) {
     throw UsageError("cannot write '" + path + "': a name or its metadata is not UTF-8");
   }
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
@@ -100,7 +99,7 @@ class Reader {
   }
 
   Checkpoint read() {
-    const Json header = read_header();
+    const nlohmann::json header = read_header();
     Checkpoint checkpoint;
     std::vector<Entry> entries;
     for (const auto& [name, value] : header.items()) {
@@ -141,7 +140,7 @@ class Reader {
       fail("the file ended early; it is truncated or still being written");
   }
 
-  Json read_header() {
+  nlohmann::json read_header() {
     if (file_size_ < sizeof(std::uint64_t))
       fail("truncated: " + std::to_string(file_size_) + " bytes, too short for a safetensors file");
     std::uint64_t size = 0;
@@ -159,20 +158,20 @@ class Reader {
     // JSON parsers keep the last of two equal keys; here that would hide a tensor.
     std::vector<std::set<std::string>> keys;
     std::string duplicate;
-    const auto watch = [&](int, Json::parse_event_t event, Json& value) {
-      if (event == Json::parse_event_t::object_start) keys.emplace_back();
-      if (event == Json::parse_event_t::object_end) keys.pop_back();
-      if (event == Json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+      if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
+      if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
+      if (event == nlohmann::json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
         duplicate = value.get<std::string>();
       return true;
     };
-    Json header = Json::parse(text, watch, /*allow_exceptions=*/false);
+    nlohmann::json header = nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
     if (header.is_discarded()) fail("its header is not valid JSON");
     if (!duplicate.empty()) fail("the name '" + duplicate + "' appears twice");
     return header;
   }
 
-  Metadata metadata(const Json& value) const {
+  Metadata metadata(const nlohmann::json& value) const {
     Metadata out;
     if (!value.is_object()) fail("__metadata__ is not an object");
     for (const auto& [key, text] : value.items()) {
@@ -182,14 +181,14 @@ class Reader {
     return out;
   }
 
-  Entry entry(const std::string& name, const Json& value) const {
+  Entry entry(const std::string& name, const nlohmann::json& value) const {
     const auto bad = [&](const std::string& what) { fail("tensor '" + name + "': " + what); };
     if (!value.is_object()) bad("its entry is not an object");
     for (const char* field : {"dtype", "shape", "data_offsets"})
       if (!value.contains(field)) bad(std::string("it has no ") + field);
     Entry e{name, DType::f32, {}, 0, 0};
 
-    const Json& dtype = value["dtype"];
+    const nlohmann::json& dtype = value["dtype"];
     const auto* known = std::find_if(std::begin(kDTypes), std::end(kDTypes),
                                      [&](const auto& d) { return dtype == d.second; });
     if (known == std::end(kDTypes)) bad("dtype " + dtype.dump() + " is not supported");
@@ -197,7 +196,7 @@ class Reader {
 
     std::uint64_t bytes = size_of(e.dtype);
     if (!value["shape"].is_array()) bad("its shape is not a list");
-    for (const Json& size : value["shape"]) {
+    for (const nlohmann::json& size : value["shape"]) {
       if (!size.is_number_unsigned()) bad("its shape holds " + size.dump());
       const auto n = size.get<std::uint64_t>();
       constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
@@ -205,7 +204,7 @@ class Reader {
       bytes *= n;
       e.shape.push_back(static_cast<std::int64_t>(n));
     }
-    const Json& offsets = value["data_offsets"];
+    const nlohmann::json& offsets = value["data_offsets"];
     if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
         !offsets[1].is_number_unsigned())
       bad("its data_offsets are not two numbers");

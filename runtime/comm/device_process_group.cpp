@@ -118,4 +118,9 @@ std::shared_ptr<CommMemory> DeviceProcessGroup::allocate_on(Device where, Bytes 
   return where == device_ ? backend_->allocate(size) : CpuProcessGroup::allocate_on(where, size);
 }
 
+std::shared_ptr<ProcessGroup> make_device_group(const std::shared_ptr<Bootstrap>& bootstrap,
+                                                const GroupOptions& options) {
+  return std::make_shared<DeviceProcessGroup>(bootstrap, options);
+}
+
 }  // namespace ringsmith::comm

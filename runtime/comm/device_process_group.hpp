@@ -44,4 +44,8 @@ class DeviceProcessGroup : public CpuProcessGroup {
   std::unique_ptr<DeviceBackend> backend_;
 };
 
+// A DeviceProcessGroup. A program that is linked without devices (kernels/absent) has another one.
+[[nodiscard]] std::shared_ptr<ProcessGroup> make_device_group(
+    const std::shared_ptr<Bootstrap>& bootstrap, const GroupOptions& options);
+
 }  // namespace ringsmith::comm

@@ -111,7 +111,7 @@ std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> boot
                                                  const GroupOptions& options) {
   if (options.device.is_cpu())
     return std::make_shared<CpuProcessGroup>(std::move(bootstrap), options);
-  return std::make_shared<DeviceProcessGroup>(std::move(bootstrap), options);
+  return make_device_group(bootstrap, options);
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {

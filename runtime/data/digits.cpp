@@ -13,7 +13,7 @@
 namespace ringsmith {
 namespace {
 
-constexpr std::int64_t kSide = 28;  // pixels
+constexpr std::int64_t kDigitSide = 28;  // pixels
 constexpr double kGlyph = 19;       // pixels that the unit square of a glyph spans
 constexpr int kPiecesPerCurve = 6;  // straight pieces between two points of a smooth stroke
 constexpr std::size_t kDigits = 10;
@@ -116,12 +116,12 @@ void draw(std::vector<double>& ink, Point a, Point b, double radius) {
     return std::max<std::int64_t>(0, std::llround(std::floor(std::min(u, v) - reach)));
   };
   const auto last = [&](double u, double v) {
-    return std::min<std::int64_t>(kSide - 1, std::llround(std::ceil(std::max(u, v) + reach)));
+    return std::min<std::int64_t>(kDigitSide - 1, std::llround(std::ceil(std::max(u, v) + reach)));
   };
   for (std::int64_t y = first(a.y, b.y); y <= last(a.y, b.y); ++y)
     for (std::int64_t x = first(a.x, b.x); x <= last(a.x, b.x); ++x) {
       const Point pixel{static_cast<double>(x), static_cast<double>(y)};
-      double& old = ink[static_cast<std::size_t>(y * kSide + x)];
+      double& old = ink[static_cast<std::size_t>(y * kDigitSide + x)];
       old = std::max(old, std::clamp(reach - distance(pixel, a, b), 0.0, 1.0));
     }
 }
@@ -137,11 +137,11 @@ void draw_digit(std::size_t digit, Generator& g, std::uint8_t* pixels) {
   const double slant = between(-0.25, 0.15);
   const double width = kGlyph * between(0.75, 1.1);
   const double height = kGlyph * between(0.85, 1.1);
-  const Point centre{(kSide - 1) / 2.0 + between(-2, 2), (kSide - 1) / 2.0 + between(-2, 2)};
+  const Point centre{(kDigitSide - 1) / 2.0 + between(-2, 2), (kDigitSide - 1) / 2.0 + between(-2, 2)};
   const double radius = between(0.5, 1.4);
   const double shake = 0.025;
 
-  std::vector<double> ink(kSide * kSide, 0.0);
+  std::vector<double> ink(kDigitSide * kDigitSide, 0.0);
   for (Stroke& stroke : glyph) {
     for (Point& p : stroke.points) {
       const double x = (p.x + between(-shake, shake) - 0.5) * width;
@@ -165,15 +165,15 @@ void draw_digit(std::size_t digit, Generator& g, std::uint8_t* pixels) {
 
 GreyImages draw_digits(std::int64_t n, std::uint64_t seed) {
   require(n >= 0, "cannot draw " + std::to_string(n) + " digits");
-  GreyImages images{kSide, kSide,
-                    std::vector<std::uint8_t>(static_cast<std::size_t>(n * kSide * kSide)),
+  GreyImages images{kDigitSide, kDigitSide,
+                    std::vector<std::uint8_t>(static_cast<std::size_t>(n * kDigitSide * kDigitSide)),
                     std::vector<std::uint8_t>(static_cast<std::size_t>(n))};
   for (std::int64_t i = 0; i < n; ++i) {
     // Neighbouring numbers are far apart as seeds: the generator's initialisation mixes them.
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));
     const auto digit = static_cast<std::size_t>(randint(0, kDigits, g));
     images.labels[static_cast<std::size_t>(i)] = static_cast<std::uint8_t>(digit);
-    draw_digit(digit, g, images.pixels.data() + i * kSide * kSide);
+    draw_digit(digit, g, images.pixels.data() + i * kDigitSide * kDigitSide);
   }
   return images;
 }

@@ -34,18 +34,14 @@ DataLoader::Epoch DataLoader::epoch() {
   return {dataset_, sampler_.indices(), sampler_.epoch(), options_};
 }
 
-namespace {
-
-// What a task has left behind: nothing yet, a batch, or an exception.
-struct Result {
-  std::optional<Batch> batch;
-  std::exception_ptr error;
-  [[nodiscard]] bool ready() const { return batch.has_value() || error != nullptr; }
-};
-
-}  // namespace
-
 struct DataLoader::Epoch::State {
+  // What a task has left behind: nothing yet, a batch, or an exception.
+  struct Result {
+    std::optional<Batch> batch;
+    std::exception_ptr error;
+    [[nodiscard]] bool ready() const { return batch.has_value() || error != nullptr; }
+  };
+
   const Dataset& dataset;
   const std::int64_t epoch;
   const bool pin_memory;

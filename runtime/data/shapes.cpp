@@ -11,7 +11,7 @@
 namespace ringsmith {
 namespace {
 
-constexpr std::int64_t kSide = 32;  // pixels
+constexpr std::int64_t kShapeSide = 32;  // pixels
 constexpr int kSamples = 3;         // of a pixel, along each side, for soft edges
 
 // Is the point inside the shape, which about fills the circle of radius 1? y grows downwards.
@@ -56,12 +56,12 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
   const Colour light = {between(-20, 20), between(-20, 20), between(-20, 20)};  // top to bottom
 
   const double angle = between(-15, 15) * std::numbers::pi / 180;
-  const double radius = kSide * between(0.33, 0.45), stretch = between(0.85, 1.1);
-  const double room = kSide / 2.0 - radius;
-  const double left = kSide / 2.0 + between(-room, room), top = kSide / 2.0 + between(-room, room);
+  const double radius = kShapeSide * between(0.33, 0.45), stretch = between(0.85, 1.1);
+  const double room = kShapeSide / 2.0 - radius;
+  const double left = kShapeSide / 2.0 + between(-room, room), top = kShapeSide / 2.0 + between(-room, room);
   const double cosine = std::cos(angle), sine = std::sin(angle);
-  for (std::int64_t y = 0; y < kSide; ++y)
-    for (std::int64_t x = 0; x < kSide; ++x) {
+  for (std::int64_t y = 0; y < kShapeSide; ++y)
+    for (std::int64_t x = 0; x < kShapeSide; ++x) {
       int hits = 0;
       for (int k = 0; k < kSamples * kSamples; ++k) {
         const double u = (static_cast<double>(x) + (k % kSamples + 0.5) / kSamples - left) / radius;
@@ -70,11 +70,11 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
         hits += inside(cosine * u + sine * v, cosine * v - sine * u) ? 1 : 0;
       }
       const double share = static_cast<double>(hits) / (kSamples * kSamples);
-      const double height = static_cast<double>(y) / kSide - 0.5;
+      const double height = static_cast<double>(y) / kShapeSide - 0.5;
       for (std::size_t c = 0; c < colour.size(); ++c) {
         const double value =
             ground[c] + share * (colour[c] - ground[c]) + height * light[c] + between(-10, 10);
-        pixels[static_cast<std::int64_t>(c) * kSide * kSide + y * kSide + x] =
+        pixels[static_cast<std::int64_t>(c) * kShapeSide * kShapeSide + y * kShapeSide + x] =
             static_cast<std::uint8_t>(std::clamp(std::round(value), 0.0, 255.0));
       }
     }
@@ -84,8 +84,8 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
 
 Images draw_shapes(std::int64_t n, std::uint64_t seed) {
   require(n >= 0, "cannot draw " + std::to_string(n) + " shapes");
-  constexpr std::int64_t kBytes = 3 * kSide * kSide;  // of an image
-  Images images{kSide, kSide, std::vector<std::uint8_t>(static_cast<std::size_t>(n * kBytes)),
+  constexpr std::int64_t kBytes = 3 * kShapeSide * kShapeSide;  // of an image
+  Images images{kShapeSide, kShapeSide, std::vector<std::uint8_t>(static_cast<std::size_t>(n * kBytes)),
                 std::vector<std::uint8_t>(static_cast<std::size_t>(n)), 3};
   for (std::int64_t i = 0; i < n; ++i) {
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));  // as draw_digits

@@ -17,6 +17,12 @@ void prepare_driver() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);  // hardware queues (8)
 }
 
+// Why there are no devices, in words that end a sentence.
+std::string& why_none() {
+  static std::string why = "no CUDA device was found";
+  return why;
+}
+
 }  // namespace
 
 int device_count() {
@@ -25,6 +31,7 @@ int device_count() {
     int n = 0;
     const cudaError_t code = cudaGetDeviceCount(&n);
     if (code != cudaSuccess) (void)cudaGetLastError();  // no driver, or none that fits
+    if (code != cudaSuccess && code != cudaErrorNoDevice) why_none() = cudaGetErrorString(code);
     return code == cudaSuccess ? n : 0;
   }();
   return count;
@@ -34,7 +41,7 @@ void require_device(Device device) {
   if (device.is_cpu() || (device.index >= 0 && device.index < device_count())) return;
   const int n = device_count();
   throw UsageError("there is no device " + device.str() + ": " +
-                   (n == 0   ? std::string("no CUDA device was found, use cpu")
+                   (n == 0   ? why_none() + ", use cpu"
                     : n == 1 ? std::string("the only one is cuda:0")
                              : "there are cuda:0 to cuda:" + std::to_string(n - 1)));
 }

@@ -15,7 +15,7 @@ endforeach()
 
 # One archive: whoever links it need not know the floors, nor their order.
 set(OBJECTS)
-foreach(ROOM base device kernels comm tensor train parallel launch)
+foreach(ROOM base device kernels kernels_fast kernels_cuda comm comm_device tensor train parallel launch)
   list(APPEND OBJECTS $<TARGET_OBJECTS:ringsmith_${ROOM}>)
 endforeach()
 if(TARGET ringsmith_vgpu)

@@ -3,9 +3,7 @@
 if(NOT COMMON_ARCH STREQUAL "x86-64-v3" OR RINGSMITH_SANITIZE OR NOT RINGSMITH_CUDA STREQUAL "vgpu")
   return()
 endif()
-ringsmith_cpu_kernels_for(x86-64-v3)
-add_library(ringsmith_vm_kernels STATIC ${CPU_KERNELS} ${FAST_KERNELS})
-target_link_libraries(ringsmith_vm_kernels PRIVATE ringsmith_device)
+ringsmith_cpu_kernels(ringsmith_vm_kernels x86-64-v3)
 
 add_executable(tests_rdma EXCLUDE_FROM_ALL rdma/faults_test.cpp)
 target_link_libraries(tests_rdma PRIVATE catch_main ibverbs)
@@ -15,9 +13,9 @@ foreach(PROGRAM tests_multi tests_rdma tests_fault train_gpt all_reduce_perf rin
   set_target_properties(vm_${PROGRAM} PROPERTIES OUTPUT_NAME ${PROGRAM} RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/vm/bin)
   get_target_property(LIBRARIES ${PROGRAM} LINK_LIBRARIES)
   # Taken whole and first, so that nothing is left for ringsmith_kernels to define.
-  target_link_libraries(vm_${PROGRAM} PRIVATE -Wl,--whole-archive,$<TARGET_FILE:ringsmith_vm_kernels>,--no-whole-archive
-                        ${LIBRARIES})
-  add_dependencies(vm_${PROGRAM} ringsmith_vm_kernels)
+  target_link_libraries(vm_${PROGRAM} PRIVATE -Wl,--whole-archive $<TARGET_FILE:ringsmith_vm_kernels>
+                        $<TARGET_FILE:ringsmith_vm_kernels_fast> -Wl,--no-whole-archive ${LIBRARIES})
+  add_dependencies(vm_${PROGRAM} ringsmith_vm_kernels ringsmith_vm_kernels_fast)
 endforeach()
 
 # WHAT of guest.sh, devices, seconds. Exit status 77: not run, and why. Those with a configuration are

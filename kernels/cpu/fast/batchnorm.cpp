@@ -1,5 +1,5 @@
 // Batch normalisation, vectorised: channels over threads, and within a channel the sums run in
-// kLanes independent partial sums, so that the compiler may use vectors without reordering
+// kSumLanes independent partial sums, so that the compiler may use vectors without reordering
 // anything. y is one multiply-add: x * scale + shift.
 //
 // A layer after a Linear has one pixel per channel: its columns are walked as rows of channels.
@@ -15,11 +15,11 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::size_t kLanes = 16;
+constexpr std::size_t kSumLanes = 16;
 
-typedef double Lanes __attribute__((vector_size(kLanes * sizeof(double))));
+typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
-// Sums of each term over n elements, in one pass: lane l adds the elements l, l + kLanes, ...; the
+// Sums of each term over n elements, in one pass: lane l adds the elements l, l + kSumLanes, ...; the
 // lanes are added in order. A term gets a function that loads from an array: a number or, of
 // contiguous elements, all lanes at once, which stay in registers then.
 template <class... Terms>
@@ -28,9 +28,9 @@ std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t ste
   const auto count = static_cast<std::size_t>(n);
   std::array<Lanes, sizeof...(Terms)> lanes{};
   std::size_t i = 0;
-  for (; step == 1 && i + kLanes <= count; i += kLanes) {
+  for (; step == 1 && i + kSumLanes <= count; i += kSumLanes) {
     const auto load = [&]<class T>(const T* from) {
-      typedef T Loaded __attribute__((vector_size(kLanes * sizeof(T))));
+      typedef T Loaded __attribute__((vector_size(kSumLanes * sizeof(T))));
       Loaded loaded;
       std::memcpy(&loaded, from + base + i, sizeof loaded);
       return __builtin_convertvector(loaded, Lanes);
@@ -38,9 +38,9 @@ std::array<double, sizeof...(Terms)> lane_sums(std::size_t base, std::size_t ste
     std::size_t t = 0;
     ((lanes[t++] += terms(load)), ...);
   }
-  std::array<std::array<double, kLanes>, sizeof...(Terms)> rest;
+  std::array<std::array<double, kSumLanes>, sizeof...(Terms)> rest;
   std::memcpy(&rest, &lanes, sizeof rest);
-  for (std::size_t l = 0; i < count; ++i, l = (l + 1) % kLanes) {
+  for (std::size_t l = 0; i < count; ++i, l = (l + 1) % kSumLanes) {
     const auto load = [&](const auto* from) { return static_cast<double>(from[base + i * step]); };
     std::size_t t = 0;
     ((rest[t++][l] += terms(load)), ...);

@@ -10,7 +10,6 @@ namespace ringsmith::apps {
 
 namespace {
 
-constexpr double kNsPerMs = 1e6;
 constexpr double kGiga = 1e9;
 constexpr std::size_t kNameWidth = 26;
 

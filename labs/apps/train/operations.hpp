@@ -18,6 +18,8 @@
 
 namespace ringsmith::apps {
 
+inline constexpr double kNsPerMs = 1e6;
+
 struct OperationProfile {
   bool on_device = false;  // the rows' device_ns counts, else host_ns
   std::int64_t steps = 0;

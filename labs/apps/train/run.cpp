@@ -24,7 +24,6 @@ namespace {
 
 using trace::Category;
 
-constexpr double kNsPerMs = 1e6;
 constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 

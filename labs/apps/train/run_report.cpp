@@ -147,7 +147,7 @@ ordered_json timeline_of(const std::string& path, bool plain_buckets) {
 
 // ---- the figures by step ----
 
-constexpr const char* kParts[] = {"data_ms", "forward_ms", "backward_ms", "exposed_ms",
+constexpr const char* kStepParts[] = {"data_ms", "forward_ms", "backward_ms", "exposed_ms",
                                   "optimizer_ms"};
 
 void add_series(ordered_json& data, const std::vector<ordered_json>& lines) {
@@ -183,7 +183,7 @@ void add_series(ordered_json& data, const std::vector<ordered_json>& lines) {
       }
     if (line.contains("forward_ms")) {
       double other = number(line, "step_ms");
-      for (const char* part : kParts) other -= number(line, part);
+      for (const char* part : kStepParts) other -= number(line, part);
       series["other_ms"].back() = std::max(other, 0.0);
     }
   }

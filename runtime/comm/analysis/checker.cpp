@@ -14,7 +14,6 @@ namespace {
 
 std::string number(std::size_t n) { return std::to_string(n); }
 std::string number(int n) { return std::to_string(n); }
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 std::string text_of(const Value& value) {
   std::string out;

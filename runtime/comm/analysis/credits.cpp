@@ -11,9 +11,9 @@ namespace {
 
 using Clock = std::vector<int>;  // [rank]: steps of it that are finished for certain
 
-class Clocks : public Observer {
+class CreditClocks : public Observer {
  public:
-  explicit Clocks(const Schedule& schedule)
+  explicit CreditClocks(const Schedule& schedule)
       : schedule_(schedule),
         now_(schedule.steps.size(), Clock(schedule.steps.size(), 0)),
         reads_(schedule.steps.size()) {}
@@ -70,8 +70,6 @@ class Clocks : public Observer {
     Clock known;  // just before the write
   };
 
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
   const Schedule& schedule_;
   std::vector<Clock> now_;
   std::map<std::pair<int, int>, Clock> messages_;
@@ -83,7 +81,7 @@ class Clocks : public Observer {
 
 CreditReport check_credits(const Schedule& whole) {
   const Schedule schedule = one_chunk_steps(whole);
-  Clocks clocks(schedule);
+  CreditClocks clocks(schedule);
   (void)interpret(schedule, {}, clocks);
   return clocks.report();
 }

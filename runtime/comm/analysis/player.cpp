@@ -12,8 +12,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // Contributions that also remembers each message and the value it left.
 class Recorder : public Contributions {
  public:

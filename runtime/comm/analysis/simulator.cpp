@@ -94,7 +94,6 @@ class Clocks : public Observer {
     std::vector<double> starts, done;  // of its messages, in order
   };
 
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   const Step& step_of(int rank, int step) { return schedule_.steps[at(rank)][at(step)]; }
   double bytes_of(int chunk, int chunks) {
     return static_cast<double>(message_count(schedule_, chunk, chunks) * element_size_);

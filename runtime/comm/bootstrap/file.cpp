@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::chrono::milliseconds kPoll{2};
+constexpr std::chrono::milliseconds kFilePoll{2};
 constexpr std::array<const char*, 5> kNames{"rank-", "record-", "left-", "aside-", "verdict"};
 constexpr char kMismatch = 'M', kLate = 'T';
 
@@ -154,7 +154,7 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     }
     look_at_members();
     if (deadline.passed()) report_missing();
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kFilePoll);
   }
   // A rank that has written this round's record has read those of the last.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());

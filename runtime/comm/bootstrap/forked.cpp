@@ -17,7 +17,7 @@ namespace ringsmith::comm {
 namespace {
 
 constexpr std::size_t kRecord = 4096;  // bytes, what Bootstrap promises
-constexpr std::chrono::microseconds kPoll{50};
+constexpr std::chrono::microseconds kPipePoll{50};
 
 }  // namespace
 
@@ -50,7 +50,7 @@ class ForkedBootstrap : public Bootstrap {
     for (const ForkedMeeting::Seat& seat : seats_) {
       while (seat.published.load(std::memory_order_acquire) < exchange) {
         if (deadline.passed()) report_missing(exchange);
-        std::this_thread::sleep_for(kPoll);
+        std::this_thread::sleep_for(kPipePoll);
       }
       all.emplace_back(seat.record[exchange % 2].data(), seat.length[exchange % 2]);
     }

@@ -15,7 +15,7 @@ namespace ringsmith::comm {
 namespace {
 
 std::atomic<bool> abandoned{false};
-constexpr std::chrono::microseconds kPoll{50};
+constexpr std::chrono::microseconds kMpiPoll{50};
 
 void check(int code, const char* call) {
   if (code != MPI_SUCCESS)
@@ -76,7 +76,7 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
                              " ms: one has not started, or is stuck; --timeout gives them longer",
                          {.rank = rank_, .op = {}});
     }
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kMpiPoll);
   }
   std::vector<std::string> records;
   for (std::size_t r = 0; r < static_cast<std::size_t>(size_); ++r)

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "runtime/comm/device/whereabouts.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 #include "runtime/comm/transport/peers.hpp"
 #include "runtime/comm/transport/shm/segment.hpp"
 #include "runtime/comm/types/buffer.hpp"
@@ -120,7 +121,6 @@ class DevicePeers {
   void abandon() noexcept;
 
  private:
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] bool in_my_process(int rank) const;
 
   Peers& peers_;

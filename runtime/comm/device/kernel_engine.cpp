@@ -15,8 +15,6 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // The direction of the ring that a call asks for.
 int direction_of(const Call& call) { return call.algorithm == Algorithm::gloo_ring ? -1 : +1; }
 

@@ -36,8 +36,6 @@ namespace {
 constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // for input, and for output
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // The other ranks whose memory these moves touch.
 std::set<int> touched_by(const Mapping& mapping, int me) {
   std::set<int> ranks;

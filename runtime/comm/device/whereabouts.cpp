@@ -6,12 +6,11 @@
 #include <unistd.h>
 
 #include "kernels/cuda/launch.hpp"
+#include "runtime/comm/schedule/schedule.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
 
 namespace {
-
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
 
 // The pid alone would be shared by processes of different containers.
 std::string process_token() {

@@ -7,8 +7,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 struct MoveId {
   int rank = -1;
   int move = -1;

@@ -9,8 +9,6 @@ namespace ringsmith::comm {
 
 namespace {
 
-std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // What is known about a chunk on one rank while its steps are replayed.
 struct ChunkState {
   Source::Kind where = Source::Kind::input;

@@ -31,6 +31,9 @@
 
 namespace ringsmith::comm {
 
+// A rank, step or slot as an index.
+inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
+
 // A contiguous range of elements of the work buffer. Zero-length chunks exist (count < world): they
 // are part of the schedule, and executors move nothing for them.
 struct Chunk {

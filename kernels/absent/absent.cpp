@@ -1,0 +1,30 @@
+// No devices, at link time: what a program links instead of kernels/cuda, runtime/comm/device and a CUDA runtime.
+//
+//   runtime/device, comm, tensor, ... ---calls---> kernels/cuda, comm/device ---> CUDA runtime    make build
+//                                     ---calls---> this file                                      make train
+//
+// Compiling the kernels for devices and the emulator would double the time until somebody without a
+// GPU sees a first loss. A device is asked for by name, and require_device() refuses the name because
+// the count below is 0; hence nothing else here is ever called. Every other symbol that the libraries
+// want of devices is a second name of no_devices(): symbols.sh lists them from the libraries.
+#include <cuda_runtime.h>
+
+#include "runtime/base/error.hpp"
+
+namespace {
+constexpr const char* kWhy = "this program was built without devices (make build compiles them)";
+}
+
+extern "C" void ringsmith_no_devices() { throw ringsmith::UsageError(kWhy); }
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  return cudaErrorNotSupported;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorName(cudaError_t /*code*/) { return "cudaErrorNotSupported"; }
+const char* cudaGetErrorString(cudaError_t /*code*/) { return kWhy; }
+
+namespace vgpu {
+const char* why() { return ""; }
+}  // namespace vgpu
