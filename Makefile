@@ -66,7 +66,7 @@ test-torch: torch ## the backend against gloo: collectives, DDP, 20 kills, PyTor
 define tests
 	@targets=$$(tests/support/run_tests.py "$(DIR)" $(1) --targets) && \
 	  cmake --build "$(DIR)" --parallel $(JOBS) --target $$targets
-	@tests/support/run_tests.py "$(DIR)" --parallel $$(($(JOBS) + 1)) $(1)
+	@tests/support/run_tests.py "$(DIR)" --parallel $$((2 * ($(JOBS) + 1))) $(1)
 endef
 
 test: configure ## does it work on this machine? (ONLY=comm: a room; all of it: make test-all)

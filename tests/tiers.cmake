@@ -13,6 +13,10 @@ set(QUICK_ENTRIES
     surroundings_no-ipv6 surroundings_only-ipv6 surroundings_host-name surroundings_other-user surroundings_memory
     tiers)
 
+# Entries that wait most of their time, for deadlines and for programs that start: two of them keep one core busy. ctest
+# knows whole numbers only, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores, these take 1, others 2.
+set(WAITING_ENTRIES apps apps_quick apps_resume launch launch_quick fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
+
 # ringsmith_needs(REGEX TARGETS...): entries whose names match are run by these; the first row that matches counts.
 # TARGETS: - for nothing; % is the group of the expression. No row: tests_ENTRY, and where there is none, everything.
 # A test program's own dependencies (add_dependencies) are the programs that it starts.
@@ -88,6 +92,15 @@ function(ringsmith_tiers)
         message(FATAL_ERROR "tests/tiers.cmake: the quick entry '${ENTRY}' needs a row of ringsmith_needs()")
       endif()
     endif()
+    get_test_property(${ENTRY} PROCESSORS HALVES)
+    if(ENTRY IN_LIST WAITING_ENTRIES)
+      set(HALVES 1)
+    elseif(HALVES)
+      math(EXPR HALVES "2 * ${HALVES}")
+    else()
+      set(HALVES 2)
+    endif()
+    set_tests_properties(${ENTRY} PROPERTIES PROCESSORS ${HALVES})
     if(DEFINED COST_${ENTRY})
       set_tests_properties(${ENTRY} PROPERTIES COST ${COST_${ENTRY}})
     endif()

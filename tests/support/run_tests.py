@@ -22,8 +22,10 @@ import pathlib
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 import xml.etree.ElementTree as xml
@@ -233,7 +235,8 @@ def run_ctest(command, progress):
                 break
             kept.append(line.rstrip("\n"))
             progress.read(line)
-    except KeyboardInterrupt:  # the terminal has told ctest, too
+    except KeyboardInterrupt:  # the terminal has told ctest and its tests, too
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         ctest.terminate()
         ctest.wait()
         progress.line(f"interrupted: {progress.done} of {progress.total} entries had ended")
@@ -253,12 +256,15 @@ def pump(ctest, lines):
 
 
 def report(cases, folder, shown_folder, timeouts, faults):
-    skipped = [c for c in cases if c.get("status") in ("notrun", "disabled")]
-    failed = [c for c in cases if c.get("status") == "fail"]
+    # A program that is not there is "notrun" to ctest, too; but that is no reason of the test's own.
+    failed = [c for c in cases if c.get("status") == "fail" or c.get("name") in faults]
+    skipped = [c for c in cases if c.get("status") in ("notrun", "disabled") and c not in failed]
     if skipped:
         print("\nNot run, and why:")
         for case in skipped:
-            print(f"  {case.get('name'):24} {why_skipped(case.findtext('system-out'))}")
+            head = f"  {case.get('name'):24} "
+            print(textwrap.fill(why_skipped(case.findtext("system-out")), WIDTH - 1, initial_indent=head,
+                                subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False))
     print("\nTook longest, in seconds:")
     for case in sorted(cases, key=lambda c: -float(c.get("time")))[:SHOWN]:
         print(f"  {case.get('name'):28} {float(case.get('time')):6.1f}")
@@ -269,7 +275,7 @@ def report(cases, folder, shown_folder, timeouts, faults):
             print(f"\n  {name}, after {float(case.get('time')):.1f} s")
             if faults.get(name) == "timeout":
                 print(f"    did not end within {timeouts.get(name, 0):.0f} s; its last words:")
-            elif faults.get(name, "failed") != "failed":
+            elif faults.get(name, "failed") not in ("failed", "not run"):
                 print(f"    {faults[name]}; its last words:")
             for line in why_failed(case.findtext("system-out")):
                 print(f"    {cut(line, WIDTH - 5)}")
@@ -278,9 +284,12 @@ def report(cases, folder, shown_folder, timeouts, faults):
     return f"{len(cases) - len(skipped) - len(failed)} passed, {len(failed)} failed, {len(skipped)} skipped"
 
 
-def left_out(entries, chosen, times, slots):
+def left_out(entries, chosen, times, slots, args):
     rest = [e for e in entries if e not in chosen]
     if not rest:
+        return
+    if args.only or args.tier == "rest":
+        print(f"\nLeft out: {len(rest)} entries; all of them: make test-all")
         return
     rooms = collections.Counter(room_of(e, folders()) for e in rest)
     words = ", ".join(f"{room} {n}" for room, n in rooms.most_common())
@@ -343,7 +352,7 @@ def main():
     parser.add_argument("--only", action="append", default=[], metavar="ROOM")
     parser.add_argument("--targets", action="store_true")
     parser.add_argument("--record", action="store_true")
-    parser.add_argument("--parallel", type=int, default=(os.cpu_count() or 1) + 1)
+    parser.add_argument("--parallel", type=int, default=2 * ((os.cpu_count() or 1) + 1), help="in half cores (tests/tiers.cmake)")
     parser.add_argument("-C", dest="config", metavar="CONFIG", help="ctest's: with the longer entries of this configuration")
     args, further = parser.parse_known_args()
     folder = args.folder.resolve()
@@ -383,7 +392,7 @@ def main():
         return status or 1
     cases = xml.parse(results).getroot().findall("testcase")
     closing = report(cases, folder, args.folder, {e.name: e.timeout for e in chosen}, progress.failed)
-    left_out(entries, chosen, times, args.parallel)
+    left_out(entries, chosen, times, args.parallel, args)
     print(f"\n{closing}")
     return status
 

@@ -9,9 +9,11 @@ import fnmatch
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -189,10 +191,30 @@ class Runner(unittest.TestCase):
         self.assertEqual(self.run_tests("--only", "long base", "--tier", "quick").stdout.splitlines()[-1],
                          "1 passed, 3 failed, 1 skipped")
 
+    def test_a_program_that_was_not_built_is_a_failure(self):
+        with open(self.folder / "CTestTestfile.cmake", "w") as out:
+            out.write(f'add_test([=[base]=] "{self.folder}/bin/tests_base")\n')
+        done = self.run_tests("--tier", "all")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stdout.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
+        self.assertIn("Unable to find executable", done.stdout)
+
     def test_good_runs_end_with_0(self):
         self.write(ENTRIES[:1])
         done = self.run_tests("--tier", "all")
         self.assertEqual((done.returncode, done.stdout.splitlines()[-1]), (0, "1 passed, 0 failed, 0 skipped"))
+
+    def test_an_interrupt_is_one_line(self):
+        self.write([("long", "all", "echo begun > begun; exec sleep 60", "")])
+        ours = subprocess.Popen([sys.executable, "-B", RUN, self.folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                start_new_session=True)
+        limit = time.monotonic() + 20
+        while not (self.folder / "begun").exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        os.killpg(ours.pid, signal.SIGINT)
+        out, err = ours.communicate(timeout=20)
+        self.assertEqual((ours.returncode, err), (130, ""))
+        self.assertEqual(out.splitlines()[-1], "interrupted: 0 of 1 entries had ended")
 
     def test_targets(self):
         for options, targets in ((("--tier", "quick"), "quick_tests"), (("--tier", "all"), "all"), (("--only", "course"), "nothing"),
