@@ -51,7 +51,8 @@ ringsmith_needs("^book_programs$" book_strides book_tape book_buckets book_race)
 ringsmith_needs("^(torch|tiers|labs?_.*|core_path|ledger_references|lessons_(text|spelling|checks))$" -)
 
 # Gives every entry of this folder its tier and its cost (the longest begin first), writes what run_tests.py --targets
-# reads, and makes the target quick_tests. To be called when all entries are there.
+# reads, and makes the target quick_tests. CMake calls it at the end of this folder, when all entries are there.
+cmake_language(DEFER CALL ringsmith_tiers)
 function(ringsmith_tiers)
   set(DURATIONS ${CMAKE_CURRENT_SOURCE_DIR}/support/durations.txt)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${DURATIONS})
