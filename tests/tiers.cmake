@@ -1,5 +1,5 @@
-# The two tiers of tests (tests/README.md has the reason for each choice), and what every entry needs to be built.
-#   quick   `make test`: what the processor, the kernel, MPI, the network, other users or limits of a machine can break
+# The two tiers of tests (tests/README.md has the reason for each choice), and the targets that every entry needs.
+#   quick   `make test`: entries that the processor, kernel, MPI, network, users or limits of a machine can break
 #   all     `make test-all`: every entry
 # A subset of a program's cases is an entry of its own, NAME_quick, and NAME has the other cases: none runs twice.
 # tests/support/tiers_test.py checks that.
@@ -13,8 +13,9 @@ set(QUICK_ENTRIES
     surroundings_no-ipv6 surroundings_only-ipv6 surroundings_host-name surroundings_other-user surroundings_memory
     tiers)
 
-# Entries that wait most of their time, for deadlines and for programs that start: two of them keep one core busy. ctest
-# knows whole numbers only, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores, these take 1, others 2.
+# Entries that wait most of their time, for deadlines and for programs that start (apps keeps a third of two cores busy).
+# CTest knows whole numbers only, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores; these entries take
+# 1, the others 2 for each of their PROCESSORS.
 set(WAITING_ENTRIES apps apps_quick apps_resume launch launch_quick fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
 
 # ringsmith_needs(REGEX TARGETS...): entries whose names match are run by these; the first row that matches counts.
@@ -50,7 +51,7 @@ ringsmith_needs("^book_programs$" book_strides book_tape book_buckets book_race)
 # Their programs are built elsewhere, by themselves, or not at all.
 ringsmith_needs("^(torch|tiers|labs?_.*|core_path|ledger_references|lessons_(text|spelling|checks))$" -)
 
-# Gives every entry of this folder its tier and its cost (the longest begin first), writes what run_tests.py --targets
+# Gives every entry of this folder its tier and its cost (the longest begin first), writes the table that run_tests.py
 # reads, and makes the target quick_tests. CMake calls it at the end of this folder, when all entries are there.
 cmake_language(DEFER CALL ringsmith_tiers)
 function(ringsmith_tiers)
