@@ -333,8 +333,12 @@ def record_on_page(times):
 
 def record(folder):
     """Writes the times of the last run; those of entries that it did not have stay."""
+    if not (folder / "tests.xml").exists():
+        stop(f"no results in '{folder}': run make test-all first")
     cases = xml.parse(folder / "tests.xml").getroot().findall("testcase")
-    times = recorded(pathlib.Path("/nowhere"), [])[0]
+    times, measured = recorded(folder, [])
+    if not measured.startswith("measured"):  # guesses to begin with
+        times = {}
     times.update({c.get("name"): float(c.get("time")) for c in cases if c.get("status") == "run"})
     today = datetime.date.today().isoformat()
     head = ("# Seconds of each entry, for run_tests.py's estimate and for the order in which ctest begins them.\n"

@@ -227,6 +227,8 @@ class Runner(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (6, "", 1))
             self.assertIn(words, done.stderr)
         self.assertIn(" comm ", done.stderr)
+        done = self.run_tests("--record")
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (6, 1))
         (self.folder / "tests/entries.txt").unlink()
         done = self.run_tests("--tier", "quick")
         self.assertEqual((done.returncode, done.stderr.count("\n")), (6, 1))
