@@ -11,7 +11,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install train doctor test test-all test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -62,8 +62,18 @@ test-torch: torch ## the backend against gloo: collectives, DDP, 20 kills, PyTor
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" tests/torch/run.sh
 	@RINGSMITH_TORCH_BUILD="$(abspath $(BUILD))/torch" /usr/bin/python3 tests/bench/torch_ddp.py
 
-test: deps-vm build ## every test that this machine can run
-	@tests/support/run_tests.py "$(DIR)" --parallel $$(($(JOBS) + 1))
+# Of a tier, or of the rooms of ONLY: what it needs is built, then it runs. The rooms of ONLY are in both tiers.
+define tests
+	@targets=$$(tests/support/run_tests.py "$(DIR)" $(1) --targets) && \
+	  cmake --build "$(DIR)" --parallel $(JOBS) --target $$targets
+	@tests/support/run_tests.py "$(DIR)" --parallel $$((2 * ($(JOBS) + 1))) $(1)
+endef
+
+test: configure ## does it work on this machine? (ONLY=comm: a room; all of it: make test-all)
+	$(call tests,$(if $(ONLY),--only "$(ONLY)",--tier quick))
+
+test-all: deps-vm configure ## every test that this machine can run (REST=1: but those of make test)
+	$(call tests,--tier $(if $(REST),rest,all))
 
 test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
 	@for transport in shm tcp; do \
@@ -98,19 +108,19 @@ test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, e
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target nccl_client
 	@tests/nccl/run.py all "$(DIR)"
 
-test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test has the shorter half)
-	@tests/support/run_tests.py "$(DIR)" -C rdma -L rdma
+test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test-all has the shorter half)
+	@tests/support/run_tests.py "$(DIR)" -C rdma --only rdma
 
 test-nodes: build ## TCP between network namespaces (as root): all collectives on four, long cuts
-	@tests/support/run_tests.py "$(DIR)" -C nodes -L nodes
+	@tests/support/run_tests.py "$(DIR)" -C nodes --only nodes
 
 test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm, takes a minute
 	@.ci/deps slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2
-	@tests/support/run_tests.py "$(DIR)" -L slurm
+	@tests/support/run_tests.py "$(DIR)" --only slurm
 
 test-template: configure ## labs/template as your own program: installed, as a subproject, as other users have it
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target installed
-	@tests/support/run_tests.py "$(DIR)" -C package -L package
+	@tests/support/run_tests.py "$(DIR)" -C package --only package
 
 test-arm64: deps ## on x86: build for arm64, and run what an emulated processor can (ROOMS="base comm": those)
 	@.ci/deps g++-aarch64-linux-gnu qemu-user-static mmdebstrap

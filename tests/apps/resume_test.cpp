@@ -63,7 +63,8 @@ TEST_CASE("the same on devices", "[.][on_devices]") {
       check_resumes(world, program, {"--device", "cuda"}, {14});
 }
 
-TEST_CASE("checkpoints change nothing in a run, and --keep of them stay", "[programs][resume]") {
+TEST_CASE("checkpoints change nothing in a run, and --keep of them stay",
+          "[programs][resume][quick]") {
   const TemporaryFolder folder;
   run(2, mlp(), {"--run-dir", folder / "without"});
   const auto r = run(2, mlp(), {"--run-dir", folder / "with", "--save-every", "5", "--keep", "2"});
@@ -205,7 +206,7 @@ long from_environment(const char* name, long otherwise) {
 }  // namespace
 
 TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the undisturbed run",
-          "[resume][resume_kills]") {
+          "[resume][resume_kills][quick]") {
   constexpr long kFew = 6;
   constexpr int kMostInARun = 8;
   const long kills = from_environment("RINGSMITH_TEST_KILLS", kFew);

@@ -34,7 +34,8 @@ std::vector<std::string> to_folder(const std::string& folder) { return {"--run-d
 
 }  // namespace
 
-TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model", "[programs]") {
+TEST_CASE("a run leaves valid metrics, a trace of all ranks and a readable model",
+          "[programs][quick]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", some_text());
   const auto r = run_app(2, "train_gpt", tiny_gpt(text) + to_folder(folder / "run"));
@@ -115,7 +116,7 @@ TEST_CASE("the trace tells waits for ranks of other nodes from those within the 
 }
 
 TEST_CASE("two runs with one seed give the same model bit for bit, another seed another",
-          "[programs]") {
+          "[programs][quick]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", some_text());
   for (const char* program : {"train_gpt", "train_mlp", "train_images"})
@@ -138,7 +139,7 @@ TEST_CASE("two runs with one seed give the same model bit for bit, another seed 
     }
 }
 
-TEST_CASE("the same global batch trains the same on 1, 2 and 3 ranks", "[programs]") {
+TEST_CASE("the same global batch trains the same on 1, 2 and 3 ranks", "[programs][quick]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", some_text());
   std::vector<double> alone;

@@ -63,7 +63,7 @@ if [ -n "$simulate" ]; then
 else
   what=test-gpu
   command -v nvcc > /dev/null || stop "no nvcc on PATH or in /usr/local/cuda/bin: install the CUDA toolkit"
-  command -v nvidia-smi > /dev/null || stop "no nvidia-smi: this machine has no NVIDIA driver; here 'make test' runs the same tests on the emulator, and tests/gpu/run.sh --simulate tries this script"
+  command -v nvidia-smi > /dev/null || stop "no nvidia-smi: this machine has no NVIDIA driver; here 'make test-all' runs the same tests on the emulator, and tests/gpu/run.sh --simulate tries this script"
   devices=$(nvidia-smi --query-gpu=name --format=csv,noheader) || stop "nvidia-smi finds no device"
   count=$(wc -l <<< "$devices")
   arch=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d . | sort -u | paste -sd';')

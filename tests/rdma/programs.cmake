@@ -1,6 +1,7 @@
 # RDMA in a VM with soft-RoCE devices (run.sh). Its emulated processor has no 512-bit vectors, so its
 # programs are the objects of this build with the CPU kernels compiled once more, in build/*/vm/bin.
 if(NOT COMMON_ARCH STREQUAL "x86-64-v3" OR RINGSMITH_SANITIZE OR NOT RINGSMITH_CUDA STREQUAL "vgpu")
+  ringsmith_not_run("the VM needs programs for x86-64-v3, not sanitized and not built by nvcc" rdma_2 rdma_train rdma_kill rdma_faults)
   return()
 endif()
 ringsmith_cpu_kernels(ringsmith_vm_kernels x86-64-v3)
