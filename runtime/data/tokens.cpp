@@ -18,7 +18,7 @@ namespace {
 
 // The bytes of a base64 text; false if it is none.
 bool from_base64(std::string_view text, std::string& out) {
-  constexpr std::string_view kDigits =
+  constexpr std::string_view kBase64Digits =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   out.clear();
   if (text.empty() || text.size() % 4 != 0) return false;
@@ -26,7 +26,7 @@ bool from_base64(std::string_view text, std::string& out) {
   std::uint32_t bits = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const bool pad = i + padding >= text.size();
-    const std::size_t digit = pad ? 0 : kDigits.find(text[i]);
+    const std::size_t digit = pad ? 0 : kBase64Digits.find(text[i]);
     if (digit == std::string_view::npos) return false;
     bits = bits << 6 | static_cast<std::uint32_t>(digit);
     if (i % 4 == 3)

@@ -14,14 +14,14 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-constexpr std::int64_t kGrain = 8192;  // elements for a thread of its own
+constexpr std::int64_t kSliceGrain = 8192;  // elements for a thread of its own
 
 // Calls f(offset) for each outer slice, spread over threads.
 template <class F>
 void for_each_outer(Slices s, const F& f) {
   const std::int64_t size = s.n * s.inner;
   if (size == 0) return;
-  parallel_for(s.outer, grain_of(size, kGrain), [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(s.outer, grain_of(size, kSliceGrain), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t o = begin; o < end; ++o) f(o * size);
   });
 }

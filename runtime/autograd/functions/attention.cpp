@@ -50,20 +50,20 @@ std::span<RowStatistic<T>> statistics_of(const Tensor& t) {
 
 bool on_tensor_cores(const Tensor& t, const AttentionShape& s) {
   if (t.dtype() != DType::bf16 || !t.device().is_cuda()) return false;
-  const DeviceGuard current(t.device());
+  const DeviceGuard guard(t.device());
   return kernels::cuda::has_attention_bf16(s);
 }
 
 void half_forward(Device device, Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v,
                   Heads<bf16> out, const Tensor& statistics, const AttentionShape& s) {
   RINGSMITH_PROFILED(attention, q, k, v, out, statistics_of<float>(statistics), s)
-  const DeviceGuard current(device);
+  const DeviceGuard guard(device);
   kernels::cuda::attention_bf16(q, k, v, out, statistics_of<float>(statistics), s);
 }
 void half_backward(Device device, Heads<const bf16> dout, const AttentionBf16Saved& saved,
                    Heads<bf16> dq, Heads<bf16> dk, Heads<bf16> dv, const AttentionShape& s) {
   RINGSMITH_PROFILED(attention_backward, dout, saved.q, saved.k, saved.v, saved.out, dq, dk, dv, s)
-  const DeviceGuard current(device);
+  const DeviceGuard guard(device);
   kernels::cuda::attention_backward_bf16(dout, saved, dq, dk, dv, s);
 }
 

@@ -116,7 +116,7 @@ void PeerMemory::ring(int rank) {
   Doorbell& bell = control(rank).bell;
   if (bell.ring() == kOnSockets) {
     const char byte = 0;  // a full socket will wake it as well
-    (void)send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)::send(peer(rank).link.socket.get(), &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
     return;
   }
   syscall(SYS_futex, &bell.rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

@@ -60,7 +60,7 @@ Greeting receive_greeting(int socket, const Word& mine, Take take) {
 
 int overhear_farewell(int socket, const Word& mine) noexcept {
   Letter letter;
-  const ssize_t n = recv(socket, &letter, sizeof letter, MSG_PEEK | MSG_DONTWAIT);
+  const ssize_t n = ::recv(socket, &letter, sizeof letter, MSG_PEEK | MSG_DONTWAIT);
   return n == ssize_t{sizeof letter} && is_for(letter, mine) ? letter.blames : -1;
 }
 

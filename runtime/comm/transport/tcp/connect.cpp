@@ -60,7 +60,7 @@ struct Record {
 
 void bid_farewell(const Descriptor& socket, int to_blame) {
   const FrameHeader last{static_cast<std::uint64_t>(to_blame), 0, FrameKind::farewell};
-  (void)send(socket.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
+  (void)::send(socket.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 // Who is to blame for connections that were closed before all were made.
@@ -71,7 +71,7 @@ struct Suspicion {
 
   void add(int peer, const Descriptor& closed_socket) {
     FrameHeader last;
-    const ssize_t n = recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
+    const ssize_t n = ::recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
     if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell)
       set(static_cast<int>(last.offset), Ground::accused);
     else  // who has been using the connection left after it had all of its own
@@ -93,7 +93,7 @@ struct Guest {
   std::size_t got = 0;
   // False: send it away.
   bool read_on() {
-    const ssize_t n = recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
+    const ssize_t n = ::recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
                            sizeof greeting - got, MSG_DONTWAIT);
     if (n > 0) got += static_cast<std::size_t>(n);
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
@@ -281,7 +281,7 @@ Descriptor call_on(int peer, const Record& record, Greeting greeting, Deadline d
   Descriptor socket = connect_to(record.address, deadline, why);
   greeting.word = record.word;
   if (socket.valid() &&
-      send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == ssize_t{sizeof greeting})
+      ::send(socket.get(), &greeting, sizeof greeting, MSG_NOSIGNAL) == ssize_t{sizeof greeting})
     return socket;
   if (why.empty()) why = std::strerror(errno);
   throw CommError("rank " + std::to_string(greeting.rank) + " cannot reach rank " +
