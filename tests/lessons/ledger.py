@@ -3,13 +3,13 @@
 
     ledger.py --build build/release       the table; exit 1 while claims are open, or a reference leads nowhere
     ledger.py --references                exit 1 only if a reference leads nowhere (open claims are counted)
-    ledger.py --ran build/release/tests.xml       and what the last `make test` did not run, or skipped
+    ledger.py --ran build/release/tests.xml       and what the last `make test-all` did not run, or skipped
     ledger.py --update                    write lessons/CLAIMS.md
 
 lessons/claims.toml has the claims. Each is settled by references that must exist:
 
-    test, case         a TEST_CASE of a file under tests/, which an entry of `make test` runs
-    entry              an entry of `make test` (ctest -N lists them)
+    test, case         a TEST_CASE of a file under tests/, which an entry of `make test-all` runs
+    entry              an entry of `make test-all` (ctest -N lists them)
     page, run          a command of a page; in a lesson, the entry `lessons` runs it and compares its output
     page, says         words of a page;  page, heading: a section of it
 
@@ -66,12 +66,12 @@ class Ledger:
         return test_cases((self.root / name).read_text(encoding="utf-8"))
 
     def resolve(self, ref):
-        """(entries of `make test` of which one must run, Markdown link); Fault if it leads nowhere."""
+        """(entries of `make test-all` of which one must run, Markdown link); Fault if it leads nowhere."""
         if set(ref) not in KINDS:
             raise Fault(f"a reference has test and case, entry, or page and one of run, says, heading; this one: {ref}")
         if "entry" in ref:
             if ref["entry"] not in self.entries:
-                raise Fault(f"`make test` has no entry '{ref['entry']}'")
+                raise Fault(f"`make test-all` has no entry '{ref['entry']}'")
             return [ref["entry"]], f"test `{ref['entry']}`"
         if "test" in ref:
             return self.entries_of_case(ref["test"], ref["case"]), f"[{ref['case']}](../{ref['test']})"
@@ -86,7 +86,7 @@ class Ledger:
             link += f": `{shown}`"
         if runs and LESSON.fullmatch(ref["page"]):
             if "lessons" not in self.entries:
-                raise Fault("`make test` has no entry 'lessons', which runs the lessons' commands")
+                raise Fault("`make test-all` has no entry 'lessons', which runs the lessons' commands")
             return ["lessons"], link
         return [], link
 
@@ -99,7 +99,7 @@ class Ledger:
         running = [name for name, spec in starting.items() if selects(spec, case, tags)]
         if not running:
             why = f"none starts {program}" if not starting else "it is hidden" if hidden(tags) else "none selects it"
-            raise Fault(f"no entry of `make test` runs '{case}' of {file}: {why}")
+            raise Fault(f"no entry of `make test-all` runs '{case}' of {file}: {why}")
         return running
 
 
@@ -220,11 +220,11 @@ def check_claim(claim):
 
 
 def read_log(path):
-    """{entry: run, fail, notrun or disabled} of the results that `make test` leaves."""
+    """{entry: run, fail, notrun or disabled} of the results that `make test-all` leaves."""
     try:
         return {c.get("name"): c.get("status") for c in xml.parse(path).getroot().findall("testcase")}
     except (OSError, xml.ParseError) as error:
-        raise Fault(f"{path}: {error}; make test writes BUILD/tests.xml") from None
+        raise Fault(f"{path}: {error}; make test-all writes BUILD/tests.xml") from None
 
 
 def check_ran(number, running, log):
@@ -314,7 +314,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release", help="a configured folder")
     parser.add_argument("--references", action="store_true", help="open claims are no failure")
-    parser.add_argument("--ran", type=pathlib.Path, metavar="LOG", help="what `make test` wrote: BUILD/tests.xml")
+    parser.add_argument("--ran", type=pathlib.Path, metavar="LOG", help="what `make test-all` wrote: BUILD/tests.xml")
     parser.add_argument("--update", action="store_true", help="write lessons/CLAIMS.md")
     args = parser.parse_args()
     try:
