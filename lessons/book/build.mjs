@@ -285,7 +285,7 @@ function frontPage() {
       (lab ? `<a class="lab" href="${lab}" aria-label="Lab ${number}">Lab</a>` : '') + '</li>';
   });
   return `<h1 class="cover">ringsmith</h1>
-<p class="lead">Data-parallel training from scratch: tensors, autograd, a ring over shared memory, gradient buckets that
+<p class="lead">Data-parallel training from scratch: tensors, autograd, collectives written by hand, gradient buckets that
 overlap with backward. Read how it works, and play with the code that runs it.</p>
 ${placedFigure('schedule', run)}
 <p>This ring is no animation. It is the runtime's own schedule, checker and simulator, compiled for this page. Choose

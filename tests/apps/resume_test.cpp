@@ -1,7 +1,7 @@
 // Checkpoints of whole runs: a run that goes on from one has the bits of a run that never stopped,
 // whatever stopped it.
 //
-// A few kills in `make test`; `make test-resume` does as many as RINGSMITH_TEST_KILLS says. The
+// A few kills in `make test-all`; `make test-resume` does as many as RINGSMITH_TEST_KILLS says. The
 // same RINGSMITH_TEST_SEED kills at the same moments.
 #include <fmt/format.h>
 #include <random>

@@ -80,7 +80,8 @@ def peers_of(world, options):
     # The cost model is calibrated in the process that it then predicts, at other sizes: virtual
     # machines change the speed of a hand-off threefold from one minute to the next.
     calibrate = [] if options.no_calibration else ["--calibrate"]
-    commands = {"own": [*ours, "own", *calibrate], "user": [*ours, "user", *calibrate],
+    commands = {"own": [*ours, "own", *calibrate], "ring": [*ours, "own", "--algorithm", "ring"],
+                "user": [*ours, "user", *calibrate],
                 "mpi": [*mpirun, os.path.join(options.dir, "peers/allreduce_mpi"), *peer],
                 "mpi seg": [*mpirun, *segmented, os.path.join(options.dir, "peers/allreduce_mpi"), *peer]}
     gloo = os.path.join(options.dir, "peers/allreduce_gloo")

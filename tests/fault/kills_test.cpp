@@ -1,6 +1,7 @@
 // kill -9 at random moments of a job: while its ranks meet, connect, and talk. Every survivor names
-// the dead rank within 5 s, and nothing stays behind. A few in `make test`; `make test-kills` does
-// as many as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills at the same moments.
+// the dead rank within 5 s, and nothing stays behind. A few in `make test-all`; `make test-kills`
+// does as many as RINGSMITH_TEST_KILLS says. The same RINGSMITH_TEST_SEED kills at the same
+// moments.
 // RINGSMITH_TEST_SLOWNESS: how many times as long ranks need to meet, on an emulated processor.
 #include <algorithm>
 #include <cerrno>

@@ -1,6 +1,6 @@
 // Jobs among neighbours: processes of another user, and of ours that are not of the job, attack its
 // sockets while it meets and while it computes. Every job must end well, with the bits that it has
-// in peace, and nobody may have got a descriptor. Once for each attack in `make test`;
+// in peace, and nobody may have got a descriptor. Once for each attack in `make test-all`;
 // `make test-neighbours` does as many as RINGSMITH_TEST_NEIGHBOURS says.
 #include "tests/support/neighbours.hpp"
 

@@ -1,5 +1,5 @@
 // Strangers on the same host who flood the port of ringrun's store, each in a way of its own: a job
-// starts and ends as if they were not there. A few launches in `make test`; as many as
+// starts and ends as if they were not there. A few launches in `make test-all`; as many as
 // RINGSMITH_TEST_FLOODED says for a longer look:
 //   RINGSMITH_TEST_FLOODED=20 build/release/bin/tests_launch "[flood]"
 // With RINGSMITH_TEST_FLOODED_TCP=1 the ranks do without their door, as those of other hosts must.

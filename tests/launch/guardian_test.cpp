@@ -1,5 +1,5 @@
 // ringrun whose guardian, or which itself, is stopped or killed: the job ends within seconds, with
-// the report, and leaves no process. A few rounds at random moments in `make test`; as many as
+// the report, and leaves no process. A few rounds at random moments in `make test-all`; as many as
 // RINGSMITH_TEST_GUARDIANS says, seeded by RINGSMITH_TEST_SEED, for a longer look:
 //   RINGSMITH_TEST_GUARDIANS=50 build/release/bin/tests_launch "[guardian]"
 #include <cstdlib>

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The core path: the files, in reading order, from train_gpt's loop to the bytes on the wire.
+"""The core path: the files, in reading order, from train_gpt's loop to the bytes on the network; and how large all is.
 
   core_path.py            print it, with lines
   core_path.py --check    exit 1 if it has grown beyond its limits, a file does not lie on it, or the README shows another
@@ -15,6 +15,9 @@ README = ROOT / "README.md"
 BEGIN, END = "<!-- core path: make core-path UPDATE=1 -->", "<!-- end of the core path -->"
 MOST_FILES, MOST_LINES = 45, 7000
 COMM = "runtime/comm"
+ROOMS = ("runtime", "kernels", "labs", "tests", "lessons")
+SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
+NEAR = 0.05  # the README's sizes may be off by this share, or by a thousand: not every commit changes them
 
 DAYS = [
     ("the loop, the model, the step",
@@ -76,9 +79,35 @@ def totals():
     return len(files), sum(map(lines, files))
 
 
-def block():
+def size_of(room):
+    return sum(p.read_bytes().count(b"\n") for p in (ROOT / room).rglob("*") if p.suffix in SOURCES and "node_modules" not in p.parts)
+
+
+def sizes_line():
+    """Thousands of lines, of all and by room."""
+    sizes = {room: size_of(room) for room in ROOMS}
+    return (f"All of it is about {sum(sizes.values()) / 1000:.0f},000 lines of C++ and CUDA, in thousands: " +
+            ", ".join(f"{room} {size / 1000:.0f}" for room, size in sizes.items()) + ".")
+
+
+def size_faults(text):
+    """The README's line of sizes must be near today's."""
+    now = sizes_line()
+    said = next((line for line in text.splitlines() if line.startswith(now.split("about")[0])), "")
+    if re.sub(r"\d+", "", said) != re.sub(r"\d+", "", now):
+        return ["README.md has no line with the sizes of all rooms: make core-path UPDATE=1"]
+    pairs = zip(*(map(int, re.findall(r"\d+", line.replace(",000", ""))) for line in (said, now)))
+    return [f"README.md says {a} thousand lines where there are {b}: make core-path UPDATE=1"
+            for a, b in pairs if abs(a - b) > max(1, NEAR * b)]
+
+
+def read_block():
     count, length = totals()
-    return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is to look things up in.\n{END}"
+    return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is to look things up in.\n"
+
+
+def block():
+    return f"{read_block()}{sizes_line()}\n{END}"
 
 
 def faults():
@@ -89,9 +118,9 @@ def faults():
     seen = set()
     included(DAYS[0][1][0], seen)
     found += [f"{f} does not lie on the path from {DAYS[0][1][0]}" for _, files in DAYS for f in files if not lies_on(f, seen)]
-    if block() not in README.read_text():
+    if read_block() not in README.read_text():
         found.append("README.md shows another core path: make core-path UPDATE=1")
-    return found
+    return found + size_faults(README.read_text())
 
 
 def main():
@@ -112,6 +141,7 @@ def main():
         for f in files:
             print(f"  {lines(f):5}  {f}")
     print("{} files, {} lines".format(*totals()))
+    print(sizes_line())
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ Schedule ring_or_own(const Asked& a) {
   return schedule;
 }
 
-// The first of a collective is its default.
+// The first of a collective is the one that is drawn unless another is asked for (select.hpp).
 constexpr Shipped kShipped[] = {
     {Collective::all_reduce, "ring", ring_or_own},
     {Collective::all_reduce, "gloo_ring",

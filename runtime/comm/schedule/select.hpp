@@ -1,6 +1,6 @@
 // Every schedule that ships, by name.
 //
-// | collective     | algorithms (the first is the default)        |
+// | collective     | algorithms (schedule_player draws the first) |
 // |----------------|----------------------------------------------|
 // | all_reduce     | ring, gloo_ring, direct, one_shot, tree,     |
 // |                | halving_doubling, double_tree, hierarchical  |
@@ -12,6 +12,7 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
+// A call that names none gets what executor/engine.hpp says, on devices device/stream_engine.hpp.
 // "plain_ring" is also accepted for all_reduce: another way to run the schedule of ring
 // (executor/plain_ring.cpp).
 #pragma once
