@@ -14,8 +14,9 @@ fi
 # progress TEXT: may be called often. One column stays free: a full line would wrap.
 progress() {
   if [ -n "$progress_in_place" ]; then
+    [ "$progress_drawn" != "$1" ] || return 0
     printf '\r\033[K%s' "${1:0:progress_width - 1}"
-    progress_drawn=1
+    progress_drawn=$1
   elif [ -z "$progress_last" ] || [ $((SECONDS - progress_last)) -ge "$progress_period" ]; then
     printf '%s\n' "$1"
     progress_last=$SECONDS

@@ -34,10 +34,10 @@ else
   trap 'kill -TERM $group' TERM HUP
 fi
 began=$SECONDS
-wait $group
+wait $group 2>/dev/null  # bash's word for a timeout that killed itself, too
 code=$?
 while [ $code -gt 128 ] && kill -0 $group 2>/dev/null; do  # the wait was broken by a signal
-  wait $group
+  wait $group 2>/dev/null
   code=$?
 done
 # 124 and 137 are timeout's own after the deadline; Open MPI 5 ends with 137, too, when a rank is killed.
