@@ -275,7 +275,7 @@ class Build(Front):
         self.assertEqual(self.machine.run(".ci/compile", "build/release", "train_gpt"), (0, "", ""))
 
     def test_ctrl_c(self):
-        compiler = f"sleep 3{os.getpid()}"
+        compiler = f"sleep 100.{os.getpid()}"
         self.machine.project(f"""
             add_custom_command(OUTPUT quick COMMAND true)
             add_custom_command(OUTPUT slow COMMAND {compiler} DEPENDS quick)

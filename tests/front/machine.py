@@ -113,6 +113,7 @@ class Machine:
             except OSError:  # all have closed it
                 break
             if interrupt_at and interrupt_at in seen:
+                time.sleep(1)  # a shell that ninja has only just started may miss the signal, and ninja waits for it
                 os.write(terminal, b"\x03")
                 interrupt_at = None
         os.close(terminal)
