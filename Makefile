@@ -2,53 +2,78 @@
 SHELL := /bin/bash
 BUILD ?= build
 PRESET ?= release
-JOBS ?= $(shell nproc)
+# JOBS: compilers at a time. Empty: .ci/compile decides by the processors and the free memory.
+JOBS_ASKED := $(JOBS)
+JOBS := $(or $(JOBS_ASKED),$(shell nproc))
+ifneq ($(shell [[ '$(subst ','"'"',$(JOBS_ASKED))' =~ ^([1-9][0-9]*)?$$ ]] || echo wrong),)
+$(error JOBS=$(JOBS_ASKED) is not a number of jobs: for instance make JOBS=2)
+endif
 DIR := $(BUILD)/$(PRESET)
-PACKAGES := g++ cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
+# Everything that `make test` needs, and what of it the programs can be built and run without: `make train` is
+# somebody's first command, and waits for each of its packages.
+PACKAGES := g++ cmake ninja-build ccache pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
+NOT_TO_TRAIN := pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
 TORCH_PACKAGES := python3-torch python3-numpy python3-setuptools libtorch-dev pybind11-dev python3-dev libblas3
 VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
+# The program of `make train`: its target, and where it is in the build folder.
+TRAIN_TARGET := train_gpt_cpu
+TRAIN_PROGRAM := bin/cpu/train_gpt
 PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
+export GOALS := $(MAKECMDGOALS)  # for remedies that say what to type
+CONFIGURE := .ci/configure "$(DIR)" "$(PRESET)" $(CMAKE_ARGS)
+# Followed by targets. All targets of the same folder wait for each other.
+COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
+
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-all test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
+.NOTPARALLEL:  # two targets, two builds of the same folder; each is parallel by itself
+.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
 
 help: ## this list
-	@echo "ringsmith: data-parallel training from scratch. Targets:"
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  \1|\2/' | awk -F'|' '{printf "%-17s %s\n", $$1, $$2}'
+	@.ci/help $(MAKEFILE_LIST)
 
-deps: ## install what is missing (apt; elsewhere print the list and stop)
+packages:  # the list, for scripts
+	@echo $(PACKAGES)
+
+deps: ## install what all targets below need (apt; elsewhere print the list and stop)
 	@.ci/deps $(PACKAGES)
 
-deps-vm: deps  # for the RDMA tests, which say NOT RUN where these cannot be had
-	@.ci/deps $(VM_PACKAGES) || echo "make: going on without $(VM_PACKAGES): the RDMA tests will not run" >&2
+deps-train:
+	@.ci/deps $(filter-out $(NOT_TO_TRAIN),$(PACKAGES))
+
+deps-vm:  # all, and for the RDMA tests, which say NOT RUN where these cannot be had
+	@.ci/deps $(PACKAGES) --or-without $(VM_PACKAGES)
+
+deps-labs:  # a student's machine may have no bubblewrap, and nobody who may install it
+	@.ci/deps g++ python3 --or-without bubblewrap libboost-context-dev libfmt-dev
 
 configure: deps
-	@mkdir -p "$(BUILD)" 2>/dev/null && test -w "$(BUILD)" || { echo "make: cannot write to '$(BUILD)': make BUILD=/a/folder/of/yours $(MAKECMDGOALS)" >&2; exit 1; }
-	@cmake --preset $(PRESET) -B "$(DIR)" -G Ninja $(CMAKE_ARGS) > "$(BUILD)/configure.log" 2>&1 || { cat "$(BUILD)/configure.log"; exit 1; }
+	@$(CONFIGURE)
 
 build: configure ## compile everything into build/release
-	@cmake --build "$(DIR)" --parallel $(JOBS)
+	@$(COMPILE)
 
-install: configure ## headers, library, ringrun and other programs into PREFIX, for your own program
+install: configure ## headers, library, ringrun into PREFIX for your program
 	@mkdir -p "$(DESTDIR)$(PREFIX)" 2>/dev/null && test -w "$(DESTDIR)$(PREFIX)" || { echo "make: cannot write to '$(DESTDIR)$(PREFIX)': make install PREFIX=/a/folder/of/yours" >&2; exit 1; }
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target installed
+	@$(COMPILE) installed
 	@cmake --install "$(DIR)" --prefix "$(PREFIX)" > "$(BUILD)/install.log"
 	@echo "ringsmith is in $(PREFIX): cmake -DCMAKE_PREFIX_PATH=$(PREFIX), PATH=$(PREFIX)/bin:\$$PATH"
 
-train: configure ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target train_gpt
-	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 "$(DIR)"/bin/train_gpt
+train: deps-train ## train a byte-level GPT on the repository's own text, 2 ranks
+	@$(CONFIGURE)
+	@$(COMPILE) $(TRAIN_TARGET)
+	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 "$(DIR)/$(TRAIN_PROGRAM)" --run-dir runs/$$(date +%Y%m%d-%H%M%S)
 
-doctor: configure ## what this machine lets a job do, and how two ranks on it are connected
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target doctor ringrun
+doctor: configure ## what this machine lets a job do, how two ranks are connected
+	@$(COMPILE) doctor ringrun
 	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)"/bin/doctor
 
-torch: deps ## a backend of torch.distributed, in build/torch (labs/torch); installs PyTorch
+torch: deps ## a backend of torch.distributed (labs/torch); installs PyTorch
 	@.ci/deps $(TORCH_PACKAGES)
 	@mkdir -p "$(BUILD)/torch"
 	@cmake -S labs/torch -B "$(BUILD)/torch" -G Ninja > "$(BUILD)/torch/configure.log" 2>&1 || { cat "$(BUILD)/torch/configure.log"; exit 1; }
-	@cmake --build "$(BUILD)/torch" --parallel $(JOBS)
+	@JOBS="$(JOBS_ASKED)" .ci/compile "$(BUILD)/torch"
 	@echo "torch: built. Try it:   PYTHONPATH=$(abspath $(BUILD))/torch /usr/bin/python3 labs/torch/train.py --ranks 2"
 	@echo "In a program of yours:  import ringsmith_torch; torch.distributed.init_process_group(\"ringsmith\")"
 
@@ -64,16 +89,18 @@ test-torch: torch ## the backend against gloo: collectives, DDP, 20 kills, PyTor
 
 # Of a tier, or of the rooms of ONLY: what it needs is built, then it runs. The rooms of ONLY are in both tiers.
 define tests
-	@targets=$$(tests/support/run_tests.py "$(DIR)" $(1) --targets) && \
-	  cmake --build "$(DIR)" --parallel $(JOBS) --target $$targets
+	@targets=$$(tests/support/run_tests.py "$(DIR)" $(1) --targets) && $(COMPILE) $$targets
 	@tests/support/run_tests.py "$(DIR)" --parallel $$((2 * ($(JOBS) + 1))) $(1)
 endef
 
-test: configure ## does it work on this machine? (ONLY=comm: a room; all of it: make test-all)
+test: configure ## does it work on this machine? (ONLY=comm: one room)
 	$(call tests,$(if $(ONLY),--only "$(ONLY)",--tier quick))
 
 test-all: deps-vm configure ## every test that this machine can run (REST=1: but those of make test)
 	$(call tests,--tier $(if $(REST),rest,all))
+
+test-systems: ## (as root) both commands of the README on bare systems of Debian, with g++ and clang
+	@tests/systems/run.sh $(ROWS)
 
 test-kills: deps-vm build ## kill -9 at 200 random moments over shm, 200 over TCP, 200 over RDMA (in the VM)
 	@for transport in shm tcp; do \
@@ -89,23 +116,23 @@ test-resume: build ## kill -9 at 200 random moments of trainings that keep check
 test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by the same user
 	@RINGSMITH_TEST_NEIGHBOURS=100 "$(DIR)"/bin/tests_fault "[neighbours]"
 
-bench: build ## tables compared with the peers: medians of alternating runs
+bench: build ## tables beside those of the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"
 
 nvcc-check: configure ## compile all .cu files by nvcc for 75, 80 and 90, not run; check registers, spills, scopes
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target nvcc_check
+	@$(COMPILE) nvcc_check
 	@[ ! -d "$(DIR)/nvcc_check" ] || tests/gpu/compiled.py "$(DIR)/nvcc_check" $(if $(UPDATE),--update)
 
 test-planted: configure ## mistakes in copies of kernels, one by one: the tests must find each (long)
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target tests_kernels_cuda
+	@$(COMPILE) tests_kernels_cuda
 	@tests/kernels/cuda/planted.py "$(DIR)"
 
-nccl: configure ## libringsmith_nccl.so, NCCL's interface on our rings, in build/release/nccl; how to build against it
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target ringsmith_nccl
+nccl: configure ## libringsmith_nccl.so: NCCL's interface on our rings
+	@$(COMPILE) ringsmith_nccl
 	@sed 's|@NCCL@|$(abspath $(DIR))/nccl|g' labs/nccl/usage.txt
 
 test-nccl: configure ## all of NCCL's interface: 2 to 8 devices, 8 B to 1 MiB, every type and reduction, failures
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target nccl_client
+	@$(COMPILE) nccl_client
 	@tests/nccl/run.py all "$(DIR)"
 
 test-rdma: deps-vm build ## all of RDMA, in a VM with soft-RoCE devices (make test-all has the shorter half)
@@ -119,7 +146,7 @@ test-slurm: build ## a Slurm of two nodes in network namespaces: installs Slurm,
 	@tests/support/run_tests.py "$(DIR)" --only slurm
 
 test-template: configure ## labs/template as your own program: installed, as a subproject, as other users have it
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target installed
+	@$(COMPILE) installed
 	@tests/support/run_tests.py "$(DIR)" -C package --only package
 
 test-arm64: deps ## on x86: build for arm64, and run what an emulated processor can (ROOMS="base comm": those)
@@ -136,7 +163,7 @@ test-gpu: deps ## on a machine with NVIDIA devices: build by nvcc, test, check, 
 offline-bundle: ## one archive for a cluster node without internet: sources and packages
 	@tests/gpu/bundle.sh
 
-lessons: build ## run and check all lessons (make lessons UPDATE=1 rewrites what they quote; ONLY=06: one)
+lessons: build ## run and check the lessons (ONLY=06: one; UPDATE=1: rewrite)
 	@python3 tests/lessons/check.py all --build "$(DIR)" $(if $(UPDATE),--update) $(if $(ONLY),--only $(ONLY))
 
 ledger: configure ## what tutorials claim and what settles it here (UPDATE=1: write the page; RAN=FILE: did it run?)
@@ -148,37 +175,43 @@ core-path: ## the files to read in a week, in order, with their lines (UPDATE=1:
 figures: build ## draw the lessons' figures again (MEASURED=1: the measured ones too)
 	@python3 tests/lessons/check.py figures --update --build "$(DIR)" $(if $(MEASURED),--measured)
 
-slides: ## the decks as HTML and PDF in build/slides (npm, chromium; half a minute)
+slides: ## the decks as HTML and PDF in build/slides (npm, chromium)
 	@.ci/slides-deps
 	@slides/build.sh "$(BUILD)"/slides $(ONLY)
 
 test-slides: slides ## every built slide in headless Chromium: nothing overflows, no figure is missing
 	@slides/overflow.py "$(BUILD)"/slides
 
-book: configure ## lessons, labs and live figures as a site in build/book (npm, emscripten; minutes the first time)
+book: configure ## lessons and labs as a site in build/book (npm, emscripten)
 	@.ci/book-deps
-	@cmake --build "$(DIR)" --parallel $(JOBS) --target book_figures
+	@$(COMPILE) book_figures
 	@lessons/book/build.sh "$(BUILD)" "$(DIR)"/bin
 
 test-book: book ## the site in headless Chromium: every page and link; live figures compared with the programs
 	@.ci/slides-deps
 	@node tests/book/look.mjs "$(BUILD)"/book "$(DIR)"/bin $(if $(PICTURES),--pictures "$(PICTURES)")
 
-lint: ## clang-format, include direction, file sizes (make lint TIDY=1: clang-tidy too)
+lint: ## format, include direction, sizes (TIDY=1: clang-tidy too)
 	@.ci/deps clang-format $(if $(TIDY),clang-tidy clang)
 	@.ci/lint $(if $(TIDY),--tidy)
 
 format: ## rewrite all sources with clang-format
 	@git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.h' | xargs clang-format -i
 
+hooks: ## check format, includes and the message at each commit
+	@git config core.hooksPath .ci/hooks
+	@echo "hooks: .ci/hooks is in use here; git config --unset core.hooksPath ends it"
+
 sanitize: ## all tests under ASan+UBSan, comm and data under TSan
 	@.ci/sanitize
 
 fuzz: deps ## 10 million hostile bytes for the store, under AddressSanitizer
-	@cmake --preset asan -G Ninja >/dev/null && cmake --build build/asan --parallel $(JOBS) --target fuzz_store
-	@build/asan/bin/fuzz_store 10000000
+	@.ci/configure "$(BUILD)/asan" asan
+	@JOBS="$(JOBS_ASKED)" .ci/compile "$(BUILD)/asan" fuzz_store
+	@"$(BUILD)"/asan/bin/fuzz_store 10000000
 
 clean: ## remove everything that was built
 	rm -rf "$(BUILD)"
 
+check grade watch mine grade-the-grader soak mutate: deps-labs
 include labs/course/labs.mk

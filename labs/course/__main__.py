@@ -11,6 +11,7 @@ For instructors, in the repository:
   instructor        the other archive
 """
 import argparse
+import getpass
 import importlib
 import os
 import pathlib
@@ -69,6 +70,22 @@ def run(args):
     return True
 
 
+def trouble(error):
+    """A line for what the system refuses, with a remedy where the owner of a folder is the reason."""
+    if error.filename is None:
+        return f"labs: {error.strerror or error}"
+    text = f"labs: '{error.filename}': {error.strerror}"
+    path = pathlib.Path(os.fsdecode(error.filename)).absolute()
+    while isinstance(error, PermissionError) and path != path.parent:
+        try:
+            if path.stat().st_uid != os.geteuid():
+                return f"{text}; '{path}' belongs to {path.owner()}: sudo chown -R {getpass.getuser()} '{path}'"
+            break
+        except (OSError, KeyError):  # not made yet, not to be seen, or of a user without a name
+            path = path.parent
+    return text
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python3 -m labs.course", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -97,3 +114,6 @@ if __name__ == "__main__":
         sys.exit(130)
     except BrokenPipeError:
         os._exit(141)
+    except OSError as error:  # after `sudo make` the folders are root's; or the disk is full, or read-only
+        print(trouble(error), file=sys.stderr)
+        sys.exit(2)

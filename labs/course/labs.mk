@@ -3,16 +3,16 @@ COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
 .PHONY: lab check hint grade watch reset progress mine
 
-lab: ## a lab's skeleton to work/, for instance make lab N=06 (never overwrites)
+lab: ## a lab's skeleton to work/: make lab N=06 (never overwrites)
 	@$(COURSE) lab $(LAB_OPTIONS)
 
-check: ## build and run the public tests of a lab: make check N=06 [TEST=name SEED=7]
+check: ## build a lab, run its public tests: N=06 [TEST=name SEED=7]
 	@$(COURSE) check $(LAB_OPTIONS)
 
 hint: ## the next hint of a lab; hints ask before they tell
 	@$(COURSE) hint $(LAB_OPTIONS)
 
-grade: ## all tests of a lab that are here, with points; REPORTS=folder: results.json and junit.xml too
+grade: ## all tests of a lab, with points (REPORTS=folder: in files)
 	@$(COURSE) grade $(LAB_OPTIONS) $(if $(SUBMISSION),--submission $(SUBMISSION)) $(if $(REPORTS),--reports $(REPORTS))
 
 watch: ## check a lab again whenever you save
@@ -24,7 +24,7 @@ reset: ## start a lab over; your files are put aside
 progress: ## where you stand in all labs
 	@$(COURSE) progress
 
-mine: ## lab 13: train with everything that you wrote, kill a rank, resume, see the curve
+mine: ## lab 13: train with all that you wrote, kill a rank, resume
 	@$(COURSE) mine
 
 # For instructors: not in a handout.

@@ -24,10 +24,10 @@ using std::chrono::milliseconds;
 
 constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
-constexpr milliseconds kNow{0};
+constexpr milliseconds kAtOnce{0};
 constexpr milliseconds kLongWait{3'600'000};  // then asks again
 constexpr milliseconds kTimeToRead{5'000};    // for the others to hear the verdict
-constexpr milliseconds kPoll{20};
+constexpr milliseconds kNodePoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
 std::string failure_key(int node) { return "job/failure/" + std::to_string(node); }
@@ -59,7 +59,7 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
     if (in >> text) return comm::tcp::parse_port("the port in '" + path + "'", text);
     if (deadline.passed())
       throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never came");
-    std::this_thread::sleep_for(kPoll);
+    std::this_thread::sleep_for(kNodePoll);
   }
 }
 
@@ -191,7 +191,7 @@ void Nodes::watch() {
   try {
     for (;;) {
       if (!watching_->wait({kVerdict}, kLongWait).empty()) continue;
-      verdict_ = decode(watching_->get(kVerdict, kNow));
+      verdict_ = decode(watching_->get(kVerdict, kAtOnce));
       return;
     }
   } catch (const std::exception& e) {
@@ -224,7 +224,7 @@ std::string Nodes::still_running() const {
   for (int n = 0; n < options_.nodes; ++n) keys.push_back(done_key(n));
   std::string out;
   try {
-    for (const std::string& key : client_->wait(keys, kNow))
+    for (const std::string& key : client_->wait(keys, kAtOnce))
       out += (out.empty() ? "node " : ", node ") + key.substr(key.rfind('/') + 1);
   } catch (const CommError&) {  // the watcher tells why
     out = "another node";
@@ -261,7 +261,7 @@ std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, mil
     const auto missing = client_->wait(others, timeout);
     for (const std::string& key : others) {
       if (std::ranges::find(missing, key) != missing.end()) continue;
-      const std::string text = client_->get(key, kNow);
+      const std::string text = client_->get(key, kAtOnce);
       if (text.empty() || text[0] == static_cast<char>(Verdict::Kind::lost)) continue;
       all.push_back(Failure::decode(text));
     }

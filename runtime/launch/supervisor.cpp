@@ -21,12 +21,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kSettle{200};
+constexpr milliseconds kNodesSettle{200};
 constexpr std::chrono::seconds kShortLife{10};
 constexpr int kMostShortLives = 5;           // then starting it again does not help
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
-constexpr milliseconds kLook{200};           // for nodes that have come
+constexpr milliseconds kNodesLook{200};           // for nodes that have come
 
 // From now on these signals wait until they are read from the descriptor.
 Descriptor block(std::initializer_list<int> signals) {
@@ -90,7 +90,7 @@ class Supervisor {
                                      {closed_.get(), POLLIN, 0},
                                      {nodes_.silent_ranks(), POLLIN, 0}}};
       const bool looks = rendezvous_.has_room() && phase_ == Phase::running && !said_done_;
-      const int forever = looks ? static_cast<int>(kLook.count()) : -1;
+      const int forever = looks ? static_cast<int>(kNodesLook.count()) : -1;
       poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : forever);
       if (looks) look_for_newcomers();
       if (entries[0].revents != 0) handle_signals();
@@ -304,7 +304,7 @@ class Supervisor {
 
   void settle() {
     phase_ = Phase::settling;
-    due_ = Deadline::in(kSettle);
+    due_ = Deadline::in(kNodesSettle);
   }
 
   void begin_ending(int signal) {

@@ -18,8 +18,6 @@ namespace ringsmith::comm::testing {
 
 using Buffers = std::vector<std::vector<float>>;  // [rank][element]
 
-inline std::size_t at(int i) { return static_cast<std::size_t>(i); }
-
 // Values whose sums depend on the order of the additions.
 inline Buffers wide_range_inputs(int world, std::size_t count) {
   std::mt19937 engine(static_cast<unsigned>(world) * 1000 + static_cast<unsigned>(count));

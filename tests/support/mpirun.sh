@@ -10,17 +10,47 @@ export OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_rmaps_base_oversubscri
 export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy_mechanism:-none}
 # Ranks share two cores: one BLAS thread each.
 export OPENBLAS_NUM_THREADS=1
+# Open MPI keeps its session there, and explains a bad folder in 30 lines.
+for variable in TMPDIR TEMP TMP; do
+  folder=${!variable:-}
+  [ -z "$folder" ] || break
+done
+if [ ! -d "${folder:-/tmp}" ] || [ ! -w "${folder:-/tmp}" ]; then
+  echo "mpirun.sh: ${folder:+$variable=}${folder:-/tmp} cannot be written to: set TMPDIR to a folder that can" >&2
+  exit 6
+fi
 deadline=${RINGSMITH_DEADLINE:-240}
 run=(mpirun --bind-to none --oversubscribe -np "$world" "$@")
-[ "$deadline" = 0 ] && exec "${run[@]}"  # in the terminal's foreground: Ctrl-C reaches it
-timeout --signal=TERM --kill-after=5 "$deadline" "${run[@]}" <&0 &
-group=$!
-trap 'kill -TERM $group' TERM INT HUP
-wait $group
+interrupted=
+if [ "$deadline" = 0 ]; then  # in the terminal's foreground: Ctrl-C reaches mpirun
+  "${run[@]}" <&0 &
+  group=$!
+  trap 'interrupted=1' INT
+  trap 'kill -TERM $group' TERM HUP
+else
+  timeout --signal=TERM --kill-after=5 "$deadline" "${run[@]}" <&0 &
+  group=$!
+  trap 'interrupted=1; kill -TERM $group' INT
+  trap 'kill -TERM $group' TERM HUP
+fi
+began=$SECONDS
+wait $group 2>/dev/null  # bash's word for a timeout that killed itself, too
 code=$?
-[ $code -gt 128 ] && kill -0 $group 2>/dev/null && wait $group  # the wait was broken by a signal
-# 124 and 137 are timeout's own; a program that is killed by a signal ends mpirun with another code.
-if [ $code -eq 124 ] || [ $code -eq 137 ]; then
+while [ $code -gt 128 ] && kill -0 $group 2>/dev/null; do  # the wait was broken by a signal
+  wait $group 2>/dev/null
+  code=$?
+done
+# 124 and 137 are timeout's own after the deadline; Open MPI 5 ends with 137, too, when a rank is killed.
+if { [ $code -eq 124 ] || [ $code -eq 137 ]; } && [ $((SECONDS - began)) -ge "${deadline%.*}" ] && [ "$deadline" != 0 ]; then
   echo "mpirun.sh: $world ranks of $1 did not end within $deadline s; all were killed" >&2
+fi
+if [ -n "$interrupted" ]; then
+  [ -t 2 ] && printf '\r\033[K' >&2  # a progress line may be there
+  for ((i = 1; i < $#; ++i)); do
+    [ "${!i}" = --run-dir ] && { ((++i)); folder=${!i}; [ ! -d "$folder" ] || wrote="; what it wrote is in $folder"; }
+  done
+  echo "mpirun.sh: interrupted${wrote:-}" >&2
+  trap - INT
+  kill -INT $$  # so that the caller knows
 fi
 exit $code
