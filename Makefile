@@ -12,7 +12,7 @@ DIR := $(BUILD)/$(PRESET)
 # Everything that `make test` needs, and what of it the programs can be built and run without: `make train` is
 # somebody's first command, and waits for each of its packages.
 PACKAGES := g++ cmake ninja-build ccache pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
-NOT_TO_TRAIN := pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
+NOT_TO_TRAIN := libboost-context-dev pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
 TORCH_PACKAGES := python3-torch python3-numpy python3-setuptools libtorch-dev pybind11-dev python3-dev libblas3
 VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
 # The program of `make train`: its target, and where it is in the build folder.
