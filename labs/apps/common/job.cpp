@@ -9,15 +9,15 @@
 
 namespace ringsmith::apps {
 
-void add_meeting_options(CLI::App& app, JobOptions& o) {
+void add_meeting_options(CommandLine& app, JobOptions& o) {
   app.add_option("--bootstrap", o.bootstrap,
                  "how the ranks find each other: mpi, env, slurm, file or self (alone); auto takes "
                  "what the environment shows")
-      ->check(CLI::IsMember({"auto", "mpi", "env", "slurm", "file", "self"}));
+      ->check(one_of({"auto", "mpi", "env", "slurm", "file", "self"}));
   app.add_option("--transport", o.transport,
                  "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto "
                  "takes shm within a host and tcp between hosts")
-      ->check(CLI::IsMember({"auto", "shm", "tcp", "rdma"}));
+      ->check(one_of({"auto", "shm", "tcp", "rdma"}));
   app.add_option(
       "--interface", o.interface,
       "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
@@ -30,7 +30,7 @@ void add_meeting_options(CLI::App& app, JobOptions& o) {
       ->check(whole(1, comm::kLanes));
 }
 
-void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise) {
+void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise) {
   app.add_option("--ranks-per-node", o.ranks_per_node,
                  "this many consecutive ranks count as a node, as if on a host of their own; 0: "
                  "nodes are hosts")
@@ -39,9 +39,9 @@ void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise
                  "an existing folder where each rank of a job that fails leaves the last 1,024 "
                  "operations, for flight_reader [" +
                      otherwise + "]")
-      ->default_str("")
-      ->check(CLI::ExistingDirectory)
-      ->envname("RINGSMITH_FLIGHT_DIR");
+      ->default_text("")
+      ->check(existing_folder())
+      ->environment("RINGSMITH_FLIGHT_DIR");
 }
 
 comm::GroupOptions group_options(const JobOptions& o) {

@@ -165,7 +165,7 @@ constexpr std::array<NotHere, 10> kNotHere{{
 }};
 
 // torchrun's users write --nproc_per_node. Only options are touched, not what follows the program.
-std::vector<std::string> with_hyphens(const CLI::App& app, int argc, char** argv) {
+std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;
   for (int i = 1; i < argc; ++i) {
@@ -178,8 +178,7 @@ std::vector<std::string> with_hyphens(const CLI::App& app, int argc, char** argv
       const std::string name = word.substr(0, end);
       for (const NotHere& other : kNotHere)
         require(name != other.option, "torchrun's " + name + " is not here: " + other.instead);
-      const CLI::Option* const option = app.get_option_no_throw(name);
-      value = option != nullptr && option->get_items_expected_max() > 0 && end == word.size();
+      value = app.takes_value(name) && end == word.size();
     } else {
       value = false;
     }
@@ -226,14 +225,12 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   Meeting meeting{"static", ""};
   bool standalone = false, no_prefix = false, no_python = false;
   double join = 600, last_call = 5, exit = 300, grace = 5, quorum = kQuorumSeconds;
-  CLI::App app(
+  CommandLine app(
       "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
       "them.",
       "ringrun");
-  app.set_help_flag("-h,--help", "this text");
-  app.prefix_command();
-  app.option_defaults()->always_capture_default()->take_last();
-  app.option_defaults()->group("Ranks");
+  app.leave_the_rest();
+  app.group("Ranks");
   app.add_option("--nproc-per-node", ranks, "ranks on this node; auto or cpu: one for each core");
   app.add_option("--nnodes", nodes,
                  "nodes of the job, each with a ringrun of its own; MIN:MAX: as many as come");
@@ -245,9 +242,9 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "how often all ranks are started again after a failure or the loss of a node")
       ->check(whole(0, 1'000'000));
 
-  app.option_defaults()->group("Meeting");
+  app.group("Meeting");
   auto* address = app.add_option("--master-addr", o.master_address, "node 0's address or name")
-                      ->default_str("the loopback's");
+                      ->default_text("the loopback's");
   auto* port = app.add_option("--master-port", master_port,
                               "TCP port of the job's store on node 0; 0: a free one");
   app.add_option("--rdzv-backend", meeting.backend,
@@ -256,7 +253,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       app.add_option("--rdzv-endpoint", meeting.endpoint,
                      "HOST[:PORT] where they meet [--master-addr and --master-port]; port 29400 "
                      "with c10d, else 29500")
-          ->default_str("");
+          ->default_text("");
   app.add_option("--rdzv-id", o.job, "the job's name: nodes of another job are refused");
   app.add_option("--rdzv-conf", conf, "torchrun's join_timeout=S,last_call_timeout=S");
   app.add_option("--port-file", o.port_file,
@@ -264,7 +261,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "others read");
   app.add_option("--bind", o.bind,
                  "interface (eth0) or address that node 0 listens on [--master-addr]")
-      ->default_str("");
+      ->default_text("");
   app.add_option("--secret-file", o.secret_file,
                  "file with the job's secret, 16 characters or more, that only you can read");
   app.add_flag("--no-secret", o.no_secret, "whoever reaches the port may join, and run the job");
@@ -278,7 +275,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "seconds to wait for the other nodes to end after this one")
       ->check(seconds());
 
-  app.option_defaults()->group("Lost ranks");
+  app.group("Lost ranks");
   app.add_flag(
       "--per-step", o.per_step,
       "a rank that is killed, or ends because of its device or its peers (exit codes 2, 3, "
@@ -287,14 +284,14 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       "does the job");
   app.add_option("--min-ranks", o.least_ranks,
                  "with --per-step: fewer make no step [more than half]")
-      ->default_str("")
+      ->default_text("")
       ->check(whole(1, 1024));
   app.add_option("--quorum-timeout", quorum,
                  "with --per-step: seconds that the ranks wait for one that is silent, and then go "
                  "on without it, or for --min-ranks of them, and then fail; longer than a step")
       ->check(seconds());
 
-  app.option_defaults()->group("Output");
+  app.group("Output");
   app.add_option("--log-dir", o.log_folder,
                  "new or empty folder: rank-R.out and rank-R.err instead of the screen");
   app.add_flag("--tee", o.tee, "with --log-dir: files and screen");
@@ -307,27 +304,25 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   const std::vector<std::string> words = with_hyphens(app, argc, argv);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
-  if (!parse_command_line(app, static_cast<int>(pointers.size()), pointers.data(),
-                          Speaker::everybody))
+  if (!app.parse(static_cast<int>(pointers.size()), pointers.data(), Speaker::everybody))
     return false;
   if (!new_secret.empty()) {
     comm::Secret::create_file(new_secret);
     return false;
   }
 
-  o.command = app.remaining();
+  o.command = app.rest();
   if (!o.command.empty() && o.command[0] == "--") o.command.erase(o.command.begin());
   require(!o.command.empty(), "no program to start; ringrun --help shows how");
-  require(o.command[0].rfind('-', 0) != 0,
-          "unknown option '" + o.command[0] + "'; ringrun --help lists the options");
+  require(o.command[0].rfind('-', 0) != 0, app.unknown(o.command[0]));
   o.ranks_here = ranks_per_node(ranks);
   std::tie(o.least_nodes, o.nodes) = number_of_nodes(nodes);
   require(
-      !standalone || (o.nodes == 1 && address->count() + port->count() + endpoint->count() == 0),
+      !standalone || (o.nodes == 1 && !address->given() && !port->given() && !endpoint->given()),
       "--standalone is for one node, which needs no --nnodes, --master-addr, --master-port or "
       "--rdzv-endpoint");
   if (standalone) meeting.backend = "static";
-  settle_meeting(o, meeting, address->count() > 0, master_port, port->count() > 0);
+  settle_meeting(o, meeting, address->given(), master_port, port->given());
   require(
       !o.nodes_numbered || o.node < o.nodes,
       fmt::format("--node-rank {} is not one of {} nodes, which count from 0", o.node, o.nodes));
