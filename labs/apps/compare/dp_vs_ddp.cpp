@@ -269,10 +269,13 @@ void add_options(CommandLine& app, Options& o) {
       "\nThe table:\n"
       "  N             devices; the batch is --rows for each of them\n"
       "  DP ms, DDP ms time of a step, median; simulated where devices are emulated\n"
-      "  DP KiB        parameters and gradients over the root's links in a step: 2 (N-1) P\n"
-      "  DDP KiB       gradients sent by each rank in a step, as much received: 2 P (N-1) / N\n"
+      "  DP KiB        parameters and gradients over the root's links in a step:\n"
+      "                2 (N-1) P\n"
+      "  DDP KiB       gradients sent by each rank in a step, as much received:\n"
+      "                2 P (N-1) / N\n"
       "  ratio         of these two\n"
-      "  root mem, others, DDP mem   peak, KiB: DataParallel's root, its other devices, a rank\n"
+      "  root mem, others, DDP mem\n"
+      "                peak, KiB: DataParallel's root, its other devices, a rank\n"
       "  apart         largest relative difference of the trained parameters\n"
       "\nExit codes: 0 done, 1 results or counters are wrong, 6 wrong options.\n");
 }

@@ -27,13 +27,15 @@ struct Options {
 constexpr const char* kFooter = R"(
 Reading the table:
   all-reduce   seconds that the all-reduces of a step take, one after the other
-  exposed      of these, what is left when backward has ended: it makes the step longer
+  exposed      of these, what is left when backward has ended: it makes the step
+               longer
   step         forward, backward and the exposed part
-  efficiency   the step of one GPU alone over the step of all: 100 % is perfect scaling
+  efficiency   the step of one GPU alone over the step of all: 100 % is perfect
+               scaling
 
-What is assumed: every GPU computes as fast as alone; two thirds of the computing is backward;
-buckets are ready in proportion to their bytes; between nodes nothing blocks; the ring is one ring,
-which uses one NIC of each node.
+What is assumed: every GPU computes as fast as alone; two thirds of the
+computing is backward; buckets are ready in proportion to their bytes; between
+nodes nothing blocks; the ring is one ring, which uses one NIC of each node.
 
 Exit codes: 0 done, 6 wrong options or files.
 )";

@@ -44,12 +44,15 @@ int run(int argc, char** argv) {
                    "do not fail if a kernel of a GPU is slower than it must be beside a copy (the "
                    "last column)");
   app.footer(R"(
-On the CPU, products are ringsmith's own, with OpenBLAS beside them; those of bf16 with every set
-of instructions that the processor has for them (the OpenBLAS column: widened). On a device, kernels
-that memory bounds are compared with a copy of as many bytes by the driver. Under the emulator times
-are simulated and mean nothing.
-Environment: OPENBLAS_CORETYPE (Haswell, SkylakeX, ...) overrides OpenBLAS's choice of kernels.
-Exit codes: 0 done, 1 a kernel of a GPU is too slow, 2 CUDA failed, 6 wrong options.)");
+On the CPU, products are ringsmith's own, with OpenBLAS beside them; those of
+bf16 with every set of instructions that the processor has for them (the
+OpenBLAS column: widened). On a device, kernels that memory bounds are compared
+with a copy of as many bytes by the driver. Under the emulator times are
+simulated and mean nothing.
+Environment: OPENBLAS_CORETYPE (Haswell, SkylakeX, ...) overrides OpenBLAS's
+choice of kernels.
+Exit codes: 0 done, 1 a kernel of a GPU is too slow, 2 CUDA failed, 6 wrong
+options.)");
   if (!app.parse(argc, argv)) return 0;
   if (rung->given() && !where->given()) device = "cuda";
   o.device = parse_device(device);

@@ -20,13 +20,13 @@ namespace {
 using Logs = std::vector<FlightLog>;
 
 constexpr const char* kFooter = R"(
-A job that fails leaves a file for each rank: in the run's folder, or where --flight-dir (or
-RINGSMITH_FLIGHT_DIR) of the program said. Each holds the rank's last 1,024 operations; that of a
-rank that was killed is written by a survivor of its host. Times are to the kernel's tick,
-1 to 4 ms.
+A job that fails leaves a file for each rank: in the run's folder, or where
+--flight-dir (or RINGSMITH_FLIGHT_DIR) of the program said. Each holds the
+rank's last 1,024 operations; that of a rank that was killed is written by a
+survivor of its host. Times are to the kernel's tick, 1 to 4 ms.
 
-Exit codes: 0 the ranks did the same, 1 they differ, 6 nothing that could be read, or not all and
-the rest did the same.)";
+Exit codes: 0 the ranks did the same, 1 they differ, 6 nothing that could be
+read, or not all and the rest did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
   if (ns == 0) return "-";

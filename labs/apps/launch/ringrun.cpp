@@ -23,34 +23,42 @@ constexpr double kQuorumSeconds = 60;
 
 constexpr const char* kFooter = R"(
 What follows the program's name belongs to it. One host:
-  ringrun --standalone --nproc-per-node 4 -- build/release/bin/train_gpt --steps 100
+  ringrun --standalone --nproc-per-node 4
+          -- build/release/bin/train_gpt --steps 100
 Two hosts (node 1 with --node-rank 1):
-  ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr 10.0.0.1 --master-port 29500
+  ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4
+          --master-addr 10.0.0.1 --master-port 29500
           -- build/release/bin/all_reduce_perf
-Two to four hosts, which come and go; the same line on each. The first holds the rendezvous:
+Two to four hosts, which come and go; the same line on each. The first holds the
+rendezvous:
   ringrun --nnodes 2:4 --nproc-per-node 4 --max-restarts 3 --rdzv-backend c10d
-          --rdzv-endpoint 10.0.0.1:29400 -- build/release/bin/train_gpt ... --resume auto
+          --rdzv-endpoint 10.0.0.1:29400
+          -- build/release/bin/train_gpt ... --resume auto
 
-Nodes prove to each other that they know the job's secret: --secret-file, or RINGSMITH_SECRET, or
-~/.ringsmith-secret, which the first job on several nodes makes. Hosts that do not share the home
-folder need a copy of it. With --no-secret anybody who reaches the port can take a node's place and
-end the job. A secret keeps strangers out of the job; what its ranks send between hosts is neither
-encrypted nor authenticated: the network must be one that you trust.
+Nodes prove to each other that they know the job's secret: --secret-file, or
+RINGSMITH_SECRET, or ~/.ringsmith-secret, which the first job on several nodes
+makes. Hosts that do not share the home folder need a copy of it. With
+--no-secret anybody who reaches the port can take a node's place and end the
+job. A secret keeps strangers out of the job; what its ranks send between hosts
+is neither encrypted nor authenticated: the network must be one that you trust.
 
-The first rank that fails ends all others, on all nodes: SIGTERM, after --grace SIGKILL. The last
-lines printed say which rank it was, when, how, and what it printed last. A rank that ends well
-before the others is no failure. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job
-(twice: at once); SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
+The first rank that fails ends all others, on all nodes: SIGTERM, after --grace
+SIGKILL. The last lines printed say which rank it was, when, how, and what it
+printed last. A rank that ends well before the others is no failure. SIGTERM,
+SIGINT, SIGHUP and SIGQUIT are passed on and end the job (twice: at once);
+SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
 
-A round is one start of all ranks. With --max-restarts a failure or the loss of a node ends the
-round, and the next one begins with the nodes that are there, once there are MIN: at once if nobody
-is lost, else after --last-call. A node that comes while there are fewer than MAX ends the round,
-too, which counts as no restart; one more than MAX waits. Ranks are numbered anew, and go on from
-what they have saved. A signal to a ringrun then takes its node out of the job. Node 0 holds the
-rendezvous: with it the job ends.
+A round is one start of all ranks. With --max-restarts a failure or the loss of
+a node ends the round, and the next one begins with the nodes that are there,
+once there are MIN: at once if nobody is lost, else after --last-call. A node
+that comes while there are fewer than MAX ends the round, too, which counts as
+no restart; one more than MAX waits. Ranks are numbered anew, and continue
+from what they have saved. A signal to a ringrun then takes its node out of the job.
+Node 0 holds the rendezvous: with it the job ends.
 
-With --per-step a lost rank is started again, alone, and the others go on. If it is lost 5 times in
-a row within 10 s of its start, it ends the job, as do other failures.
+With --per-step a lost rank is started again, alone, and the others continue.
+If it is lost 5 times in a row within 10 s of its start, it ends the job, as do other
+failures.
 
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
@@ -60,24 +68,28 @@ Environment of every rank:
   TORCHELASTIC_RESTART_COUNT    how many of them ended by a failure, of at most
   TORCHELASTIC_MAX_RESTARTS     --max-restarts
   TORCHELASTIC_RUN_ID           --rdzv-id
-  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; with several rounds on a new port in
-                                each
-  RINGSMITH_STORE               'launcher': there is a store there; the ranks need none of their own
+  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; with several
+                                rounds on a new port in each
+  RINGSMITH_STORE               'launcher': there is a store there; the ranks
+                                need none of their own
   RINGSMITH_SECRET              what they must know to use it
-  RINGSMITH_STORE_FD            on node 0, an inherited socket by which they reach it past everybody
-                                else; a program that does not find it open there uses the address
+  RINGSMITH_STORE_FD            on node 0, an inherited socket by which they
+                                reach it past everybody else; a program that
+                                does not find it open there uses the address
   RINGSMITH_PER_STEP            1 with --per-step: ringrun coordinates the ranks
-  OMP_NUM_THREADS               1, unless it is set or the rank is alone on its node
+  OMP_NUM_THREADS               1, unless it is set or the rank is alone on its
+                                node
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
-                                the job's secret, without --secret-file; on one node it makes one
+                                the job's secret, without --secret-file; on one
+                                node it makes one
   HOME                          where the user's secret is, without these
   PATH                          where the program is looked for
 
-Exit codes: 0 all ranks ended well; that of the rank that failed first (128 + signal if a signal
-ended it); 128 + signal if one ended ringrun; 1 another node's ringrun was stopped, or a file of
---log-dir could not be written to its end, 3 another node is lost, 4 a deadline passed, 6 wrong
-options.)";
+Exit codes: 0 all ranks ended well; that of the rank that failed first (128 +
+signal if a signal ended it); 128 + signal if one ended ringrun; 1 another
+node's ringrun was stopped, or a file of --log-dir could not be written to its
+end, 3 another node is lost, 4 a deadline passed, 6 wrong options.)";
 
 int whole_number(const std::string& option, const std::string& text, int least, int most) {
   char* end = nullptr;

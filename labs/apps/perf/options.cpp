@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/text.hpp"
 #include "labs/apps/perf/perf.hpp"
 #include "labs/apps/schedule/calibration.hpp"
 #include "runtime/base/error.hpp"
@@ -36,17 +37,16 @@ constexpr Refused kRefused[] = {
 };
 
 std::string footer() {
-  return how_to_start() +
-         "\nPrediction: the cost model's constants come from --calibrate (under 30 s; kept in\n  " +
-         calibration_file() +
-         ",\n  for each number of ranks, memory and algorithm), or else are shipped ones, measured "
-         "on "
-         "another\n  machine; the table says which.\n"
-         "\nEnvironment:\n" +
-         starting_variables() +
+  return how_to_start() + "\n" +
+         wrapped(
+             "Prediction: --calibrate measures the cost model's constants (under 30 s) and "
+             "keeps them for each number of ranks, memory and algorithm; without it they are "
+             "shipped ones, measured on another machine; the table says which. The file:",
+             0) +
+         "\n  " + calibration_file() + "\n\nEnvironment:\n" + starting_variables() +
          "  XDG_CACHE_HOME, HOME   where the calibration is kept\n"
-         "\nExit codes: 0 ok, 1 wrong results or failed, 2 CUDA failed, 3 communication "
-         "failed,\n4 a deadline passed, 6 wrong options.\n";
+         "\nExit codes: 0 ok, 1 wrong results or failed, 2 CUDA failed, 3 communication\n"
+         "failed, 4 a deadline passed, 6 wrong options.\n";
 }
 
 }  // namespace

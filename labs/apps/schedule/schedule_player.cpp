@@ -47,11 +47,11 @@ std::string table_of_algorithms() {
         fmt::format("  {:<18}{}\n", mistake.name, apps::wrapped(std::string(mistake.meaning), 20));
   return out +
          "\nReading the table:\n"
-         "  c2 -> 3   sends chunk 2 to rank 3        c1 += 0   adds what rank 0 sends to chunk 1\n"
-         "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': from this rank's own input\n"
-         "  c2-5 -> 3   sends chunks 2 to 5 in one message\n"
+         "  c2 -> 3   sends chunk 2 to rank 3; c2-5 -> 3: chunks 2 to 5 in one message\n"
+         "  c1 += 0   adds what rank 0 sends to chunk 1\n"
+         "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': by this rank's input\n"
          "  01.3      the chunk holds the contributions of ranks 0, 1 and 3\n"
-         "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong options.\n";
+         "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
 // With --run, progress is proved with --slots slots; else with each number that matters.

@@ -18,13 +18,13 @@ namespace {
 
 std::string footer() {
   return how_to_start() + "\nEnvironment:\n" + starting_variables() +
-         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own, slow, so that a
-                         memory checker sees its borders
+         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own,
+                         slow, so that a memory checker sees its borders
   CUDA_MODULE_LOADING, CUDA_DEVICE_MAX_CONNECTIONS
                          the driver's own; EAGER and 32 unless they are set
 
-Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication failed, 4 a deadline
-passed, 2 CUDA failed, 6 wrong options or input.)";
+Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication
+failed, 4 a deadline passed, 2 CUDA failed, 6 wrong options or input.)";
 }
 
 // For CLI11: empty, or what is wrong.
