@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # mpirun.sh WORLD PROGRAM [ARGS...]: starts PROGRAM on WORLD ranks, also as root and on fewer cores.
 # RINGSMITH_DEADLINE (seconds, default 240; 0: none) bounds the whole group: past it every rank is
-# killed, and a line says so.
+# killed, and a line says so. Without an mpirun on the machine, ringrun starts the ranks.
 set -u
 world=$1
 shift
@@ -12,6 +12,8 @@ export OMPI_MCA_btl_vader_single_copy_mechanism=${OMPI_MCA_btl_vader_single_copy
 export OPENBLAS_NUM_THREADS=1
 deadline=${RINGSMITH_DEADLINE:-240}
 run=(mpirun --bind-to none --oversubscribe -np "$world" "$@")
+command -v mpirun > /dev/null ||
+  run=("$(dirname "$1")/ringrun" --standalone --nproc-per-node "$world" --no-prefix -- "$@")
 [ "$deadline" = 0 ] && exec "${run[@]}"  # in the terminal's foreground: Ctrl-C reaches it
 timeout --signal=TERM --kill-after=5 "$deadline" "${run[@]}" <&0 &
 group=$!

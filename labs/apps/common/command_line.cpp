@@ -56,7 +56,9 @@ class PlainHelp : public CLI::Formatter {
 
   std::string make_footer(const CLI::App* app) const override {  // CLI11 2.6 would wrap its tables
     const std::string footer = app->get_footer();
-    return footer.empty() ? footer : footer + "\n";
+    const std::size_t first = footer.find_first_not_of('\n');
+    if (first == std::string::npos) return {};
+    return footer.substr(first, footer.find_last_not_of('\n') + 1 - first) + "\n";
   }
 };
 

@@ -52,13 +52,13 @@ A round is one start of all ranks. With --max-restarts a failure or the loss of
 a node ends the round, and the next one begins with the nodes that are there,
 once there are MIN: at once if nobody is lost, else after --last-call. A node
 that comes while there are fewer than MAX ends the round, too, which counts as
-no restart; one more than MAX waits. Ranks are numbered anew, and continue
-from what they have saved. A signal to a ringrun then takes its node out of the job.
+no restart; one more than MAX waits. Ranks are numbered anew, and continue from
+what they have saved. A signal to a ringrun then takes its node out of the job.
 Node 0 holds the rendezvous: with it the job ends.
 
-With --per-step a lost rank is started again, alone, and the others continue.
-If it is lost 5 times in a row within 10 s of its start, it ends the job, as do other
-failures.
+With --per-step a lost rank is started again, alone, and the others continue. If
+it is lost 5 times in a row within 10 s of its start, it ends the job, as do
+other failures.
 
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
