@@ -28,7 +28,8 @@ void read(Values& v, std::vector<const char*> words) {
   app.add_flag("--json", v.json, "a flag");
   app.refuse("-g,--gpus", "-g,--gpus: use --devices");
   words.insert(words.begin(), "reader");
-  REQUIRE(app.parse(static_cast<int>(words.size()), words.data()));
+  const bool read = app.parse(static_cast<int>(words.size()), words.data());  // may throw
+  REQUIRE(read);
 }
 
 Values given(const std::vector<const char*>& words) {
