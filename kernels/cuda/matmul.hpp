@@ -11,7 +11,7 @@
 //   9  4 stages                            into shared memory meanwhile (cp.async); three of them
 //
 // kernels::cuda::matmul and linear use cuBLASLt on a device and version 4 on the emulator, or what
-// set_matmul_version() says; `kernel_bench matmul --device cuda --version 3` measures one.
+// set_matmul_version() says; `kernel_bench matmul --device cuda --rung 3` measures one.
 //
 // f16 and bf16 are there for mixed precision: cuBLASLt on a device and version 3 on the emulator;
 // bf16 by version 8 or 9 if one of them is set. Doubles, for gradient checks, have version 3.

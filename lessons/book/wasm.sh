@@ -35,7 +35,7 @@ programs() {  # NAME SOURCE...
 
 {
   echo "builddir = $out"
-  echo "flags = -std=c++20 -Os -fexceptions -ffp-contract=off -Wall -Wextra -I. -Ikernels/vgpu/include -isystem $out/include -include lessons/book/wasm.hpp -DFMT_HEADER_ONLY -DRINGSMITH_SOURCE_DIR='\"\"'"
+  echo "flags = -std=c++20 -Os -fexceptions -ffp-contract=off -Wall -Wextra -I. -Ikernels/vgpu/include -isystem $out/include -include lessons/book/wasm.hpp -DFMT_HEADER_ONLY -DRINGSMITH_SOURCE_DIR='\"\"' -DRINGSMITH_VERSION='\"\"'"
   echo "link = -O2 -fexceptions -sMODULARIZE=1 -sFILESYSTEM=0 -sALLOW_MEMORY_GROWTH=1 -sEXIT_RUNTIME=0 -sENVIRONMENT=web -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0 -sEXPORTED_RUNTIME_METHODS=callMain,stackSave,stackRestore"
   echo "rule compile"
   echo "  command = em++ \$flags -MMD -MF \$out.d -c \$in -o \$out"

@@ -29,14 +29,11 @@ set(PROGRAMS ringrun flight_reader doctor train_gpt train_mlp train_bench all_re
 install(TARGETS ${PROGRAMS} RUNTIME DESTINATION bin)
 add_custom_target(installed DEPENDS ringsmith_archive ${PROGRAMS})
 
-# What the archive wants, by path, with the Debian package that has it. Not searched for anew: another MPI than that
-# of the headers it was compiled with has another ABI, and so may another fmt.
+# What the archive wants, by path, with the Debian package that has it. Not searched for anew: another fmt than that
+# of the headers it was compiled with may have another ABI.
 find_library(RINGSMITH_IBVERBS ibverbs REQUIRED)
 set(NEEDS "libssl-dev=$<TARGET_LINKER_FILE:OpenSSL::Crypto>" "libfmt-dev=$<TARGET_LINKER_FILE:fmt::fmt>"
     "libibverbs-dev=${RINGSMITH_IBVERBS}")
-foreach(LIBRARY ${MPI_C_LIBRARIES})
-  list(APPEND NEEDS "libopenmpi-dev=${LIBRARY}")
-endforeach()
 if(RINGSMITH_CUDA STREQUAL "nvcc")
   list(APPEND NEEDS "nvidia-cuda-toolkit=$<TARGET_LINKER_FILE:CUDA::cudart>"
        "nvidia-cuda-toolkit=$<TARGET_LINKER_FILE:CUDA::cublasLt>")

@@ -58,18 +58,6 @@ TEST_CASE("--help lists options with units, the environment and the exit codes",
                              "Environment",
                              "Exit codes"})
       CHECK_THAT(r.out, ContainsSubstring(word));
-    std::istringstream in(r.out);
-    for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
-  }
-}
-
-TEST_CASE("no help is wider than a page", "[programs]") {
-  for (const char* program :
-       {"ringrun", "doctor", "all_reduce_perf", "scaling", "flight_reader", "schedule_player",
-        "kernel_bench", "dp_vs_ddp", "async_vs_ddp", "train_bench"}) {
-    INFO(program);
-    std::istringstream in(run_app(0, program, {"--help"}).out);
-    for (std::string line; std::getline(in, line);) CHECK(line.size() <= 100);
   }
 }
 
@@ -92,6 +80,7 @@ TEST_CASE("help and errors are printed once, not once for each rank", "[programs
 
 TEST_CASE("wrong options are refused by name", "[programs]") {
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--nonsense"}), {"--nonsense"});
+  require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr"}), {"--lr needs a value"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr", "fast"}), {"--lr", "fast"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--lr", "-1"}), {"--lr"});
   require_refusal("train_gpt", run_app(0, "train_gpt", {"--batch", "0"}),

@@ -42,7 +42,7 @@ TEST_CASE("kernel_bench has a line for every kernel of a device, and says what t
 
 TEST_CASE("kernel_bench measures one rung of the ladder, on a device without being told",
           "[.][on_devices]") {
-  const std::string out = bench({"matmul", "--version", "3", "--size", "48"});
+  const std::string out = bench({"matmul", "--rung", "3", "--size", "48"});
   CHECK_THAT(out, ContainsSubstring("blocked") && ContainsSubstring("48x48x48") &&
                       !ContainsSubstring("tiled") && !ContainsSubstring("AdamW"));
 }
@@ -68,15 +68,15 @@ TEST_CASE("kernel_bench on the CPU shows one family, or refuses in one line", "[
   CHECK_THAT(bench({"softmax", "--no-oracle"}),
              ContainsSubstring("log_softmax") && !ContainsSubstring("AdamW"));
   std::vector<std::vector<std::string>> all = {{"magic"},
-                                               {"matmul", "--version", "10"},
-                                               {"matmul", "--version", "3", "--device", "cpu"},
-                                               {"softmax", "--version", "3"},
+                                               {"matmul", "--rung", "10"},
+                                               {"matmul", "--rung", "3", "--device", "cpu"},
+                                               {"softmax", "--rung", "3"},
                                                {"magic", "--device", "cuda"},
                                                {"--mib", "4"},
                                                {"--device", "cuda", "--threads", "2"},
                                                {"--device", "cuda:99"},
                                                {"--seconds", "0"}};
-  if (apps::kEmulatedDevices) all.push_back({"matmul", "--version", "7"});
+  if (apps::kEmulatedDevices) all.push_back({"matmul", "--rung", "7"});
   for (const auto& options : all) {
     const ProgramResult run = run_app(0, "kernel_bench", options);
     INFO(options.back() << ": " << run.err);

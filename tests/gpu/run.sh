@@ -157,7 +157,7 @@ part_engine-b() {
 part_bench() {
   part 60 300 "kernels beside the measured copy bandwidth" "$bin"/kernel_bench --device cuda ${simulate:+--seconds 0.01 --family softmax}
   for version in $products; do  # 0: all versions
-    part 20 300 "matmul ladder, version $version" "$bin"/kernel_bench matmul --version "$version" ${simulate:+--size 64}
+    part 20 300 "matmul ladder, version $version" "$bin"/kernel_bench matmul --rung "$version" ${simulate:+--size 64}
   done
 }
 part_gpt2() { part 30 600 "training in GPT-2's shape beside PyTorch" env GPT2_SHAPE=$shape tests/bench/gpt2.sh "$bin" ${simulate:+1}; }

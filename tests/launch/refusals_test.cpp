@@ -26,7 +26,7 @@ const std::vector<Refusal> kRefusals = {
     {{"--nproc-per-node", "four", "true"}, "'four': give a number, or auto or cpu"},
     {{"--nproc-per-node", "gpu", "true"}, "'gpu'"},
     {{"--nproc-per-node", "-1", "true"}, "'-1'"},
-    {{"--nprocs", "2", "true"}, "unknown option '--nprocs'"},
+    {{"--nprocs", "2", "true"}, "--nprocs: unknown option"},
     {{"--nnodes", "1:2", "true"}, "add --rdzv-backend c10d --rdzv-endpoint HOST:PORT"},
     {{"--nnodes", "3:2", "true"}, "'3:2': give MIN:MAX, where MIN is not more than MAX"},
     {{"--nnodes", "0:2", "true"}, "'0'"},

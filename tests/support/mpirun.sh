@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # mpirun.sh WORLD PROGRAM [ARGS...]: starts PROGRAM on WORLD ranks, also as root and on fewer cores.
 # RINGSMITH_DEADLINE (seconds, default 240; 0: none) bounds the whole group: past it every rank is
-# killed, and a line says so.
+# killed, and a line says so. Without an mpirun on the machine, ringrun starts the ranks.
 set -u
 world=$1
 shift
@@ -21,6 +21,8 @@ if [ ! -d "${folder:-/tmp}" ] || [ ! -w "${folder:-/tmp}" ]; then
 fi
 deadline=${RINGSMITH_DEADLINE:-240}
 run=(mpirun --bind-to none --oversubscribe -np "$world" "$@")
+command -v mpirun > /dev/null ||
+  run=("$(dirname "$1")/ringrun" --standalone --nproc-per-node "$world" --no-prefix -- "$@")
 interrupted=
 if [ "$deadline" = 0 ]; then  # in the terminal's foreground: Ctrl-C reaches mpirun
   "${run[@]}" <&0 &

@@ -9,15 +9,15 @@
 
 namespace ringsmith::apps {
 
-void add_meeting_options(CLI::App& app, JobOptions& o) {
+void add_meeting_options(CommandLine& app, JobOptions& o) {
   app.add_option("--bootstrap", o.bootstrap,
                  "how the ranks find each other: mpi, env, slurm, file or self (alone); auto takes "
                  "what the environment shows")
-      ->check(CLI::IsMember({"auto", "mpi", "env", "slurm", "file", "self"}));
+      ->check(one_of({"auto", "mpi", "env", "slurm", "file", "self"}));
   app.add_option("--transport", o.transport,
                  "how data travels: shm (ranks of one host), tcp, rdma (InfiniBand or RoCE); auto "
                  "takes shm within a host and tcp between hosts")
-      ->check(CLI::IsMember({"auto", "shm", "tcp", "rdma"}));
+      ->check(one_of({"auto", "shm", "tcp", "rdma"}));
   app.add_option(
       "--interface", o.interface,
       "of tcp: the network interface (eth0) or own address that the other hosts reach; of "
@@ -30,7 +30,7 @@ void add_meeting_options(CLI::App& app, JobOptions& o) {
       ->check(whole(1, comm::kLanes));
 }
 
-void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise) {
+void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise) {
   app.add_option("--ranks-per-node", o.ranks_per_node,
                  "this many consecutive ranks count as a node, as if on a host of their own; 0: "
                  "nodes are hosts")
@@ -39,9 +39,9 @@ void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise
                  "an existing folder where each rank of a job that fails leaves the last 1,024 "
                  "operations, for flight_reader [" +
                      otherwise + "]")
-      ->default_str("")
-      ->check(CLI::ExistingDirectory)
-      ->envname("RINGSMITH_FLIGHT_DIR");
+      ->default_text("")
+      ->check(existing_folder())
+      ->environment("RINGSMITH_FLIGHT_DIR");
 }
 
 comm::GroupOptions group_options(const JobOptions& o) {
@@ -67,29 +67,36 @@ std::string how_to_start() {
 Start it alone, or on N ranks of this host:
   ringrun --standalone --nproc-per-node N -- PROGRAM [options]
   mpirun -np N PROGRAM [options]
-(as root mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 in the environment;
-for more ranks than cores: mpirun --oversubscribe)
+(as root mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+in the environment; for more ranks than cores: mpirun --oversubscribe)
 )";
 }
 
 std::string starting_variables() {
   return R"(  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, LOCAL_RANK
-                         set by ringrun, or by hand: the ranks meet at a store over TCP
+                         set by ringrun, or by hand: the ranks meet at a store
+                         over TCP
   RINGSMITH_STORE        'launcher': ringrun holds that store; else rank 0 does
-  RINGSMITH_STORE_FD     set by ringrun: a shorter way to that store for ranks of its host
+  RINGSMITH_STORE_FD     set by ringrun: a shorter way to that store for ranks
+                         of its host
   RINGSMITH_PER_STEP     set by ringrun --per-step
   RINGSMITH_BIND         interface or address it listens on [MASTER_ADDR]
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
-                         what the ranks must know to take part: 16 characters or more, or a file
-                         with them that only you can read (ringrun --make-secret FILE). Data between
-                         hosts is neither encrypted nor authenticated
+                         what the ranks must know to take part: 16 characters or
+                         more, or a file with them that only you can read
+                         (ringrun --make-secret FILE). Data between hosts is
+                         neither encrypted nor authenticated
   RINGSMITH_FLIGHT_DIR   as --flight-dir
-  RINGSMITH_MEETING_DIR  with RANK and WORLD_SIZE: the ranks meet in this folder instead
-  OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK, PMIX_RANK
-                         set by mpirun or srun --mpi=pmix: the ranks meet through Open MPI
-  SLURM_JOB_ID, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_STEP_NUM_TASKS, SLURM_STEP_RESV_PORTS,
-  SLURM_PROCID, SLURM_LOCALID
-                         set by srun: the ranks meet at a store that rank 0 holds
+  RINGSMITH_MEETING_DIR  with RANK and WORLD_SIZE: the ranks meet in this folder
+                         instead
+  OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_LOCAL_RANK,
+  PMIX_RANK
+                         set by mpirun or srun --mpi=pmix: the ranks meet
+                         through Open MPI
+  SLURM_JOB_ID, SLURM_STEP_ID, SLURM_STEP_NODELIST, SLURM_STEP_NUM_TASKS,
+  SLURM_STEP_RESV_PORTS, SLURM_PROCID, SLURM_LOCALID
+                         set by srun: the ranks meet at a store that rank 0
+                         holds
 )";
 }
 

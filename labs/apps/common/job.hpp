@@ -6,11 +6,9 @@
 
 #include "runtime/comm/process_group.hpp"
 
-namespace CLI {
-class App;
-}
-
 namespace ringsmith::apps {
+
+class CommandLine;
 
 #ifdef RINGSMITH_VGPU
 constexpr bool kEmulatedDevices = true;
@@ -29,9 +27,9 @@ struct JobOptions {
 };
 
 // --bootstrap, --transport, --interface and --sockets; the values in o are the defaults.
-void add_meeting_options(CLI::App& app, JobOptions& o);
+void add_meeting_options(CommandLine& app, JobOptions& o);
 // --ranks-per-node and --flight-dir; `otherwise` says where the files go without the latter.
-void add_node_options(CLI::App& app, JobOptions& o, const std::string& otherwise);
+void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise);
 
 [[nodiscard]] comm::GroupOptions group_options(const JobOptions& o);
 

@@ -8,7 +8,7 @@
 
 namespace ringsmith::apps {
 
-constexpr std::size_t kPageWidth = 98;
+constexpr std::size_t kPageWidth = 80;
 
 // The words of text in lines of at most `width` columns, without a newline at the end. The first
 // line begins with head, or, if that is empty, stands behind `indent` columns that the caller has

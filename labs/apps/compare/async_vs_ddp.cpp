@@ -207,9 +207,8 @@ std::string table(const Result& ddp, const Result& server) {
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app("Trains a network to read digits with DDP and with a parameter server.",
-               "async_vs_ddp");
-  app.option_defaults()->always_capture_default()->take_last();
+  CommandLine app("Trains a network to read digits with DDP and with a parameter server.",
+                  "async_vs_ddp");
   app.add_option("--steps", o.steps, "steps of each rank with DDP; as many in all with the server")
       ->check(whole(1, 1'000'000));
   app.add_option("--batch", o.batch, "samples of each rank and step")->check(whole(1, 1 << 20));
@@ -223,7 +222,7 @@ int run(int argc, char** argv) {
   app.add_option("--seed", o.seed, "of the model and the order of the samples");
   o.machine.algorithm = "ring";
   add_machine_options(app, o.machine);
-  if (!parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   const auto group = start(o.machine);
   std::optional<Experiment> experiment;
   together(*group, [&] {

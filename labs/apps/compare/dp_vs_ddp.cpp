@@ -242,16 +242,14 @@ struct Options {
   std::string svg = "dp_vs_ddp.svg", html = "dp_vs_ddp.html";
 };
 
-void add_options(CLI::App& app, Options& o) {
-  app.option_defaults()->always_capture_default()->take_last();
+void add_options(CommandLine& app, Options& o) {
   app.add_option("--device", o.device, "cuda, or cpu: all replicas and ranks on the CPU")
-      ->check(CLI::IsMember({"cuda", "cpu"}));
+      ->check(one_of({"cuda", "cpu"}));
   app.add_option("-n,--devices", o.devices,
                  "numbers of devices to run on, as in 1,2,3 [powers of two up to all there are, 8 "
                  "at most]")
-      ->always_capture_default(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->delimiter(',')
+      ->default_text("")
+      ->separated_by_commas(64)
       ->check(whole(1, 64));
   app.add_option("--predict", o.predict_to, "devices up to which the curves are continued")
       ->check(whole(1, 16384));
@@ -271,10 +269,13 @@ void add_options(CLI::App& app, Options& o) {
       "\nThe table:\n"
       "  N             devices; the batch is --rows for each of them\n"
       "  DP ms, DDP ms time of a step, median; simulated where devices are emulated\n"
-      "  DP KiB        parameters and gradients over the root's links in a step: 2 (N-1) P\n"
-      "  DDP KiB       gradients sent by each rank in a step, as much received: 2 P (N-1) / N\n"
+      "  DP KiB        parameters and gradients over the root's links in a step:\n"
+      "                2 (N-1) P\n"
+      "  DDP KiB       gradients sent by each rank in a step, as much received:\n"
+      "                2 P (N-1) / N\n"
       "  ratio         of these two\n"
-      "  root mem, others, DDP mem   peak, KiB: DataParallel's root, its other devices, a rank\n"
+      "  root mem, others, DDP mem\n"
+      "                peak, KiB: DataParallel's root, its other devices, a rank\n"
       "  apart         largest relative difference of the trained parameters\n"
       "\nExit codes: 0 done, 1 results or counters are wrong, 6 wrong options.\n");
 }
@@ -306,10 +307,10 @@ ReportText describe(const Options& o, double parameter_bytes) {
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app("Trains one model through DataParallel and through DDP, compares and draws.",
-               "dp_vs_ddp");
+  CommandLine app("Trains one model through DataParallel and through DDP, compares and draws.",
+                  "dp_vs_ddp");
   add_options(app, o);
-  if (!parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   o.run.kind = o.device == "cpu" ? Device::Kind::cpu : Device::Kind::cuda;
   const int there = o.run.kind == Device::Kind::cpu ? 64 : device_count();
   require(there > 0, "there is no CUDA device; run with --device cpu");

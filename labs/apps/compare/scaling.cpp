@@ -27,13 +27,15 @@ struct Options {
 constexpr const char* kFooter = R"(
 Reading the table:
   all-reduce   seconds that the all-reduces of a step take, one after the other
-  exposed      of these, what is left when backward has ended: it makes the step longer
+  exposed      of these, what is left when backward has ended: it makes the step
+               longer
   step         forward, backward and the exposed part
-  efficiency   the step of one GPU alone over the step of all: 100 % is perfect scaling
+  efficiency   the step of one GPU alone over the step of all: 100 % is perfect
+               scaling
 
-What is assumed: every GPU computes as fast as alone; two thirds of the computing is backward;
-buckets are ready in proportion to their bytes; between nodes nothing blocks; the ring is one ring,
-which uses one NIC of each node.
+What is assumed: every GPU computes as fast as alone; two thirds of the
+computing is backward; buckets are ready in proportion to their bytes; between
+nodes nothing blocks; the ring is one ring, which uses one NIC of each node.
 
 Exit codes: 0 done, 6 wrong options or files.
 )";
@@ -105,18 +107,15 @@ void draw(const Options& o, const comm::Topology& topology, const TrainedModel& 
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app(
+  CommandLine app(
       "Predicts step time and efficiency of data-parallel training on a described cluster.",
       "scaling");
-  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--topology", o.topology,
                  "the cluster: dgx-h100, ethernet (of labs/scaling), or a file like those");
   app.add_option("--model", o.model, "the model: resnet50, gpt2-xl, or a file like those");
   app.add_option("--algorithms", o.algorithms, "up to three all-reduces, separated by commas")
-      ->delimiter(',')
-      ->default_str("ring,double_tree,hierarchical")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1, 3);
+      ->separated_by_commas(3)
+      ->default_text("ring,double_tree,hierarchical");
   app.add_option("--from", o.from, "GPUs; then doubled")->check(whole(1, 16384));
   app.add_option("--to", o.to, "at most")->check(whole(1, 16384));
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
@@ -126,7 +125,7 @@ int run(int argc, char** argv) {
       ->check(real(0, 1e8));
   app.add_option("--svg", o.svg, "also draw it to this file");
   app.footer(kFooter);
-  if (!parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   const comm::Topology topology = load_topology(o.topology);
   const TrainedModel model = load_model(o.model);
   const int most = std::min(o.to, topology.most_ranks());

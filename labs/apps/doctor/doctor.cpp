@@ -43,17 +43,16 @@ void print_verdict(const Findings& all) {
 int run(int argc, char** argv) {
   JobOptions o;
   std::size_t width = 0;
-  CLI::App app("Examines this machine and, on several ranks, the connections between them.",
-               "doctor");
-  app.option_defaults()->always_capture_default()->take_last();
+  CommandLine app("Examines this machine and, on several ranks, the connections between them.",
+                  "doctor");
   add_meeting_options(app, o);
   app.add_option("--timeout", o.timeout, "seconds that a rank waits for a peer")->check(seconds());
   app.add_option("--width", width, "columns; 0: the terminal's, at most 100")
       ->check(whole(0, 10000));
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
-             "\nExit codes: 0 jobs run, 1 something keeps them from running (FAIL), 3 the ranks "
-             "cannot talk,\n4 a deadline passed, 6 wrong options.");
-  if (!parse_command_line(app, argc, argv)) return 0;
+             "\nExit codes: 0 jobs run, 1 something keeps them from running (FAIL), 3 the\n"
+             "ranks cannot talk, 4 a deadline passed, 6 wrong options.");
+  if (!app.parse(argc, argv)) return 0;
   if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
   const auto group = comm::init_process_group(group_options(o));
   const bool speaks = group->rank() == 0;

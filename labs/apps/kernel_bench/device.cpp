@@ -253,7 +253,7 @@ void bench_products(const KernelBenchOptions& o) {
     const auto shape = fmt::format("{}x{}x{}", m, k, n);
     const double operations = 2 * static_cast<double>(m * k * n);
     for (const cuda::MatmulVersion& v : cuda::matmul_versions()) {
-      if (o.version != 0 && o.version != v.number) continue;
+      if (o.rung != 0 && o.rung != v.number) continue;
       if (v.run == nullptr) {
         table.row({std::to_string(v.number), v.name, shape, "-", "on devices only"});
         continue;
@@ -279,10 +279,10 @@ void bench_products(const KernelBenchOptions& o) {
 }  // namespace
 
 bool bench_on_device(const KernelBenchOptions& o) {
-  require(o.version == 0 || o.family == "matmul",
-          "--version is one of the ladder of products: write 'matmul --version " +
-              std::to_string(o.version) + "'");
-  cuda::set_matmul_version(o.version);  // refuses what there is not
+  require(
+      o.rung == 0 || o.family == "matmul",
+      "--rung is of the ladder of products: write 'matmul --rung " + std::to_string(o.rung) + "'");
+  cuda::set_matmul_version(o.rung);  // refuses what there is not
   const DeviceGuard current(o.device);
   fmt::print("{}{}, medians\n\n", o.device.str(),
              kEmulatedDevices ? ": SIMULATED, times are those of the emulator on this machine's "

@@ -23,7 +23,7 @@ struct KernelBenchOptions {
   // On a device.
   std::int64_t mib = 0;   // of each operand of the kernels that memory bounds
   std::int64_t size = 0;  // rows and columns of the products; 0: several
-  int version = 0;        // of the ladder of products; 0: all
+  int rung = 0;           // of the ladder of products; 0: all
   bool check = true;      // on a GPU a kernel that is too slow is a failure
 };
 

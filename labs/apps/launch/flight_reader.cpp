@@ -20,13 +20,13 @@ namespace {
 using Logs = std::vector<FlightLog>;
 
 constexpr const char* kFooter = R"(
-A job that fails leaves a file for each rank: in the run's folder, or where --flight-dir (or
-RINGSMITH_FLIGHT_DIR) of the program said. Each holds the rank's last 1,024 operations; that of a
-rank that was killed is written by a survivor of its host. Times are to the kernel's tick,
-1 to 4 ms.
+A job that fails leaves a file for each rank: in the run's folder, or where
+--flight-dir (or RINGSMITH_FLIGHT_DIR) of the program said. Each holds the
+rank's last 1,024 operations; that of a rank that was killed is written by a
+survivor of its host. Times are to the kernel's tick, 1 to 4 ms.
 
-Exit codes: 0 the ranks did the same, 1 they differ, 6 nothing that could be read, or not all and
-the rest did the same.)";
+Exit codes: 0 the ranks did the same, 1 they differ, 6 nothing that could be
+read, or not all and the rest did the same.)";
 
 std::string clock_time(std::uint64_t ns) {
   if (ns == 0) return "-";
@@ -145,17 +145,16 @@ int run(int argc, char** argv) {
   std::string folder;
   int last = 3;
   bool all = false;
-  CLI::App app("Shows what the ranks of a failed job did last, and where they differ.",
-               "flight_reader");
-  app.option_defaults()->always_capture_default();
+  apps::CommandLine app("Shows what the ranks of a failed job did last, and where they differ.",
+                        "flight_reader");
   app.add_option("folder", folder, "with the files that the job has left")
       ->required()
-      ->always_capture_default(false);
+      ->default_text("");
   app.add_option("-n,--last", last, "calls to show before the divergence, or of each rank")
       ->check(apps::whole(0, 1024));
   app.add_flag("--all", all, "the last calls of every rank, one by one");
   app.footer(kFooter);
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   bool parted = false;
   int left_out = 0;
   for (const auto& [name, logs] : read_folder(folder, left_out)) {

@@ -23,34 +23,42 @@ constexpr double kQuorumSeconds = 60;
 
 constexpr const char* kFooter = R"(
 What follows the program's name belongs to it. One host:
-  ringrun --standalone --nproc-per-node 4 -- build/release/bin/train_gpt --steps 100
+  ringrun --standalone --nproc-per-node 4
+          -- build/release/bin/train_gpt --steps 100
 Two hosts (node 1 with --node-rank 1):
-  ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4 --master-addr 10.0.0.1 --master-port 29500
+  ringrun --nnodes 2 --node-rank 0 --nproc-per-node 4
+          --master-addr 10.0.0.1 --master-port 29500
           -- build/release/bin/all_reduce_perf
-Two to four hosts, which come and go; the same line on each. The first holds the rendezvous:
+Two to four hosts, which come and go; the same line on each. The first holds the
+rendezvous:
   ringrun --nnodes 2:4 --nproc-per-node 4 --max-restarts 3 --rdzv-backend c10d
-          --rdzv-endpoint 10.0.0.1:29400 -- build/release/bin/train_gpt ... --resume auto
+          --rdzv-endpoint 10.0.0.1:29400
+          -- build/release/bin/train_gpt ... --resume auto
 
-Nodes prove to each other that they know the job's secret: --secret-file, or RINGSMITH_SECRET, or
-~/.ringsmith-secret, which the first job on several nodes makes. Hosts that do not share the home
-folder need a copy of it. With --no-secret anybody who reaches the port can take a node's place and
-end the job. A secret keeps strangers out of the job; what its ranks send between hosts is neither
-encrypted nor authenticated: the network must be one that you trust.
+Nodes prove to each other that they know the job's secret: --secret-file, or
+RINGSMITH_SECRET, or ~/.ringsmith-secret, which the first job on several nodes
+makes. Hosts that do not share the home folder need a copy of it. With
+--no-secret anybody who reaches the port can take a node's place and end the
+job. A secret keeps strangers out of the job; what its ranks send between hosts
+is neither encrypted nor authenticated: the network must be one that you trust.
 
-The first rank that fails ends all others, on all nodes: SIGTERM, after --grace SIGKILL. The last
-lines printed say which rank it was, when, how, and what it printed last. A rank that ends well
-before the others is no failure. SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job
-(twice: at once); SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
+The first rank that fails ends all others, on all nodes: SIGTERM, after --grace
+SIGKILL. The last lines printed say which rank it was, when, how, and what it
+printed last. A rank that ends well before the others is no failure. SIGTERM,
+SIGINT, SIGHUP and SIGQUIT are passed on and end the job (twice: at once);
+SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
 
-A round is one start of all ranks. With --max-restarts a failure or the loss of a node ends the
-round, and the next one begins with the nodes that are there, once there are MIN: at once if nobody
-is lost, else after --last-call. A node that comes while there are fewer than MAX ends the round,
-too, which counts as no restart; one more than MAX waits. Ranks are numbered anew, and go on from
-what they have saved. A signal to a ringrun then takes its node out of the job. Node 0 holds the
-rendezvous: with it the job ends.
+A round is one start of all ranks. With --max-restarts a failure or the loss of
+a node ends the round, and the next one begins with the nodes that are there,
+once there are MIN: at once if nobody is lost, else after --last-call. A node
+that comes while there are fewer than MAX ends the round, too, which counts as
+no restart; one more than MAX waits. Ranks are numbered anew, and continue from
+what they have saved. A signal to a ringrun then takes its node out of the job.
+Node 0 holds the rendezvous: with it the job ends.
 
-With --per-step a lost rank is started again, alone, and the others go on. If it is lost 5 times in
-a row within 10 s of its start, it ends the job, as do other failures.
+With --per-step a lost rank is started again, alone, and the others continue. If
+it is lost 5 times in a row within 10 s of its start, it ends the job, as do
+other failures.
 
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
@@ -60,24 +68,28 @@ Environment of every rank:
   TORCHELASTIC_RESTART_COUNT    how many of them ended by a failure, of at most
   TORCHELASTIC_MAX_RESTARTS     --max-restarts
   TORCHELASTIC_RUN_ID           --rdzv-id
-  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; with several rounds on a new port in
-                                each
-  RINGSMITH_STORE               'launcher': there is a store there; the ranks need none of their own
+  MASTER_ADDR, MASTER_PORT      where ringrun's store listens; with several
+                                rounds on a new port in each
+  RINGSMITH_STORE               'launcher': there is a store there; the ranks
+                                need none of their own
   RINGSMITH_SECRET              what they must know to use it
-  RINGSMITH_STORE_FD            on node 0, an inherited socket by which they reach it past everybody
-                                else; a program that does not find it open there uses the address
+  RINGSMITH_STORE_FD            on node 0, an inherited socket by which they
+                                reach it past everybody else; a program that
+                                does not find it open there uses the address
   RINGSMITH_PER_STEP            1 with --per-step: ringrun coordinates the ranks
-  OMP_NUM_THREADS               1, unless it is set or the rank is alone on its node
+  OMP_NUM_THREADS               1, unless it is set or the rank is alone on its
+                                node
 Environment that ringrun reads:
   RINGSMITH_SECRET, RINGSMITH_SECRET_FILE
-                                the job's secret, without --secret-file; on one node it makes one
+                                the job's secret, without --secret-file; on one
+                                node it makes one
   HOME                          where the user's secret is, without these
   PATH                          where the program is looked for
 
-Exit codes: 0 all ranks ended well; that of the rank that failed first (128 + signal if a signal
-ended it); 128 + signal if one ended ringrun; 1 another node's ringrun was stopped, or a file of
---log-dir could not be written to its end, 3 another node is lost, 4 a deadline passed, 6 wrong
-options.)";
+Exit codes: 0 all ranks ended well; that of the rank that failed first (128 +
+signal if a signal ended it); 128 + signal if one ended ringrun; 1 another
+node's ringrun was stopped, or a file of --log-dir could not be written to its
+end, 3 another node is lost, 4 a deadline passed, 6 wrong options.)";
 
 int whole_number(const std::string& option, const std::string& text, int least, int most) {
   char* end = nullptr;
@@ -165,7 +177,7 @@ constexpr std::array<NotHere, 10> kNotHere{{
 }};
 
 // torchrun's users write --nproc_per_node. Only options are touched, not what follows the program.
-std::vector<std::string> with_hyphens(const CLI::App& app, int argc, char** argv) {
+std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;
   for (int i = 1; i < argc; ++i) {
@@ -178,8 +190,7 @@ std::vector<std::string> with_hyphens(const CLI::App& app, int argc, char** argv
       const std::string name = word.substr(0, end);
       for (const NotHere& other : kNotHere)
         require(name != other.option, "torchrun's " + name + " is not here: " + other.instead);
-      const CLI::Option* const option = app.get_option_no_throw(name);
-      value = option != nullptr && option->get_items_expected_max() > 0 && end == word.size();
+      value = app.takes_value(name) && end == word.size();
     } else {
       value = false;
     }
@@ -226,14 +237,12 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   Meeting meeting{"static", ""};
   bool standalone = false, no_prefix = false, no_python = false;
   double join = 600, last_call = 5, exit = 300, grace = 5, quorum = kQuorumSeconds;
-  CLI::App app(
+  CommandLine app(
       "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
       "them.",
       "ringrun");
-  app.set_help_flag("-h,--help", "this text");
-  app.prefix_command();
-  app.option_defaults()->always_capture_default()->take_last();
-  app.option_defaults()->group("Ranks");
+  app.leave_the_rest();
+  app.group("Ranks");
   app.add_option("--nproc-per-node", ranks, "ranks on this node; auto or cpu: one for each core");
   app.add_option("--nnodes", nodes,
                  "nodes of the job, each with a ringrun of its own; MIN:MAX: as many as come");
@@ -245,9 +254,9 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "how often all ranks are started again after a failure or the loss of a node")
       ->check(whole(0, 1'000'000));
 
-  app.option_defaults()->group("Meeting");
+  app.group("Meeting");
   auto* address = app.add_option("--master-addr", o.master_address, "node 0's address or name")
-                      ->default_str("the loopback's");
+                      ->default_text("the loopback's");
   auto* port = app.add_option("--master-port", master_port,
                               "TCP port of the job's store on node 0; 0: a free one");
   app.add_option("--rdzv-backend", meeting.backend,
@@ -256,7 +265,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       app.add_option("--rdzv-endpoint", meeting.endpoint,
                      "HOST[:PORT] where they meet [--master-addr and --master-port]; port 29400 "
                      "with c10d, else 29500")
-          ->default_str("");
+          ->default_text("");
   app.add_option("--rdzv-id", o.job, "the job's name: nodes of another job are refused");
   app.add_option("--rdzv-conf", conf, "torchrun's join_timeout=S,last_call_timeout=S");
   app.add_option("--port-file", o.port_file,
@@ -264,7 +273,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "others read");
   app.add_option("--bind", o.bind,
                  "interface (eth0) or address that node 0 listens on [--master-addr]")
-      ->default_str("");
+      ->default_text("");
   app.add_option("--secret-file", o.secret_file,
                  "file with the job's secret, 16 characters or more, that only you can read");
   app.add_flag("--no-secret", o.no_secret, "whoever reaches the port may join, and run the job");
@@ -278,7 +287,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "seconds to wait for the other nodes to end after this one")
       ->check(seconds());
 
-  app.option_defaults()->group("Lost ranks");
+  app.group("Lost ranks");
   app.add_flag(
       "--per-step", o.per_step,
       "a rank that is killed, or ends because of its device or its peers (exit codes 2, 3, "
@@ -287,14 +296,14 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
       "does the job");
   app.add_option("--min-ranks", o.least_ranks,
                  "with --per-step: fewer make no step [more than half]")
-      ->default_str("")
+      ->default_text("")
       ->check(whole(1, 1024));
   app.add_option("--quorum-timeout", quorum,
                  "with --per-step: seconds that the ranks wait for one that is silent, and then go "
                  "on without it, or for --min-ranks of them, and then fail; longer than a step")
       ->check(seconds());
 
-  app.option_defaults()->group("Output");
+  app.group("Output");
   app.add_option("--log-dir", o.log_folder,
                  "new or empty folder: rank-R.out and rank-R.err instead of the screen");
   app.add_flag("--tee", o.tee, "with --log-dir: files and screen");
@@ -307,27 +316,25 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   const std::vector<std::string> words = with_hyphens(app, argc, argv);
   std::vector<const char*> pointers;
   for (const std::string& word : words) pointers.push_back(word.c_str());
-  if (!parse_command_line(app, static_cast<int>(pointers.size()), pointers.data(),
-                          Speaker::everybody))
+  if (!app.parse(static_cast<int>(pointers.size()), pointers.data(), Speaker::everybody))
     return false;
   if (!new_secret.empty()) {
     comm::Secret::create_file(new_secret);
     return false;
   }
 
-  o.command = app.remaining();
+  o.command = app.rest();
   if (!o.command.empty() && o.command[0] == "--") o.command.erase(o.command.begin());
   require(!o.command.empty(), "no program to start; ringrun --help shows how");
-  require(o.command[0].rfind('-', 0) != 0,
-          "unknown option '" + o.command[0] + "'; ringrun --help lists the options");
+  require(o.command[0].rfind('-', 0) != 0, app.unknown(o.command[0]));
   o.ranks_here = ranks_per_node(ranks);
   std::tie(o.least_nodes, o.nodes) = number_of_nodes(nodes);
   require(
-      !standalone || (o.nodes == 1 && address->count() + port->count() + endpoint->count() == 0),
+      !standalone || (o.nodes == 1 && !address->given() && !port->given() && !endpoint->given()),
       "--standalone is for one node, which needs no --nnodes, --master-addr, --master-port or "
       "--rdzv-endpoint");
   if (standalone) meeting.backend = "static";
-  settle_meeting(o, meeting, address->count() > 0, master_port, port->count() > 0);
+  settle_meeting(o, meeting, address->given(), master_port, port->given());
   require(
       !o.nodes_numbered || o.node < o.nodes,
       fmt::format("--node-rank {} is not one of {} nodes, which count from 0", o.node, o.nodes));

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "labs/apps/common/command_line.hpp"
+#include "labs/apps/common/text.hpp"
 #include "labs/apps/perf/perf.hpp"
 #include "labs/apps/schedule/calibration.hpp"
 #include "runtime/base/error.hpp"
@@ -37,17 +37,16 @@ constexpr Refused kRefused[] = {
 };
 
 std::string footer() {
-  return how_to_start() +
-         "\nPrediction: the cost model's constants come from --calibrate (under 30 s; kept in\n  " +
-         calibration_file() +
-         ",\n  for each number of ranks, memory and algorithm), or else are shipped ones, measured "
-         "on "
-         "another\n  machine; the table says which.\n"
-         "\nEnvironment:\n" +
-         starting_variables() +
+  return how_to_start() + "\n" +
+         wrapped(
+             "Prediction: --calibrate measures the cost model's constants (under 30 s) and "
+             "keeps them for each number of ranks, memory and algorithm; without it they are "
+             "shipped ones, measured on another machine; the table says which. The file:",
+             0) +
+         "\n  " + calibration_file() + "\n\nEnvironment:\n" + starting_variables() +
          "  XDG_CACHE_HOME, HOME   where the calibration is kept\n"
-         "\nExit codes: 0 ok, 1 wrong results or failed, 2 CUDA failed, 3 communication "
-         "failed,\n4 a deadline passed, 6 wrong options.\n";
+         "\nExit codes: 0 ok, 1 wrong results or failed, 2 CUDA failed, 3 communication\n"
+         "failed, 4 a deadline passed, 6 wrong options.\n";
 }
 
 }  // namespace
@@ -67,11 +66,9 @@ std::vector<std::size_t> PerfOptions::sizes() const {
 bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfOptions& o) {
   std::string min = "32M", max, step = "1M", factor, op = "sum", dtype = "f32", root = "0",
               algorithm = "automatic", memory = "own", place = "both", bind = "0", engine = "auto";
-  CLI::App app(benchmark.description, benchmark.name);
-  app.option_defaults()->always_capture_default()->take_last();
-  app.set_help_flag("-h,--help", "this text");
+  CommandLine app(benchmark.description, benchmark.name);
   app.add_option("-b,--minbytes", min, "smallest size; K, M, G are powers of two");
-  app.add_option("-e,--maxbytes", max, "largest size [as -b]")->always_capture_default(false);
+  app.add_option("-e,--maxbytes", max, "largest size [as -b]")->default_text("");
   app.add_option("-i,--stepbytes", step, "from size to size, unless -f is given");
   app.add_option("-f,--stepfactor", factor, "multiply instead");
   app.add_option("-n,--iters", o.iterations, "timed iterations")->check(whole(1));
@@ -86,9 +83,11 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("-d,--datatype", dtype,
                  "f32 (float), f16 (half), bf16 (bfloat16), f64 (double), i32, i64, u8 or all");
   if (benchmark.contract().rooted()) app.add_option("-r,--root", root, "rank, or all");
-  app.add_option("--place", place, "out (of place), in, or both");
+  app.add_option("--place", place, "out (of place), in, or both")
+      ->check(one_of({"both", "in", "out"}));
   app.add_option("--memory", memory,
-                 "own: ringsmith's communication memory; user: plain memory, copied in");
+                 "own: ringsmith's communication memory; user: plain memory, copied in")
+      ->check(one_of({"own", "user"}));
   if (benchmark.collective == comm::Collective::all_reduce)
     app.add_option(
         "--algorithm", algorithm,
@@ -111,23 +110,19 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   app.add_option("--ranks-per-process", o.ranks_per_process,
                  "threads of each process, each one a rank")
       ->check(whole(1, 64));
-  app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores");
+  app.add_option("-B,--bind", bind, "1: pin rank r to core r modulo cores")
+      ->check(one_of({"0", "1"}));
   app.add_flag("-I,--iteration-stats", o.statistics,
                "also min, max, p99 and variation (cv, %) over the iterations");
   app.add_option("-J,--json-file", o.json_file, "also write the results into this file");
   app.add_flag("--json", o.json, "print the results as one JSON object instead of the table");
   if (benchmark.collective == comm::Collective::all_reduce)
     app.add_flag("--calibrate", o.calibrate, "measure the cost model's constants and keep them");
-  std::vector<std::string> refused(std::size(kRefused));
-  for (std::size_t i = 0; i < refused.size(); ++i)
-    app.add_option(kRefused[i].flags, refused[i])->expected(0, 1)->group("");
+  for (const Refused& r : kRefused)
+    app.refuse(r.flags, std::string(r.flags) + " is not supported here: " + r.reason);
   app.footer(footer());
-  if (!parse_command_line(app, argc, argv)) return false;
+  if (!app.parse(argc, argv)) return false;
 
-  for (const Refused& r : kRefused) {
-    const std::string flags = r.flags, long_name = flags.substr(flags.find(',') + 1);
-    require(app.count(long_name) == 0, flags + " is not supported here: " + r.reason);
-  }
   o.min_bytes = parse_size("--minbytes", min);
   o.max_bytes = max.empty() ? o.min_bytes : parse_size("--maxbytes", max);
   require(o.max_bytes >= o.min_bytes, "--maxbytes " + max + " is less than --minbytes " + min);
@@ -170,14 +165,6 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   require(!on_device || (!o.calibrate && !o.fastest),
           "--calibrate and --algorithm fastest are for the CPU: the cost model knows no GPU's "
           "transport");
-  const auto one_of = [](const char* option, const std::string& value,
-                         const std::vector<std::string>& choices) {
-    require(std::find(choices.begin(), choices.end(), value) != choices.end(),
-            fmt::format("{} '{}': choose one of {}", option, value, fmt::join(choices, ", ")));
-  };
-  one_of("--memory", memory, {"own", "user"});
-  one_of("--place", place, {"both", "in", "out"});
-  one_of("--bind", bind, {"0", "1"});
   o.own_memory = memory == "own";
   o.bind = bind == "1";
   o.in_place = benchmark.in_place && place != "out";

@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 #include <functional>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -148,6 +148,7 @@ class PerfReport {
  public:
   // Collective. Rank 0 prints.
   PerfReport(const Benchmark& benchmark, const PerfOptions& options, comm::ProcessGroup& group);
+  ~PerfReport();
 
   // model: where the predictions come from; empty: there are none.
   void header(const std::string& model, const std::vector<comm::SizedChoice>& choices = {});
@@ -170,7 +171,7 @@ class PerfReport {
   comm::ProcessGroup& group_;
   bool table_ = false;
   bool predicted_ = false;
-  nlohmann::json json_;
+  std::unique_ptr<nlohmann::json> json_;  // its header is long
   std::int64_t wrong_ = 0;
   double busbw_ = 0;
   int measured_ = 0;

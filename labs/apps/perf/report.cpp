@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "labs/apps/perf/perf.hpp"
@@ -14,23 +15,25 @@ using comm::ProcessGroup;
 using nlohmann::json;
 
 PerfReport::PerfReport(const Benchmark& benchmark, const PerfOptions& options, ProcessGroup& group)
-    : benchmark_(benchmark), options_(options), group_(group) {
+    : benchmark_(benchmark), options_(options), group_(group), json_(std::make_unique<json>()) {
   table_ = group.rank() == 0 && !options.json;
 }
 
+PerfReport::~PerfReport() = default;
+
 void PerfReport::header(const std::string& model, const std::vector<comm::SizedChoice>& choices) {
   predicted_ = !model.empty();
-  json_ = {{"program", benchmark_.name},
-           {"version", RINGSMITH_VERSION},
-           {"ranks", group_.size()},
-           {"memory", options_.own_memory ? "own" : "user"},
-           {"algorithm", std::string(name_of(options_.algorithm))},
-           {"cost_model", model},
-           {"fastest", options_.fastest},
-           {"device", group_.device().is_cpu() ? "cpu" : "cuda"},
-           {"transport", group_.describe_transport()},
-           {"started", std::time(nullptr)},
-           {"results", json::array()}};
+  *json_ = {{"program", benchmark_.name},
+            {"version", RINGSMITH_VERSION},
+            {"ranks", group_.size()},
+            {"memory", options_.own_memory ? "own" : "user"},
+            {"algorithm", std::string(name_of(options_.algorithm))},
+            {"cost_model", model},
+            {"fastest", options_.fastest},
+            {"device", group_.device().is_cpu() ? "cpu" : "cuda"},
+            {"transport", group_.describe_transport()},
+            {"started", std::time(nullptr)},
+            {"results", json::array()}};
   line("# {}, ringsmith {}", benchmark_.name, RINGSMITH_VERSION);
   line(
       "# ranks {} minBytes {} maxBytes {} step: {} warmup iters: {} iters: {} validation: {} "
@@ -116,7 +119,7 @@ void PerfReport::row(const Shape& shape, const Measurement* out, const Measureme
     text += fmt::format(" {:>10.2f} {:>6.2f}", predicted, time > 0 ? predicted / time : 0);
     result["predicted_us"] = predicted;
   }
-  json_["results"].push_back(std::move(result));
+  (*json_)["results"].push_back(std::move(result));
   line("{}", text);
 }
 
@@ -128,13 +131,13 @@ int PerfReport::footer() {
     line("# Out of bounds values : not checked (-c 0)");
   line("# Avg bus bandwidth    : {:.6g} GB/s", busbw);
   line("# {} concluded", benchmark_.name);
-  json_["out_of_bounds"] = options_.check > 0 ? json(wrong_) : json();
-  json_["average_bus_bandwidth"] = busbw;
+  (*json_)["out_of_bounds"] = options_.check > 0 ? json(wrong_) : json();
+  (*json_)["average_bus_bandwidth"] = busbw;
   if (group_.rank() == 0) {
-    if (options_.json) fmt::print("{}\n", json_.dump(1));
+    if (options_.json) fmt::print("{}\n", json_->dump(1));
     if (!options_.json_file.empty()) {
       std::ofstream file(options_.json_file);
-      file << json_.dump(1) << "\n";
+      file << json_->dump(1) << "\n";
       file.close();
       require(file.good(), "cannot write '" + options_.json_file + "'");
     }

@@ -1,5 +1,6 @@
 // schedule_player: shows, draws, proves and prices the schedule of a collective. Needs no other
 // rank: everything happens on paper.
+#include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <optional>
@@ -46,11 +47,11 @@ std::string table_of_algorithms() {
         fmt::format("  {:<18}{}\n", mistake.name, apps::wrapped(std::string(mistake.meaning), 20));
   return out +
          "\nReading the table:\n"
-         "  c2 -> 3   sends chunk 2 to rank 3        c1 += 0   adds what rank 0 sends to chunk 1\n"
-         "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': from this rank's own input\n"
-         "  c2-5 -> 3   sends chunks 2 to 5 in one message\n"
+         "  c2 -> 3   sends chunk 2 to rank 3; c2-5 -> 3: chunks 2 to 5 in one message\n"
+         "  c1 += 0   adds what rank 0 sends to chunk 1\n"
+         "  c1 <- 0   replaces chunk 1 by what rank 0 sends; 'own': by this rank's input\n"
          "  01.3      the chunk holds the contributions of ranks 0, 1 and 3\n"
-         "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong options.\n";
+         "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
 // With --run, progress is proved with --slots slots; else with each number that matters.
@@ -120,19 +121,19 @@ void print_times(const Options& o, const Simulation& simulation, double bytes) {
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app("Shows who sends what at each step of a collective; draws, proves and prices it.",
-               "schedule_player");
-  app.option_defaults()->always_capture_default()->take_last();
+  apps::CommandLine app(
+      "Shows who sends what at each step of a collective; draws, proves and prices it.",
+      "schedule_player");
   app.add_option("-c,--collective", o.collective, "what is computed");
   app.add_option("-a,--algorithm", o.algorithm, "algorithm; default: the first in the table below");
   app.add_option("-w,--world", o.world, "number of ranks")->check(apps::whole(1, 16384));
   app.add_option("-n,--count", o.count, "elements of the work buffer [four for each rank]")
-      ->always_capture_default(false)
+      ->default_text("")
       ->check(apps::whole(0, 1LL << 50));
   app.add_option("-r,--root", o.root, "root of broadcast, reduce, gather, scatter");
   app.add_option("--ranks-per-node", o.ranks_per_node,
                  "ranks 0.. fill one node after the other, for hierarchical")
-      ->always_capture_default(false)
+      ->default_text("")
       ->check(apps::whole(1, 16384));
   app.add_option("--element-size", o.element_size, "bytes")->check(apps::whole(1, 8));
   app.add_option("--svg", o.svg, "also draw it to this file");
@@ -153,12 +154,12 @@ int run(int argc, char** argv) {
   app.add_flag("-q,--quiet", o.quiet, "no table");
   app.add_flag("--json", o.json, "print one run as JSON, and nothing else");
   app.footer(table_of_algorithms());
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
 
   const Collective collective = parse_collective(o.collective);
   if (o.algorithm.empty()) o.algorithm = algorithms_of(collective).front();
-  if (app.count("--count") == 0) o.count = 4 * static_cast<std::size_t>(o.world);
-  require(contract_of(collective).rooted() || app.count("--root") == 0,
+  if (!app.given("--count")) o.count = 4 * static_cast<std::size_t>(o.world);
+  require(contract_of(collective).rooted() || !app.given("--root"),
           fmt::format("--root {}: {} has no root", o.root, o.collective));
   require(o.slots > 0 || !o.simulate, "--slots 0: the model of --simulate needs a slot at least");
   require(o.mistake.empty() || !o.simulate || o.check || o.run || o.json,

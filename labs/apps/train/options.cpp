@@ -18,13 +18,13 @@ namespace {
 
 std::string footer() {
   return how_to_start() + "\nEnvironment:\n" + starting_variables() +
-         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own, slow, so that a
-                         memory checker sees its borders
+         R"(  RINGSMITH_CUDA_CACHE   off: every tensor on a GPU is a cudaMalloc of its own,
+                         slow, so that a memory checker sees its borders
   CUDA_MODULE_LOADING, CUDA_DEVICE_MAX_CONNECTIONS
                          the driver's own; EAGER and 32 unless they are set
 
-Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication failed, 4 a deadline
-passed, 2 CUDA failed, 6 wrong options or input.)";
+Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication
+failed, 4 a deadline passed, 2 CUDA failed, 6 wrong options or input.)";
 }
 
 // For CLI11: empty, or what is wrong.
@@ -39,53 +39,52 @@ std::string is_a_device(const std::string& name) {
 
 }  // namespace
 
-void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& flight_dir) {
-  app.option_defaults()->group("Options");
-  app.set_help_flag("-h,--help", "this text");
+void add_machine_options(CommandLine& app, MachineOptions& o, const std::string& flight_dir) {
+  app.group("Options");
   app.footer(footer());
-  app.option_defaults()->group("Machine");
+  app.group("Machine");
   app.add_option("--device", o.device,
                  "cpu, cuda or cuda:NUMBER; with cuda the ranks of a host take its GPUs in turn")
       ->check(is_a_device);
   app.add_option("--threads", o.threads, "threads of each rank's kernels on the CPU")
       ->check(whole(1, 256));
   app.add_option("--kernels", o.kernels, "fast, or oracle: slow, obvious, bit-exact with PyTorch")
-      ->check(CLI::IsMember({"fast", "oracle"}));
+      ->check(one_of({"fast", "oracle"}));
   app.add_option("--products", o.products,
                  "matrix products of the fast kernels: ringsmith's own, or OpenBLAS's")
-      ->check(CLI::IsMember({"own", "openblas"}));
+      ->check(one_of({"own", "openblas"}));
   app.add_option(
          "--bf16-products", o.bf16_products,
          "matrix products of --amp bf16 on the CPU: by the processor's instructions for "
          "them if it has any (auto), by these, or widened: the same bits on every processor")
-      ->check(CLI::IsMember({"auto", "widened", "avx512_bf16", "amx_bf16"}));
+      ->check(one_of({"auto", "widened", "avx512_bf16", "amx_bf16"}));
   app.add_option("--float32", o.float32,
                  "matrix products on a GPU: strict, or tf32: operands rounded to 11 bits, for "
                  "tensor cores")
-      ->check(CLI::IsMember({"strict", "tf32"}));
+      ->check(one_of({"strict", "tf32"}));
 
-  app.option_defaults()->group("Communication");
+  app.group("Communication");
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(above_zero(1e6));
   app.add_option("--overlap", o.overlap,
                  "reduce full buckets while backward goes on; auto: if the machine has a core that "
                  "no rank computes on; alternate: off in odd steps, on in even ones")
-      ->check(CLI::IsMember({"auto", "on", "off", "alternate"}));
+      ->check(one_of({"auto", "on", "off", "alternate"}));
   app.add_option("--algorithm", o.algorithm,
                  "order of the all-reduce sums; fastest: by size, what the cost model says "
                  "(all_reduce_perf --algorithm fastest --calibrate measures its constants)")
-      ->check(CLI::IsMember({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
-                             "double_tree", "hierarchical", "fastest"}));
+      ->check(one_of({"automatic", "ring", "gloo_ring", "direct", "tree", "halving_doubling",
+                      "double_tree", "hierarchical", "fastest"}));
   app.add_option(
          "--schedule", o.schedule,
          "an all-reduce of your own, run in place of the ring's: a file with its steps "
          "(runtime/comm/schedule/own.hpp; lab 13 writes one), or work/06-ring, which make own-ring "
          "compiles; it is proved first, or refused")
-      ->check(CLI::ExistingPath);
+      ->check(existing_path());
   app.add_option("--comm-hook", o.comm_hook,
                  "how gradients travel: none, or a communication hook: allreduce, fp16 or bf16 "
                  "(half the bytes), powersgd (matrices as two thin factors)")
-      ->check(CLI::IsMember({"none", "allreduce", "fp16", "bf16", "powersgd"}));
+      ->check(one_of({"none", "allreduce", "fp16", "bf16", "powersgd"}));
   app.add_option("--powersgd-rank", o.powersgd_rank, "columns of each of powersgd's factors")
       ->check(whole(1, 1 << 16));
   app.add_option("--powersgd-start", o.powersgd_start,
@@ -101,15 +100,13 @@ void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& fl
   add_node_options(app, o, flight_dir);
 }
 
-void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length) {
-  app.option_defaults()->always_capture_default()->take_last();
-
-  app.option_defaults()->group("Training");
+void add_train_options(CommandLine& app, TrainOptions& o, const std::string& default_length) {
+  app.group("Training");
   auto* steps = app.add_option("--steps", o.steps, "optimizer steps [" + default_length + "]")
-                    ->default_str("")
+                    ->default_text("")
                     ->check(whole(1));
   app.add_option("--epochs", o.epochs, "passes over the training data (instead of --steps)")
-      ->default_str("")
+      ->default_text("")
       ->check(above_zero(1e9))
       ->excludes(steps);
   app.add_option("--batch", o.batch,
@@ -129,7 +126,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--amp", o.amp,
                  "mixed precision: forward and backward compute in bf16 or f16 where that is safe; "
                  "parameters, losses and the optimizer stay f32; f16 scales the loss")
-      ->check(CLI::IsMember({"off", "bf16", "f16"}));
+      ->check(one_of({"off", "bf16", "f16"}));
   app.add_option("--eval-every", o.eval_every,
                  "evaluate on the held-out data every so many steps, on all ranks, each sample "
                  "once; training goes on bit for bit as without; 0: only at the end")
@@ -137,7 +134,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
   app.add_option("--seed", o.seed, "seed of parameters, sample order and dropout");
 
   add_machine_options(app, o, "the run's folder, where a rank sees it");
-  app.option_defaults()->group("Checkpoints");
+  app.group("Checkpoints");
   app.add_flag("--per-step", o.per_step,
                "go on, within the step, without the ranks that are lost, and take in those that "
                "are started again; under ringrun --per-step");
@@ -151,18 +148,18 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                  "run's folder. auto: in --run-dir, from the newest checkpoint there that is "
                  "whole, or from the start if there is none. With the same options, programs, "
                  "ranks and kind of machine as before, bit for bit as if it had never stopped")
-      ->default_str("");
-  app.option_defaults()->group("Output");
+      ->default_text("");
+  app.group("Output");
   app.add_option("--run-dir", o.run_dir,
                  "folder for metrics.jsonl, trace.json and model.safetensors; new or empty "
                  "[runs/<stamp>]")
-      ->default_str("");
+      ->default_text("");
   app.add_flag("--no-trace", o.no_trace,
                "record no spans: no trace.json, and no communication times; no wait for the GPU at "
                "the end of each phase");
   app.add_option("--progress", o.progress,
                  "bar (one line redrawn), lines (one every 5 s), off; auto asks the terminal")
-      ->check(CLI::IsMember({"auto", "bar", "lines", "off"}));
+      ->check(one_of({"auto", "bar", "lines", "off"}));
   app.add_flag(
       "--profile", o.profile,
       "print the operations of a step: calls, time, FLOP/s, bytes/s, share; they are spans "
@@ -179,10 +176,7 @@ void add_train_options(CLI::App& app, TrainOptions& o, const std::string& defaul
                "gradients, times");
   app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
   // What it was once: hidden, and refused by the name of the program that does it.
-  app.add_flag_callback(
-         "--bench",
-         [] { throw CLI::ArgumentMismatch("--bench: unknown option; train_bench measures steps"); })
-      ->group("");
+  app.refuse("--bench", "--bench: unknown option; train_bench measures steps");
 }
 
 comm::GroupOptions group_of(const MachineOptions& o) {

@@ -57,10 +57,11 @@ struct TrainOptions : MachineOptions {
 
 // Adds the shared options to the program's own; the values in o are the defaults, default_length is
 // what --steps and --epochs are when neither is given, in words.
-void add_train_options(CLI::App& app, TrainOptions& o, const std::string& default_length);
+void add_train_options(CommandLine& app, TrainOptions& o, const std::string& default_length);
 // Of these the groups Machine and Communication, for a program without a run's folder, and the
 // footer. flight_dir: where the files of --flight-dir go without it, in words.
-void add_machine_options(CLI::App& app, MachineOptions& o, const std::string& flight_dir = "none");
+void add_machine_options(CommandLine& app, MachineOptions& o,
+                         const std::string& flight_dir = "none");
 
 // Switches the kernels and their threads; the options of the process group. UsageError if there is
 // no such device.

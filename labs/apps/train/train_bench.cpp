@@ -186,27 +186,26 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
 // False if there is nothing to do.
 bool read_options(BenchOptions& o, int argc, char** argv) {
   o.gpt.vocabulary = 65;
-  CLI::App app("Measures a training step and its parts: medians, on synthetic data; no files.",
-               "train_bench");
-  app.option_defaults()->always_capture_default()->take_last();
+  CommandLine app("Measures a training step and its parts: medians, on synthetic data; no files.",
+                  "train_bench");
   app.add_option("model", o.model, "gpt, mlp, small_cnn or resnet18, as in tests/bench/peers")
       ->required()
-      ->check(CLI::IsMember({"gpt", "mlp", "small_cnn", "resnet18"}));
-  app.option_defaults()->group("Benchmark");
+      ->check(one_of({"gpt", "mlp", "small_cnn", "resnet18"}));
+  app.group("Benchmark");
   app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64, others 32]")
-      ->default_str("")
+      ->default_text("")
       ->check(whole(1));
   app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100, small_cnn 40, resnet18 6]")
-      ->default_str("")
+      ->default_text("")
       ->check(whole(1));
   app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10, small_cnn 5, resnet18 2]")
-      ->default_str("")
+      ->default_text("")
       ->check(whole(0));
   app.add_option("--seed", o.seed, "of the parameters");
   app.add_option("--amp", o.amp, "bf16: products and attention in bfloat16")
-      ->check(CLI::IsMember({"off", "bf16"}));
-  app.option_defaults()->group("The GPT");
-  const std::vector<CLI::Option*> of_gpt{
+      ->check(one_of({"off", "bf16"}));
+  app.group("The GPT");
+  const std::vector<Option*> of_gpt{
       app.add_option("--layers", o.gpt.layers, "transformer blocks")->check(whole(1, 1000)),
       app.add_option("--dim", o.gpt.dim, "width; a multiple of --heads")->check(whole(1)),
       app.add_option("--heads", o.gpt.heads, "attention heads")->check(whole(1, 1000)),
@@ -219,10 +218,10 @@ bool read_options(BenchOptions& o, int argc, char** argv) {
       app.add_option("--dropout", o.gpt.dropout, "probability of dropping an activation")
           ->check(real(0, 0.99))};
   add_machine_options(app, o.machine);
-  if (!parse_command_line(app, argc, argv)) return false;
+  if (!app.parse(argc, argv)) return false;
   const bool gpt = o.model == "gpt";
-  for (const CLI::Option* option : of_gpt)
-    require(gpt || option->count() == 0, option->get_name() + " is for the GPT: train_bench gpt");
+  for (const Option* option : of_gpt)
+    require(gpt || !option->given(), option->name() + " is for the GPT: train_bench gpt");
   const Defaults defaults = defaults_of(o.model);
   if (o.batch == 0) o.batch = defaults.batch;
   if (o.steps == 0) o.steps = defaults.steps;

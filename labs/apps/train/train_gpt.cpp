@@ -38,30 +38,29 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   o.model.gpt2_init = true;
   o.common.batch = 8;
   o.common.lr = 3e-3;
-  CLI::App app("Trains a GPT on text, data-parallel over all ranks.", "train_gpt");
-  app.option_defaults()->group("Data");
+  CommandLine app("Trains a GPT on text, data-parallel over all ranks.", "train_gpt");
+  app.group("Data");
   auto* text = app.add_option(
       "--data", o.common.data,
       "text file; its last tenth is held out [the lessons and sources of ringsmith, the last tenth "
       "of each file held out]");
-  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--tokens", o.tokens,
                  "text as tokens instead: a .bin file of llm.c, or a folder of them; those with "
                  "'val' in their names are held out, else the last tenth of each")
-      ->default_str("")
+      ->default_text("")
       ->excludes(text);
   app.add_option(
          "--vocab", o.vocabulary,
          "byte-pair vocabulary, a file of tiktoken's format (r50k_base.tiktoken is GPT-2's): "
          "text is read and written in its tokens, not in bytes")
-      ->default_str("");
+      ->default_text("");
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
   app.add_option("--validation-windows", o.validation_windows,
                  "most windows of held-out text in an evaluation")
       ->check(whole(1));
-  app.option_defaults()->group("Model");
+  app.group("Model");
   app.add_option("--layers", o.model.layers, "transformer blocks")->check(whole(1, 1000));
   app.add_option("--dim", o.model.dim, "width; a multiple of --heads")->check(whole(1));
   app.add_option("--heads", o.model.heads, "attention heads")->check(whole(1, 1000));
@@ -78,21 +77,21 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   app.add_flag("--activation-checkpointing", o.model.activation_checkpointing,
                "keep only the input of each block, and compute the block again in backward: less "
                "memory, a third more computation, the same numbers");
-  app.option_defaults()->group("Training");
+  app.group("Training");
   app.add_option("--weight-decay", o.weight_decay, "of AdamW")->check(real(0, 1e6));
   app.add_option("--clip", o.clip, "largest 2-norm of the gradient")->check(above_zero(1e30));
   app.add_option("--warmup", o.warmup, "share of the steps in which the learning rate rises")
       ->check(real(0, 1));
   app.add_option("--lr-floor", o.floor, "learning rate of the last step, as a share of --lr")
       ->check(real(0, 1));
-  app.option_defaults()->group("Output");
+  app.group("Output");
   app.add_option("--sample", o.sample.tokens, "bytes or tokens to write at the end")
       ->check(whole(0));
   app.add_option("--prompt", o.prompt, "what they follow");
   app.add_option("--temperature", o.sample.temperature, "of sampling; 0: always the likeliest")
       ->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
-  return parse_command_line(app, argc, argv);
+  return app.parse(argc, argv);
 }
 
 // Text as the options have it; what they leave open about the model is filled in from it.

@@ -36,36 +36,35 @@ struct ImageOptions {
 bool read_options(ImageOptions& o, int argc, char** argv) {
   o.common.batch = 32;
   o.common.lr = 0.01;
-  CLI::App app("Trains a convolutional network on images, data-parallel over all ranks.",
-               "train_images");
-  app.option_defaults()->group("Data");
+  CommandLine app("Trains a convolutional network on images, data-parallel over all ranks.",
+                  "train_images");
+  app.group("Data");
   app.add_option("--data", o.common.data,
                  "folder with CIFAR-10's binary files (data_batch_1.bin, ...) or MNIST's "
                  "(train-images-idx3-ubyte, ...) [coloured shapes, drawn]");
-  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--draw", o.draw, "shapes to draw when no files are given")->check(whole(1));
   app.add_option("--augment", o.augment,
                  "random changes of training images: none; crop, out of 4 pixels of black around "
                  "the image; crop-flip, and left for right; auto: crop-flip, for MNIST none")
-      ->check(CLI::IsMember({"auto", "none", "crop", "crop-flip"}));
+      ->check(one_of({"auto", "none", "crop", "crop-flip"}));
   app.add_option("--workers", o.workers, "threads that prepare batches ahead")->check(whole(0, 64));
-  app.option_defaults()->group("Model");
+  app.group("Model");
   app.add_option("--model", o.model, "the network")
-      ->check(CLI::IsMember({"small_cnn", "resnet18", "resnet34", "resnet50"}));
+      ->check(one_of({"small_cnn", "resnet18", "resnet34", "resnet50"}));
   app.add_option("--width", o.width, "of a ResNet: channels of its stem; torchvision's have 64")
       ->check(whole(1));
   app.add_option("--stem", o.stem,
                  "of a ResNet: large, 7x7 kernels and a maximum, which divide the image's size by "
                  "4; small, 3x3 kernels; auto: small for images of up to 64 pixels")
-      ->check(CLI::IsMember({"auto", "small", "large"}));
+      ->check(one_of({"auto", "small", "large"}));
   app.add_option("--weights", o.weights,
                  "safetensors file of weights to begin with, torchvision's names")
-      ->default_str("");
-  app.option_defaults()->group("Training");
+      ->default_text("");
+  app.group("Training");
   app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
   app.add_option("--weight-decay", o.weight_decay, "of SGD")->check(real(0, 1e6));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
-  return parse_command_line(app, argc, argv);
+  return app.parse(argc, argv);
 }
 
 // flips: an image's mirror image is one of the same class.

@@ -75,25 +75,24 @@ int train_mlp(int argc, char** argv) {
   MlpOptions o;
   o.common.batch = 64;
   o.common.lr = 0.05;
-  CLI::App app("Trains a multilayer perceptron to read digits, data-parallel over all ranks.",
-               "train_mlp");
-  app.option_defaults()->group("Data");
+  CommandLine app("Trains a multilayer perceptron to read digits, data-parallel over all ranks.",
+                  "train_mlp");
+  app.group("Data");
   app.add_option("--data", o.common.data,
                  "folder with MNIST's four files: train-images-idx3-ubyte, t10k-labels-..., ...");
   app.add_option("--images", o.images, "IDX file of training images (u8, n x h x w)");
   app.add_option("--labels", o.labels, "IDX file of their labels (u8, n)");
   app.add_option("--test-images", o.test_images, "IDX file of test images [a tenth of --images]");
   app.add_option("--test-labels", o.test_labels, "IDX file of their labels");
-  app.option_defaults()->always_capture_default()->take_last();
   app.add_option("--draw", o.draw, "digits to draw when no files are given")->check(whole(1));
   app.add_option("--workers", o.workers,
                  "threads that prepare batches ahead; 0 is enough for data in memory")
       ->check(whole(0, 64));
-  app.option_defaults()->group("Training");
+  app.group("Training");
   app.add_option("--hidden", o.hidden, "width of the two hidden layers")->check(whole(1));
   app.add_option("--momentum", o.momentum, "of SGD")->check(real(0, 1));
   add_train_options(app, o.common, std::to_string(kDefaultSteps));
-  if (!parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   return train_classifier(o.common,
                           {.program = "train_mlp",
                            .network = "mlp",

@@ -1,5 +1,4 @@
 // train_report: report.html of a run's folder, made again from its files.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
@@ -11,13 +10,13 @@ namespace {
 
 int train_report(int argc, char** argv) {
   std::vector<std::string> folders;
-  CLI::App app(
+  CommandLine app(
       "Writes report.html into the folder of a run of train_gpt or train_mlp, from metrics.jsonl, "
       "and run.json and trace.json where they are there: a run that died, or still runs, has a "
       "report too.",
       "train_report");
   app.add_option("folder", folders, "runs/20260131-174503, or several")->required();
-  if (!parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   for (const std::string& folder : folders) fmt::print("{}\n", write_report(folder));
   return 0;
 }

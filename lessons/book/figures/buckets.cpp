@@ -189,12 +189,10 @@ std::string as_json(const Options& o, const Step& step) {
 
 int run(int argc, char** argv) {
   Options o;
-  CLI::App app("One training step on paper: gradients, buckets, and what backward hides.",
-               "book_buckets");
-  app.option_defaults()->always_capture_default()->take_last();
+  apps::CommandLine app("One training step on paper: gradients, buckets, and what backward hides.",
+                        "book_buckets");
   app.add_option("--gradients", o.gradients, "KiB of each, in the order of forward")
-      ->delimiter(',')
-      ->take_all()
+      ->separated_by_commas(256)
       ->check(apps::whole(1, 1 << 20));
   app.add_option("--first", o.first, "limit of the first bucket, KiB")
       ->check(apps::whole(1, 1 << 20));
@@ -207,7 +205,7 @@ int run(int argc, char** argv) {
   app.add_option("--alpha", o.alpha, "microseconds a message")->check(apps::real(0, 1e6));
   app.add_option("--bandwidth", o.bandwidth, "of a link, GB/s")->check(apps::above_zero(1e6));
   app.add_flag("--json", o.json, "print JSON; times in ns");
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   require(o.gradients.size() <= 256, "--gradients: at most 256");
 
   const Step step = play(o);

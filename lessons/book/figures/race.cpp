@@ -47,15 +47,14 @@ std::string as_line(const Moment& m) {
 int run(int argc, char** argv) {
   int threads = 4, seed = 1;
   bool barrier = false, json = false;
-  CLI::App app("Threads that read what their neighbour wrote, with or without a barrier.",
-               "book_race");
-  app.option_defaults()->always_capture_default()->take_last();
+  apps::CommandLine app("Threads that read what their neighbour wrote, with or without a barrier.",
+                        "book_race");
   app.add_option("--threads", threads, "of the block")->check(apps::whole(2, book::kMostThreads));
   app.add_option("--seed", seed, "of the order in which the emulator runs them")
       ->check(apps::whole(1, 1'000'000));
   app.add_flag("--barrier", barrier, "__syncthreads() between writing and reading");
   app.add_flag("--json", json, "print JSON");
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   ::setenv("VGPU_SEED", std::to_string(seed).c_str(), 1);  // before the emulator looks
 
   const std::vector<Moment> moments = book::record_race(threads, barrier);

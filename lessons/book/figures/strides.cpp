@@ -114,14 +114,13 @@ int run(int argc, char** argv) {
   std::string sizes = "2,3";
   std::vector<std::string> operations;
   bool json = false;
-  CLI::App app("Shows a tensor and views of it: sizes, strides, offset, places in memory.",
-               "book_strides");
-  app.option_defaults()->always_capture_default();
+  apps::CommandLine app("Shows a tensor and views of it: sizes, strides, offset, places in memory.",
+                        "book_strides");
   app.add_option("--sizes", sizes, "of the tensor, which holds 0, 1, 2, ...");
   app.add_flag("--json", json, "print JSON, with the place of every element");
   app.add_option("operations", operations, "what is done to it, as below");
   app.footer(kOperations);
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
 
   const Shape shape = numbers_of("--sizes", sizes);
   std::int64_t count = 1;

@@ -294,13 +294,13 @@ int run(int argc, char** argv) {
   std::string expression = "(w*x + b)*(w*x + b)";
   std::vector<std::string> given;
   bool as_data = false;
-  CLI::App app("Shows the graph of an expression, and the backward that walks it.", "book_tape");
-  app.option_defaults()->always_capture_default();
+  apps::CommandLine app("Shows the graph of an expression, and the backward that walks it.",
+                        "book_tape");
   app.add_option("expression", expression, "of names, numbers, + - * / ( ) and functions");
   app.add_option("values", given, "w=3 x=2 ...: a leaf for each name");
   app.add_flag("--json", as_data, "print JSON");
   app.footer("\nFunctions: exp, log, sqrt, tanh, sigmoid, relu.\n");
-  if (!apps::parse_command_line(app, argc, argv)) return 0;
+  if (!app.parse(argc, argv)) return 0;
   if (given.empty()) given = {"w=3", "x=2", "b=1"};
 
   kernels::set_mode(kernels::Mode::oracle);  // plain loops: the same numbers on every processor

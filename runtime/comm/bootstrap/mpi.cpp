@@ -1,8 +1,15 @@
+// Open MPI, opened when mpirun has started this process. It is neither linked nor compiled against:
+// a job that ringrun or srun starts needs none, and a program is not to bring libmpi, libhwloc and
+// libevent along for eight calls.
+//
+// What is declared here is Open MPI's own ABI: handles are addresses of objects that the library
+// exports. It has been the same in all releases whose library is libmpi.so.40 (4 and 5). MPICH and
+// its relatives export no such objects, and are refused.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
 #include <memory>
-#include <mpi.h>
 #include <thread>
 #include <unistd.h>
 
@@ -18,17 +25,82 @@ std::atomic<bool> abandoned{false};
 constexpr std::chrono::microseconds kMpiPoll{50};
 
 void check(int code, const char* call) {
-  if (code != MPI_SUCCESS)
+  if (code != 0)  // MPI_SUCCESS
     throw CommError(std::string(call) + " failed with code " + std::to_string(code));
+}
+
+// What mpi.h says of these.
+using Handle = void*;
+constexpr int kThreadSerialized = 2;
+struct OpenMpi {
+  int (*finalized)(int* flag);
+  int (*finalize)();
+  int (*initialized)(int* flag);
+  int (*init_thread)(int* argc, char*** argv, int required, int* provided);
+  int (*comm_rank)(Handle comm, int* rank);
+  int (*comm_size)(Handle comm, int* size);
+  int (*iallgather)(const void* sent, int sent_count, Handle sent_type, void* received,
+                    int received_count, Handle received_type, Handle comm, Handle* request);
+  int (*test)(Handle* request, int* flag, void* status);
+  Handle comm_world, byte, no_request;
+};
+
+// The library that the program has linked itself, or else the installed one.
+void* library_of_open_mpi() {
+  const std::string remedy =
+      "; install Open MPI (Debian: openmpi-bin), or start the program with ringrun";
+  if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != nullptr) return RTLD_DEFAULT;
+  require(dlsym(RTLD_DEFAULT, "MPI_Init_thread") == nullptr,
+          "the program has linked an MPI that is not Open MPI: link Open MPI, or start the program "
+          "with ringrun");
+  // Global, since the modules that the library opens look for its symbols there.
+  std::string why;
+  for (const char* name : {"libmpi.so.40", "libmpi.so"}) {
+    if (void* const opened = dlopen(name, RTLD_NOW | RTLD_GLOBAL); opened != nullptr) {
+      require(dlsym(opened, "ompi_mpi_comm_world") != nullptr,
+              std::string("mpirun's ranks meet through Open MPI, which ") + name +
+                  " of this machine is not" + remedy);
+      return opened;
+    }
+    if (const char* const said = dlerror(); said != nullptr && why.empty()) why = said;
+  }
+  throw UsageError("mpirun's ranks meet through Open MPI, and its library cannot be opened (" +
+                   why + ")" + remedy);
+}
+
+const OpenMpi& open_mpi() {
+  static const OpenMpi opened = [] {
+    void* const library = library_of_open_mpi();
+    const auto find = [&]<class T>(const char* name, T& out) {
+      void* const found = dlsym(library, name);
+      require(found != nullptr, std::string("Open MPI's library has no ") + name +
+                                    ": start the program with ringrun");
+      out = reinterpret_cast<T>(found);
+    };
+    OpenMpi mpi{};
+    find("MPI_Finalized", mpi.finalized);
+    find("MPI_Finalize", mpi.finalize);
+    find("MPI_Initialized", mpi.initialized);
+    find("MPI_Init_thread", mpi.init_thread);
+    find("MPI_Comm_rank", mpi.comm_rank);
+    find("MPI_Comm_size", mpi.comm_size);
+    find("MPI_Iallgather", mpi.iallgather);
+    find("MPI_Test", mpi.test);
+    find("ompi_mpi_comm_world", mpi.comm_world);
+    find("ompi_mpi_byte", mpi.byte);
+    find("ompi_request_null", mpi.no_request);
+    return mpi;
+  }();
+  return opened;
 }
 
 // glibc's on_exit, not atexit: the handler must know the exit status.
 void leave_mpi(int status, void*) {
   int finalized = 0;
-  MPI_Finalized(&finalized);
+  open_mpi().finalized(&finalized);
   if (finalized != 0) return;
   if (status == 0 && !abandoned) {
-    MPI_Finalize();
+    open_mpi().finalize();
     return;
   }
   std::fflush(nullptr);
@@ -39,14 +111,15 @@ void leave_mpi(int status, void*) {
 
 MpiBootstrap::MpiBootstrap(std::chrono::milliseconds timeout) : timeout_(timeout) {
   int initialized = 0;
-  MPI_Initialized(&initialized);
+  const OpenMpi& mpi = open_mpi();
+  mpi.initialized(&initialized);
   if (initialized == 0) {
     int provided = 0;
-    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init_thread");
+    check(mpi.init_thread(nullptr, nullptr, kThreadSerialized, &provided), "MPI_Init_thread");
     on_exit(leave_mpi, nullptr);
   }
-  check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
-  check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
+  check(mpi.comm_rank(mpi.comm_world, &rank_), "MPI_Comm_rank");
+  check(mpi.comm_size(mpi.comm_world, &size_), "MPI_Comm_size");
 }
 
 std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
@@ -60,13 +133,14 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
   b->mine = record;
   b->mine.resize(kRecord, '\0');
   b->all.resize(kRecord * static_cast<std::size_t>(size_), '\0');
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(b->mine.data(), kRecord, MPI_BYTE, b->all.data(), kRecord, MPI_BYTE,
-                       MPI_COMM_WORLD, &request),
+  const OpenMpi& mpi = open_mpi();
+  Handle request = mpi.no_request;
+  check(mpi.iallgather(b->mine.data(), kRecord, mpi.byte, b->all.data(), kRecord, mpi.byte,
+                       mpi.comm_world, &request),
         "MPI_Iallgather");
   const Deadline deadline = Deadline::in(timeout_);
   for (int done = 0; done == 0;) {
-    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    check(mpi.test(&request, &done, nullptr), "MPI_Test");
     if (done != 0) break;
     if (deadline.passed()) {
       abandoned = true;

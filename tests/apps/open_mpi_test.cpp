@@ -1,0 +1,67 @@
+// Open MPI is for ranks that mpirun has started, and for nobody else: a program runs on a machine
+// that has none, or a broken one.
+#include <dlfcn.h>
+
+#include "tests/apps/programs.hpp"
+#include "tests/support/catch.hpp"
+
+using namespace ringsmith::testing;
+
+namespace {
+
+const std::string kBin = RINGSMITH_BINARY_DIR "/bin/";
+
+// Where the loader looks first, libmpi is this file.
+ProgramResult with_libmpi(const std::string& file, const std::vector<std::string>& command) {
+  const TemporaryFolder folder;
+  for (const char* name : {"libmpi.so.40", "libmpi.so"})
+    std::filesystem::copy_file(file, folder / name);
+  std::vector<std::string> argv{"env", "LD_LIBRARY_PATH=" + folder.path.string()};
+  argv.insert(argv.end(), command.begin(), command.end());
+  return run_program(argv, 60);
+}
+
+const std::vector<std::string> kAlone{kBin + "all_reduce_perf", "-n", "1", "-w", "0"};
+const std::vector<std::string> kByRingrun{kBin + "ringrun",
+                                          "--standalone",
+                                          "--nproc-per-node",
+                                          "2",
+                                          "--",
+                                          kBin + "all_reduce_perf",
+                                          "-n",
+                                          "1",
+                                          "-w",
+                                          "0"};
+
+// One line that begins as all errors do, with these words in it.
+void require_refusal(const ProgramResult& r, const std::vector<std::string>& words) {
+  INFO(r.err);
+  CHECK(r.exit_code == 6);
+  const auto lines = error_lines("all_reduce_perf", r.err);
+  REQUIRE(lines.size() == 1);
+  for (const std::string& word : words) CHECK_THAT(lines[0], ContainsSubstring(word));
+}
+
+}  // namespace
+
+TEST_CASE("without Open MPI only mpirun's ranks do not run", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string broken = write_text(folder / "broken", "no library");
+  for (const auto& command : {kAlone, kByRingrun}) {
+    const auto r = with_libmpi(broken, command);
+    INFO(r.err);
+    CHECK(r.exit_code == 0);
+    CHECK_THAT(r.out, ContainsSubstring("# all_reduce_perf, ringsmith"));
+  }
+  require_refusal(with_libmpi(broken, {kAlone[0], "--bootstrap", "mpi"}),
+                  {"Open MPI", "cannot be opened", "libmpi.so", "openmpi-bin",
+                   "start the program with ringrun"});
+}
+
+TEST_CASE("an MPI that is not Open MPI is refused", "[programs]") {
+  // Any library without Open MPI's objects will do: libm.
+  Dl_info libm{};
+  REQUIRE(dladdr(dlsym(RTLD_DEFAULT, "fmod"), &libm) != 0);
+  require_refusal(with_libmpi(libm.dli_fname, {kAlone[0], "--bootstrap", "mpi"}),
+                  {"libmpi.so.40 of this machine is not", "start the program with ringrun"});
+}
