@@ -11,7 +11,7 @@ PREFIX ?= $(if $(filter 0,$(shell id -u)),/usr/local,$(HOME)/.local)
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help core-path deps deps-vm configure build install train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
+.PHONY: help core-path deps deps-vm configure build install uninstall train doctor test test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format sanitize fuzz clean
 
 help: ## this list
 	@echo "ringsmith: data-parallel training from scratch. Targets:"
@@ -31,10 +31,12 @@ build: configure ## compile everything into build/release
 	@cmake --build "$(DIR)" --parallel $(JOBS)
 
 install: configure ## headers, library, ringrun and other programs into PREFIX, for your own program
-	@mkdir -p "$(DESTDIR)$(PREFIX)" 2>/dev/null && test -w "$(DESTDIR)$(PREFIX)" || { echo "make: cannot write to '$(DESTDIR)$(PREFIX)': make install PREFIX=/a/folder/of/yours" >&2; exit 1; }
+	@.ci/install writable "$(PREFIX)"
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target installed
-	@cmake --install "$(DIR)" --prefix "$(PREFIX)" > "$(BUILD)/install.log"
-	@echo "ringsmith is in $(PREFIX): cmake -DCMAKE_PREFIX_PATH=$(PREFIX), PATH=$(PREFIX)/bin:\$$PATH"
+	@.ci/install copy "$(PREFIX)" "$(DIR)"
+
+uninstall: ## take away again what make install has put into PREFIX
+	@.ci/install remove "$(PREFIX)"
 
 train: configure ## train a byte-level GPT on the repository's own text, 2 ranks (under 3 minutes)
 	@cmake --build "$(DIR)" --parallel $(JOBS) --target train_gpt
