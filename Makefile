@@ -12,7 +12,7 @@ DIR := $(BUILD)/$(PRESET)
 # Everything that `make test` needs, and what of it the programs can be built and run without: `make train` is
 # somebody's first command, and waits for each of its packages.
 PACKAGES := g++ cmake ninja-build ccache pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
-NOT_TO_TRAIN := libboost-context-dev pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
+NOT_TO_TRAIN := openmpi-bin libopenmpi-dev libboost-context-dev pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
 TORCH_PACKAGES := python3-torch python3-numpy python3-setuptools libtorch-dev pybind11-dev python3-dev libblas3
 VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
 # The program of `make train`: its target, and where it is in the build folder.
@@ -28,7 +28,7 @@ COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # two targets, two builds of the same folder; each is parallel by itself
-.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
+.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
 
 help: ## this list
 	@.ci/help $(MAKEFILE_LIST)
@@ -55,15 +55,17 @@ build: configure ## compile everything into build/release
 	@$(COMPILE)
 
 install: configure ## headers, library, ringrun into PREFIX for your program
-	@mkdir -p "$(DESTDIR)$(PREFIX)" 2>/dev/null && test -w "$(DESTDIR)$(PREFIX)" || { echo "make: cannot write to '$(DESTDIR)$(PREFIX)': make install PREFIX=/a/folder/of/yours" >&2; exit 1; }
+	@.ci/install writable "$(PREFIX)"
 	@$(COMPILE) installed
-	@cmake --install "$(DIR)" --prefix "$(PREFIX)" > "$(BUILD)/install.log"
-	@echo "ringsmith is in $(PREFIX): cmake -DCMAKE_PREFIX_PATH=$(PREFIX), PATH=$(PREFIX)/bin:\$$PATH"
+	@.ci/install copy "$(PREFIX)" "$(DIR)"
+
+uninstall: ## take away again what make install has put into PREFIX
+	@.ci/install remove "$(PREFIX)"
 
 train: deps-train ## train a byte-level GPT on the repository's own text, 2 ranks
 	@$(CONFIGURE)
-	@$(COMPILE) $(TRAIN_TARGET)
-	@RINGSMITH_DEADLINE=0 tests/support/mpirun.sh 2 "$(DIR)/$(TRAIN_PROGRAM)" --run-dir runs/$$(date +%Y%m%d-%H%M%S)
+	@$(COMPILE) $(TRAIN_TARGET) ringrun
+	@"$(DIR)"/bin/ringrun --standalone --no-prefix --nproc-per-node 2 -- "$(DIR)/$(TRAIN_PROGRAM)" --run-dir runs/$$(date +%Y%m%d-%H%M%S)
 
 doctor: configure ## what this machine lets a job do, how two ranks are connected
 	@$(COMPILE) doctor ringrun

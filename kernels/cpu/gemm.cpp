@@ -5,7 +5,9 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <limits>
+#include <sched.h>
 #include <string>
+#include <thread>
 
 #include "kernels/mode.hpp"
 #include "runtime/base/error.hpp"
@@ -24,22 +26,25 @@ using SgemmFn = void(int order, int trans_a, int trans_b, int m, int n, int k, f
                      const float* a, int lda, const float* b, int ldb, float beta, float* c,
                      int ldc);
 
-// Sets an environment variable for its lifetime, unless the user has set it.
-class Default {
- public:
-  Default(const char* name, const char* value) : name_(name), set_(std::getenv(name) == nullptr) {
-    if (set_) setenv(name_, value, 1);
-  }
-  ~Default() {
-    if (set_) unsetenv(name_);
-  }
-  Default(const Default&) = delete;
-  Default& operator=(const Default&) = delete;
-
- private:
-  const char* name_;
-  bool set_;
-};
+// Opens a library in a thread that may use only the processor it is on: OpenBLAS starts a thread
+// for each other processor that the thread which loads it may use, so none. (OPENBLAS_NUM_THREADS=1
+// does the same, but the environment belongs to all threads, and those that run may be reading it.)
+void* open_on_one_processor(const char* name) {
+  void* handle = nullptr;
+  std::thread([&] {
+    const int here = sched_getcpu();
+    if (here >= 0) {
+      const std::size_t size = CPU_ALLOC_SIZE(here + 1);
+      cpu_set_t* const only = CPU_ALLOC(here + 1);
+      CPU_ZERO_S(size, only);
+      CPU_SET_S(here, size, only);
+      (void)sched_setaffinity(0, size, only);  // refused: then OpenBLAS has threads that sleep
+      CPU_FREE(only);
+    }
+    handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  }).join();
+  return handle;
+}
 
 class OpenBlas {
  public:
@@ -60,9 +65,8 @@ class OpenBlas {
 
  private:
   OpenBlas() {
-    const Default single("OPENBLAS_NUM_THREADS", "1");  // else loading starts a pool of threads
     for (const char* name : {"libopenblas.so.0", "libopenblas.so"})
-      if (handle_ == nullptr) handle_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+      if (handle_ == nullptr) handle_ = open_on_one_processor(name);
     if (handle_ == nullptr)
       throw Error(
           "OpenBLAS (libopenblas.so.0) was not found: install it (Debian, Ubuntu: apt install "

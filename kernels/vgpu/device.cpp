@@ -3,12 +3,10 @@
 #include <array>
 #include <bit>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <span>
 #include <string>
-#include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -85,10 +83,7 @@ thread_local int current_index = 0;
 
 Driver::Turn::Turn(Driver& driver, Call call, const void* kernel) {
   if (!Settings::get().driver_waits) return;
-  static const bool eager = [] {
-    const char* loading = std::getenv("CUDA_MODULE_LOADING");
-    return loading != nullptr && std::string_view(loading) == "EAGER";
-  }();
+  const bool eager = Settings::get().eager_loading;
   lock_ = std::unique_lock(driver.calls_);
   std::unique_lock lock(driver.mutex_);
   const bool first = call == Call::launches && driver.loaded_.insert(kernel).second && !eager;

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
+#include <mutex>
 #include <numeric>
 #include <sstream>
 #include <string_view>
@@ -15,9 +17,41 @@ namespace vgpu {
 
 namespace {
 
+// What the program has preset, and what makes it too late. Never destroyed: a CUDA call in a
+// destructor may be the first.
+struct Preset {
+  std::string value;
+  bool insists;
+};
+struct Presets {
+  std::mutex mutex;
+  std::map<std::string, Preset, std::less<>> of;
+  bool read = false;
+};
+Presets& presets() {
+  static auto* const made = new Presets;
+  return *made;
+}
+
+bool preset(const char* variable, std::uint64_t value, bool insists) {
+  Presets& all = presets();
+  const std::scoped_lock lock(all.mutex);
+  if (!all.read) all.of.insert_or_assign(variable, Preset{std::to_string(value), insists});
+  return !all.read;
+}
+
+// Null, or what a variable is set to; while the presets are locked.
+const char* text_of(const char* name) {
+  const char* const set = std::getenv(name);
+  const auto found = presets().of.find(name);
+  if (found == presets().of.end()) return set;
+  const bool silent = set == nullptr || *set == '\0';
+  return found->second.insists || silent ? found->second.value.c_str() : set;
+}
+
 std::uint64_t number(const char* name, std::uint64_t fallback, std::uint64_t least,
                      std::uint64_t most) {
-  const char* text = std::getenv(name);
+  const char* text = text_of(name);
   if (text == nullptr || *text == '\0') return fallback;
   char* end = nullptr;
   const std::uint64_t value = std::strtoull(text, &end, 10);
@@ -55,7 +89,7 @@ std::vector<int> read_devices() {
 // One of three names, in the order of the enumeration; the first where nothing is said.
 template <class Choice>
 Choice choice(const char* variable, const std::array<std::string_view, 3>& names) {
-  const char* text = std::getenv(variable);
+  const char* text = text_of(variable);
   const std::string_view name = text == nullptr || *text == '\0' ? names[0] : text;
   const auto* const found = std::find(names.begin(), names.end(), name);
   if (found == names.end()) {
@@ -78,6 +112,8 @@ std::size_t read_guard_page() {
 }
 
 Settings read() {
+  const std::scoped_lock lock(presets().mutex);
+  presets().read = true;
   Settings s{};
   s.devices = read_devices();
   s.seed = number("VGPU_SEED", 1, 0, UINT64_MAX);
@@ -92,6 +128,8 @@ Settings read() {
   s.driver_waits = number("VGPU_DRIVER_WAITS", 0, 0, 1) != 0;
   s.protection_keys = number("VGPU_PROTECTION_KEYS", 1, 0, 1) != 0;
   s.legacy_stream = number("VGPU_LEGACY_STREAM", 0, 0, 1) != 0;
+  const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+  s.eager_loading = loading != nullptr && std::string_view(loading) == "EAGER";
   return s;
 }
 
@@ -100,6 +138,13 @@ Settings read() {
 const Settings& Settings::get() {
   static const Settings settings = read();
   return settings;
+}
+
+bool Settings::insist(const char* variable, std::uint64_t value) {
+  return preset(variable, value, true);
+}
+bool Settings::prefer(const char* variable, std::uint64_t value) {
+  return preset(variable, value, false);
 }
 
 }  // namespace vgpu

@@ -1,4 +1,4 @@
-// The emulator's settings, read once from the environment.
+// The emulator's settings, read once: from the environment, or as a program has preset them.
 #pragma once
 
 #include <cstddef>
@@ -37,9 +37,17 @@ struct Settings {
   bool driver_waits;          // VGPU_DRIVER_WAITS: 1: see Driver in device.hpp; 0
   std::size_t guard_page;     // VGPU_PAGE_KB: of guards: a multiple of the system's page; that page
   bool legacy_stream;         // VGPU_LEGACY_STREAM: 1: the legacy default stream may be used; 0
+  bool eager_loading;         // CUDA_MODULE_LOADING: EAGER, as the driver has it; else lazy
 
   // Exits with a message if a variable has no such value.
   static const Settings& get();
+
+  // A program's own value of a number above, by the name of its variable: setenv() beside a thread
+  // that reads the environment is a race, and this is none. insist() overrules the environment;
+  // prefer() is the default of this process, where the environment says nothing. Both come before
+  // the first CUDA call: false, and no effect, once the settings have been read.
+  static bool insist(const char* variable, std::uint64_t value);
+  static bool prefer(const char* variable, std::uint64_t value);
 };
 
 // A small random generator (splitmix64): a stream of its own for every purpose and number.

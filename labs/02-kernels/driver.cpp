@@ -4,7 +4,7 @@
 
 #include "labs/kit/driver.hpp"
 
-#include <cstdlib>
+#include "kernels/vgpu/settings.hpp"
 
 using kit::DeviceArray;
 using kit::Stream;
@@ -13,8 +13,8 @@ namespace {
 
 // The order of threads and blocks, and the delays, come from the run's seed. One small device.
 void seed_emulator(const kit::Request& in) {
-  setenv("VGPU_DEVICES", "1", 1);
-  setenv("VGPU_SEED", std::to_string(in.integer("seed")).c_str(), 1);
+  vgpu::Settings::insist("VGPU_DEVICES", 1);
+  vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
 }
 
 // The device is asked for n-fold the threads that the kernel needs, or for a fraction of them.

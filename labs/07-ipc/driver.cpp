@@ -21,12 +21,12 @@
 #undef atomic_thread_fence
 #undef atomic_ref
 
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
 
+#include "kernels/vgpu/settings.hpp"
 #include "labs/kit/counted.hpp"
 #include "labs/kit/driver.hpp"
 #include "labs/kit/processes.hpp"
@@ -67,8 +67,8 @@ struct Plan {
         lived(std::uint64_t(in.integer("lived", 0))),
         counts(in.has("counts") ? in.integers("counts")
                                 : std::vector<std::int64_t>(std::size_t(calls), count)) {
-    setenv("VGPU_SEED", std::to_string(in.integer("seed")).c_str(), 1);
-    setenv("VGPU_DEVICES", "8", 1);
+    vgpu::Settings::insist("VGPU_SEED", std::uint64_t(in.integer("seed")));
+    vgpu::Settings::insist("VGPU_DEVICES", 8);
     hostile::seed = std::uint64_t(in.integer("seed"));
     hostile::slow = int(in.integer("slow", -1));
   }

@@ -9,6 +9,9 @@
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
+#ifdef RINGSMITH_VGPU
+#include "kernels/vgpu/settings.hpp"
+#endif
 #include "labs/nccl/group.hpp"
 #include "labs/nccl/rendezvous.hpp"
 
@@ -74,17 +77,23 @@ void retire(ncclComm_t comm) {
 }
 
 constexpr const char* kTimeoutVariable = "RINGSMITH_NCCL_TIMEOUT_MS";
-constexpr int kDefaultTimeout = 60'000;  // ms
+constexpr int kDefaultTimeout = 60'000;    // ms
+constexpr long kLongestWait = 80'000'000;  // ms; the emulator takes a day at most
+
+// Read when the library is loaded: later, another thread of the program may change its environment.
+const std::string kTimeoutText = [] {
+  const char* const text = std::getenv(kTimeoutVariable);
+  return std::string(text == nullptr ? "" : text);
+}();
 
 // Of every wait for a peer.
 std::chrono::milliseconds timeout() {
-  const char* text = std::getenv(kTimeoutVariable);
-  if (text == nullptr || *text == '\0') return std::chrono::milliseconds(kDefaultTimeout);
+  if (kTimeoutText.empty()) return std::chrono::milliseconds(kDefaultTimeout);
   int value = 0;
-  const char* end = text + std::strlen(text);
-  const auto [stop, error] = std::from_chars(text, end, value);
+  const char* end = kTimeoutText.data() + kTimeoutText.size();
+  const auto [stop, error] = std::from_chars(kTimeoutText.data(), end, value);
   if (error != std::errc() || stop != end || value < 1)
-    throw Refusal(ncclInvalidUsage, std::string(kTimeoutVariable) + "=" + text +
+    throw Refusal(ncclInvalidUsage, std::string(kTimeoutVariable) + "=" + kTimeoutText +
                                         ": give a whole number of milliseconds, 1 or more");
   return std::chrono::milliseconds(value);
 }
@@ -299,25 +308,23 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
                                        parent.device(), parent.timeout()));
 }
 
-// When the library is loaded, before the driver is first asked for anything. What the user has set
-// stays.
-//
-// Kernels of a device wait for those that the same thread starts on the next one; a kernel that is
-// yet to be loaded would wait for them (runtime/device/device.cpp).
+// When the library is loaded, before the driver is first asked for anything; what the user has set
+// stays. The environment stays, too: it is another program's, which may have threads that read it.
+// (What a real driver has to find there: runtime/device/device.cpp.)
 //
 // The emulator is to be as programs for NCCL expect a GPU: with a default stream, with memory for
 // more than the one or two GiB that nccl-tests sets aside, and with patience for our own deadline
 // to come first.
-__attribute__((constructor)) void prepare() {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 #ifdef RINGSMITH_VGPU
-  setenv("VGPU_LEGACY_STREAM", "1", 0);
-  setenv("VGPU_MEMORY_MB", "4096", 0);
-  const char* text = std::getenv(kTimeoutVariable);
-  const long wait = text == nullptr ? kDefaultTimeout : std::atol(text);
-  setenv("VGPU_DEADLINE_MS", std::to_string(std::max(wait, 1L) + 30'000).c_str(), 0);
+[[maybe_unused]] const bool kPrepared = [] {
+  vgpu::Settings::prefer("VGPU_LEGACY_STREAM", 1);
+  vgpu::Settings::prefer("VGPU_MEMORY_MB", 4096);
+  const long wait = kTimeoutText.empty() ? kDefaultTimeout : std::atol(kTimeoutText.c_str());
+  vgpu::Settings::prefer("VGPU_DEADLINE_MS",
+                         static_cast<std::uint64_t>(std::clamp(wait, 1L, kLongestWait)) + 30'000);
+  return true;
+}();
 #endif
-}
 
 }  // namespace
 

@@ -16,18 +16,19 @@ thread_local std::string text_of_thread;
 
 // Programs that bring a weak ncclGetLastError of their own (nccl-tests does) never see our
 // sentence: NCCL_DEBUG=WARN, INFO or TRACE prints it, as NCCL does.
-bool is_loud() {
+// Read when the library is loaded: later, another thread of the program may change its environment.
+const bool kLoud = [] {
   const char* level = std::getenv("NCCL_DEBUG");
   if (level == nullptr) return false;
   for (const char* loud : {"WARN", "INFO", "TRACE"})
     if (strcasecmp(level, loud) == 0) return true;
   return false;
-}
+}();
 
 }  // namespace
 
 ncclResult_t fail(ncclResult_t result, std::string text) {
-  if (text != text_of_thread && is_loud())  // not at every look at an error
+  if (text != text_of_thread && kLoud)  // not at every look at an error
     std::fprintf(stderr, "ringsmith_nccl: pid %d: %s\n", getpid(), text.c_str());
   text_of_thread = std::move(text);
   return result;

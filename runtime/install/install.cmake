@@ -1,13 +1,31 @@
 # What `make install` copies: the headers under their own names, all floors as one archive, and the
-# programs that somebody who writes his own wants beside it.
+# programs that the author of a training program needs.
 #
 #   PREFIX/bin/ringrun ...     include/ringsmith/runtime/...     lib/libringsmith.a
 #          lib/cmake/ringsmith/ringsmith-config.cmake            lib/pkgconfig/ringsmith.pc
-include(CMakePackageConfigHelpers)
+#          share/ringsmith/{LICENSE,template/...,manifest.txt}   manifest.cmake: upgrades, and `make uninstall`
 
 file(GLOB_RECURSE HEADERS CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/*.hpp
      ${PROJECT_SOURCE_DIR}/kernels/*.hpp)
-list(FILTER HEADERS EXCLUDE REGEX "^kernels/(cuda|vgpu)/")  # they want CUDA's own headers, real or emulated
+list(FILTER HEADERS EXCLUDE REGEX "^kernels/(cuda|vgpu)/")  # they need CUDA's own headers, real or emulated
+# So do these, which nobody outside includes: those that include <cuda...>, and those that include one of them.
+set(INSIDE)
+set(FOUND -1)
+while(NOT FOUND EQUAL 0)  # until a round finds no more
+  set(FOUND 0)
+  foreach(HEADER ${HEADERS})
+    file(STRINGS ${PROJECT_SOURCE_DIR}/${HEADER} INCLUDES REGEX "^ *# *include")
+    foreach(INCLUDE ${INCLUDES})
+      string(REGEX REPLACE ".*([\"<])(.*)[\">].*" "\\2" INCLUDE ${INCLUDE})
+      if(INCLUDE MATCHES "^(cuda|mma)[/._]" OR INCLUDE IN_LIST INSIDE)
+        list(APPEND INSIDE ${HEADER})
+        list(REMOVE_ITEM HEADERS ${HEADER})
+        set(FOUND 1)
+        break()
+      endif()
+    endforeach()
+  endforeach()
+endwhile()
 foreach(HEADER ${HEADERS})
   cmake_path(GET HEADER PARENT_PATH FOLDER)
   install(FILES ${HEADER} DESTINATION include/ringsmith/${FOLDER})
@@ -50,6 +68,9 @@ foreach(NAME ringsmith-config.cmake ringsmith.pc)
   configure_file(${HERE}/${NAME}.in ${MADE}/${NAME}.in @ONLY)
   file(GENERATE OUTPUT ${MADE}/${NAME} INPUT ${MADE}/${NAME}.in)
 endforeach()
-write_basic_package_version_file(${MADE}/ringsmith-config-version.cmake COMPATIBILITY SameMinorVersion)
+configure_file(${HERE}/ringsmith-config-version.cmake.in ${MADE}/ringsmith-config-version.cmake @ONLY)
 install(FILES ${MADE}/ringsmith-config.cmake ${MADE}/ringsmith-config-version.cmake DESTINATION lib/cmake/ringsmith)
 install(FILES ${MADE}/ringsmith.pc DESTINATION lib/pkgconfig)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/ringsmith)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/labs/template DESTINATION share/ringsmith)
+install(SCRIPT ${HERE}/manifest.cmake)  # last: it writes down what the lines above have installed

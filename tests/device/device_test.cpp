@@ -1,6 +1,7 @@
 #include "runtime/device/device.hpp"
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -15,8 +16,16 @@ std::string value_of(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
-// Before main(), so before the first call. tests/CMakeLists.txt has an entry that sets it.
-const std::string kUsersLoading = value_of("CUDA_MODULE_LOADING");
+// What the process was started with, whatever has changed since.
+std::string value_at_start(const std::string& name) {
+  std::ifstream all("/proc/self/environ");
+  for (std::string entry; std::getline(all, entry, '\0');)
+    if (entry.starts_with(name + "=")) return entry.substr(name.size() + 1);
+  return "";
+}
+// Before any test, and before the first use of a device.
+const std::string kLoading = value_of("CUDA_MODULE_LOADING"),
+                  kConnections = value_of("CUDA_DEVICE_MAX_CONNECTIONS");
 
 }  // namespace
 
@@ -32,10 +41,15 @@ TEST_CASE("devices are named as in PyTorch, and those that do not exist are refu
   CHECK_THROWS_AS(DeviceGuard(Device::cuda(999)), UsageError);
 }
 
-TEST_CASE("what the driver reads before its first call is set, and a value of the user's stays") {
+// tests/CMakeLists.txt has an entry that sets the first one.
+TEST_CASE("what the driver reads is set before main(), and a value of the user's stays") {
   REQUIRE(device_count() >= 1);
-  CHECK(value_of("CUDA_MODULE_LOADING") == (kUsersLoading.empty() ? "EAGER" : kUsersLoading));
-  CHECK(!value_of("CUDA_DEVICE_MAX_CONNECTIONS").empty());
+  const std::string loading = value_at_start("CUDA_MODULE_LOADING"),
+                    connections = value_at_start("CUDA_DEVICE_MAX_CONNECTIONS");
+  CHECK(kLoading == (loading.empty() ? "EAGER" : loading));
+  CHECK(kConnections == (connections.empty() ? "32" : connections));
+  CHECK(value_of("CUDA_MODULE_LOADING") == kLoading);
+  CHECK(value_of("CUDA_DEVICE_MAX_CONNECTIONS") == kConnections);
 }
 
 TEST_CASE("a guard makes its device current in this thread, and gives the one before back") {

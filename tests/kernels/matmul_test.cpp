@@ -2,12 +2,17 @@
 #include "kernels/matmul.hpp"
 
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <limits>
+#include <sched.h>
+#include <unistd.h>
 #include <vector>
 
 #include "kernels/cpu/gemm.hpp"
 #include "tests/kernels/support.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/run_program.hpp"
 
 using namespace ringsmith;
 using namespace ringsmith::kernels::cpu;
@@ -227,6 +232,28 @@ TEST_CASE("the oracle's float sums have the bits of ascending order, not of a be
   float c = 0;
   matmul<float>(row_major(a.data(), 1, 3), row_major(b.data(), 3, 1), row_major(&c, 1, 1));
   CHECK(c == 1.0F);
+}
+
+// In a process of its own: in this one, another case may have opened the library. Without care it
+// starts a thread for each processor; to forbid that by the environment would be a race with
+// threads that read it.
+TEST_CASE("opens OpenBLAS", "[.][opens_openblas]") {
+  cpu_set_t before{}, after{};
+  char** const environment = environ;
+  sched_getaffinity(0, sizeof before, &before);
+  (void)blas_description();
+  sched_getaffinity(0, sizeof after, &after);
+  CHECK(CPU_EQUAL(&before, &after));
+  CHECK(environ == environment);
+  CHECK(std::distance(std::filesystem::directory_iterator("/proc/self/task"), {}) == 1);
+}
+TEST_CASE("opening OpenBLAS starts no thread and leaves environment and affinity alone") {
+  const auto opened = testing::run_program(
+      {"env", "-u", "OPENBLAS_NUM_THREADS", "-u", "OMP_NUM_THREADS",
+       std::filesystem::read_symlink("/proc/self/exe").string(), "[opens_openblas]"});
+  INFO(opened.out << opened.err);
+  CHECK(opened.exit_code == 0);
+  CHECK_THAT(opened.out, ContainsSubstring("3 assertions in 1 test case"));
 }
 
 TEST_CASE("the OpenBLAS in use can be named") {

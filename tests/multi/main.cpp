@@ -69,8 +69,7 @@ class NameListener : public Listener {
 };
 CATCH_REGISTER_LISTENER(NameListener)
 
-void watch() {
-  const int limit = deadline();
+void watch(int limit) {
   for (int second = 0; second < limit; ++second) sleep(1);
   std::fprintf(stderr, "rank %d: still in test case '%s' after %d s\n", world_rank,
                current_case.load(), limit);
@@ -153,7 +152,8 @@ void take_options(int& argc, char**& argv) {
 int main(int argc, char** argv) {
   start_mpi(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  std::thread(watch).detach();
+  // The environment is read before: Open MPI has changed it until now, and a test may do so.
+  std::thread(watch, deadline()).detach();
   take_options(argc, argv);
   std::ostringstream report;
   if (world_rank == 0)

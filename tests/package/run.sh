@@ -3,6 +3,9 @@
 # lessons/your-own-program.md has the plain way, which tests/lessons/check.py runs; here is what strangers have.
 #
 #   refusals      a package that is missing, an older C++, a prefix that is no folder: one line with the remedy
+#   prefix        a prefix with a blank, a relative one, ~; an older version's files go, and make uninstall leaves others'
+#   headers       each installed header compiles alone: minutes
+#   versions      one version, and ranges of them, as find_package() takes them
 #   subproject    add_subdirectory: configures the library alone, and leaves the parent's settings as they are
 #   whole         the same, compiled and run: minutes
 #   elsewhere     a prefix with a space in its name, which nobody may write to; another user; no Ninja
@@ -56,6 +59,87 @@ case $what in
     echo a file > "$work/file"
     refused make -C "$top" install BUILD="$(dirname "$build")" PRESET="$(basename "$build")" PREFIX="$work/file"
     says "make: cannot write to '$work/file': make install PREFIX=/a/folder/of/yours"
+    ;;
+  versions)
+    installed
+    version=$(sed -n 's/^set(PACKAGE_VERSION "\(.*\)")/\1/p' "$prefix/lib/cmake/ringsmith/ringsmith-config-version.cmake" | head -1)
+    IFS=. read -r major minor patch <<< "$version"
+    here=$major.$minor next=$major.$((minor + 1)) later=$major.$((minor + 2))
+    cat > "$work/versions.cmake" << 'END'
+set(CMAKE_SIZEOF_VOID_P 8)
+foreach(ASKED ${ALL})
+  set(ringsmith_FOUND FALSE)
+  find_package(ringsmith ${ASKED} QUIET CONFIG PATHS ${AT} NO_DEFAULT_PATH)
+  message("${ASKED} ${ringsmith_FOUND} ${ringsmith_CONSIDERED_VERSIONS}")
+endforeach()
+END
+    mkdir "$work/versions"
+    { echo 'cmake_minimum_required(VERSION 3.22)'; echo 'project(versions LANGUAGES NONE)'; cat "$work/versions.cmake"; } \
+      > "$work/versions/CMakeLists.txt"
+    fits="$here $version $here...$later $here...<$later $version...$version $here...$here $here...<$next 0.0...$here"
+    not="$next $major.$minor.$((patch + 1)) $next...$later 0.0...<$here $((major + 1)).0 0.0.1"
+    all="$fits $not"
+    try cmake -S "$work/versions" -B "$work/versions/build" -DALL="${all// /;}" -DAT="$prefix"
+    for asked in $fits; do grep -qE "^$asked (1|TRUE) " "$work/log" || die "$version is not taken for $asked"; done
+    for asked in $not; do grep -qE "^$asked (0|FALSE) " "$work/log" || die "$version is taken for $asked"; done
+    ;;
+  headers)
+    installed
+    cd "$prefix/include/ringsmith"
+    check() { echo "#include \"$1\"" | "${CXX:-g++}" -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I. -x c++ - || echo "not alone: $1"; }
+    export -f check
+    find . -name '*.hpp' -printf '%P\0' | sort -z | xargs -0 -P "$(nproc)" -I{} bash -c 'check {}' > "$work/log" 2>&1
+    [ ! -s "$work/log" ] || die "headers that do not compile alone: $(grep -c '^not alone' "$work/log")"
+    [ "$(find . -name '*.hpp' | wc -l)" -gt 100 ] || die "hardly a header is installed"
+    ;;
+  prefix)
+    cd "$work"
+    put() { "$top/.ci/install" writable "$1" > log 2>&1 && "$top/.ci/install" copy "$1" "$build" > log 2>&1 || die "failed: $1"; }
+    taken_away() {  # from here
+      try make -C "$top" uninstall PREFIX="$1"
+      [ "$(find "$1" | wc -l)" = 1 ] || { find "$1" > log; die "left something in $1"; }
+    }
+    put "x y"
+    says "ringsmith is in $work/x\\ y: cmake -DCMAKE_PREFIX_PATH=$work/x\\ y, PATH=$work/x\\ y/bin:\$PATH"
+    for file in LICENSE template/main.cpp template/CMakeLists.txt manifest.txt; do
+      [ -s "x y/share/ringsmith/$file" ] || die "$file is not installed"
+    done
+    # Everything is in the manifest, and nothing else; an upgrade takes away what only the older version had.
+    (cd "x y" && find . ! -type d -printf '%P\n' | LC_ALL=C sort) > found
+    LC_ALL=C sort "x y/share/ringsmith/manifest.txt" | diff - found > log || die "the manifest is not what is there"
+    mkdir "x y/include/ringsmith/old"
+    for name in old/alone.hpp runtime/old.hpp; do
+      echo "include/ringsmith/$name" >> "x y/share/ringsmith/manifest.txt"
+      touch "x y/include/ringsmith/$name"
+    done
+    touch "x y/include/ringsmith/runtime/yours.hpp" "x y/share/.yours"
+    put "x y"
+    [ ! -e "x y/include/ringsmith/old" ] && [ ! -e "x y/include/ringsmith/runtime/old.hpp" ] || die "older headers stay"
+    [ -e "x y/include/ringsmith/runtime/yours.hpp" ] || die "another's header is gone"
+    try make -C "$top" uninstall PREFIX="$work/x y"
+    says "files of ringsmith are removed from $work/x y"
+    (cd "x y" && find . ! -type d -printf '%P\n' | LC_ALL=C sort) > log
+    printf '%s\n' include/ringsmith/runtime/yours.hpp share/.yours | diff - log > /dev/null || die "these are left"
+    refused make -C "$top" uninstall PREFIX="$work/x y"
+    says "make: no ringsmith in '$work/x y' (no share/ringsmith/manifest.txt): make uninstall PREFIX=/a/folder/of/yours"
+    # A manifest that names something outside the prefix is not followed.
+    mkdir -p bad/share/ringsmith && touch precious && echo ../precious > bad/share/ringsmith/manifest.txt
+    refused make -C "$top" uninstall PREFIX="$work/bad"
+    [ -e precious ] || die "a file outside the prefix is gone"
+    put relative/place
+    says "ringsmith is in $work/relative/place: "
+    taken_away "$work/relative/place"
+    mkdir home
+    HOME=$work/home put '~/ringsmith'
+    says "ringsmith is in $work/home/ringsmith: "
+    taken_away "$work/home/ringsmith"
+    refused "$top/.ci/install" writable '~nobody/ringsmith'
+    says "make: PREFIX=~nobody/ringsmith: the shell has not replaced '~nobody': make install PREFIX=/a/folder/of/yours"
+    refused "$top/.ci/install" writable ''
+    says 'make: PREFIX is empty: make install PREFIX=/a/folder/of/yours'
+    DESTDIR=$work/stage put /opt/ringsmith
+    says "ringsmith is in $work/stage/opt/ringsmith: cmake -DCMAKE_PREFIX_PATH=/opt/ringsmith, "
+    [ -s "$work/stage/opt/ringsmith/share/ringsmith/manifest.txt" ] || die "no manifest under DESTDIR"
     ;;
   subproject | whole)
     copied "$work/own"

@@ -8,10 +8,10 @@
 // cannot run, so the page plays what this program recorded for a number of seeds.
 #include "lessons/book/figures/race.hpp"
 
-#include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/vgpu/settings.hpp"
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 
@@ -55,7 +55,9 @@ int run(int argc, char** argv) {
   app.add_flag("--barrier", barrier, "__syncthreads() between writing and reading");
   app.add_flag("--json", json, "print JSON");
   if (!app.parse(argc, argv)) return 0;
-  ::setenv("VGPU_SEED", std::to_string(seed).c_str(), 1);  // before the emulator looks
+#ifdef RINGSMITH_VGPU
+  vgpu::Settings::insist("VGPU_SEED", static_cast<std::uint64_t>(seed));
+#endif
 
   const std::vector<Moment> moments = book::record_race(threads, barrier);
   int wrong = 0;

@@ -1,0 +1,67 @@
+# What an installation consists of, so that it can be taken away again: PREFIX/share/ringsmith/manifest.txt names its
+# files, one a line, from the prefix. An installation over an older one removes the files that only the older one had.
+#
+#   cmake --install BUILD          runs this script last
+#   cmake -DPREFIX=/a/folder -P manifest.cmake           removes what the manifest names, and then the manifest
+#
+# Nothing else is touched: files that the manifest does not name, and folders that hold any, stay.
+cmake_policy(VERSION 3.22)
+if(DEFINED PREFIX)
+  set(TOP "$ENV{DESTDIR}${PREFIX}")
+else()
+  set(TOP "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+endif()
+set(MANIFEST share/ringsmith/manifest.txt)
+
+set(OLD)
+if(EXISTS "${TOP}/${MANIFEST}")
+  file(STRINGS "${TOP}/${MANIFEST}" OLD)
+elseif(DEFINED PREFIX)
+  message(FATAL_ERROR "${TOP}/${MANIFEST} is missing: give the PREFIX of 'make install'")
+endif()
+
+set(NEW)
+if(NOT DEFINED PREFIX)
+  foreach(FILE ${CMAKE_INSTALL_MANIFEST_FILES})
+    file(RELATIVE_PATH FILE "${CMAKE_INSTALL_PREFIX}" "${FILE}")
+    list(APPEND NEW "${FILE}")
+  endforeach()
+  list(APPEND NEW ${MANIFEST})
+endif()
+
+set(GONE ${OLD})
+list(REMOVE_ITEM GONE ${NEW} "")
+set(COUNT 0)
+foreach(FILE ${GONE})
+  if(IS_ABSOLUTE "${FILE}" OR "/${FILE}/" MATCHES "/\\.\\./")
+    message(FATAL_ERROR "${TOP}/${MANIFEST} names '${FILE}', which is outside the prefix: it is no manifest of ours")
+  endif()
+endforeach()
+foreach(FILE ${GONE})
+  if(EXISTS "${TOP}/${FILE}" OR IS_SYMLINK "${TOP}/${FILE}")
+    file(REMOVE "${TOP}/${FILE}")
+    math(EXPR COUNT "${COUNT} + 1")
+  endif()
+  # Folders that are empty now, upwards; the prefix itself stays.
+  get_filename_component(FOLDER "${FILE}" DIRECTORY)
+  while(FOLDER AND IS_DIRECTORY "${TOP}/${FOLDER}" AND NOT IS_SYMLINK "${TOP}/${FOLDER}")
+    file(GLOB LEFT LIST_DIRECTORIES TRUE "${TOP}/${FOLDER}/*" "${TOP}/${FOLDER}/.?*")
+    list(FILTER LEFT EXCLUDE REGEX "/\\.\\.?$")
+    if(LEFT)
+      break()
+    endif()
+    file(REMOVE_RECURSE "${TOP}/${FOLDER}")
+    get_filename_component(FOLDER "${FOLDER}" DIRECTORY)
+  endwhile()
+endforeach()
+
+if(DEFINED PREFIX)
+  message("${COUNT} files of ringsmith are removed from ${TOP}")
+  return()
+endif()
+if(COUNT)
+  message(STATUS "Removed: ${COUNT} files of the version before")
+endif()
+list(SORT NEW)
+list(JOIN NEW "\n" NEW)
+file(WRITE "${TOP}/${MANIFEST}" "${NEW}\n")
