@@ -90,6 +90,14 @@ class Includes(unittest.TestCase):
                 self.assertNotIn("cstdint", (root / "b.cpp").read_text())
 
 
+    def test_a_name_of_another_version_is_found(self):
+        with tempfile.TemporaryDirectory() as name:
+            (pathlib.Path(name) / "a.cpp").write_text('auto a = Catch::Contains("x");\n')
+            subprocess.run(["git", "init", "-q", name], check=True)
+            done = subprocess.run([sys.executable, HERE / "includes.py", "--root", name], capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout.split(": ")[:2]), (1, ["a.cpp", "Catch::Contains"]))
+
+
 class TooOld(unittest.TestCase):
     def test_a_compiler(self):
         with tempfile.TemporaryDirectory() as name:
