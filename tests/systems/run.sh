@@ -117,12 +117,14 @@ enter() {
 as_root() (
   enter /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh -c "$1"
 )
-as_user() (  # COMPILER COMMAND; a login's environment, the compiler, and nothing of this machine's
+# COMPILER COMMAND: with a login's environment, the compiler, and nothing of this machine's. For a job, whose process it
+# becomes, so that the trap below ends it.
+as_user() {
   local c=${1/clang++/clang}
   enter /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/runuser -u $USERNAME -- /usr/bin/env -i \
     HOME=/home/$USERNAME USER=$USERNAME LOGNAME=$USERNAME SHELL=/bin/bash TERM=dumb PATH=/usr/local/bin:/usr/bin:/bin \
     JOBS="$JOBS" CXX="$1" CC="${c/g++/gcc}" /bin/bash -c "cd ~/ringsmith && $2"
-)
+}
 
 prepare() {  # ROW SUITE PACKAGES
   local suite=$2
@@ -145,7 +147,7 @@ prepare() {  # ROW SUITE PACKAGES
 versions() {  # COMPILER: one line of what the row was built with
   as_root "v() { dpkg-query -W -f='\${Version}' \"\$1\" 2> /dev/null | sed -E 's/^[0-9]+://; s/[-+~].*//'; }
     printf 'Debian %s, %s %s, CMake %s, Open MPI %s, fmt %s, json %s,\n  Catch2 %s, CLI11 %s, Python %s' \
-      \"\$(cat /etc/debian_version)\" $1 \"\$($1 -dumpfullversion -dumpversion 2> /dev/null)\" \"\$(v cmake)\" \
+      \"\$(cat /etc/debian_version)\" $1 \"\$($1 -dumpfullversion 2> /dev/null || $1 -dumpversion)\" \"\$(v cmake)\" \
       \"\$(v libopenmpi-dev)\" \"\$(v libfmt-dev)\" \"\$(v nlohmann-json3-dev)\" \"\$(v catch2)\" \"\$(v libcli11-dev)\" \
       \"\$(v python3)\""
 }
@@ -165,7 +167,7 @@ follow() {  # LOG PID ROW: a line a minute, so that one sees where it is
 head=$(git -c safe.directory='*' -C "$top" rev-parse HEAD)
 git -c safe.directory='*' -C "$top" diff --quiet HEAD || say "changes that are not committed are left out: HEAD is tested"
 table=$work/table.txt failed=0
-trap 'kill $(jobs -p) 2> /dev/null || true' EXIT
+trap 'kill $(jobs -p) 2> /dev/null && wait || true' EXIT
 {
   echo "Bare systems, $(date +%F), commit ${head:0:12}, JOBS=$JOBS on $(nproc) cores, $(uname -m)"
   printf '\n%-46s %4s %6s %6s %7s %7s\n' "row, command" exit passed failed skipped seconds
