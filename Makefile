@@ -14,7 +14,7 @@ DIR := $(BUILD)/$(PRESET)
 PACKAGES := g++ cmake ninja-build ccache pkg-config openmpi-bin libopenmpi-dev libibverbs-dev libssl-dev libopenblas-dev libboost-context-dev iproute2 bubblewrap catch2 libcli11-dev libfmt-dev nlohmann-json3-dev python3 codespell
 NOT_TO_TRAIN := openmpi-bin libopenmpi-dev libboost-context-dev pkg-config libopenblas-dev iproute2 bubblewrap catch2 python3 codespell
 TORCH_PACKAGES := python3-torch python3-numpy python3-setuptools libtorch-dev pybind11-dev python3-dev libblas3
-VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers)  # the VM is an x86-64 one
+VM_PACKAGES := $(if $(filter x86_64,$(shell uname -m)),qemu-system-x86 busybox-static ibverbs-providers xz-utils zstd)  # the VM is an x86-64 one
 # The program of `make train`: its target, and where it is in the build folder.
 TRAIN_TARGET := train_gpt_cpu
 TRAIN_PROGRAM := bin/cpu/train_gpt

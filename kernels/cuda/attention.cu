@@ -5,6 +5,8 @@
 //      double; on a device only for what version 2 cannot do
 //   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): floats, dim up to 128
 //   3  bf16 on tensor cores (attention_tensor.cu), under a name of its own: attention_bf16
+#include <cmath>
+
 #include "kernels/attention.hpp"
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/elementwise_math.cuh"

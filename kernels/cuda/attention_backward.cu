@@ -9,6 +9,8 @@
 // are needed and the order of every sum is fixed.
 //
 //   keys:     dV += P^T dOut    dK += dS^T Q                 queries:   dQ += dS K
+#include <cmath>
+
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/elementwise_math.cuh"
 

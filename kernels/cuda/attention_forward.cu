@@ -11,6 +11,8 @@
 //   out = O / l,   statistics = (m, 1 / l)
 //
 // Every thread keeps the part of l that its own columns make; the parts are added at the end.
+#include <cmath>
+
 #include "kernels/cuda/attention_tiles.cuh"
 #include "kernels/cuda/elementwise_math.cuh"
 #include "kernels/cuda/tree.cuh"

@@ -60,6 +60,9 @@ function(ringsmith_cuda_library)
     target_include_directories(ringsmith_cuda SYSTEM INTERFACE ${RINGSMITH_LIBCUDACXX})
     return()
   endif()
+  if(POLICY CMP0167)
+    cmake_policy(SET CMP0167 NEW)  # Boost's own package file: CMake's module for it is removed
+  endif()
   find_package(Boost QUIET COMPONENTS context)
   if(NOT TARGET Boost::context)
     # `make train` does not install it: its headers are a quarter of what dpkg would unpack, and a program for CPUs

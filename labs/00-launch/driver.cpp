@@ -8,9 +8,11 @@
 
 #include <algorithm>
 #include <csignal>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 

@@ -6,11 +6,15 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
+#include <stdexcept>
 
 // What only the driver sees of storages: what was done to them, and their numbers.
 struct kit::Audit {

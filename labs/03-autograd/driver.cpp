@@ -6,6 +6,7 @@
 
 #include <exception>
 #include <malloc.h>
+#include <stdexcept>
 
 using lab03::Values;
 using lab03::Var;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <stdexcept>
 
 using lab04::Matrix;
 using lab04::Parameter;

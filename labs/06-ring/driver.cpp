@@ -3,6 +3,8 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
+
 #include "labs/kit/counted.hpp"
 #include "labs/kit/fabric/fabric.hpp"
 #include "labs/kit/guarded.hpp"

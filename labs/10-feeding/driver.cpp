@@ -4,12 +4,17 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <random>
 #include <stdexcept>
+#include <thread>
 
 #include "labs/kit/races/races.hpp"
 

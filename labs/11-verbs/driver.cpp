@@ -4,7 +4,10 @@
 #include "labs/kit/driver.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <functional>
+#include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "labs/kit/verbs/device.hpp"

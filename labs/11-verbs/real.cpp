@@ -6,8 +6,11 @@
 // The judge does not run this: it has no device. Addresses travel over a socket pair.
 #include ENDPOINT
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <stdexcept>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,7 +1,10 @@
 // Runs the student's channels between two ends whose messages have arrived at once, and the ring
 // between neighbours that fall silent: lab 12 without a device. No verdicts here.
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <deque>
+#include <optional>
 #include <stdexcept>
 
 #include "labs/kit/driver.hpp"

@@ -6,8 +6,10 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "labs/kit/counted.hpp"

@@ -1,6 +1,8 @@
 // Runs the parts of the student's trainer in one process, and says what came out. No verdicts here.
 #include LAB13_TRAINER
 
+#include <stdexcept>
+
 #include "labs/13-trainer/requests.hpp"
 
 // Task 1: a matrix product of views. How: which of the two are transposed (1, 2), columns of a

@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 

@@ -5,9 +5,13 @@
 
 #include "labs/kit/driver.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <exception>
 #include <map>
+#include <random>
 #include <sstream>
+#include <stdexcept>
 
 #include "labs/kit/fabric/fabric.hpp"
 

@@ -1,6 +1,7 @@
 // Part 1 of the driver: asks the student's formulas and statistics. No verdicts here.
 #include LAB18_FORMS
 
+#include <limits>
 #include <string>
 #include <vector>
 

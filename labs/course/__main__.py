@@ -19,6 +19,11 @@ import sys
 
 sys.dont_write_bytecode = True
 
+if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would end in a traceback (no tomllib)
+    version = ".".join(str(n) for n in sys.version_info[:3])
+    print(f"labs: python3 is {version}, and the labs need 3.11 or newer: install it first in PATH", file=sys.stderr)
+    sys.exit(2)
+
 from labs.course import commands, mine, sandbox  # noqa: E402
 from labs.course.lab import select  # noqa: E402
 from labs.course.verdicts import AuthorError  # noqa: E402

@@ -14,6 +14,7 @@
 // kernel's Landlock, 0 without.
 //
 // Landlock: https://docs.kernel.org/userspace-api/landlock.html
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>

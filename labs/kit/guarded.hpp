@@ -2,6 +2,7 @@
 // or leaves an element unwritten, is seen. An offset of 1 makes its address misaligned for vectors.
 #pragma once
 
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <vector>

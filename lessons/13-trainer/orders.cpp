@@ -1,6 +1,7 @@
 // orders: one small training on two ranks, once as it should be and then with one thing out of
 // order, compared with one process. A model of two weights, momentum, eight samples, batches of
 // four.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>

@@ -1,5 +1,6 @@
 // ten [RANKS STEPS RANKS]: an epoch of ten samples, begun by so many ranks, killed after so many
 // steps, finished by so many others. A step gives each rank one sample.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <vector>

@@ -1,4 +1,5 @@
 // dp_vs_ddp as a user runs it, and the parts it is made of.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>

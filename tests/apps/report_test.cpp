@@ -1,5 +1,6 @@
 // report.html and --profile: what a run leaves, and what is made of the files of one that died.
 // tests/apps/look_at_report.py looks at the page in a browser.
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>

@@ -3,6 +3,7 @@
 //
 // A few kills in `make test-all`; `make test-resume` does as many as RINGSMITH_TEST_KILLS says. The
 // same RINGSMITH_TEST_SEED kills at the same moments.
+#include <cstdio>
 #include <fmt/format.h>
 #include <random>
 

@@ -1,5 +1,7 @@
 // The schedules for many ranks and several nodes: the order of their sums bit for bit, the bytes
 // between nodes, and messages of several chunks taken apart.
+#include <algorithm>
+
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/analysis/simulator.hpp"

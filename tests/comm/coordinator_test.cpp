@@ -2,6 +2,7 @@
 // times are made up.
 #include "runtime/comm/bootstrap/store/coordinator.hpp"
 
+#include <array>
 #include <map>
 
 #include "runtime/base/error.hpp"

@@ -1,5 +1,6 @@
 // The process group with ranks as threads: every executor, the queue of asynchronous operations,
 // and communication memory. Run under ThreadSanitizer, this is the proof of the memory ordering.
+#include <algorithm>
 #include <numeric>
 
 #include "runtime/base/error.hpp"

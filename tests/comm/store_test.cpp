@@ -3,6 +3,7 @@
 #include "runtime/comm/bootstrap/store/store.hpp"
 
 #include <future>
+#include <memory>
 #include <poll.h>
 #include <sys/socket.h>
 #include <thread>

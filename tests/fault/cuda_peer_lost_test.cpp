@@ -1,5 +1,6 @@
 // Ranks with devices: a rank that is killed or gets stuck is named by all others, wherever their
 // kernels and streams wait for it, and nothing is left behind.
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <dirent.h>

@@ -1,6 +1,7 @@
 // A rank is killed with -9: every other rank ends within seconds, naming it, and nothing is left.
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <dirent.h>
 #include <fstream>
 #include <signal.h>

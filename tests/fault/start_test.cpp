@@ -1,6 +1,7 @@
 // Starts that cannot succeed, with real processes and the variables that a launcher would set: each
 // rank ends soon, and its one line names the culprit.
 #include <algorithm>
+#include <memory>
 
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"

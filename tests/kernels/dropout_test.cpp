@@ -1,6 +1,7 @@
 // Philox against the known answers of its authors (Random123, kat_vectors), and masks made of it.
 #include "kernels/dropout.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 

@@ -5,6 +5,7 @@
 // With RINGSMITH_TEST_FLOODED_TCP=1 the ranks do without their door, as those of other hosts must.
 #include <arpa/inet.h>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <netinet/in.h>
 #include <sys/prctl.h>

@@ -1,5 +1,6 @@
 // Several nodes: as many ringruns on this host, each with its own --node-rank. They meet through
 // a file with node 0's port, so that no two tests race for one.
+#include <memory>
 #include <sys/stat.h>
 
 #include "tests/launch/background.hpp"

@@ -1,6 +1,7 @@
 // ringrun --per-step with real trainings: random ranks are killed and started again while the
 // others go on. `make test-per-step` does it for three minutes on each transport.
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>

@@ -1,5 +1,6 @@
 // The programs under every launcher: the same training, bit for bit, and the same right results.
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/background.hpp"

@@ -4,6 +4,7 @@
 // that leaves, one that comes, one too many.
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"

@@ -8,7 +8,11 @@ A figure of a deterministic program must be what its command draws now, byte for
 `measured = "MACHINE, YYYY-MM-DD"` and is only redrawn by `make figures MEASURED=1`; its lessons say so in the caption.
 """
 import re
-import tomllib
+import sys
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.exit(f"lessons: this needs Python 3.11 or newer: python3 is {sys.version.split()[0]}")
 
 import commands
 from lesson import ROOT

@@ -23,8 +23,11 @@ import pathlib
 import re
 import sys
 import textwrap
-import tomllib
 import xml.etree.ElementTree as xml
+try:
+    import tomllib
+except ModuleNotFoundError:
+    sys.exit(f"lessons: this needs Python 3.11 or newer: python3 is {sys.version.split()[0]}")
 
 import commands
 from lesson import Fault, Lesson, ROOT, anchor_of

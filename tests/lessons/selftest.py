@@ -279,7 +279,7 @@ def check_ledger(folder):
     def faults_after(file=None, old="", new="", update=False):
         for name, path in paths.items():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(re.sub(old, new, right[name], 1) if name == file and old else right[name])
+            path.write_text(re.sub(old, new, right[name], count=1) if name == file and old else right[name])
         try:
             book = ledger.Ledger(folder, folder / "build")
             return ledger.check(book, ledger.read_log(paths["log"]), update)

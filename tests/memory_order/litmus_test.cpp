@@ -4,6 +4,7 @@
 // "|10|11" is message passing gone wrong: the second thread has seen the flag y, and not the data.
 // The names are those of the literature (Alglave, Maranget, Tautschnig: Herding cats, TOPLAS 2014).
 #include <set>
+#include <stdexcept>
 
 #include "labs/kit/explorer/atomic.hpp"
 #include "tests/memory_order/oracle.hpp"

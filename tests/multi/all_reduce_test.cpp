@@ -1,4 +1,6 @@
 // all_reduce over every dtype, reduction, algorithm, kind of memory and awkward count; bitwise.
+#include <limits>
+
 #include "tests/multi/data.hpp"
 #include "tests/multi/group.hpp"
 #include "tests/support/catch.hpp"

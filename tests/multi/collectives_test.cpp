@@ -1,5 +1,7 @@
 // Every other collective: each root, small and large, own and user memory, in place where that
 // exists, against the serial answer.
+#include <algorithm>
+
 #include "tests/multi/data.hpp"
 #include "tests/multi/group.hpp"
 #include "tests/support/catch.hpp"

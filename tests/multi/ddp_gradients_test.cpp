@@ -1,6 +1,7 @@
 // DDP's gradients against the answer of one process that sees the whole batch: equal, bit for bit,
 // because every value is a whole number.
 #include <cmath>
+#include <limits>
 
 #include "tests/multi/ddp_support.hpp"
 

@@ -1,5 +1,6 @@
 // Groups of some of the ranks: every collective in them, several at once, by node; and what becomes
 // of calls that are not theirs.
+#include <algorithm>
 #include <thread>
 
 #include "runtime/base/error.hpp"

@@ -11,7 +11,7 @@ devices=${2:-2}
 dir=$(realpath -m "${3:-$here/../../build/release/vm}")
 
 not_run() { echo "rdma: NOT RUN: $1; 'make test-rdma' installs and builds what is needed" >&2; exit 77; }
-for program in qemu-system-x86_64 busybox rdma; do
+for program in qemu-system-x86_64 busybox rdma xz zstd; do
   PATH=$PATH:/usr/sbin:/sbin command -v "$program" > /dev/null || not_run "no $program here"
 done
 [ -x "$dir/bin/tests_multi" ] || not_run "no programs for the VM in $dir"

@@ -2,6 +2,7 @@
 // BatchNorm, and its ZeroRedundancyOptimizer, done by ranks as threads.
 #include "tests/reference/features.hpp"
 
+#include <cstdio>
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,8 @@
 // Catch2, whichever version the system has: Debian 12 ships 2.13, newer systems ship 3.
 #pragma once
 
+#include <string>
+
 #if __has_include(<catch2/catch_test_macros.hpp>)
 #include <catch2/catch_approx.hpp>
 #include <catch2/catch_session.hpp>

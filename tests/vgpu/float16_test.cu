@@ -1,4 +1,5 @@
 // f16 and bf16 arithmetic in kernels: rounded once, to nearest even, as on the device.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cuda_bf16.h>

@@ -3,6 +3,7 @@
 // made beforehand, walked by two cursors.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

@@ -2,6 +2,7 @@
 // GPUs, with the ring, the double tree and the hierarchical all-reduce. Nothing is measured: every
 // number comes from the simulator.
 #include <algorithm>
+#include <cstdio>
 #include <fmt/format.h>
 #include <map>
 

@@ -1,5 +1,6 @@
 // doctor: what this machine has and lets a job do; for a launched job, how its ranks are connected.
 #include <algorithm>
+#include <cstdio>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/utsname.h>

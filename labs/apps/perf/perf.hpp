@@ -11,6 +11,7 @@
 //     #wrong  elements, over all ranks, that differ from the exact result; guard words included
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <fmt/format.h>
 #include <functional>

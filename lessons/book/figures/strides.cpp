@@ -4,6 +4,7 @@
 //     book_strides --sizes 2,3 transpose:0,1 select:1,0
 //
 // A live figure of the book: runtime/tensor, compiled for the page, draws what this prints.
+#include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

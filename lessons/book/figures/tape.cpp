@@ -5,6 +5,8 @@
 //
 // A live figure of the book: runtime/autograd, compiled for the page, records what it draws.
 #include <cctype>
+#include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 // Ranks as threads, each with a device, and buffers on it.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>

@@ -1,5 +1,6 @@
 // The kernels of engine B by themselves: their sums have the bits of the schedules, whatever the
 // type, the alignment and the shape; and a kernel whose peer never comes says where it stood.
+#include <cmath>
 #include <cstring>
 #include <random>
 

@@ -2,6 +2,7 @@
 // one process, each on a device of its own.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "kernels/cuda/launch.hpp"

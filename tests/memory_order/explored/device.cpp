@@ -1,6 +1,7 @@
 #include "tests/memory_order/explored/device.hpp"
 
 #include <atomic>
+#include <cstdlib>
 #include <vector>
 
 namespace explorer {

@@ -1,5 +1,6 @@
 // The hand-offs of engine B's kernels (runtime/comm/device): slots.cuh, packets.cuh, the meetings
 // of direct.cu, and the report to the host. The kernels run as they are.
+#include <cstring>
 #include <new>
 
 #include "tests/memory_order/explored/device.hpp"

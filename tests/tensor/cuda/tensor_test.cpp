@@ -1,6 +1,7 @@
 // Tensors on devices: what they hold, where they are, and who may look.
 #include "runtime/tensor/tensor.hpp"
 
+#include <cmath>
 #include <limits>
 
 #include "runtime/device/memory.hpp"

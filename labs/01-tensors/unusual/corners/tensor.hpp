@@ -2,6 +2,7 @@
 // found by division, and writes go backwards, from a snapshot of all that is to be written.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 #include <vector>

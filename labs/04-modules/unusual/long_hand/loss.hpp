@@ -2,6 +2,7 @@
 // gradient of the target as minus the sum of all others'.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
