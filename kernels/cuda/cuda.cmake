@@ -40,7 +40,7 @@ function(ringsmith_vgpu_library NAME)
     set(KIND ${ARGN})
   endif()
   add_library(${NAME} ${KIND} EXCLUDE_FROM_ALL ${SOURCES})
-  target_link_libraries(${NAME} PUBLIC ringsmith_headers Boost::context)
+  target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)  # whose flags are for these sources alone
   target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
   if(RINGSMITH_VGPU_CHECKS)
