@@ -21,7 +21,7 @@ void for_each_head(const AttentionShape& s, const F& f) {
 }
 
 template <class T>
-T dot(const T* a, const T* b, std::int64_t n) {
+T row_dot(const T* a, const T* b, std::int64_t n) {
   T sum{};
   for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
   return sum;
@@ -42,7 +42,7 @@ void attention(Heads<const T> q, Heads<const T> k, Heads<const T> v, Heads<T> ou
       const T* query = q.head(b, h) + i * q.token_stride;
       T largest = -std::numeric_limits<T>::infinity();
       for (std::int64_t j = 0; j < columns; ++j) {
-        const T score = dot(query, k.head(b, h) + j * k.token_stride, s.dim) / root;
+        const T score = row_dot(query, k.head(b, h) + j * k.token_stride, s.dim) / root;
         p[static_cast<std::size_t>(j)] = score;
         if (score > largest || std::isnan(score)) largest = score;
       }
@@ -76,12 +76,12 @@ void attention_backward(Heads<const T> dout, const AttentionSaved<T>& saved, Hea
     for (std::int64_t i = 0; i < s.tokens; ++i) {
       const T* query = saved.q.head(b, h) + i * saved.q.token_stride;
       const T* dy = dout.head(b, h) + i * dout.token_stride;
-      const T mean = dot(dy, saved.out.head(b, h) + i * saved.out.token_stride, s.dim);
+      const T mean = row_dot(dy, saved.out.head(b, h) + i * saved.out.token_stride, s.dim);
       const RowStatistic<T> row = saved.statistics[static_cast<std::size_t>(first + i)];
       for (std::int64_t j = 0; j < (s.causal ? i + 1 : s.tokens); ++j) {
         const T* key = saved.k.head(b, h) + j * saved.k.token_stride;
-        const T p = std::exp(dot(query, key, s.dim) / root - row.largest) * row.inverse_sum;
-        const T dp = dot(dy, saved.v.head(b, h) + j * saved.v.token_stride, s.dim);
+        const T p = std::exp(row_dot(query, key, s.dim) / root - row.largest) * row.inverse_sum;
+        const T dp = row_dot(dy, saved.v.head(b, h) + j * saved.v.token_stride, s.dim);
         const T ds = p * (dp - mean) / root;
         for (std::int64_t d = 0; d < s.dim; ++d) {
           dv.head(b, h)[j * dv.token_stride + d] += p * dy[d];

@@ -12,7 +12,7 @@ namespace ringsmith::kernels::cpu {
 namespace {
 
 // Position in the image of tap k for output o.
-std::int64_t at(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t k,
+std::int64_t input_index(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t k,
                 std::int64_t dilation) {
   return o * stride - pad + k * dilation;
 }
@@ -21,8 +21,8 @@ std::int64_t at(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int6
 template <class T>
 T* pixel(const Conv2dShape& s, T* plane, std::int64_t i, std::int64_t j, std::int64_t kh,
          std::int64_t kw) {
-  const std::int64_t y = at(i, s.stride_h, s.pad_h, kh, s.dilation_h);
-  const std::int64_t x = at(j, s.stride_w, s.pad_w, kw, s.dilation_w);
+  const std::int64_t y = input_index(i, s.stride_h, s.pad_h, kh, s.dilation_h);
+  const std::int64_t x = input_index(j, s.stride_w, s.pad_w, kw, s.dilation_w);
   return y >= 0 && y < s.h && x >= 0 && x < s.w ? plane + y * s.w + x : nullptr;
 }
 

@@ -36,7 +36,7 @@ class CopyEngine {
 
 enum class Side : std::uint8_t { host, device, any };
 
-cudaError_t check(const char* call, const char* which, const void* p, std::size_t bytes,
+cudaError_t check_side(const char* call, const char* which, const void* p, std::size_t bytes,
                   Side side) {
   if (p == nullptr)
     return fail(cudaErrorInvalidValue, std::string(call) + ": the " + which + " is null");
@@ -89,8 +89,8 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
     default:
       return fail(cudaErrorInvalidMemcpyDirection, std::string(call) + ": no such kind");
   }
-  if (const auto e = check(call, "target", to, to_bytes, to_side)) return e;
-  return check(call, "source", from, from_bytes, from_side);
+  if (const auto e = check_side(call, "target", to, to_bytes, to_side)) return e;
+  return check_side(call, "source", from, from_bytes, from_side);
 }
 
 // Rows of width bytes.
@@ -159,7 +159,7 @@ cudaError_t cudaMemsetAsync(void* pointer, int value, std::size_t bytes, cudaStr
   if (bytes == 0) return cudaSuccess;
   {
     const Quiet quiet;
-    if (const auto e = check("cudaMemsetAsync", "target", pointer, bytes, Side::any)) return e;
+    if (const auto e = check_side("cudaMemsetAsync", "target", pointer, bytes, Side::any)) return e;
     if (Device::owner(pointer) == nullptr && !vgpu::Imports::get().find(pointer) &&
         !vgpu::PinnedMemory::get().find(pointer))
       return fail(cudaErrorInvalidValue,

@@ -184,7 +184,7 @@ vgpu::Living<CUevent_st>& events() {
   return *all;
 }
 
-cudaError_t check(cudaEvent_t event, const char* call) {
+cudaError_t check_event(cudaEvent_t event, const char* call) {
   const Quiet quiet;
   vgpu::outside_host_functions(call);
   if (const char* reason = events().refuse(event))
@@ -228,7 +228,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event) {
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
   const Quiet quiet;
-  if (const auto e = check(event, "cudaEventDestroy")) return e;
+  if (const auto e = check_event(event, "cudaEventDestroy")) return e;
   event->moment.reset();  // streams that still need its moments keep them
   event->counters.reset();
   events().bury(event);
@@ -236,7 +236,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  if (const auto e = check(event, "cudaEventRecord")) return e;
+  if (const auto e = check_event(event, "cudaEventRecord")) return e;
   Queue* queue = queue_of(stream, "cudaEventRecord");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   std::shared_ptr<Moment> moment;
@@ -255,7 +255,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags) {
-  if (const auto e = check(event, "cudaStreamWaitEvent")) return e;
+  if (const auto e = check_event(event, "cudaStreamWaitEvent")) return e;
   Queue* queue = queue_of(stream, "cudaStreamWaitEvent");
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   std::shared_ptr<Moment> moment;
@@ -273,14 +273,14 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Quiet quiet;
-  if (const auto e = check(event, "cudaEventSynchronize")) return e;
+  if (const auto e = check_event(event, "cudaEventSynchronize")) return e;
   if (const auto moment = moment_of(event)) moment->wait();
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Quiet quiet;
-  if (const auto e = check(event, "cudaEventQuery")) return e;
+  if (const auto e = check_event(event, "cudaEventQuery")) return e;
   const vgpu::Driver::Turn turn(vgpu::Device::current().driver(), vgpu::Driver::Call::asks);
   const auto moment = moment_of(event);
   return moment == nullptr || moment->reached() ? cudaSuccess : not_ready();
@@ -288,8 +288,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   const Quiet quiet;
-  if (const auto e = check(start, "cudaEventElapsedTime")) return e;
-  if (const auto e = check(end, "cudaEventElapsedTime")) return e;
+  if (const auto e = check_event(start, "cudaEventElapsedTime")) return e;
+  if (const auto e = check_event(end, "cudaEventElapsedTime")) return e;
   if (((start->flags | end->flags) & cudaEventDisableTiming) != 0)
     return fail(cudaErrorInvalidResourceHandle,
                 "cudaEventElapsedTime: the event was made with cudaEventDisableTiming");

@@ -31,7 +31,7 @@ std::string text(dim3 d) {
   return std::to_string(d.x) + "x" + std::to_string(d.y) + "x" + std::to_string(d.z);
 }
 
-cudaError_t check(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes) {
+cudaError_t check_launch(const void* kernel, dim3 grid, dim3 block, std::size_t shared_bytes) {
   const auto no = [](const std::string& reason) {
     return fail(cudaErrorInvalidConfiguration, "launch: " + reason);
   };
@@ -64,7 +64,7 @@ cudaError_t launch(const Call& call, dim3 grid, dim3 block, std::size_t shared_b
   std::optional<Driver::Turn> turn;
   {
     const Quiet quiet;
-    if (const auto e = check(call.function, grid, block, shared_bytes)) return e;
+    if (const auto e = check_launch(call.function, grid, block, shared_bytes)) return e;
     if (queue->device().index() != Device::current().index())
       return fail(cudaErrorInvalidResourceHandle, "launch: the current device is " +
                                                       std::to_string(Device::current().index()) +

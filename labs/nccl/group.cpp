@@ -32,7 +32,7 @@ void attempt(std::optional<Refusal>& refused, Body body) {
   }
 }
 
-void run(const Making& making) {
+void run_making(const Making& making) {
   const DeviceGuard guard(making.device);
   making.run();
 }
@@ -41,7 +41,7 @@ void run_together(const std::vector<Making>& makings, std::optional<Refusal>& re
   std::vector<std::optional<Refusal>> of(makings.size());
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < makings.size(); ++i)
-    threads.emplace_back([&, i] { attempt(of[i], [&] { run(makings[i]); }); });
+    threads.emplace_back([&, i] { attempt(of[i], [&] { run_making(makings[i]); }); });
   for (std::thread& thread : threads) thread.join();
   for (const auto& each : of)
     if (each && !refused) refused = each;
@@ -83,7 +83,7 @@ void submit(const Operation& operation) {
 
 void submit(Device device, std::function<void()> making) {
   if (group.depth > 0) return group.makings.push_back({device, std::move(making)});
-  run({device, std::move(making)});
+  run_making({device, std::move(making)});
 }
 
 void group_start() { ++group.depth; }

@@ -14,7 +14,7 @@ namespace ringsmith {
 
 namespace {
 
-void check(const GradScalerOptions& o) {
+void check_scale(const GradScalerOptions& o) {
   const auto fail = [](const std::string& what) { throw UsageError("GradScaler: " + what); };
   const auto text = [](double x) { return std::to_string(x); };
   if (!(std::isfinite(o.init_scale) && o.init_scale > 0))
@@ -56,7 +56,7 @@ bool unscale(const std::vector<Tensor>& params, float inverse, bool& any) {
 
 GradScaler::GradScaler(GradScalerOptions options)
     : options_(std::move(options)), scale_(static_cast<float>(options_.init_scale)) {
-  check(options_);
+  check_scale(options_);
 }
 
 void GradScaler::require_scale(const char* call) const {
@@ -179,7 +179,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
   loaded.growth_factor = values["growth_factor"];
   loaded.backoff_factor = values["backoff_factor"];
   loaded.growth_interval = static_cast<std::int64_t>(values["growth_interval"]);
-  check(loaded);
+  check_scale(loaded);
   const auto tracker = static_cast<std::int64_t>(values["_growth_tracker"]);
   if (tracker < 0) fail("'_growth_tracker' is negative");
   options_ = std::move(loaded);

@@ -44,7 +44,7 @@ Descriptor lock_folder(const std::string& folder) {
   return lock;
 }
 
-std::size_t checked(int keep) {
+std::size_t checked_keep(int keep) {
   require(keep >= 1, "checkpoints: at least 1 must be kept, got " + std::to_string(keep));
   return static_cast<std::size_t>(keep);
 }
@@ -59,7 +59,7 @@ std::string made(std::string folder) {
 }  // namespace
 
 CheckpointManager::CheckpointManager(std::string folder, int keep)
-    : keep_(checked(keep)), folder_(made(std::move(folder))), lock_(lock_folder(folder_)) {}
+    : keep_(checked_keep(keep)), folder_(made(std::move(folder))), lock_(lock_folder(folder_)) {}
 
 CheckpointManager::~CheckpointManager() {
   {

@@ -205,7 +205,7 @@ namespace {
 
 constexpr std::size_t kMomentum = 0;
 
-void check(const SGDOptions& options) {
+void check_options(const SGDOptions& options) {
   require(options.momentum >= 0,
           "SGD: momentum must not be negative, got " + std::to_string(options.momentum));
   require(options.weight_decay >= 0,
@@ -218,7 +218,7 @@ void check(const SGDOptions& options) {
 
 SGD::SGD(std::vector<Tensor> params, SGDOptions options)
     : Optimizer(std::move(params), options.lr, {"momentum_buffer"}, false), options_(options) {
-  check(options);
+  check_options(options);
 }
 
 Hyperparameters SGD::hyperparameters() const {
@@ -234,7 +234,7 @@ void SGD::set_hyperparameters(const Hyperparameters& values) {
   options.dampening = values.at("dampening")[0];
   options.weight_decay = values.at("weight_decay")[0];
   options.nesterov = values.at("nesterov")[0] != 0;
-  check(options);
+  check_options(options);
   options_ = options;
 }
 
@@ -262,7 +262,7 @@ namespace {
 
 constexpr std::size_t kMean = 0, kSquare = 1, kLargest = 2;
 
-void check(const AdamOptions& options) {
+void check_options(const AdamOptions& options) {
   for (const double beta : {options.beta1, options.beta2})
     require(beta >= 0 && beta < 1, "Adam: betas must be in [0, 1), got " + std::to_string(beta));
   require(options.eps >= 0, "Adam: eps must not be negative, got " + std::to_string(options.eps));
@@ -276,7 +276,7 @@ Adam::Adam(std::vector<Tensor> params, AdamOptions options, bool decoupled)
     : Optimizer(std::move(params), options.lr, {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, true),
       options_(options),
       decoupled_(decoupled) {
-  check(options);
+  check_options(options);
 }
 
 Hyperparameters Adam::hyperparameters() const {
@@ -293,7 +293,7 @@ void Adam::set_hyperparameters(const Hyperparameters& values) {
   options.eps = values.at("eps")[0];
   options.weight_decay = values.at("weight_decay")[0];
   options.amsgrad = values.at("amsgrad")[0] != 0;
-  check(options);
+  check_options(options);
   options_ = options;
 }
 

@@ -24,7 +24,7 @@ std::string verdict(Kind kind, int culprit, const std::string& text) {
   return static_cast<char>(kind) + std::to_string(culprit) + " " + text;
 }
 int culprit_of(const std::string& verdict) { return std::atoi(verdict.c_str() + 1); }
-std::string text_of(const std::string& verdict) { return verdict.substr(verdict.find(' ') + 1); }
+std::string verdict_text(const std::string& verdict) { return verdict.substr(verdict.find(' ') + 1); }
 
 // An owner of a number is unique even among threads of one process; what follows '#' is not shown.
 std::string unique(const std::string& place) {
@@ -164,7 +164,7 @@ std::optional<LostMember> Exchange::lost_member() {
   if (found.empty() || found[0] != lost) return {};
   const int index = culprit_of(found);
   if (index < 0 || index >= me_.size) return {};
-  return LostMember{index, text_of(found)};
+  return LostMember{index, verdict_text(found)};
 }
 
 std::string Exchange::describe_missing(int& first) {
@@ -194,7 +194,7 @@ void Exchange::fail(const std::string& mine) {
     where.peer = culprit_of(holds);
     if (where.peer == where.rank) where.peer = -1;
   }
-  const std::string text = text_of(holds);
+  const std::string text = verdict_text(holds);
   switch (holds.empty() ? '\0' : holds[0]) {
     case mismatch:
       throw MismatchError(text, where);

@@ -228,7 +228,7 @@ bool promised(const Schedule& schedule, int rank, int chunk) {
 
 namespace {
 
-std::size_t offset_in(Extent extent, const Schedule& schedule, int rank, int chunk) {
+std::size_t chunk_offset(Extent extent, const Schedule& schedule, int rank, int chunk) {
   return schedule.chunks[at(chunk)].offset -
          (extent == Extent::own ? schedule.chunks[at(rank)].offset : 0);
 }
@@ -236,11 +236,11 @@ std::size_t offset_in(Extent extent, const Schedule& schedule, int rank, int chu
 }  // namespace
 
 std::size_t input_offset(const Schedule& schedule, int rank, int chunk) {
-  return offset_in(contract_of(schedule.collective).input, schedule, rank, chunk);
+  return chunk_offset(contract_of(schedule.collective).input, schedule, rank, chunk);
 }
 
 std::size_t output_offset(const Schedule& schedule, int rank, int chunk) {
-  return offset_in(contract_of(schedule.collective).output, schedule, rank, chunk);
+  return chunk_offset(contract_of(schedule.collective).output, schedule, rank, chunk);
 }
 
 }  // namespace ringsmith::comm
