@@ -89,7 +89,7 @@ Transfer DeviceProcessGroup::prepared(const Transfer& call) const {
   transfer.call.on_device = on_device(transfer, device_);
   if (transfer.call.on_device)
     transfer.operation =
-        std::make_shared<cuda_ipc::Operation>(Event::record(Stream::current(device_)));
+        std::make_shared<cuda_ipc::Operation>(ringsmith::Event::record(Stream::current(device_)));
   return transfer;
 }
 

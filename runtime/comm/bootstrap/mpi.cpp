@@ -126,10 +126,10 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
   constexpr std::size_t kRecord = 4096;  // bytes, with the terminating zero
   require(record.size() < kRecord,
           "bootstrap record of " + std::to_string(record.size()) + " bytes: at most 4095 fit");
-  struct Buffers {
+  struct BothSides {
     std::string mine, all;
   };
-  auto b = std::make_unique<Buffers>();
+  auto b = std::make_unique<BothSides>();
   b->mine = record;
   b->mine.resize(kRecord, '\0');
   b->all.resize(kRecord * static_cast<std::size_t>(size_), '\0');

@@ -229,8 +229,8 @@ std::shared_ptr<CommMemory> DeviceArena::allocate(Bytes size) {
     offset = *fit;
     stretches_[region].free.take(offset, reserved);
     data = stretches_[region].base + offset;
-    std::erase_if(last_uses_, [](const Event& event) { return event.has_happened(); });
-    for (const Event& event : last_uses_) stream.wait(event);
+    std::erase_if(last_uses_, [](const ringsmith::Event& event) { return event.has_happened(); });
+    for (const ringsmith::Event& event : last_uses_) stream.wait(event);
   }
   auto block = std::make_shared<Block>(shared_from_this(), region, offset, reserved, data, size);
   cuda_check(cudaMemsetAsync(data, 0, reserved, stream.get()));
@@ -241,8 +241,8 @@ void DeviceArena::free(std::uint32_t region, std::size_t offset, std::size_t siz
   const Device device = communication_.device();
   const std::lock_guard lock(mutex_);
   try {
-    last_uses_.push_back(Event::record(Stream::current(device)));
-    last_uses_.push_back(Event::record(communication_));
+    last_uses_.push_back(ringsmith::Event::record(Stream::current(device)));
+    last_uses_.push_back(ringsmith::Event::record(communication_));
     stretches_[region].free.give(offset, size);
   } catch (const Error&) {
     // The device has failed: its memory is lost with it.

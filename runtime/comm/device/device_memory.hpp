@@ -171,7 +171,7 @@ class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
   std::shared_ptr<CommMemory> keep_;
   mutable std::mutex mutex_;
   std::vector<Stretch> stretches_;
-  std::vector<Event> last_uses_;  // of freed blocks
+  std::vector<ringsmith::Event> last_uses_;  // of freed blocks
   bool abandoned_ = false;
 };
 

@@ -27,10 +27,10 @@ namespace ringsmith::comm::cuda_ipc {
 //     group's stream        wait(ready) [the collective] done
 class Operation {
  public:
-  explicit Operation(Event ready) : ready_(std::move(ready)) {}
+  explicit Operation(ringsmith::Event ready) : ready_(std::move(ready)) {}
 
   // The data is there: what the caller's stream held at the time of the call has been done.
-  [[nodiscard]] const Event& ready() const { return ready_; }
+  [[nodiscard]] const ringsmith::Event& ready() const { return ready_; }
 
   // To be called once, when everything has been put on the group's stream.
   void launched(std::uint64_t number, std::string call, std::uint64_t sequence,
@@ -38,16 +38,16 @@ class Operation {
     number_ = number;
     call_ = std::move(call);
     sequence_ = static_cast<std::int64_t>(sequence);
-    done_ = Event::record(stream);
+    done_ = ringsmith::Event::record(stream);
   }
   // After launched():
-  [[nodiscard]] const Event& done() const { return done_; }
+  [[nodiscard]] const ringsmith::Event& done() const { return done_; }
   [[nodiscard]] std::uint64_t number() const { return number_; }  // in the group's stream, from 1
   [[nodiscard]] const std::string& call() const { return call_; }
   [[nodiscard]] std::int64_t sequence() const { return sequence_; }
 
  private:
-  Event ready_, done_;
+  ringsmith::Event ready_, done_;
   std::uint64_t number_ = 0;
   std::string call_;
   std::int64_t sequence_ = -1;

@@ -15,10 +15,7 @@ namespace ringsmith::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using store::Kind;
 using store::make_message;
-using store::Message;
-using store::Status;
 
 constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two tries to connect
 constexpr milliseconds kOneTry{3000};                       // for connection and handshake
@@ -147,7 +144,7 @@ bool StoreClient::receive(std::string& bytes, std::size_t size, Deadline deadlin
   return true;
 }
 
-Message StoreClient::call(const Message& request, milliseconds timeout) {
+store::Message StoreClient::call(const store::Message& request, milliseconds timeout) {
   const std::string body = request.encode();
   const std::lock_guard lock(turn_);
   if (!socket_.valid()) throw CommError(name() + " is gone since an earlier call failed");
@@ -156,8 +153,8 @@ Message StoreClient::call(const Message& request, milliseconds timeout) {
     send_all(sealer_->seal(body), deadline);
     for (;;) {
       if (const auto answer = opener_->open(input_); answer) {
-        Message reply = Message::decode(*answer);
-        if (reply.kind == static_cast<std::uint8_t>(Status::refused))
+        store::Message reply = store::Message::decode(*answer);
+        if (reply.kind == static_cast<std::uint8_t>(store::Status::refused))
           throw UsageError(name() + ": " + (reply.texts.empty() ? "refused" : reply.texts[0]));
         return reply;
       }
@@ -173,47 +170,50 @@ Message StoreClient::call(const Message& request, milliseconds timeout) {
 }
 
 void StoreClient::set(const std::string& key, const std::string& value) {
-  call(make_message(Kind::set, 0, {key, value}));
+  call(make_message(store::Kind::set, 0, {key, value}));
 }
 
 std::string StoreClient::get(const std::string& key, milliseconds timeout) {
-  Message reply = call(make_message(Kind::get, timeout.count(), {key}), timeout);
-  if (reply.kind == static_cast<std::uint8_t>(Status::timeout))
+  store::Message reply = call(make_message(store::Kind::get, timeout.count(), {key}), timeout);
+  if (reply.kind == static_cast<std::uint8_t>(store::Status::timeout))
     throw TimeoutError(name() + " has had no key '" + key + "' for " + seconds(timeout));
   if (reply.texts.size() != 1) throw CommError(name() + " answered get() without a value");
   return std::move(reply.texts[0]);
 }
 
 std::int64_t StoreClient::add(const std::string& key, std::int64_t amount) {
-  return call(make_message(Kind::add, amount, {key})).number;
+  return call(make_message(store::Kind::add, amount, {key})).number;
 }
 
 std::vector<std::string> StoreClient::wait(const std::vector<std::string>& keys,
                                            milliseconds timeout) {
-  return call(make_message(Kind::wait, timeout.count(), keys), timeout).texts;
+  return call(make_message(store::Kind::wait, timeout.count(), keys), timeout).texts;
 }
 
 std::string StoreClient::compare_and_swap(const std::string& key, const std::string& expected,
                                           const std::string& desired) {
-  Message reply = call(make_message(Kind::compare_and_swap, 0, {key, expected, desired}));
+  store::Message reply =
+      call(make_message(store::Kind::compare_and_swap, 0, {key, expected, desired}));
   if (reply.texts.size() != 1) throw CommError(name() + " answered compare_and_swap() with none");
   return std::move(reply.texts[0]);
 }
 
 bool StoreClient::remove(const std::string& key) {
-  return call(make_message(Kind::remove, 0, {key})).number != 0;
+  return call(make_message(store::Kind::remove, 0, {key})).number != 0;
 }
 
 void StoreClient::leave_will(const std::vector<std::string>& keys, const std::string& value) {
   std::vector<std::string> texts{value};
   texts.insert(texts.end(), keys.begin(), keys.end());
-  call(make_message(Kind::leave_will, 0, std::move(texts)));
+  call(make_message(store::Kind::leave_will, 0, std::move(texts)));
 }
 
 store::QuorumAnswer StoreClient::ask_quorum(const store::QuorumAsk& ask, milliseconds timeout) {
-  const Message reply = call(make_message(Kind::ask_quorum, 0, {ask.encode()}), timeout);
+  const store::Message reply =
+      call(make_message(store::Kind::ask_quorum, 0, {ask.encode()}), timeout);
   if (reply.texts.size() != 1) throw CommError(name() + " answered without a quorum");
-  if (reply.kind == static_cast<std::uint8_t>(Status::timeout)) throw TimeoutError(reply.texts[0]);
+  if (reply.kind == static_cast<std::uint8_t>(store::Status::timeout))
+    throw TimeoutError(reply.texts[0]);
   return store::QuorumAnswer::decode(reply.texts[0]);
 }
 

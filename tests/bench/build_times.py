@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""How long compiling takes, without ccache: what CONTRIBUTING says of it.
+
+  build_times.py [WHAT...]     WHAT of: train, all, error.hpp, process_group.hpp, profile; default: all of them
+
+    train              from nothing to what `make train` starts
+    all                from nothing to everything that `make build` makes
+    error.hpp          everything again after a change of that header, which nearly every source includes
+    process_group.hpp  after a change of the face of the communication
+    profile            of `all`: seconds of compilers by room, and the longest units
+
+Builds in build/times, with as many compilers as there are processors (JOBS). A changed header is one with a new time.
+Seconds by the clock; compiler seconds are summed over the compilers that run at once. Leave the machine alone meanwhile.
+"""
+import collections
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build" / "times"
+HEADERS = {"error.hpp": ROOT / "runtime/base/error.hpp", "process_group.hpp": ROOT / "runtime/comm/process_group.hpp"}
+TARGETS = {"train": ["train_gpt_cpu", "ringrun"], "all": ["all"]}
+JOBS = os.environ.get("JOBS") or str(os.cpu_count())
+ENVIRONMENT = {**os.environ, "CCACHE_DISABLE": "1"}
+
+
+def run(*command):
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode:
+        sys.exit("\n".join(done.stdout.splitlines()[-20:]) + f"\nbuild_times.py: '{' '.join(command)}' failed")
+
+
+def steps():
+    """Seconds of each step that ninja has on record: the last time that it ran."""
+    rows = [line.split("\t") for line in (FOLDER / ".ninja_log").read_text().splitlines() if not line.startswith("#")]
+    return {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows}
+
+
+def build(targets):
+    log = FOLDER / ".ninja_log"
+    before = log.stat().st_size if log.exists() else 0
+    begin = time.monotonic()
+    run("cmake", "--build", str(FOLDER), "--parallel", JOBS, "--target", *targets)
+    wall = time.monotonic() - begin
+    rows = [line.split("\t") for line in log.read_text()[before:].splitlines() if line.count("\t") == 4]
+    made = {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows}
+    units = [name for name in made if name.endswith((".o", ".gch"))]
+    return wall, len(units), sum(made[name] for name in units)
+
+
+def room_of(unit):
+    name = re.sub(r"(^|.*/)CMakeFiles/([^/]*)\.dir/.*", r"\2", unit)
+    return name.removeprefix("ringsmith_")
+
+
+def profile():
+    units = {name: seconds for name, seconds in steps().items() if name.endswith((".o", ".gch"))}
+    rooms = collections.Counter()
+    for name, seconds in units.items():
+        rooms[room_of(name)] += seconds
+    print("\ncompiler seconds by room:")
+    for room, seconds in rooms.most_common(16):
+        print(f"  {room:40} {seconds:7.1f}")
+    print("\nthe longest units:")
+    for name in sorted(units, key=units.get, reverse=True)[:10]:
+        unit = re.sub(r"CMakeFiles/[^/]*\.dir/(.*/)?", "", name)
+        print(f"  {unit[-60:]:60} {units[name]:7.1f}")
+
+
+def main():
+    if any(a in ("-h", "--help") for a in sys.argv[1:]):
+        print(__doc__.strip())
+        return 0
+    known = [*TARGETS, *HEADERS, "profile"]
+    asked = sys.argv[1:] or known
+    for what in asked:
+        if what not in known:
+            print(f"build_times.py: there is no '{what}': use {', '.join(known)}", file=sys.stderr)
+            return 6
+    print(f"{time.strftime('%F')}, {JOBS} compilers on {os.cpu_count()} processors, no ccache")
+    print(f"{'':20} {'seconds':>8} {'units':>6} {'compiler seconds':>17}", flush=True)
+    for what in [w for w in known if w in asked]:
+        if what == "profile":
+            if not (FOLDER / ".ninja_log").exists():
+                sys.exit("build_times.py: profile wants 'all' first")
+            profile()
+            continue
+        if what in TARGETS:
+            shutil.rmtree(FOLDER, ignore_errors=True)
+            run("cmake", "--preset", "release", "-B", str(FOLDER), "-G", "Ninja")
+        else:
+            build(["all"])  # nothing else is out of date
+            os.utime(HEADERS[what])
+        wall, units, compiling = build(TARGETS.get(what, ["all"]))
+        print(f"{what:20} {wall:8.0f} {units:6} {compiling:17.0f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
