@@ -1,7 +1,7 @@
 // No devices, at link time: what a program links instead of kernels/cuda, runtime/comm/device and a CUDA runtime.
 //
-//   runtime/device, comm, tensor, ... ---calls---> kernels/cuda, comm/device ---> CUDA runtime    make build
-//                                     ---calls---> this file                                      make train
+//   runtime/device, comm, tensor ... --calls--> kernels/cuda, comm/device --> CUDA runtime   make build
+//                                    --calls--> this file                                    make train
 //
 // Compiling the kernels for devices and the emulator would double the time until somebody without a
 // GPU sees a first loss. A device is asked for by name, and require_device() refuses the name because

@@ -13,7 +13,7 @@ namespace {
 
 // Position in the image of tap k for output o.
 std::int64_t input_index(std::int64_t o, std::int64_t stride, std::int64_t pad, std::int64_t k,
-                std::int64_t dilation) {
+                         std::int64_t dilation) {
   return o * stride - pad + k * dilation;
 }
 

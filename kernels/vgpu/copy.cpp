@@ -37,7 +37,7 @@ class CopyEngine {
 enum class Side : std::uint8_t { host, device, any };
 
 cudaError_t check_side(const char* call, const char* which, const void* p, std::size_t bytes,
-                  Side side) {
+                       Side side) {
   if (p == nullptr)
     return fail(cudaErrorInvalidValue, std::string(call) + ": the " + which + " is null");
   const Device* owner = Device::owner(p);

@@ -54,10 +54,12 @@ namespace autocast {
 
 Tensor lower(const Tensor& t) {
   if (!castable(t) || t.dtype() == thread_state.dtype) return t;
-  if (t.dtype() != DType::f32 || !t.is_leaf() || !t.requires_grad()) return to(t, thread_state.dtype);
+  if (t.dtype() != DType::f32 || !t.is_leaf() || !t.requires_grad())
+    return to(t, thread_state.dtype);
   KeptCast& k = kept[t.autograd_meta().get()];
-  const bool fits = k.cast.defined() && k.cast.dtype() == thread_state.dtype && k.version == t.version() &&
-                    k.recorded == grad_enabled() && !is_consumed(k.cast);
+  const bool fits = k.cast.defined() && k.cast.dtype() == thread_state.dtype &&
+                    k.version == t.version() && k.recorded == grad_enabled() &&
+                    !is_consumed(k.cast);
   if (!fits) k = {t, t.version(), grad_enabled(), to(t, thread_state.dtype)};
   return k.cast;
 }

@@ -161,7 +161,8 @@ class Reader {
     const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
       if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
       if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
-      if (event == nlohmann::json::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second)
+      if (event == nlohmann::json::parse_event_t::key &&
+          !keys.back().insert(value.get<std::string>()).second)
         duplicate = value.get<std::string>();
       return true;
     };

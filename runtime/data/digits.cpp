@@ -14,8 +14,8 @@ namespace ringsmith {
 namespace {
 
 constexpr std::int64_t kDigitSide = 28;  // pixels
-constexpr double kGlyph = 19;       // pixels that the unit square of a glyph spans
-constexpr int kPiecesPerCurve = 6;  // straight pieces between two points of a smooth stroke
+constexpr double kGlyph = 19;            // pixels that the unit square of a glyph spans
+constexpr int kPiecesPerCurve = 6;       // straight pieces between two points of a smooth stroke
 constexpr std::size_t kDigits = 10;
 
 struct Point {
@@ -137,7 +137,8 @@ void draw_digit(std::size_t digit, Generator& g, std::uint8_t* pixels) {
   const double slant = between(-0.25, 0.15);
   const double width = kGlyph * between(0.75, 1.1);
   const double height = kGlyph * between(0.85, 1.1);
-  const Point centre{(kDigitSide - 1) / 2.0 + between(-2, 2), (kDigitSide - 1) / 2.0 + between(-2, 2)};
+  const Point centre{(kDigitSide - 1) / 2.0 + between(-2, 2),
+                     (kDigitSide - 1) / 2.0 + between(-2, 2)};
   const double radius = between(0.5, 1.4);
   const double shake = 0.025;
 
@@ -165,9 +166,10 @@ void draw_digit(std::size_t digit, Generator& g, std::uint8_t* pixels) {
 
 GreyImages draw_digits(std::int64_t n, std::uint64_t seed) {
   require(n >= 0, "cannot draw " + std::to_string(n) + " digits");
-  GreyImages images{kDigitSide, kDigitSide,
-                    std::vector<std::uint8_t>(static_cast<std::size_t>(n * kDigitSide * kDigitSide)),
-                    std::vector<std::uint8_t>(static_cast<std::size_t>(n))};
+  GreyImages images{
+      kDigitSide, kDigitSide,
+      std::vector<std::uint8_t>(static_cast<std::size_t>(n * kDigitSide * kDigitSide)),
+      std::vector<std::uint8_t>(static_cast<std::size_t>(n))};
   for (std::int64_t i = 0; i < n; ++i) {
     // Neighbouring numbers are far apart as seeds: the generator's initialisation mixes them.
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));

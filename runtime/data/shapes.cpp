@@ -12,7 +12,7 @@ namespace ringsmith {
 namespace {
 
 constexpr std::int64_t kShapeSide = 32;  // pixels
-constexpr int kSamples = 3;         // of a pixel, along each side, for soft edges
+constexpr int kSamples = 3;              // of a pixel, along each side, for soft edges
 
 // Is the point inside the shape, which about fills the circle of radius 1? y grows downwards.
 using Shape2D = bool (*)(double x, double y);
@@ -58,7 +58,8 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
   const double angle = between(-15, 15) * std::numbers::pi / 180;
   const double radius = kShapeSide * between(0.33, 0.45), stretch = between(0.85, 1.1);
   const double room = kShapeSide / 2.0 - radius;
-  const double left = kShapeSide / 2.0 + between(-room, room), top = kShapeSide / 2.0 + between(-room, room);
+  const double left = kShapeSide / 2.0 + between(-room, room),
+               top = kShapeSide / 2.0 + between(-room, room);
   const double cosine = std::cos(angle), sine = std::sin(angle);
   for (std::int64_t y = 0; y < kShapeSide; ++y)
     for (std::int64_t x = 0; x < kShapeSide; ++x) {
@@ -85,7 +86,8 @@ void draw_shape(Shape2D inside, Generator& g, std::uint8_t* pixels) {
 Images draw_shapes(std::int64_t n, std::uint64_t seed) {
   require(n >= 0, "cannot draw " + std::to_string(n) + " shapes");
   constexpr std::int64_t kBytes = 3 * kShapeSide * kShapeSide;  // of an image
-  Images images{kShapeSide, kShapeSide, std::vector<std::uint8_t>(static_cast<std::size_t>(n * kBytes)),
+  Images images{kShapeSide, kShapeSide,
+                std::vector<std::uint8_t>(static_cast<std::size_t>(n * kBytes)),
                 std::vector<std::uint8_t>(static_cast<std::size_t>(n)), 3};
   for (std::int64_t i = 0; i < n; ++i) {
     Generator g(seed * 0x9e3779b97f4a7c15ULL + static_cast<std::uint64_t>(i));  // as draw_digits

@@ -26,7 +26,7 @@ constexpr std::chrono::seconds kShortLife{10};
 constexpr int kMostShortLives = 5;           // then starting it again does not help
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
-constexpr milliseconds kNodesLook{200};           // for nodes that have come
+constexpr milliseconds kNodesLook{200};      // for nodes that have come
 
 // From now on these signals wait until they are read from the descriptor.
 Descriptor block(std::initializer_list<int> signals) {

@@ -148,7 +148,7 @@ ordered_json timeline_of(const std::string& path, bool plain_buckets) {
 // ---- the figures by step ----
 
 constexpr const char* kStepParts[] = {"data_ms", "forward_ms", "backward_ms", "exposed_ms",
-                                  "optimizer_ms"};
+                                      "optimizer_ms"};
 
 void add_series(ordered_json& data, const std::vector<ordered_json>& lines) {
   std::vector<const ordered_json*> steps;

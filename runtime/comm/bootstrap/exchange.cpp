@@ -24,7 +24,9 @@ std::string verdict(Kind kind, int culprit, const std::string& text) {
   return static_cast<char>(kind) + std::to_string(culprit) + " " + text;
 }
 int culprit_of(const std::string& verdict) { return std::atoi(verdict.c_str() + 1); }
-std::string verdict_text(const std::string& verdict) { return verdict.substr(verdict.find(' ') + 1); }
+std::string verdict_text(const std::string& verdict) {
+  return verdict.substr(verdict.find(' ') + 1);
+}
 
 // An owner of a number is unique even among threads of one process; what follows '#' is not shown.
 std::string unique(const std::string& place) {

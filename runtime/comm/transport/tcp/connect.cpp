@@ -94,7 +94,7 @@ struct Guest {
   // False: send it away.
   bool read_on() {
     const ssize_t n = ::recv(socket.get(), reinterpret_cast<std::byte*>(&greeting) + got,
-                           sizeof greeting - got, MSG_DONTWAIT);
+                             sizeof greeting - got, MSG_DONTWAIT);
     if (n > 0) got += static_cast<std::size_t>(n);
     return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
   }
