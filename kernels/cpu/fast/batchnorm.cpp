@@ -19,7 +19,7 @@ constexpr std::size_t kSumLanes = 16;
 
 typedef double Lanes __attribute__((vector_size(kSumLanes * sizeof(double))));
 
-// Sums of each term over n elements, in one pass: lane l adds the elements l, l + kSumLanes, ...; the
+// Sums of each term over n elements, in one pass: lane l adds elements l, l + kSumLanes, ...; the
 // lanes are added in order. A term gets a function that loads from an array: a number or, of
 // contiguous elements, all lanes at once, which stay in registers then.
 template <class... Terms>
