@@ -1,12 +1,13 @@
-// No devices, at link time: what a program links instead of kernels/cuda, runtime/comm/device and a CUDA runtime.
+// No devices, at link time: a program links this file in place of kernels/cuda, runtime/comm/device
+// and a CUDA runtime.
 //
-//   runtime/device, comm, tensor ... --calls--> kernels/cuda, comm/device --> CUDA runtime   make build
-//                                    --calls--> this file                                    make train
+//   runtime/device, comm, tensor, ...  --calls-->  kernels/cuda, comm/device, runtime   make build
+//                                      --calls-->  this file                            make train
 //
-// Compiling the kernels for devices and the emulator would double the time until somebody without a
-// GPU sees a first loss. A device is asked for by name, and require_device() refuses the name because
-// the count below is 0; hence nothing else here is ever called. Every other symbol that the libraries
-// want of devices is a second name of no_devices(): symbols.sh lists them from the libraries.
+// The kernels for devices and the emulator would double the time until somebody without a GPU sees
+// a first loss. require_device() refuses every device because the count below is 0; hence nothing
+// else here is ever called. Each other symbol of devices that the libraries call is a second name of
+// ringsmith_no_devices(): symbols.sh lists these symbols from the libraries.
 #include <cuda_runtime.h>
 
 #include "runtime/base/error.hpp"
