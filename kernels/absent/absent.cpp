@@ -6,8 +6,8 @@
 //
 // The kernels for devices and the emulator would double the time until somebody without a GPU sees
 // a first loss. require_device() refuses every device because the count below is 0; hence nothing
-// else here is ever called. Each other symbol of devices that the libraries call is a second name of
-// ringsmith_no_devices(): symbols.sh lists these symbols from the libraries.
+// else here is ever called. Each other symbol of devices that the libraries call is a second name
+// of ringsmith_no_devices(): symbols.sh lists these symbols from the libraries.
 #include <cuda_runtime.h>
 
 #include "runtime/base/error.hpp"
