@@ -212,7 +212,7 @@ struct CommandLine::Impl {
     if (most == 1)
       option->take_last();
     else
-      option->take_all()->expected(1, most);
+      option->take_all()->expected(1, most)->allow_extra_args(option->get_positional());
     return keep(option);
   }
 
