@@ -1,4 +1,6 @@
 // The program of `make train`, which is linked with kernels/absent in place of devices.
+#include <algorithm>
+
 #include "tests/apps/programs.hpp"
 #include "tests/support/catch.hpp"
 
