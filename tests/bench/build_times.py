@@ -35,22 +35,24 @@ def run(*command):
         sys.exit("\n".join(done.stdout.splitlines()[-20:]) + f"\nbuild_times.py: '{' '.join(command)}' failed")
 
 
-def steps():
-    """Seconds of each step that ninja has on record: the last time that it ran."""
-    rows = [line.split("\t") for line in (FOLDER / ".ninja_log").read_text().splitlines() if not line.startswith("#")]
-    return {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows}
+def records():
+    """[name]: when ninja's last run of each step began and ended, in ms of its build, and the result's time."""
+    log = FOLDER / ".ninja_log"
+    rows = [line.split("\t") for line in log.read_text().splitlines() if line.count("\t") == 4] if log.exists() else []
+    return {row[3]: (int(row[0]), int(row[1]), row[2]) for row in rows}
+
+
+def units_of(steps):
+    return {name: (end - begin) / 1000 for name, (begin, end, _) in steps.items() if name.endswith((".o", ".gch"))}
 
 
 def build(targets):
-    log = FOLDER / ".ninja_log"
-    before = log.stat().st_size if log.exists() else 0
+    before = records()
     begin = time.monotonic()
     run("cmake", "--build", str(FOLDER), "--parallel", JOBS, "--target", *targets)
     wall = time.monotonic() - begin
-    rows = [line.split("\t") for line in log.read_text()[before:].splitlines() if line.count("\t") == 4]
-    made = {row[3]: (int(row[1]) - int(row[0])) / 1000 for row in rows}
-    units = [name for name in made if name.endswith((".o", ".gch"))]
-    return wall, len(units), sum(made[name] for name in units)
+    made = units_of({name: record for name, record in records().items() if before.get(name) != record})
+    return wall, len(made), sum(made.values())
 
 
 def room_of(unit):
@@ -59,7 +61,7 @@ def room_of(unit):
 
 
 def profile():
-    units = {name: seconds for name, seconds in steps().items() if name.endswith((".o", ".gch"))}
+    units = units_of(records())
     rooms = collections.Counter()
     for name, seconds in units.items():
         rooms[room_of(name)] += seconds

@@ -98,6 +98,22 @@ class Includes(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout.split(": ")[:2]), (1, ["a.cpp", "Catch::Contains"]))
 
 
+class Units(unittest.TestCase):
+    def test_a_name_of_two_sources_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "Unity").mkdir()
+            for name, function in [("a", "f(int x)"), ("b", "f(double x)"), ("c", "g()")]:
+                (folder / f"{name}.cpp").write_text("namespace {\n\nint " + function + " { return 1; }\n\n}  // namespace\n")
+            for sources, code in [("ac", 0), ("abc", 1)]:
+                unit = folder / "Unity/unity_1.cxx"
+                unit.write_text("".join(f'#include "{folder}/{name}.cpp"\n' for name in sources))
+                (folder / "compile_commands.json").write_text(f'[{{"file": "{unit}"}}]')
+                done = subprocess.run([sys.executable, HERE / "units.py", folder], capture_output=True, text=True)
+                self.assertEqual(done.returncode, code, done.stdout)
+            self.assertIn("f() is in the unnamed namespaces of", done.stdout)
+
+
 class TooOld(unittest.TestCase):
     def test_a_compiler(self):
         with tempfile.TemporaryDirectory() as name:
