@@ -82,6 +82,12 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
   if (!backend_) backend_ = make_staged_backend(group, options.engine, refused);
 }
 
+DeviceProcessGroup::~DeviceProcessGroup() { queue_.stop(); }
+
+std::vector<std::string> DeviceProcessGroup::describe_transport() const {
+  return backend_->describe();
+}
+
 // Notes whether the buffers are the device's; if so, gives the call an operation that starts after
 // what the caller's current stream holds.
 Transfer DeviceProcessGroup::prepared(const Transfer& call) const {

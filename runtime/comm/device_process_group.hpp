@@ -1,5 +1,5 @@
 // The process group of ranks with a GPU each: CpuProcessGroup, and the same calls on device memory.
-// Such a call starts after what the caller's stream holds, and the caller's stream goes on after
+// Such a call starts after what the caller's stream holds, and the caller's stream continues after
 // it:
 //
 //     caller's stream   [before] --ready-.                      .-done--> [after]
@@ -14,6 +14,8 @@
 
 namespace ringsmith::comm {
 
+// No virtual function has its body here: g++ 16 calls such a body in CPU code that holds a
+// ProcessGroup, which then wants this class in a program that is linked without devices.
 class DeviceProcessGroup : public CpuProcessGroup {
  public:
   // Collective over the ranks of the bootstrap. UsageError unless options.device is a GPU of this
@@ -21,14 +23,12 @@ class DeviceProcessGroup : public CpuProcessGroup {
   DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstrap, const GroupOptions& options,
                      const cuda_ipc::Tuning& tuning = {});
   // What is queued still runs.
-  ~DeviceProcessGroup() override { queue_.stop(); }
+  ~DeviceProcessGroup() override;
 
   WorkPtr submit(const Transfer& transfer) override;
   void run(const Transfer& transfer) override;
   [[nodiscard]] std::shared_ptr<CommMemory> allocate_on(Device where, Bytes size) override;
-  [[nodiscard]] std::vector<std::string> describe_transport() const override {
-    return backend_->describe();
-  }
+  [[nodiscard]] std::vector<std::string> describe_transport() const override;
   // The engine that was decided for. Single calls that b does not serve run on a.
   [[nodiscard]] CudaEngine engine() const { return backend_->engine(); }
   // The group's own, of high priority.

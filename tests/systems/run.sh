@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# run.sh [--cache FOLDER] [--keep] [ROW...]: what README says, on bare systems made for it: Debian minbase with make,
-# git, ca-certificates and sudo, an ordinary user, a clone of this checkout's HEAD, and nothing else.
+# run.sh [--cache FOLDER] [--keep] [--fresh] [ROW...]: what README says, on bare systems made for it: Debian minbase with
+# make, git, ca-certificates and sudo, an ordinary user, a clone of this checkout's HEAD, and nothing else.
 #
 #   run.sh --list                the rows: all of them run where none is named
 #   run.sh --bare                the commands that Debian 12 and 13 have without any package of ours: bare.txt
 #   build/systems/ROW.N.log      what the row's command N printed; table.txt: the table
-#   build/systems/cache          (--cache) SUITE.tar, the base system, and SUITE.packages: a repeat downloads no package
+#   build/systems/cache          (--cache) SUITE.tar, the base system; SUITE.packages and SUITE.ccache: a repeat downloads
+#                                no package and compiles only files that changed
+#   --fresh                      compiles everything: only then are the table's seconds a bare machine's
 #   --keep                       leaves the system in build/systems/ROW; otherwise it is removed
 #
 # For root, with debootstrap or mmdebstrap; no container engine. The packages come from the mirror that this machine
@@ -18,6 +20,7 @@ work=$top/build/systems
 export JOBS=${JOBS:-$(nproc)}
 readonly LIMIT=7200  # seconds that a command may take
 readonly USERNAME=reader
+readonly CCACHE=home/$USERNAME/.cache/ccache
 readonly UNIT='make build; make test ONLY=unit'
 
 # row | suite | compiler | packages | what it stands for | commands
@@ -35,14 +38,15 @@ field() { awk -F ' *[|] *' -v row="$1" -v n="$2" '$1 == row { print $n }' <<< "$
 
 # ---- one command inside (this file again, as the first process of the new system) ----
 if [ "${1:-}" = --inside ]; then
-  root=$2 packages=$3
-  shift 3
+  root=$2 packages=$3 objects=$4
+  shift 4
   mount --bind "$root" "$root"  # pivot_root wants a mount point; and in a mere chroot there are no user namespaces
   mount --rbind /dev "$root/dev"
   mount -t tmpfs tmpfs "$root/dev/shm"
   mount --rbind /sys "$root/sys"
   mount -t proc proc "$root/proc"
   mount --bind "$packages" "$root/var/cache/apt/archives"
+  [ -z "$objects" ] || [ ! -d "$root/$CCACHE" ] || mount --bind "$objects" "$root/$CCACHE"
   mkdir -p "$root/.host"
   cd "$root"
   pivot_root . .host
@@ -53,12 +57,13 @@ if [ "${1:-}" = --inside ]; then
 fi
 
 # ---- the command line ----
-cache='' keep='' bare='' rows=()
+cache='' keep='' fresh='' bare='' rows=()
 while [ $# -gt 0 ]; do
   case $1 in
     --list) echo "$ROWS" | cut -d'|' -f1,5,6; exit 0 ;;
     --cache) [ $# -gt 1 ] || stop "--cache needs a folder"; cache=$2; shift ;;
     --keep) keep=1 ;;
+    --fresh) fresh=1 ;;
     --bare) bare=1 ;;
     *) [ -n "$(field "$1" 2)" ] || stop "no row '$1'; there are: $(cut -d' ' -f1 <<< "$ROWS" | xargs)"
        rows+=("$1") ;;
@@ -109,10 +114,10 @@ if [ -n "$bare" ]; then
 fi
 
 # Everything in the system runs by this: with processes and mounts that end together. For a subshell, which it replaces.
-root='' packages=''
+root='' packages='' objects=''
 enter() {
   exec timeout --kill-after=5 $LIMIT unshare --mount --propagation private --pid --fork --kill-child \
-    "$here/run.sh" --inside "$root" "$packages" "$@" < /dev/null
+    "$here/run.sh" --inside "$root" "$packages" "$objects" "$@" < /dev/null
 }
 as_root() (
   enter /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh -c "$1"
@@ -141,7 +146,8 @@ prepare() {  # ROW SUITE PACKAGES
   chmod 440 "$root/etc/sudoers.d/$USERNAME"
   git -c safe.directory='*' clone --quiet --no-local "file://$top" "$root/home/$USERNAME/ringsmith" || return 1
   git -c safe.directory='*' -C "$root/home/$USERNAME/ringsmith" checkout --quiet --detach "$head" || return 1
-  as_root "chown -R $USERNAME: /home/$USERNAME/ringsmith"
+  [ -z "$objects" ] || mkdir -p "$objects" "$root/$CCACHE"
+  as_root "chown -R $USERNAME: /home/$USERNAME"
 }
 
 versions() {  # COMPILER: one line of what the row was built with
@@ -169,7 +175,7 @@ git -c safe.directory='*' -C "$top" diff --quiet HEAD || say "changes that are n
 table=$work/table.txt failed=0
 trap 'kill $(jobs -p) 2> /dev/null && wait || true' EXIT
 {
-  echo "Bare systems, $(date +%F), commit ${head:0:12}, JOBS=$JOBS on $(nproc) cores, $(uname -m)"
+  echo "Bare systems, $(date +%F), commit ${head:0:12}, JOBS=$JOBS on $(nproc) cores, $(uname -m)${fresh:+, --fresh}"
   printf '\n%-46s %4s %6s %6s %7s %7s\n' "row, command" exit passed failed skipped seconds
 } > "$table"
 
@@ -177,7 +183,8 @@ row() {  # ROW
   local name=$1 suite compiler extra commands command code begin log pid n=0 counts about passed bad skipped
   suite=$(field "$name" 2) compiler=$(field "$name" 3) extra=$(field "$name" 4)
   IFS=';' read -ra commands <<< "$(field "$name" 6)"
-  root=$work/$name packages=$cache/$suite.packages about=''
+  root=$work/$name packages=$cache/$suite.packages objects=$cache/$suite.ccache about=''
+  [ -z "$fresh" ] || objects=''
   rm -f "$work/$name".*.log
   say "$name: $(field "$name" 5)"
   printf '%s\n' "$name ($(field "$name" 5))" >> "$table"
