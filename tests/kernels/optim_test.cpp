@@ -71,6 +71,40 @@ TEST_CASE("fused Adam and AdamW follow the oracle over 20 steps, amsgrad include
   }
 }
 
+TEST_CASE("an element has the same bits in an array and alone, as ZeRO's shards begin anywhere") {
+  for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
+    const ModeScope scope(mode);
+    const std::vector<float> start = random_values(127, 1), g = random_values(127, 2);
+    const auto same = [&](const auto& step) {
+      std::vector<float> p = start, m = random_values(127, 3), v = random_values(127, 4);
+      for (float& x : v) x *= 0.01F * x;
+      std::vector<float> largest = v;
+      std::vector<float> q = p, m2 = m, v2 = v, largest2 = largest;
+      step(std::span(p), std::span(g), std::span(m), std::span(v), std::span(largest));
+      for (std::size_t i = 0; i < q.size(); ++i)
+        step(std::span(q).subspan(i, 1), std::span(g).subspan(i, 1), std::span(m2).subspan(i, 1),
+             std::span(v2).subspan(i, 1), std::span(largest2).subspan(i, 1));
+      CHECK(p == q);
+      CHECK(m == m2);
+      CHECK(v == v2);
+      CHECK(largest == largest2);
+    };
+    for (const double decay : {0.0, 0.1})
+      for (const bool choice : {false, true}) {
+        INFO("decay " << decay << ", nesterov, decoupled, amsgrad: " << choice);
+        same([&](auto p, auto grad, auto m, auto /*v*/, auto /*largest*/) {
+          sgd<float>(p, grad, m, {.lr = 0.1, .weight_decay = decay});
+          sgd<float>(p, grad, m,
+                     {.lr = 0.1, .momentum = 0.9, .weight_decay = decay, .nesterov = choice});
+        });
+        same([&](auto p, auto grad, auto m, auto v, auto largest) {
+          adam<float>(p, grad, m, v, choice ? largest : largest.first(0),
+                      {.lr = 0.1, .weight_decay = decay, .decoupled = choice, .t = 3});
+        });
+      }
+  }
+}
+
 TEST_CASE("the first AdamW step is lr * sign(g) after decay, whatever the gradient's size") {
   for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
     const ModeScope scope(mode);

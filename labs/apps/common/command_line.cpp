@@ -25,8 +25,30 @@ namespace {
 
 constexpr std::size_t kColumn = 26;  // where meanings begin
 
+// The whole text is composed here: CLI11's own composition differs from version to version.
 class PlainHelp : public CLI::Formatter {
  public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode /*mode*/) const override {
+    const auto positionals =
+        app->get_options([](const CLI::Option* o) { return o->get_positional(); });
+    std::string out = wrapped(app->get_description(), 0) + "\n\nUsage: " + name + " [OPTIONS]";
+    for (const CLI::Option* option : positionals) out += " " + make_option_usage(option);
+    out += "\n";
+    if (!positionals.empty()) out += "\n" + make_group("Positionals", true, positionals);
+    for (const std::string& group : app->get_groups()) {
+      const auto options = app->get_options([&](const CLI::Option* option) {
+        return option->get_group() == group && option->nonpositional();
+      });
+      if (!group.empty() && !options.empty()) out += "\n" + make_group(group, false, options);
+    }
+    const std::string footer = app->get_footer();
+    const std::size_t first = footer.find_first_not_of('\n');
+    if (first == std::string::npos) return out;
+    return out + "\n" + footer.substr(first, footer.find_last_not_of('\n') + 1 - first) + "\n";
+  }
+
+ private:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
     std::string left = "  " + make_option_name(option, is_positional);
     // "INT:POSITIVE" -> "INT"
@@ -46,21 +68,6 @@ class PlainHelp : public CLI::Formatter {
     std::string out = group + ":\n";
     for (const CLI::Option* option : options) out += make_option(option, is_positional);
     return out;
-  }
-
-  std::string make_usage(const CLI::App* app, std::string name) const override {
-    return CLI::Formatter::make_usage(app, name) + "\n";
-  }
-
-  std::string make_description(const CLI::App* app) const override {
-    return wrapped(app->get_description(), 0) + "\n\n";
-  }
-
-  std::string make_footer(const CLI::App* app) const override {  // CLI11 2.6 would wrap its tables
-    const std::string footer = app->get_footer();
-    const std::size_t first = footer.find_first_not_of('\n');
-    if (first == std::string::npos) return {};
-    return footer.substr(first, footer.find_last_not_of('\n') + 1 - first) + "\n";
   }
 };
 
