@@ -158,10 +158,12 @@ versions() {  # COMPILER: one line of what the row was built with
       \"\$(v python3)\""
 }
 
-follow() {  # LOG PID ROW: a line a minute, so that one sees where it is
+follow() {  # LOG PID ROW: a line a minute, so that one sees where it is; and first_step, of make train: seconds until then
   local log=$1 pid=$2 begin=$SECONDS next=60
+  first_step=''
   while kill -0 "$pid" 2> /dev/null; do
     sleep 1
+    [ -n "$first_step" ] || ! grep -qE '\] +[0-9]+/[0-9]+ +loss ' "$log" || first_step=$((SECONDS - begin))
     if [ $((SECONDS - begin)) -ge $next ]; then
       next=$((next + 60))
       say "$3: $(((SECONDS - begin) / 60)) min: $(tr '\r' '\n' < "$log" | grep -v '^ *$' | tail -n 1 | cut -c1-40)"
@@ -206,6 +208,7 @@ row() {  # ROW
     counts=$(grep -oE '^[0-9]+ passed, [0-9]+ failed, [0-9]+ skipped' "$log" | tail -n 1) || true
     read -r passed _ bad _ skipped _ <<< "${counts:-- - - - - -}"
     printf '  %-44.44s %4d %6s %6s %7s %7d\n' "$command" "$code" "$passed" "$bad" "$skipped" $((SECONDS - begin)) >> "$table"
+    [ -z "$first_step" ] || printf '    %-42s %4s %6s %6s %7s %7d\n' "to the first training step" '' '' '' '' "$first_step" >> "$table"
     say "$name: $command: exit $code${counts:+, $counts}"
     if [ "$code" != 0 ]; then
       failed=1
