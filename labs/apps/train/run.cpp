@@ -16,6 +16,7 @@
 #include "runtime/base/table.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/device/profiler.hpp"
+#include "runtime/parallel/drift.hpp"
 #include "runtime/tensor/storage.hpp"
 
 namespace ringsmith::apps {
@@ -57,6 +58,7 @@ void TrainingRun::open_folder() {
 }
 
 std::int64_t TrainingRun::resume(const Trained& trained) {
+  model_ = &trained.model;
   const Reached reached = checkpoints_.resume(trained);
   step_ = resumed_at_ = reached.step;
   first_loss_ = reached.first_loss;
@@ -192,7 +194,13 @@ void TrainingRun::step_done(double lr, double scale) {
   if (group_.rank() == 0) record_step(time, lr, scale, now);
   end_ns_ = now;
   if (options_.eval_every > 0 && step_ % options_.eval_every == 0) (void)evaluate();
+  if (checkpoints_.due(step_) || (options_.check_drift > 0 && step_ % options_.check_drift == 0))
+    compare_parameters();
   checkpoints_.step_done({step_, first_loss_, last_loss_});
+}
+
+void TrainingRun::compare_parameters() {
+  together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
 void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
@@ -392,6 +400,7 @@ nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOpti
 }  // namespace
 
 void TrainingRun::finish(const Outcome& outcome) {
+  compare_parameters();
   clock_.keep_rest();
   const OperationProfile operations{.on_device = plan_.device.is_cuda(),
                                     .steps = clock_.steps(),
