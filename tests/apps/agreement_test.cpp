@@ -54,7 +54,7 @@ std::vector<HelpLine> options_of(const std::string& program) {
 std::optional<Options> another(const Program& program, const HelpLine& option) {
   if (option.type.empty()) return Options{option.name};
   const auto try_it = [&](const std::string& value) {
-    return run_program({RINGSMITH_BINARY_DIR "/bin/" + program.name} + program.options +
+    return run_program(Options{RINGSMITH_BINARY_DIR "/bin/" + program.name} + program.options +
                            Options{option.name, value, "--help"},
                        20);
   };
@@ -269,7 +269,7 @@ TEST_CASE("ranks that read other data are named, whatever the paths say", "[prog
 
 TEST_CASE("weights of another file on one rank are named", "[programs][agreement]") {
   const TemporaryFolder folder;
-  Program program = cnn();
+  const Program program = cnn();
   for (const char* seed : {"1", "2"})
     run(1, program, {"--seed", seed, "--steps", "1", "--run-dir", folder / seed});
   const std::string first = folder / "1/model.safetensors", second = folder / "2/model.safetensors";
@@ -282,8 +282,7 @@ TEST_CASE("weights of another file on one rank are named", "[programs][agreement
 
 TEST_CASE("other programs, other words, and a wrong option on one rank alone",
           "[programs][agreement]") {
-  const auto ranks = [](const std::string& program, const std::string& zero,
-                        const std::string& one) {
+  const auto ranks = [](const std::string& zero, const std::string& one) {
     return run_program({"env", "ASAN_OPTIONS=" + variable("ASAN_OPTIONS") + ":detect_leaks=0",
                         RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh", "2", "sh", "-c",
                         "cd " RINGSMITH_BINARY_DIR "/bin; [ $OMPI_COMM_WORLD_RANK = 0 ] && exec " +
@@ -291,18 +290,18 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
                        60);
   };
   const auto programs =
-      ranks("", "./train_mlp --draw 200 --steps 2", "./train_images --draw 200 --steps 2");
+      ranks("./train_mlp --draw 200 --steps 2", "./train_images --draw 200 --steps 2");
   INFO(programs.err);
   CHECK(programs.exit_code == 6);
   CHECK_THAT(programs.err,
              ContainsSubstring("the program is train_mlp on rank 0 and train_images on "
                                "rank 1: give the same on all ranks"));
-  const auto models = ranks("", "./train_bench gpt", "./train_bench mlp");
+  const auto models = ranks("./train_bench gpt", "./train_bench mlp");
   INFO(models.err);
   CHECK(models.exit_code == 6);
   CHECK_THAT(models.err, ContainsSubstring("model is gpt on rank 0 and mlp on rank 1"));
   // Rank 0, which speaks for all where all are wrong, does not know of it.
-  const auto wrong = ranks("", "./train_mlp --draw 200 --steps 2", "./train_mlp --lr -1");
+  const auto wrong = ranks("./train_mlp --draw 200 --steps 2", "./train_mlp --lr -1");
   INFO(wrong.err);
   CHECK(wrong.exit_code == 6);
   CHECK_THAT(wrong.err, ContainsSubstring("train_mlp: error: --lr: '-1' is not a number above 0"));
@@ -314,7 +313,7 @@ TEST_CASE("ranks on devices of different kinds are refused when they meet",
   const Program program = mlp();
   const TemporaryFolder folder;
   Disagreement d{
-      "GroupOptions::device is cpu on rank 0 and cuda",
+      "the kind of --device is cpu on rank 0 and cuda",
       std::make_unique<Ranks>(2, program, Options{}, folder / "log", Options{"--device", "cuda:0"}),
       folder / "log"};
   check_refused(program, d);

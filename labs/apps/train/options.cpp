@@ -43,8 +43,10 @@ std::string is_a_device(const std::string& name) {
 // and the update by itself. (Gradients are averaged: ranks may multiply matrices of bf16 by different
 // instructions, kernels/cpu/fast/matmul_bf16.hpp.)
 comm::Settings surroundings_of(const MachineOptions& o) {
-  comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION}};
-  const bool fast = kernels::mode() == kernels::Mode::fast && parse_device(o.device).is_cpu();
+  const bool on_cpu = parse_device(o.device).is_cpu();
+  comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},
+                     {"the kind of --device", on_cpu ? "cpu" : "cuda"}};
+  const bool fast = on_cpu && kernels::mode() == kernels::Mode::fast;
   if (fast)
     out.emplace_back("the instruction set of --kernels fast (of the build: RINGSMITH_ARCH)",
                      kernels::instruction_set());
