@@ -8,6 +8,7 @@
 #include <set>
 
 #include "labs/apps/train/run.hpp"
+#include "runtime/data/images.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/parallel/drift.hpp"
 #include "tests/apps/resume_runs.hpp"
