@@ -142,7 +142,7 @@ TEST_CASE("every option that is another one on one rank is named before the firs
       if (started.size() == kAtOnce) settle();
     }
     settle();
-    CHECK(tried >= 30);
+    CHECK(tried >= 25);
     CHECK_FALSE(fs::exists(run));
   }
 }
@@ -306,6 +306,35 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
   INFO(wrong.err);
   CHECK(wrong.exit_code == 6);
   CHECK_THAT(wrong.err, ContainsSubstring("train_mlp: error: --lr: '-1' is not a number above 0"));
+}
+
+TEST_CASE("a schedule whose path is the same and whose steps are not", "[programs][agreement]") {
+  const TemporaryFolder folder;
+  for (const char* rank : {"0", "1"}) fs::create_directories(folder / rank);
+  const std::string begin = "all_reduce world 2 chunks 2\n";
+  write_text(folder / "0/steps",
+             begin + "0 1 0 1 1 reduce\n1 0 1 0 0 reduce\n0 1 1 1 0 copy\n1 0 0 0 1 copy\n");
+  write_text(folder / "1/steps",
+             begin + "0 1 1 1 0 reduce\n1 0 0 0 1 reduce\n0 1 0 1 1 copy\n1 0 1 0 0 copy\n");
+  const auto train = [&](const std::string& where) {
+    return run_program({"env", "ASAN_OPTIONS=" + variable("ASAN_OPTIONS") + ":detect_leaks=0",
+                        RINGSMITH_SOURCE_DIR "/tests/support/mpirun.sh", "2", "sh", "-c",
+                        "cd " + (folder / where) +
+                            "; exec " RINGSMITH_BINARY_DIR
+                            "/bin/train_bench mlp --steps 1 --warmup 0 --schedule steps"},
+                       60);
+  };
+  for (const char* same : {"0", "1"}) {
+    const auto r = train(same);
+    INFO(r.err);
+    REQUIRE(r.exit_code == 0);
+  }
+  const auto r = train("$OMPI_COMM_WORLD_RANK");
+  INFO(r.err);
+  CHECK(r.exit_code == 6);
+  CHECK_THAT(r.err,
+             ContainsSubstring("the text of --schedule is all_reduce world 2 chunks 2\\n0 1 0") &&
+                 ContainsSubstring(kRemedy));
 }
 
 TEST_CASE("ranks on devices of different kinds are refused when they meet",

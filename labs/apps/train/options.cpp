@@ -12,6 +12,7 @@
 #include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/bootstrap/store/coordinator.hpp"
+#include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/power_sgd.hpp"
 
 namespace ringsmith::apps {
@@ -228,7 +229,10 @@ std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {
           "none");
   auto group = comm::init_process_group(group_of(o));
   if (o.algorithm == "fastest") choose_fastest(*group);
-  if (!o.schedule.empty()) together(*group, [&] { use_schedule_of(o.schedule, group->size()); });
+  std::string steps;
+  if (!o.schedule.empty())
+    together(*group, [&] { steps = use_schedule_of(o.schedule, group->size()); });
+  require_agreement(*group, {{"the text of --schedule", steps}});
   return group;
 }
 

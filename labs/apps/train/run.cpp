@@ -29,14 +29,15 @@ constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
 // Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
-void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder) {
+// Collective, also for ranks that have a folder of their own and do not want it.
+void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder, bool wanted) {
   std::array<std::uint8_t, 4096> path{};
   if (group.rank() == 0)
     std::filesystem::absolute(folder).string().copy(reinterpret_cast<char*>(path.data()),
                                                     path.size() - 1);
   group.broadcast(std::span<std::uint8_t>(path), 0);
   const std::string seen(reinterpret_cast<const char*>(path.data()));
-  if (std::filesystem::is_directory(seen)) group.keep_flight_in(seen);
+  if (wanted && std::filesystem::is_directory(seen)) group.keep_flight_in(seen);
 }
 
 }  // namespace
@@ -54,7 +55,7 @@ void TrainingRun::open_folder() {
     if (group_.rank() != 0) return;
     folder_ = checkpoints_.open_folder();
   });
-  if (options_.flight_dir.empty()) keep_flight_beside(group_, folder_);
+  keep_flight_beside(group_, folder_, options_.flight_dir.empty());
 }
 
 std::int64_t TrainingRun::resume(const Trained& trained) {
