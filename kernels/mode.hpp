@@ -18,6 +18,10 @@ enum class Mode : std::uint8_t { fast, oracle };
 void set_mode(Mode mode);
 Mode parse_mode(std::string_view name);  // "fast" | "oracle", else UsageError
 
+// That the fast kernels were compiled for: "AVX-512", "AVX2", "SSE2", "NEON" or "none". The order
+// of their sums depends on it.
+[[nodiscard]] std::string_view instruction_set();
+
 // Whose matrix products the fast kernels use: our own, or OpenBLAS's to compare with.
 enum class Products : std::uint8_t { own, openblas };
 

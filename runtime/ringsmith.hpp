@@ -24,6 +24,8 @@
 #include "runtime/nn/gpt.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/ddp.hpp"
+#include "runtime/parallel/drift.hpp"
 #include "runtime/parallel/per_step.hpp"

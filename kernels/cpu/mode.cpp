@@ -26,6 +26,20 @@ Mode parse_mode(std::string_view name) {
   throw UsageError("unknown kernels '" + std::string(name) + "': use fast or oracle");
 }
 
+std::string_view instruction_set() {
+#if defined(__AVX512F__)
+  return "AVX-512";
+#elif defined(__AVX2__)
+  return "AVX2";
+#elif defined(__x86_64__)
+  return "SSE2";
+#elif defined(__aarch64__)
+  return "NEON";
+#else
+  return "none";
+#endif
+}
+
 Products products() { return current_products.load(std::memory_order_relaxed); }
 void set_products(Products p) { current_products.store(p, std::memory_order_relaxed); }
 

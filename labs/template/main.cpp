@@ -69,6 +69,8 @@ void train(const std::shared_ptr<comm::ProcessGroup>& group, int epochs, bool re
   Net model;
   AdamW optimizer(model.parameters(), {.lr = 2e-3});
   int epoch = resume ? load(model, optimizer) : 0;
+  require_agreement(*group, {{"EPOCHS", std::to_string(epochs)},
+                             {"the number of finished epochs", std::to_string(epoch)}});
   DistributedDataParallel ddp(model, group);
   for (; epoch < epochs; ++epoch) {
     sampler.set_epoch(epoch);
@@ -81,6 +83,7 @@ void train(const std::shared_ptr<comm::ProcessGroup>& group, int epochs, bool re
       total += loss.item<float>() / static_cast<double>(loader.batches());
     }
     group->all_reduce(std::span(&total, 1), comm::ReduceOp::avg);
+    check_drift(*group, model.named_parameters());
     if (group->rank() > 0) continue;
     save(model, optimizer, epoch + 1);
     std::printf("epoch %d: loss %.4f\n", epoch + 1, total);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <map>
 #include <sstream>
 
@@ -44,11 +43,43 @@ std::vector<std::string> gather_texts(comm::ProcessGroup& group, const std::stri
   return texts;
 }
 
+// Collective: every rank's text, or nothing if they are equal. Only then do the texts travel.
+std::vector<std::string> gather_unequal(comm::ProcessGroup& group, const std::string& mine) {
+  const auto world = static_cast<std::size_t>(group.size());
+  const std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
+                                            static_cast<std::int64_t>(comm::fnv1a(mine))};
+  std::vector<std::int64_t> summaries(2 * world);
+  group.all_gather(std::span<const std::int64_t>(summary), std::span<std::int64_t>(summaries));
+  bool equal = true;
+  for (std::size_t r = 0; r < world; ++r)
+    equal = equal && summaries[2 * r] == summaries[0] && summaries[2 * r + 1] == summaries[1];
+  return equal ? std::vector<std::string>() : gather_texts(group, mine);
+}
+
 }  // namespace
 
 std::string describe_ranks(const std::vector<int>& ranks, int world) {
   if (world > 1 && static_cast<int>(ranks.size()) == world) return "every rank";
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+  return comm::list_ranks(ranks);
+}
+
+void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine) {
+  std::map<int, comm::Settings> settings;
+  for (const std::string& text : gather_unequal(group, comm::to_text(mine)))
+    settings.emplace(static_cast<int>(settings.size()), comm::parse_settings(text));
+  comm::require_equal(settings);
+}
+
+comm::Settings settings_of(const Module& model) {
+  comm::Settings out;
+  const auto add = [&](const char* kind, const NamedTensors& tensors) {
+    for (const auto& [name, tensor] : tensors)
+      out.emplace_back(fmt::format("{} '{}'", kind, name),
+                       std::string(name_of(tensor.dtype())) + to_string(tensor.sizes()));
+  };
+  add("parameter", model.named_parameters());
+  add("buffer", model.named_buffers());
+  return out;
 }
 
 UsageMap::UsageMap(std::size_t parameters, std::shared_ptr<comm::ProcessGroup> group)
@@ -141,12 +172,6 @@ std::string UsageMap::describe_unused(std::span<const std::string> names) const 
 
 namespace {
 
-std::uint64_t fnv1a(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
-}
-
 std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
   std::istringstream in(text);
@@ -196,19 +221,9 @@ std::string describe_tensor(const std::string& kind, const std::string& name,
 void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>& lines) {
   std::string mine;
   for (const std::string& line : lines) mine += line + '\n';
-  const auto world = static_cast<std::size_t>(group.size());
-
-  const std::array<std::int64_t, 2> summary{static_cast<std::int64_t>(mine.size()),
-                                            static_cast<std::int64_t>(fnv1a(mine))};
-  std::vector<std::int64_t> summaries(2 * world);
-  group.all_gather(std::span<const std::int64_t>(summary), std::span<std::int64_t>(summaries));
-  bool equal = true;
-  for (std::size_t r = 0; r < world; ++r)
-    equal = equal && summaries[2 * r] == summaries[0] && summaries[2 * r + 1] == summaries[1];
-  if (equal) return;
-
   std::vector<std::vector<std::string>> texts;
-  for (const std::string& text : gather_texts(group, mine)) texts.push_back(split_lines(text));
+  for (const std::string& text : gather_unequal(group, mine)) texts.push_back(split_lines(text));
+  if (texts.empty()) return;
   throw UsageError("ranks do not hold the same model: " + explain(texts) +
                    "; build it alike on every rank");
 }

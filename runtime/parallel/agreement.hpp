@@ -1,4 +1,15 @@
-// What the ranks must agree on: once on the model, and in each backward on who had which gradient.
+// What the ranks must agree on: once on what they were told and on the model, and in each backward
+// on who had which gradient.
+//
+// ---- what they were told ----
+// A rank with another learning rate, or other data, fails nowhere: its replica drifts away while
+// the losses of all go on falling. So a program of your own gives what it was told before its first
+// step, and gets one line on every rank if that is not the same everywhere:
+//
+//     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
+//                                {"the training data", sha256(std::as_bytes(std::span(data)))}});
+//
+//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: give the same on all ranks
 //
 // ---- the model ----
 // Ranks that differ by one layer would exchange gradients of different meaning, or hang. Each rank
@@ -30,6 +41,7 @@
 #include <vector>
 
 #include "runtime/comm/process_group.hpp"
+#include "runtime/nn/module.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith {
@@ -63,6 +75,13 @@ class UsageMap {
   std::shared_ptr<comm::CommMemory> mine_memory_, all_memory_;
   std::span<std::uint64_t> mine_, all_;
 };
+
+// Collective. UsageError on every rank, with the line above, unless all ranks give the same.
+// Values of any length, names that only some ranks have; their order is free. Not for what ranks
+// may have of their own: devices, folders.
+void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
+// {"parameter 'fc.weight'", "f32[4, 5]"}, ...; then the buffers.
+[[nodiscard]] comm::Settings settings_of(const Module& model);
 
 // "rank 1", "ranks 0, 2", or "every rank" if all of world are named.
 [[nodiscard]] std::string describe_ranks(const std::vector<int>& ranks, int world);

@@ -19,7 +19,9 @@ class DriftError : public Error {
 
 // Collective. DriftError on every rank, with the same message, unless all ranks hold the same bits:
 // "the replicas have drifted apart: 'fc.weight' is one on ranks 0, 2 and another on rank 1 (the
-// first of 3 that differ); ...". The same names, in the same order, on every rank.
+// first of 3 that differ); ...". The same names, in the same order, on every rank. For tensors that
+// are replicas when it is called: parameters, under ZeRO too, but neither its optimizer's state nor
+// DdpOptions::ignored; with post-local SGD only after an averaging step.
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors);
 
 }  // namespace ringsmith

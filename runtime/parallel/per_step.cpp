@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
@@ -13,6 +12,7 @@
 #include "runtime/comm/bootstrap/exchange.hpp"
 #include "runtime/comm/bootstrap/place.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
+#include "runtime/parallel/agreement.hpp"
 
 namespace ringsmith {
 
@@ -25,12 +25,9 @@ using std::chrono::milliseconds;
 constexpr int kMostFailures = 3;  // in a row, with nobody lost
 constexpr milliseconds kAnswer{
     3'600'000};  // the coordinator has deadlines of its own, and a step may be long
+constexpr const char* kSettings = "per_step/settings";  // of the rank that came first
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
-
-std::string list_of(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
 
 // How the members of a quorum find each other.
 class QuorumBootstrap : public comm::Bootstrap {
@@ -39,7 +36,7 @@ class QuorumBootstrap : public comm::Bootstrap {
                   milliseconds timeout)
       : size_(static_cast<int>(quorum.ranks.size())),
         place_(place),
-        scope_("in quorum " + std::to_string(quorum.id) + " of " + list_of(quorum.ranks)),
+        scope_("in quorum " + std::to_string(quorum.id) + " of " + comm::list_ranks(quorum.ranks)),
         exchange_(store, {.size_name = "the quorum",
                           .prefix = comm::store::kQuorumKeys + std::to_string(quorum.id),
                           .index = place,
@@ -88,6 +85,7 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
   require(!options_.ddp.static_graph && options_.ddp.ignored.empty(),
           "PerStepOptions::ddp: static_graph and ignored do not go with ranks that come and go; "
           "leave them out");
+  compare_settings();
   ask(Vote::none, false);
 }
 
@@ -170,6 +168,20 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
         fmt::format("step {} has failed {} times though no rank was lost; the last time: {}",
                     step(), kMostFailures, failure_));
   return false;
+}
+
+// Through the store, before this rank is in a quorum: whoever trains there does not notice one that
+// is refused.
+void PerStepTraining::compare_settings() const {
+  comm::Settings mine = options_.group.settings;
+  const comm::Settings model = settings_of(model_);
+  mine.insert(mine.end(), model.begin(), model.end());
+  const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
+  const auto first = comm::split_records(store_->compare_and_swap(kSettings, "", text));
+  int other = std::stoi(first.at(0));
+  // An earlier life of this rank: all that have come since then have the same.
+  if (other == rank_) other = rank_ == 0 ? 1 : 0;
+  comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
 }
 
 void PerStepTraining::ask(Vote vote, bool last) {

@@ -67,7 +67,8 @@ struct Turn {
 enum class PerStepMoment : std::uint8_t { meeting, sending, receiving, voting, counted };
 
 struct PerStepOptions {
-  comm::GroupOptions group;  // of the groups of all quorums
+  comm::GroupOptions group;  // of the groups of all quorums; its settings are compared by each rank
+                             // that comes, and the model's names, shapes and dtypes with them
   DdpOptions ddp;
   // What a rank needs besides parameters, buffers and the optimizer's state: save() on one that has
   // it, load() on one that joins, before the update of its first step.
@@ -85,7 +86,8 @@ class PerStepTraining {
  public:
   // Waits for the first quorum. rank: this process's number in the job. The model has the same
   // values on all ranks that start together. Model and optimizer must outlive this. UsageError for
-  // DDP's static_graph and ignored: a rank that joins has all gradients, and all of the state.
+  // DDP's static_graph and ignored: a rank that joins has all gradients, and all of the state. And
+  // naming the first difference if this rank's settings are not those of the rank that came first.
   PerStepTraining(Module& model, Optimizer& optimizer, std::shared_ptr<comm::StoreClient> store,
                   int rank, PerStepOptions options);
   ~PerStepTraining();
@@ -119,6 +121,7 @@ class PerStepTraining {
  private:
   [[nodiscard]] int members() const { return static_cast<int>(quorum_.ranks.size()); }
   [[nodiscard]] int contributors() const { return members() - quorum_.joining; }
+  void compare_settings() const;
   void ask(comm::store::Vote vote, bool last);
   bool attempt(const std::function<void()>& body, bool last);
   void meet();

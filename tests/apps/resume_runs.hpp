@@ -77,8 +77,10 @@ inline std::string checkpoint(const std::string& run, int step) {
 // Ranks without a launcher, so that any of them can be killed at any moment, and none ends another.
 class Ranks {
  public:
-  // Standard output goes to the end of `log`, errors to that of `log`.err.
-  Ranks(int world, const Program& program, const Options& more, const std::string& log) {
+  // Standard output goes to the end of `log`, errors to that of `log`.err. of_last: options that the
+  // last rank is given besides.
+  Ranks(int world, const Program& program, const Options& more, const std::string& log,
+        const Options& of_last = {}) {
     const std::string port = free_port();
     for (int rank = 0; rank < world; ++rank) {
       pids_.push_back(fork());
@@ -88,7 +90,7 @@ class Ranks {
       for (const auto& [name, stream] : {std::pair(log, 1), std::pair(log + ".err", 2)})
         dup2(open(name.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644), stream);
       if (program.as_nobody && geteuid() == 0 && setuid(65534) != 0) _exit(126);
-      const Options all = program.options + more;
+      const Options all = program.options + more + (rank == world - 1 ? of_last : Options{});
       const std::string path = RINGSMITH_BINARY_DIR "/bin/" + program.name;
       std::vector<char*> argv{const_cast<char*>(path.c_str())};
       for (const std::string& o : all) argv.push_back(const_cast<char*>(o.c_str()));

@@ -106,7 +106,7 @@ TEST_CASE("several nodes and shared memory alone do not go together", "[group][g
   CHECK_THROWS_WITH(run_threads<int>(
                         2, [](ProcessGroup&) { return 0; }, pairs(),
                         [](GroupOptions& o, int rank) { o.ranks_per_node = 1 + rank; }),
-                    ContainsSubstring("--ranks-per-node"));
+                    ContainsSubstring("GroupOptions::ranks_per_node is 1 on rank 0 and 2 on"));
 }
 
 TEST_CASE("a size picks its algorithm, until another one is set", "[group]") {

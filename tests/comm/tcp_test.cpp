@@ -230,9 +230,9 @@ TEST_CASE("an interface that is not there, and ranks of two minds, are refused i
   CHECK_THAT(refusal([](GroupOptions& o, int rank) {
                if (rank == 1) o.transport = Transport::shm;
              }),
-             ContainsSubstring("--transport"));
+             ContainsSubstring("GroupOptions::transport is tcp on rank 0 and shm on rank 1"));
   CHECK_THAT(refusal([](GroupOptions& o, int rank) { o.sockets = 1 + rank; }),
-             ContainsSubstring("--sockets is"));
+             ContainsSubstring("GroupOptions::sockets is 1 on rank 0 and 2 on rank 1"));
 }
 
 TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {

@@ -293,7 +293,7 @@ std::vector<WrongProgram> wrong_starts() {
        .everybody = kNothing,
        .but = {},
        .error = "UsageError",
-       .says = {"was started with --transport ", "rdma", ": give all ranks the same"},
+       .says = {"GroupOptions::transport is ", "rdma on rank ", ": give the same on all ranks"},
        .start = start_over(2, Transport::rdma),
        .calls_agree_first = false,
        .names_line = false},

@@ -290,6 +290,7 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
           {},
           "--per-step is for one node"},
       Row{{}, {"--per-step"}, "start them with 'ringrun --per-step ...'"},
+      Row{{"--per-step"}, {}, "were not given --per-step: give it to both, or to none"},
       Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "does not go with --save-every"},
       Row{{"--per-step"}, {"--per-step", "--global-batch", "8"}, "give --batch"},
       Row{{"--per-step"}, {"--per-step", "--accumulate", "2"}, "give a larger --batch"},
@@ -332,6 +333,41 @@ TEST_CASE("per step: a rank that stands still is killed, and returns", "[per_ste
   CHECK_THAT(output, ContainsSubstring("rank 1 (pid ") &&
                          ContainsSubstring("has been silent for 4 s, and is killed"));
   check_agreement(read_steps(folder / "run"), 2000, 16);
+}
+
+TEST_CASE("per step: a rank with other options is refused, at the start and when it returns",
+          "[per_step]") {
+  const TemporaryFolder folder;
+  const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
+  // training() with more words for rank 1, in each of its lives or from the second on.
+  const auto start = [&](const std::string& run, const std::string& lives,
+                         const std::string& more) {
+    std::vector<std::string> command = training(folder / run, 1000000, {});
+    const auto program = std::ranges::find(command, "--") + 1;
+    const std::string script = "if [ $RANK = 1 ]; then " + lives + " && set -- \"$@\" " + more +
+                               "; touch '" + (folder / "lived") + "'; fi; exec \"$@\"";
+    command.insert(program, {"sh", "-c", script, "sh"});
+    command.insert(command.begin(), {"/usr/bin/env", mark});
+    return std::make_unique<Background>(command);
+  };
+  const auto check_refused = [&](Background& run, const std::string& option, const std::string& odd,
+                                 const std::string& others) {
+    const int code = wait_long(run);
+    const std::string output = run.output();
+    INFO(output);
+    CHECK(code == 6);
+    CHECK_THAT(output, ContainsSubstring("train_mlp: error: " + option + " is ") &&
+                           ContainsSubstring(odd + " on rank 1") &&
+                           ContainsSubstring(others + " on rank ") &&
+                           ContainsSubstring(": give the same on all ranks"));
+  };
+  check_refused(*start("start", "true", "--lr 0.5"), "--lr", "0.5", "0.05");
+  check_refused(*start("draw", "true", "--draw 2001"), "--draw", "2001", "2000");
+  std::filesystem::remove(folder / "lived");
+  const auto run = start("return", "[ -e '" + (folder / "lived") + "' ]", "--lr 0.5");
+  REQUIRE(eventually([&] { return times_of(read_steps(folder / "return")).size() > 10; }));
+  REQUIRE(::kill(process_of(mark, 1), SIGKILL) == 0);
+  check_refused(*run, "--lr", "0.5", "0.05");
 }
 
 TEST_CASE("per step: a program that cannot begin is not started forever", "[per_step]") {

@@ -9,11 +9,23 @@
 #include <span>
 #include <thread>
 
+#include "runtime/comm/bootstrap/place.hpp"
+
 namespace ringsmith::apps {
 
 namespace {
 constexpr std::chrono::seconds kLastWords{2};
+
+bool has_launcher() {
+  try {
+    const auto place =
+        comm::find_place(comm::BootstrapKind::automatic, comm::process_environment());
+    return place.launcher_holds_store || place.kind == comm::BootstrapKind::mpi;
+  } catch (const Error&) {
+    return false;
+  }
 }
+}  // namespace
 
 void together(comm::ProcessGroup& group, const std::function<void()>& body) {
   std::exception_ptr mine;
@@ -44,6 +56,8 @@ int run_program(const char* name, const std::function<int()>& body) {
       // mpirun ends all ranks as soon as one has failed. Were that one of us, the rank that has
       // something to say might be cut off before it has said it: let it be first.
       std::this_thread::sleep_for(kLastWords);
+      // A launcher that ends all ranks would have ended this one by now, were it not alone.
+      if (!e.unsaid().empty() && has_launcher()) throw UsageError(e.unsaid());
       return static_cast<int>(e.exit_code());
     }
   });

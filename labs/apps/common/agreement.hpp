@@ -11,6 +11,8 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/base/error.hpp"
@@ -18,14 +20,18 @@
 
 namespace ringsmith::apps {
 
-// "Another rank says why": leaves the program with that rank's exit code, without a word.
+// "Another rank says why": leaves the program with that rank's exit code, without a word. unsaid:
+// what this rank would say if it turned out to be the only one.
 class QuietStop : public Error {
  public:
-  explicit QuietStop(ExitCode code) : Error("stopped by another rank"), code_(code) {}
+  explicit QuietStop(ExitCode code, std::string unsaid = {})
+      : Error("stopped by another rank"), code_(code), unsaid_(std::move(unsaid)) {}
   [[nodiscard]] ExitCode exit_code() const noexcept override { return code_; }
+  [[nodiscard]] const std::string& unsaid() const { return unsaid_; }
 
  private:
   ExitCode code_;
+  std::string unsaid_;
 };
 
 // Collective. Runs body on every rank; if it throws an Error anywhere, the lowest such rank throws

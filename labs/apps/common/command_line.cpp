@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <limits>
+#include <map>
 #include <optional>
 #include <type_traits>
 
@@ -201,11 +202,14 @@ struct CommandLine::Impl {
     std::string why;
   };
   std::vector<Refused> refused;
+  std::map<const CLI::Option*, std::function<std::string()>> value_of;  // as text
+  comm::Settings* compared = nullptr;
+  std::span<const char* const> may_differ;
 
-  // take: turns the words into the value; its errors name the option.
-  template <class Take>
+  // take: turns the words into the value; its errors name the option. show: the value as text.
+  template <class Take, class Show>
   Option* add(const std::string& names, const std::string& meaning, const char* type,
-              const std::string& otherwise, int most, const Take& take) {
+              const std::string& otherwise, int most, const Take& take, const Show& show) {
     const auto named = std::make_shared<std::string>();
     CLI::Option* const option = app.add_option(
         names,
@@ -215,6 +219,9 @@ struct CommandLine::Impl {
         },
         meaning);
     *named = option->get_name();
+    value_of[option] = [option, show] {
+      return option->count() == 0 && option->get_default_str().empty() ? "not given" : show();
+    };
     option->type_name(type)->default_str(otherwise);
     if (most == 1)
       option->take_last();
@@ -226,6 +233,17 @@ struct CommandLine::Impl {
   Option* keep(CLI::Option* option) {
     option->group(group);
     return &options.emplace_back(option);
+  }
+
+  [[nodiscard]] comm::Settings settings() const {
+    comm::Settings out{{"the program", app.get_name()}};
+    for (const CLI::Option* option : app.get_options()) {
+      const auto found = value_of.find(option);
+      const std::string name = option->get_name();
+      if (found != value_of.end() && std::ranges::find(may_differ, name) == may_differ.end())
+        out.emplace_back(name, found->second());
+    }
+    return out;
   }
 
   [[nodiscard]] const CLI::Option* find(const std::string& word) const {
@@ -320,23 +338,28 @@ template <class T>
 Option* CommandLine::add_option(const std::string& names, T& value, const std::string& meaning) {
   if constexpr (IsVector<T>::value) {
     using Element = typename T::value_type;
-    return impl_->add(names, meaning, type_of<Element>(), "", kAnyNumber,
-                      [&value](const std::string& name, const CLI::results_t& words) {
-                        value.clear();
-                        for (const std::string& word : words)
-                          convert(name, word, value.emplace_back());
-                      });
+    return impl_->add(
+        names, meaning, type_of<Element>(), "", kAnyNumber,
+        [&value](const std::string& name, const CLI::results_t& words) {
+          value.clear();
+          for (const std::string& word : words) convert(name, word, value.emplace_back());
+        },
+        [&value] { return fmt::format("{}", fmt::join(value, ",")); });
   } else {
-    return impl_->add(names, meaning, type_of<T>(), fmt::format("{}", value), 1,
-                      [&value](const std::string& name, const CLI::results_t& words) {
-                        convert(name, words.at(0), value);
-                      });
+    return impl_->add(
+        names, meaning, type_of<T>(), fmt::format("{}", value), 1,
+        [&value](const std::string& name, const CLI::results_t& words) {
+          convert(name, words.at(0), value);
+        },
+        [&value] { return fmt::format("{}", value); });
   }
 }
 
 Option* CommandLine::add_flag(const std::string& names, bool& value, const std::string& meaning) {
-  return impl_->keep(impl_->app.add_flag_callback(
-      names, [&value] { value = true; }, meaning));
+  CLI::Option* const option = impl_->app.add_flag_callback(
+      names, [&value] { value = true; }, meaning);
+  impl_->value_of[option] = [&value] { return value ? "given" : "not given"; };
+  return impl_->keep(option);
 }
 
 void CommandLine::refuse(const std::string& names, const std::string& why) {
@@ -350,8 +373,20 @@ void CommandLine::group(const std::string& heading) { impl_->group = heading; }
 void CommandLine::footer(const std::string& text) { impl_->app.footer(text); }
 void CommandLine::leave_the_rest() { impl_->app.prefix_command(); }
 
+void CommandLine::compare(comm::Settings& settings, std::span<const char* const> may_differ) {
+  impl_->compared = &settings;
+  impl_->may_differ = may_differ;
+}
+
 bool CommandLine::parse(int argc, const char* const* argv, Speaker speaker) {
+  for (const char* const name : impl_->may_differ)
+    if (CLI::Option* const option = impl_->app.get_option_no_throw(name); option != nullptr)
+      option->description(option->get_description() + "; ranks may differ");
   const bool speaks = speaker == Speaker::everybody || comm::rank_hint() == 0;
+  const auto fail = [&](const std::string& why) {
+    if (!speaks) throw QuietStop(ExitCode::usage, why);
+    throw UsageError(why);
+  };
   try {
     impl_->app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -361,13 +396,10 @@ bool CommandLine::parse(int argc, const char* const* argv, Speaker speaker) {
     if (speaks) std::fprintf(stdout, "%s\n", version.what());
     return false;
   } catch (const CLI::ParseError& e) {
-    if (!speaks) throw QuietStop(ExitCode::usage);
-    throw UsageError(impl_->complaint(e, argc, argv));
+    fail(impl_->complaint(e, argc, argv));
   }
-  if (const auto why = impl_->refusal()) {
-    if (!speaks) throw QuietStop(ExitCode::usage);
-    throw UsageError(*why);
-  }
+  if (const auto why = impl_->refusal()) fail(*why);
+  if (impl_->compared != nullptr) *impl_->compared = impl_->settings();
   return true;
 }
 

@@ -11,8 +11,11 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
+
+#include "runtime/comm/types/settings.hpp"
 
 namespace CLI {
 class Option;
@@ -66,6 +69,11 @@ class CommandLine {
   void footer(const std::string& text);
   // The first word that is no option, and all that follow it, are for the caller: rest().
   void leave_the_rest();
+
+  // For the ranks of a job to compare: parse() puts the program and every option in here, with what
+  // it has in the end, but for those named in may_differ, whose help then says so. An option that
+  // was not given and that shows no default is "not given".
+  void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
   // False if --help or --version was asked for and has been printed. UsageError in one line if the
   // arguments are wrong.

@@ -10,6 +10,7 @@
 namespace ringsmith::apps {
 
 void add_meeting_options(CommandLine& app, JobOptions& o) {
+  app.compare(o.settings, kMayDiffer);
   app.add_option("--bootstrap", o.bootstrap,
                  "how the ranks find each other: mpi, env, slurm, file or self (alone); auto takes "
                  "what the environment shows")
@@ -52,7 +53,8 @@ comm::GroupOptions group_options(const JobOptions& o) {
           .interface = o.interface,
           .sockets = o.sockets,
           .ranks_per_node = o.ranks_per_node,
-          .flight_folder = o.flight_dir};
+          .flight_folder = o.flight_dir,
+          .settings = o.settings};
 }
 
 Device device_of_rank(const std::string& name, int ranks_per_process, int thread) {
@@ -69,6 +71,9 @@ Start it alone, or on N ranks of this host:
   mpirun -np N PROGRAM [options]
 (as root mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 in the environment; for more ranks than cores: mpirun --oversubscribe)
+
+All ranks must be given the same options, but where it says "ranks may differ":
+the job ends before its first step if they were not.
 )";
 }
 

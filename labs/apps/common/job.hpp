@@ -2,6 +2,7 @@
 // all programs that form a group, and what --help says about them.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "runtime/comm/process_group.hpp"
@@ -24,9 +25,20 @@ struct JobOptions {
   int ranks_per_node = 0;
   std::string flight_dir;
   double timeout = 30;  // seconds; the programs add the option themselves
+  // What the program was told, for the ranks to compare when they meet. Every option of it is in
+  // here, but for those of kMayDiffer.
+  comm::Settings settings;
 };
 
-// --bootstrap, --transport, --interface and --sockets; the values in o are the defaults.
+// The options that may differ from rank to rank. Of files the contents are compared, not the paths.
+inline constexpr std::array kMayDiffer{
+    "--bootstrap",   "--interface", "--device",   "--workers",      // where it is
+    "--data",        "--images",    "--labels",   "--test-images",  // what it reads
+    "--test-labels", "--tokens",    "--vocab",    "--weights",     "--run-dir",
+    "--flight-dir",  "--json-file", "--progress", "--json"};  // what it leaves
+
+// --bootstrap, --transport, --interface and --sockets; the values in o are the defaults. From here
+// on the program's options are compared.
 void add_meeting_options(CommandLine& app, JobOptions& o);
 // --ranks-per-node and --flight-dir; `otherwise` says where the files go without the latter.
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise);

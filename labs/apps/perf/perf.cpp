@@ -13,6 +13,7 @@
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/threads.hpp"
 #include "runtime/comm/schedule/schedule.hpp"
+#include "runtime/parallel/agreement.hpp"
 
 namespace ringsmith::apps {
 
@@ -216,11 +217,13 @@ int run(const Benchmark& b, int argc, char** argv) {
   if (o.bind) pin_to_core();
   std::mutex one_at_a_time;  // the schedule is the process's, whose ranks may be threads
   return run_ranks(o, [&](ProcessGroup& group) {
+    std::string steps;
     if (!o.schedule.empty())
       together(group, [&] {
         const std::lock_guard lock(one_at_a_time);
-        use_schedule_of(o.schedule, group.size());
+        steps = use_schedule_of(o.schedule, group.size());
       });
+    require_agreement(group, {{"the text of --schedule", steps}});
     return run_rank(b, o, group);
   });
 }

@@ -45,10 +45,9 @@ std::string text_of(const std::string& path, int world) {
   return text.str();
 }
 
-}  // namespace
-
-comm::Schedule own_schedule(const std::string& path, int world) {
-  const std::string text = text_of(path, world);
+// The schedule of this text for a world, proved. UsageError naming the path and the checker's
+// finding otherwise.
+comm::Schedule proved(const std::string& path, const std::string& text, int world) {
   // The count decides nothing but the chunks' lengths; with this one no chunk is empty.
   const comm::Schedule shape = comm::parse_schedule(text, 0);
   comm::Schedule own = comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
@@ -60,8 +59,12 @@ comm::Schedule own_schedule(const std::string& path, int world) {
   return own;
 }
 
-void use_schedule_of(const std::string& path, int world) {
-  comm::use_as_ring(own_schedule(path, world));
+}  // namespace
+
+std::string use_schedule_of(const std::string& path, int world) {
+  std::string text = text_of(path, world);
+  comm::use_as_ring(proved(path, text, world));
+  return text;
 }
 
 }  // namespace ringsmith::apps

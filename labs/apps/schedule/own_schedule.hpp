@@ -12,8 +12,6 @@
 
 #include <string>
 
-#include "runtime/comm/schedule/schedule.hpp"
-
 namespace ringsmith::apps {
 
 // The function of a shared object: the steps of a world as text, valid until the next call; or,
@@ -21,10 +19,9 @@ namespace ringsmith::apps {
 inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 
-// The schedule for a world, proved. UsageError naming the path and the checker's finding otherwise.
-[[nodiscard]] comm::Schedule own_schedule(const std::string& path, int world);
-// From now on it takes the place of the ring in worlds of this size. To be called before the
-// group's first all-reduce; all ranks alike.
-void use_schedule_of(const std::string& path, int world);
+// From now on the schedule at the path takes the place of the ring in worlds of this size. To be
+// called before the group's first all-reduce. Returns its text, for the ranks to compare. UsageError
+// naming the path and the checker's finding if it is wrong.
+std::string use_schedule_of(const std::string& path, int world);
 
 }  // namespace ringsmith::apps

@@ -13,6 +13,10 @@
 
 namespace ringsmith::apps {
 
+// By these names the ranks compare what they have read, and a checkpoint knows its data.
+inline constexpr const char* kTrainingData = "the training data";
+inline constexpr const char* kTestData = "the held-out data";
+
 // Epoch after epoch, each in its own order, every batch full, so that every rank's mean loss counts
 // equally.
 class Batches {

@@ -1,15 +1,18 @@
 #include "labs/apps/train/options.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
 
+#include "kernels/cpu/gemm.hpp"
 #include "kernels/mode.hpp"
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
 #include "labs/apps/schedule/calibration.hpp"
 #include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/parallel/drift.hpp"
+#include "runtime/comm/bootstrap/store/coordinator.hpp"
+#include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/power_sgd.hpp"
 
 namespace ringsmith::apps {
@@ -35,6 +38,27 @@ std::string is_a_device(const std::string& name) {
   } catch (const UsageError& e) {
     return e.what();
   }
+}
+
+// What a replica's bits depend on besides the options: each rank computes the norm of the gradients
+// and the update by itself. (Gradients are averaged: ranks may multiply matrices of bf16 by different
+// instructions, kernels/cpu/fast/matmul_bf16.hpp.)
+comm::Settings surroundings_of(const MachineOptions& o) {
+  const bool on_cpu = parse_device(o.device).is_cpu();
+  comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},
+                     {"the kind of --device", on_cpu ? "cpu" : "cuda"}};
+  const bool fast = on_cpu && kernels::mode() == kernels::Mode::fast;
+  if (fast)
+    out.emplace_back("the instruction set of --kernels fast (of the build: RINGSMITH_ARCH)",
+                     kernels::instruction_set());
+  if (!fast || kernels::products() != kernels::Products::openblas) return out;
+  std::string library = "not there";
+  try {
+    library = kernels::cpu::blas_description();
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first product says it, in full
+  }
+  out.emplace_back("the library of --products openblas", library);
+  return out;
 }
 
 }  // namespace
@@ -169,7 +193,8 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
                "and operations in one page (implies --profile; train_report FOLDER makes it of any "
                "run)");
   app.add_option("--check-drift", o.check_drift,
-                 "compare the ranks' parameters, bit for bit, every so many steps; 0: never")
+                 "compare the ranks' parameters, bit for bit, every so many steps; in any case "
+                 "before each checkpoint and at the end; 0: only then")
       ->check(whole(0));
   app.add_flag("--ddp-logging", o.ddp_logging,
                "print what DistributedDataParallel knows of itself: buckets, order of the "
@@ -187,6 +212,8 @@ comm::GroupOptions group_of(const MachineOptions& o) {
   kernels::set_float32(kernels::parse_float32(o.float32));
   kernels::set_threads(o.threads);
   comm::GroupOptions options = group_options(o);
+  const comm::Settings surroundings = surroundings_of(o);
+  options.settings.insert(options.settings.end(), surroundings.begin(), surroundings.end());
   require(o.schedule.empty() || o.algorithm == "automatic" || o.algorithm == "ring",
           "--schedule takes the place of the ring: leave out --algorithm " + o.algorithm);
   options.algorithm = o.algorithm == "fastest" || !o.schedule.empty()
@@ -197,9 +224,15 @@ comm::GroupOptions group_of(const MachineOptions& o) {
 }
 
 std::shared_ptr<comm::ProcessGroup> start(const MachineOptions& o) {
+  require(std::getenv(comm::store::kPerStepVariable) == nullptr,
+          "ringrun --per-step starts ranks that were not given --per-step: give it to both, or to "
+          "none");
   auto group = comm::init_process_group(group_of(o));
   if (o.algorithm == "fastest") choose_fastest(*group);
-  if (!o.schedule.empty()) together(*group, [&] { use_schedule_of(o.schedule, group->size()); });
+  std::string steps;
+  if (!o.schedule.empty())
+    together(*group, [&] { steps = use_schedule_of(o.schedule, group->size()); });
+  require_agreement(*group, {{"the text of --schedule", steps}});
   return group;
 }
 
@@ -219,12 +252,6 @@ void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
     ddp.register_comm_hook(power_sgd_hook(std::make_shared<PowerSgdState>(
         group, PowerSgdOptions{.matrix_approximation_rank = o.powersgd_rank,
                                .start_powersgd_iter = o.powersgd_start})));
-}
-
-void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const Module& model,
-                        std::int64_t step) {
-  if (o.check_drift == 0 || step % o.check_drift != 0) return;
-  together(group, [&] { check_drift(group, model.named_parameters()); });
 }
 
 Autocast autocast_of(const TrainOptions& o) {

@@ -50,7 +50,7 @@ struct TrainOptions : MachineOptions {
   bool profile = false;
   bool report = false;
   bool json = false;
-  std::int64_t check_drift = 0;  // every so many steps; 0: never
+  std::int64_t check_drift = 0;  // every so many steps; 0: only before something is saved
   bool ddp_logging = false;
   std::string progress = "auto";
 };
@@ -73,10 +73,6 @@ void add_machine_options(CommandLine& app, MachineOptions& o,
 // Registers what --comm-hook names.
 void register_comm_hook(const MachineOptions& o, DistributedDataParallel& ddp,
                         const std::shared_ptr<comm::ProcessGroup>& group);
-
-// Collective, after the step: what --check-drift asks for. Every rank stops, and one says why.
-void check_drift_if_due(const TrainOptions& o, comm::ProcessGroup& group, const Module& model,
-                        std::int64_t step);
 
 // Of --amp: the guard for forward and loss, and the scaler, which is enabled for f16.
 [[nodiscard]] Autocast autocast_of(const TrainOptions& o);

@@ -111,6 +111,8 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
 
   PerStepOptions options;
   options.group = group_of(o);
+  options.group.settings.insert(options.group.settings.end(), task.inputs.begin(),
+                                task.inputs.end());
   options.ddp = ddp_options(o);
   options.save = [&] {
     return Metadata{{"sampler.epoch", std::to_string(sampler.state().epoch)},

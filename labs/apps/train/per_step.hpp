@@ -16,7 +16,8 @@ struct PerStepTask {
   std::string program;
   Metadata metadata;  // of model.safetensors
   const Dataset& data;
-  Module& model;  // the same values on all ranks
+  comm::Settings inputs;  // what was read, for the ranks to compare
+  Module& model;          // the same values on all ranks
   Optimizer& optimizer;
   std::int64_t default_steps = 0;
   std::function<LrSchedule(std::int64_t steps)> schedule;

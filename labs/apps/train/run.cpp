@@ -16,6 +16,7 @@
 #include "runtime/base/table.hpp"
 #include "runtime/device/memory.hpp"
 #include "runtime/device/profiler.hpp"
+#include "runtime/parallel/drift.hpp"
 #include "runtime/tensor/storage.hpp"
 
 namespace ringsmith::apps {
@@ -28,14 +29,15 @@ constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
 // Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
-void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder) {
+// Collective, also for ranks that have a folder of their own and do not want it.
+void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder, bool wanted) {
   std::array<std::uint8_t, 4096> path{};
   if (group.rank() == 0)
     std::filesystem::absolute(folder).string().copy(reinterpret_cast<char*>(path.data()),
                                                     path.size() - 1);
   group.broadcast(std::span<std::uint8_t>(path), 0);
   const std::string seen(reinterpret_cast<const char*>(path.data()));
-  if (std::filesystem::is_directory(seen)) group.keep_flight_in(seen);
+  if (wanted && std::filesystem::is_directory(seen)) group.keep_flight_in(seen);
 }
 
 }  // namespace
@@ -53,10 +55,11 @@ void TrainingRun::open_folder() {
     if (group_.rank() != 0) return;
     folder_ = checkpoints_.open_folder();
   });
-  if (options_.flight_dir.empty()) keep_flight_beside(group_, folder_);
+  keep_flight_beside(group_, folder_, options_.flight_dir.empty());
 }
 
 std::int64_t TrainingRun::resume(const Trained& trained) {
+  model_ = &trained.model;
   const Reached reached = checkpoints_.resume(trained);
   step_ = resumed_at_ = reached.step;
   first_loss_ = reached.first_loss;
@@ -192,7 +195,13 @@ void TrainingRun::step_done(double lr, double scale) {
   if (group_.rank() == 0) record_step(time, lr, scale, now);
   end_ns_ = now;
   if (options_.eval_every > 0 && step_ % options_.eval_every == 0) (void)evaluate();
+  if (checkpoints_.due(step_) || (options_.check_drift > 0 && step_ % options_.check_drift == 0))
+    compare_parameters();
   checkpoints_.step_done({step_, first_loss_, last_loss_});
+}
+
+void TrainingRun::compare_parameters() {
+  together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
 void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
@@ -392,6 +401,7 @@ nlohmann::ordered_json facts_of(const comm::ProcessGroup& group, const TrainOpti
 }  // namespace
 
 void TrainingRun::finish(const Outcome& outcome) {
+  compare_parameters();
   clock_.keep_rest();
   const OperationProfile operations{.on_device = plan_.device.is_cuda(),
                                     .steps = clock_.steps(),

@@ -79,17 +79,19 @@ class TrainingRun {
   // LossExchange::finish.
   void forward_done(const Tensor& loss, bool last = true);
   void backward_done(bool last = true);
-  // scale: of GradScaler, after its update. Writes a checkpoint if it is time.
+  // scale: of GradScaler, after its update. If it is time, compares the ranks' parameters, and writes
+  // a checkpoint: replicas that have drifted apart end the run, and replace nothing that was saved.
   void step_done(double lr, double scale = 1);
 
-  // Collective. Writes model.safetensors, trace.json, run.json and report.html, prints headline,
-  // tables and files.
+  // Collective. Compares the ranks' parameters; writes model.safetensors, trace.json, run.json and
+  // report.html, prints headline, tables and files.
   void finish(const Outcome& outcome);
 
  private:
   void begin_part();
   void end_part(const char* name, trace::Category category);
   void settle_parts();
+  void compare_parameters();  // collective; if they differ, one rank says why and all stop
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
@@ -98,6 +100,7 @@ class TrainingRun {
   LossExchange losses_;
   RunCheckpoints checkpoints_;
   Progress progress_;
+  const Module* model_ = nullptr;
   std::string folder_;
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
   RunPlan plan_;

@@ -29,6 +29,33 @@ constexpr const char* kScaler = "scaler";  // of a run with one
 constexpr const char* kFixed = "fixed ";   // before the names of options in Snapshot::values
 constexpr const char* kFree = "free ";
 
+// Options that change no number of a training, or whose effect is compared under another name: the
+// length of a step and of the run, and the data. Any other is told when a run goes on with a new
+// value.
+constexpr std::array kOfNoNumber{"--activation-checkpointing",
+                                 "--batch",
+                                 "--check-drift",
+                                 "--ddp-logging",
+                                 "--draw",
+                                 "--epochs",
+                                 "--eval-every",
+                                 "--keep",
+                                 "--no-trace",
+                                 "--per-step",
+                                 "--profile",
+                                 "--prompt",
+                                 "--report",
+                                 "--resume",
+                                 "--sample",
+                                 "--save-every",
+                                 "--seed",
+                                 "--sockets",
+                                 "--stage-through-host",
+                                 "--temperature",
+                                 "--timeout",
+                                 "--transport",
+                                 "--validation-windows"};
+
 // ---- texts between the ranks ----
 
 std::string from_rank_0(comm::ProcessGroup& group, const std::string& text) {
@@ -249,27 +276,25 @@ Reached RunCheckpoints::resume(const Trained& trained) {
   const bool resuming = !options_.resume.empty();
   if (!resuming && options_.save_every == 0) return {};
   const TrainOptions& o = options_;
+  // With the values that these have in effect,
   free_ = {{"--steps", std::to_string(trained.steps)},
            {"ranks", std::to_string(group_.size())},
            {"--global-batch", std::to_string(trained.batch_size * group_.size() * o.accumulate)},
-           {"--accumulate", std::to_string(o.accumulate)},
-           {"--lr", fmt::format("{}", o.lr)},
            {"--device", trained.model.device().is_cpu() ? "cpu" : "cuda"},
-           {"--threads", std::to_string(o.threads)},
-           {"--kernels", o.kernels},
-           {"--products", o.products},
            {"--bf16-products",
-            o.amp == "bf16" ? std::string(name_of(kernels::bf16_products())) : o.bf16_products},
-           {"--float32", o.float32},
-           {"--algorithm", o.algorithm},
-           {"--bucket-cap-mb", fmt::format("{}", o.bucket_cap_mb)},
-           {"--comm-hook", o.comm_hook},
-           {"--amp", o.amp}};
-  free_.insert(free_.end(), trained.free.begin(), trained.free.end());
+            o.amp == "bf16" ? std::string(name_of(kernels::bf16_products())) : o.bf16_products}};
+  // and all other options that the ranks compare.
+  const auto named = [](const comm::Settings& settings, const std::string& name) {
+    return std::ranges::find(settings, name, &comm::Settings::value_type::first) != settings.end();
+  };
+  for (const auto& [name, value] : o.settings)
+    if (name.starts_with("--") && !named(free_, name) && !named(trained.fixed, name) &&
+        std::ranges::find(kOfNoNumber, name) == kOfNoNumber.end())
+      free_.emplace_back(name, value);
   if (group_.rank() == 0) {
     fixed_ = trained.fixed;
     fixed_.emplace_back("--seed", std::to_string(o.seed));
-    fixed_.emplace_back("the training data", trained.data());
+    fixed_.emplace_back(kTrainingData, trained.data);
   }
   states_ = {{"sampler",
               [this] {
@@ -358,10 +383,12 @@ void RunCheckpoints::await_writer(std::int64_t step) {
   }
 }
 
+bool RunCheckpoints::due(std::int64_t step) const {
+  return options_.save_every > 0 && (step % options_.save_every == 0 || step == trained_->steps);
+}
+
 void RunCheckpoints::step_done(const Reached& reached) {
-  if (options_.save_every == 0 ||
-      (reached.step % options_.save_every != 0 && reached.step != trained_->steps))
-    return;
+  if (!due(reached.step)) return;
   await_writer(reached.step);
   const std::vector<std::string> rng = on_rank_0(group_, get_rng_state());
   if (group_.rank() != 0) return;

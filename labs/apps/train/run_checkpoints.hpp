@@ -42,9 +42,6 @@
 
 namespace ringsmith::apps {
 
-// "--heads" -> "4"
-using Settings = std::vector<std::pair<std::string, std::string>>;
-
 // What goes on, and the options that say how; the shared ones are added by RunCheckpoints.
 struct Trained {
   Module& model;
@@ -52,14 +49,13 @@ struct Trained {
   GradScaler& scaler;
   DistributedDataParallel& ddp;
   Batches& batches;
-  std::int64_t batch_size;            // of a rank
-  std::int64_t steps;                 // of the whole run
-  std::function<std::string()> data;  // the identity of the training data, in words
-  Settings fixed;                     // must be what they were
-  Settings free;                      // may be others: then a line says so
+  std::int64_t batch_size;  // of a rank
+  std::int64_t steps;       // of the whole run
+  std::string data;         // the identity of the training data, in words
+  comm::Settings fixed;     // must be what they were; of other options a line says so
 };
 
-// "12345 bytes with SHA-256 0123456789abcdef..."
+// "12345 bytes with SHA-256 0123456789abcdef...", for checkpoints and for the ranks to compare.
 [[nodiscard]] std::string identity_of(const std::vector<std::span<const std::byte>>& data);
 
 struct Reached {
@@ -81,7 +77,8 @@ class RunCheckpoints {
   // given must live as long as this.
   [[nodiscard]] Reached resume(const Trained& trained);
 
-  // Collective, at the end of a step: writes a checkpoint if it is time.
+  [[nodiscard]] bool due(std::int64_t step) const;
+  // Collective, at the end of a step: writes a checkpoint if it is due.
   void step_done(const Reached& reached);
   // On the rank that writes: an error of the writer waits to be told.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
@@ -102,7 +99,7 @@ class RunCheckpoints {
   const TrainOptions& options_;
   Say say_;
   std::optional<Trained> trained_;
-  Settings fixed_, free_;
+  comm::Settings fixed_, free_;
   // Of all ranks together, as text; beside it are model, optimizer, and each rank's random numbers.
   struct State {
     std::string name;

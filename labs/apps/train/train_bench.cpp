@@ -16,6 +16,7 @@
 #include "runtime/base/tracer.hpp"
 #include "runtime/nn/resnet.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/drift.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -172,6 +173,7 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   }
   const auto ms = slowest(
       *group, {median(forward), median(backward), median(update), median(step), median(alone)});
+  check_drift(*group, s.model->named_parameters());
   const std::int64_t parameters = parameter_count(*s.model);
   std::string line = fmt::format(
       "{}: procs {} threads {} batch/proc {} params {} ({:.2f} MiB) | {:.0f} {}/s | ms/step {:.2f} "

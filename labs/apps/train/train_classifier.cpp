@@ -11,6 +11,7 @@
 #include "labs/apps/train/run.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/agreement.hpp"
 
 namespace ringsmith::apps {
 
@@ -42,6 +43,22 @@ std::unique_ptr<Module> make_model(const TrainOptions& o, const Classifier& c,
   return model;
 }
 
+std::string identity(const ImageDataset& set) {
+  const Images& images = set.images();
+  return identity_of(
+      {std::as_bytes(std::span(images.pixels)), std::as_bytes(std::span(images.labels))});
+}
+
+// What the ranks have read, for them to compare.
+comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {
+  comm::Settings out{{kTrainingData, identity(sets.train)}, {kTestData, identity(sets.test)}};
+  if (!c.weights.empty()) {
+    const auto bytes = read_file(c.weights, "weights");
+    out.emplace_back("the weights", identity_of({std::as_bytes(std::span(bytes))}));
+  }
+  return out;
+}
+
 SGDOptions sgd_options(const TrainOptions& o, const Classifier& c) {
   return {.lr = o.lr, .momentum = c.momentum, .weight_decay = c.weight_decay};
 }
@@ -64,6 +81,7 @@ int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
       {.program = c.program,
        .metadata = metadata_of(common, c),
        .data = sets.train,
+       .inputs = inputs_of(c, sets),
        .model = *model,
        .optimizer = optimizer,
        .default_steps = c.default_steps,
@@ -86,12 +104,15 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
   std::optional<ImageSets> sets;
   std::optional<Batches> batches;
   std::unique_ptr<Module> model;
+  comm::Settings inputs;
   together(*group, [&] {
     batch_size = batch_per_rank(common, group->size());
     sets.emplace(load(c));
     batches.emplace(sets->train, *group, batch_size, common.seed, c.workers);
     model = make_model(common, c, *sets);
+    inputs = inputs_of(c, *sets);
   });
+  require_agreement(*group, inputs);
   run.open_folder();
   const Device device = model->device();
 
@@ -117,16 +138,9 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
                   .batches = *batches,
                   .batch_size = batch_size,
                   .steps = steps,
-                  .data =
-                      [&] {
-                        const Images& images = sets->train.images();
-                        return identity_of({std::as_bytes(std::span(images.pixels)),
-                                            std::as_bytes(std::span(images.labels))});
-                      },
-                  .fixed = {{"the program", c.program}},
-                  .free = {{"--momentum", fmt::format("{}", c.momentum)}}};
+                  .data = inputs.front().second,
+                  .fixed = {{"the program", c.program}}};
   trained.fixed.insert(trained.fixed.end(), c.fixed.begin(), c.fixed.end());
-  trained.free.insert(trained.free.end(), c.free.begin(), c.free.end());
   run.evaluate_with([&] {
     ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
     return evaluate(*group, *model, sets->test, kEvaluation);
@@ -141,7 +155,6 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
     scaler.step(optimizer);
     scaler.update();
     run.step_done(optimizer.lr(), scaler.get_scale());
-    check_drift_if_due(common, *group, *model, step + 1);
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));

@@ -29,7 +29,8 @@ struct Classifier {
   // default generator, which then has the run's seed.
   std::function<ImageSets()> load;
   std::function<std::unique_ptr<Module>(const Images& train)> make_model;
-  Settings fixed, free;  // the program's own, for Trained
+  comm::Settings fixed;  // the program's own, for Trained
+  std::string weights;   // file that make_model reads; empty: none
 };
 
 // Collective: the whole run. The program's exit code.

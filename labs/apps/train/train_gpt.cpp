@@ -12,6 +12,7 @@
 #include "labs/apps/train/per_step.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/optim/optimizer.hpp"
+#include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
@@ -103,6 +104,14 @@ Corpus load(GptOptions& o) {
   return corpus;
 }
 
+// What the ranks have read, for them to compare.
+comm::Settings inputs_of(const Corpus& corpus) {
+  const auto identity = [](const TokenWindows& windows) {
+    return identity_of({std::as_bytes(std::span(windows.text()))});
+  };
+  return {{kTrainingData, identity(*corpus.train)}, {kTestData, identity(*corpus.held_out)}};
+}
+
 EvaluationPlan evaluation_of(const GptOptions& o) {
   return {.batch = kEvaluationBatch, .most = o.validation_windows};
 }
@@ -148,6 +157,7 @@ int train_gpt_per_step(GptOptions& o) {
                         {.program = "train_gpt",
                          .metadata = metadata_of(o),
                          .data = *corpus.train,
+                         .inputs = inputs_of(corpus),
                          .model = model,
                          .optimizer = optimizer,
                          .default_steps = kDefaultSteps,
@@ -179,6 +189,7 @@ int train_gpt(int argc, char** argv) {
   std::optional<Batches> batches;
   std::optional<GPT> model;
   Device device;
+  comm::Settings inputs;
   together(*group, [&] {
     batch_size = batch_per_rank(common, group->size());
     corpus = load(o);
@@ -187,7 +198,9 @@ int train_gpt(int argc, char** argv) {
     model.emplace(o.model);
     device = device_of_rank(common.device);
     model->to(device);
+    inputs = inputs_of(corpus);
   });
+  require_agreement(*group, inputs);
   run.open_folder();
 
   DistributedDataParallel ddp(*model, group, ddp_options(common));
@@ -214,25 +227,20 @@ int train_gpt(int argc, char** argv) {
       group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
 
   run.evaluate_with([&] { return evaluate(*group, *model, *corpus.held_out, evaluation_of(o)); });
-  const std::int64_t done = run.resume(
-      {.model = *model,
-       .optimizer = optimizer,
-       .scaler = scaler,
-       .ddp = ddp,
-       .batches = *batches,
-       .batch_size = batch_size,
-       .steps = steps,
-       .data = [&] { return identity_of({std::as_bytes(std::span(corpus.train->text()))}); },
-       .fixed = {{"the program", "train_gpt"},
-                 {"--context", std::to_string(o.model.context)},
-                 {"--heads", std::to_string(o.model.heads)},
-                 {"--tie-head", o.model.tied ? "given" : "not given"},
-                 {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}},
-       .free = {{"--dropout", fmt::format("{}", o.model.dropout)},
-                {"--weight-decay", fmt::format("{}", o.weight_decay)},
-                {"--clip", fmt::format("{}", o.clip)},
-                {"--warmup", fmt::format("{}", o.warmup)},
-                {"--lr-floor", fmt::format("{}", o.floor)}}});
+  const std::int64_t done =
+      run.resume({.model = *model,
+                  .optimizer = optimizer,
+                  .scaler = scaler,
+                  .ddp = ddp,
+                  .batches = *batches,
+                  .batch_size = batch_size,
+                  .steps = steps,
+                  .data = inputs.front().second,
+                  .fixed = {{"the program", "train_gpt"},
+                            {"--context", std::to_string(o.model.context)},
+                            {"--heads", std::to_string(o.model.heads)},
+                            {"--tie-head", o.model.tied ? "given" : "not given"},
+                            {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}}});
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
@@ -244,7 +252,6 @@ int train_gpt(int argc, char** argv) {
     scaler.step(optimizer);
     scaler.update();
     run.step_done(optimizer.lr(), scaler.get_scale());
-    check_drift_if_due(common, *group, *model, step + 1);
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));

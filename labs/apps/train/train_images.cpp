@@ -126,17 +126,16 @@ int train_images(int argc, char** argv) {
   ImageOptions o;
   if (!read_options(o, argc, argv)) return 0;
   return train_classifier(
-      o.common,
-      {.program = "train_images",
-       .network = o.model,
-       .default_steps = kDefaultSteps,
-       .momentum = o.momentum,
-       .weight_decay = o.weight_decay,
-       .workers = o.workers,
-       .load = [&] { return load(o); },
-       .make_model = [&](const Images& images) { return make_model(o, images); },
-       .fixed = {{"--model", o.model}},
-       .free = {{"--weight-decay", fmt::format("{}", o.weight_decay)}, {"--augment", o.augment}}});
+      o.common, {.program = "train_images",
+                 .network = o.model,
+                 .default_steps = kDefaultSteps,
+                 .momentum = o.momentum,
+                 .weight_decay = o.weight_decay,
+                 .workers = o.workers,
+                 .load = [&] { return load(o); },
+                 .make_model = [&](const Images& images) { return make_model(o, images); },
+                 .fixed = {{"--model", o.model}},
+                 .weights = o.weights});
 }
 
 }  // namespace

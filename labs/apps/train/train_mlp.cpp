@@ -112,7 +112,7 @@ int train_mlp(int argc, char** argv) {
                                      images.height * images.width, o.hidden, o.hidden, kClasses});
                                },
                            .fixed = {},
-                           .free = {}});
+                           .weights = {}});
 }
 
 }  // namespace

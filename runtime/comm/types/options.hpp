@@ -8,6 +8,7 @@
 
 #include "runtime/comm/types/bootstrap.hpp"
 #include "runtime/comm/types/collective.hpp"
+#include "runtime/comm/types/settings.hpp"
 #include "runtime/device/device.hpp"
 
 namespace ringsmith::comm {
@@ -47,6 +48,8 @@ struct GroupOptions {
   // (failure/last_words.hpp) of a group that fails; empty: they are not
   // written.
   std::string flight_folder = {};
+  // What the program was told, for the ranks to compare when they meet, before they connect.
+  Settings settings = {};
 };
 
 }  // namespace ringsmith::comm

@@ -46,22 +46,24 @@ std::string random_name() {
 }
 
 struct Record {
-  std::string machine, network, host, address, cpus, transport;
+  std::string machine, network, host, address, cpus;
   Word word{};
   pid_t pid = 0;
-  int ranks_per_node = 0;
-  int part = 0;  // of its host, where nodes are smaller than hosts
+  int part = 0;                    // of its host, where nodes are smaller than hosts
+  std::size_t settings_bytes = 0;  // of its settings as text,
+  std::uint64_t settings_hash = 0;
 
   [[nodiscard]] std::string str() const {
     return machine + ' ' + network + ' ' + host + ' ' + address + ' ' + std::to_string(pid) + ' ' +
-           cpus + ' ' + transport + ' ' + std::to_string(word[0]) + ' ' + std::to_string(word[1]) +
-           ' ' + std::to_string(ranks_per_node) + ' ' + std::to_string(part);
+           cpus + ' ' + std::to_string(word[0]) + ' ' + std::to_string(word[1]) + ' ' +
+           std::to_string(part) + ' ' + std::to_string(settings_bytes) + ' ' +
+           std::to_string(settings_hash);
   }
   static Record parse(const std::string& text) {
     Record r;
     std::istringstream in(text);
-    if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.transport >>
-          r.word[0] >> r.word[1] >> r.ranks_per_node >> r.part))
+    if (!(in >> r.machine >> r.network >> r.host >> r.address >> r.pid >> r.cpus >> r.word[0] >>
+          r.word[1] >> r.part >> r.settings_bytes >> r.settings_hash))
       throw CommError("corrupt bootstrap record '" + text + "'");
     return r;
   }
@@ -78,21 +80,42 @@ void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& lin
   }
 }
 
-// Before any connection: a rank that finds a mistake leaves.
-void check_options(const std::vector<Record>& records) {
-  const auto differ = [](const char* option, const std::string& first, std::size_t r,
-                         const std::string& other) {
-    if (other != first)
-      throw UsageError("rank 0 was started with --" + std::string(option) + " " + first +
-                       " and rank " + std::to_string(r) + " with " + other +
-                       ": give all ranks the same");
-  };
-  const Record& first = records.front();
-  for (std::size_t r = 1; r < records.size(); ++r) {
-    differ("transport", first.transport, r, records[r].transport);
-    differ("ranks-per-node", std::to_string(first.ranks_per_node), r,
-           std::to_string(records[r].ranks_per_node));
+// Those of the program, under names that its user knows; then the group's own, for programs that
+// have named none.
+Settings settings_of(const GroupOptions& o) {
+  Settings all = o.settings;
+  const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},
+                     {"GroupOptions::ranks_per_node", std::to_string(o.ranks_per_node)},
+                     {"GroupOptions::sockets", std::to_string(o.sockets)},
+                     {"GroupOptions::device", o.device.is_cpu() ? "cpu" : "cuda"},
+                     {"GroupOptions::engine", std::string(name_of(o.engine))},
+                     {"GroupOptions::algorithm", std::string(name_of(o.algorithm))}};
+  all.insert(all.end(), own.begin(), own.end());
+  return all;
+}
+
+// Before any connection: where settings differ, all ranks leave with the same words. The texts
+// travel only if their hashes, which came with the records, differ.
+void compare_settings(Bootstrap& bootstrap, const std::string& mine,
+                      const std::vector<Record>& records) {
+  constexpr std::size_t kPiece = 256;  // bytes: less than a record
+  std::size_t longest = 0;
+  bool equal = true;
+  for (const Record& r : records) {
+    longest = std::max(longest, r.settings_bytes);
+    equal = equal && r.settings_bytes == records.front().settings_bytes &&
+            r.settings_hash == records.front().settings_hash;
   }
+  if (equal) return;
+  std::vector<std::string> texts(records.size());
+  for (std::size_t at = 0; at < longest; at += kPiece) {
+    const auto pieces = bootstrap.all_gather("." + mine.substr(std::min(at, mine.size()), kPiece));
+    for (std::size_t r = 0; r < texts.size(); ++r) texts[r] += pieces[r].substr(1);
+  }
+  std::map<int, Settings> settings;
+  for (std::size_t r = 0; r < texts.size(); ++r)
+    settings[static_cast<int>(r)] = parse_settings(texts[r]);
+  require_equal(settings);
 }
 
 }  // namespace
@@ -101,17 +124,18 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
                                    const GroupOptions& options) {
   const Transport transport = options.transport;
   const int rank = bootstrap.rank(), world = bootstrap.size();
+  const std::string settings = to_text(settings_of(options));
   const Record mine{
       machine_identity(),
       network_namespace(),
       host_name(),
       random_name(),
       allowed_cpus(),
-      std::string(name_of(transport)),
       random_word(),
       getpid(),
-      options.ranks_per_node,
-      bootstrap.node().value_or(options.ranks_per_node > 0 ? rank / options.ranks_per_node : 0)};
+      bootstrap.node().value_or(options.ranks_per_node > 0 ? rank / options.ranks_per_node : 0),
+      settings.size(),
+      fnv1a(settings)};
 
   sockaddr_un address{};
   const socklen_t length = make_address(mine.address, address);
@@ -125,7 +149,7 @@ std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memor
   std::vector<Record> records;
   for (const std::string& text : bootstrap.all_gather(mine.str()))
     records.push_back(Record::parse(text));
-  check_options(records);
+  compare_settings(bootstrap, settings, records);
   std::vector<PeerLink> links(records.size());
   number_nodes(records, links);
   std::vector<std::string> names(links.size());

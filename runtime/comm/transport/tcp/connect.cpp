@@ -44,15 +44,14 @@ struct Greeting {
 struct Record {
   Address address;
   Word word{};
-  int sockets = 1;
   [[nodiscard]] std::string str() const {
     return address.host + ' ' + std::to_string(address.port) + ' ' + std::to_string(word[0]) + ' ' +
-           std::to_string(word[1]) + ' ' + std::to_string(sockets);
+           std::to_string(word[1]);
   }
   static Record parse(const std::string& text) {
     Record r;
     std::istringstream in(text);
-    if (!(in >> r.address.host >> r.address.port >> r.word[0] >> r.word[1] >> r.sockets))
+    if (!(in >> r.address.host >> r.address.port >> r.word[0] >> r.word[1]))
       throw CommError("corrupt bootstrap record '" + text + "'");
     return r;
   }
@@ -298,15 +297,11 @@ std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& rem
                            : same_host               ? loopback_address()
                                                      : outward_address();
   const Listener listener = listen_on(here, 0, "--interface");
-  const Record mine{{address_of(here), listener.port}, random_word(), wiring.sockets};
+  const Record mine{{address_of(here), listener.port}, random_word()};
   const std::vector<std::string> records = bootstrap.all_gather(mine.str());
   std::vector<Link> links(records.size());
   for (int r = 0; r < world; ++r) {
     const Record theirs = Record::parse(records[static_cast<std::size_t>(r)]);
-    require(theirs.sockets == wiring.sockets,
-            "--sockets is " + std::to_string(wiring.sockets) + " on rank " + std::to_string(rank) +
-                " but " + std::to_string(theirs.sockets) + " on rank " + std::to_string(r) +
-                ": it must be the same on all");
     Link& link = links[static_cast<std::size_t>(r)];
     link.address = theirs.address.str();
     if (!remote[static_cast<std::size_t>(r)]) continue;

@@ -1,0 +1,43 @@
+// What every rank of a job must have been told alike, and the words for where that is not so.
+//
+// Ranks that train with different options or data do not fail: their replicas drift apart, and the
+// losses go on falling. So ranks compare their settings before they do anything together: when a
+// group is made (GroupOptions::settings), or when the program asks for it
+// (runtime/parallel/agreement.hpp). One line then names the first difference, on all ranks alike:
+//
+//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: give the same on all ranks
+//     --x is 3 on ranks 0, 2, but rank 1 has no --x: give the same on all ranks
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ringsmith::comm {
+
+// {"--lr", "0.1"}: a name that people know, and its value as text. A name may come several times:
+// then it has a list of values.
+using Settings = std::vector<std::pair<std::string, std::string>>;
+
+// As one text, and back; CommError for a text that was not made so.
+[[nodiscard]] std::string to_text(const Settings& settings);
+[[nodiscard]] Settings parse_settings(const std::string& text);
+
+// settings[r]: those of rank r, in its order. UsageError with the line above if ranks differ. Of
+// values that are long it shows the place where they differ.
+void require_equal(const std::map<int, Settings>& settings);
+
+// Of a text, to compare before the texts themselves travel.
+[[nodiscard]] std::uint64_t fnv1a(const std::string& text);
+
+// "rank 1" or "ranks 0, 2".
+[[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
+
+// A list of records as one record: "3:abc" for each.
+[[nodiscard]] std::string join_records(const std::vector<std::string>& records);
+// CommError for what join_records() did not make.
+[[nodiscard]] std::vector<std::string> split_records(const std::string& all);
+
+}  // namespace ringsmith::comm
