@@ -27,3 +27,4 @@
 #include "runtime/parallel/data_parallel.hpp"
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/stop_request.hpp"

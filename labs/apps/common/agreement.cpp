@@ -43,7 +43,7 @@ int run_program(const char* name, const std::function<int()>& body) {
     } catch (const QuietStop& e) {
       // mpirun ends all ranks as soon as one has failed. Were that one of us, the rank that has
       // something to say might be cut off before it has said it: let it be first.
-      std::this_thread::sleep_for(kLastWords);
+      if (e.exit_code() != ExitCode::preempted) std::this_thread::sleep_for(kLastWords);
       return static_cast<int>(e.exit_code());
     }
   });
@@ -59,8 +59,8 @@ LossExchange::~LossExchange() {
   }
 }
 
-void LossExchange::begin(double loss, bool stop) {
-  mine_ = {loss, stop ? 1.0 : 0.0};
+void LossExchange::begin(double loss, Wish wish) {
+  mine_ = {loss, static_cast<double>(wish)};
   work_ = group_.all_gather_async(std::span<const double>(mine_), std::span<double>(all_));
 }
 
@@ -68,7 +68,7 @@ double LossExchange::finish(std::int64_t step) {
   const comm::WorkPtr work = std::move(work_);
   work->wait();
   double sum = 0;
-  stop_ = false;
+  wish_ = Wish::none;
   for (std::size_t r = 0; 2 * r < all_.size(); ++r) {
     const double loss = all_[2 * r];
     if (!std::isfinite(loss)) {
@@ -79,7 +79,7 @@ double LossExchange::finish(std::int64_t step) {
                       std::isnan(loss) ? "NaN" : "infinite", step, r));
     }
     sum += loss;
-    stop_ = stop_ || all_[2 * r + 1] != 0;
+    wish_ = std::max(wish_, static_cast<Wish>(all_[2 * r + 1]));
   }
   return sum / group_.size();
 }

@@ -32,6 +32,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/device/stream.hpp"
 #include "runtime/device/transfer.hpp"
+#include "runtime/parallel/stop_request.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
@@ -79,7 +80,8 @@ class TrainingRun {
   // LossExchange::finish.
   void forward_done(const Tensor& loss, bool last = true);
   void backward_done(bool last = true);
-  // scale: of GradScaler, after its update. Writes a checkpoint if it is time.
+  // scale: of GradScaler, after its update. Writes a checkpoint if it is time. If a rank was asked
+  // to stop (StopRequest) during the step, all write one, rank 0 says so, and all throw QuietStop.
   void step_done(double lr, double scale = 1);
 
   // Collective. Writes model.safetensors, trace.json, run.json and report.html, prints headline,
@@ -90,11 +92,14 @@ class TrainingRun {
   void begin_part();
   void end_part(const char* name, trace::Category category);
   void settle_parts();
+  [[nodiscard]] LossExchange::Wish wish() const;
+  void stop_here();
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
   const TrainOptions& options_;
   StepClock clock_;
+  std::optional<StopRequest> stop_request_;  // if there is where to save
   LossExchange losses_;
   RunCheckpoints checkpoints_;
   Progress progress_;

@@ -67,6 +67,11 @@ struct Reached {
   double first_loss = 0, last_loss = 0;  // of all ranks
 };
 
+// Does the run save when a signal asks it to stop? If it was told where, or how often.
+[[nodiscard]] inline bool saves_when_stopped(const TrainOptions& o) {
+  return !o.run_dir.empty() || o.save_every > 0 || !o.resume.empty();
+}
+
 class RunCheckpoints {
  public:
   using Say = std::function<void(const std::string&)>;
@@ -81,8 +86,8 @@ class RunCheckpoints {
   // given must live as long as this.
   [[nodiscard]] Reached resume(const Trained& trained);
 
-  // Collective, at the end of a step: writes a checkpoint if it is time.
-  void step_done(const Reached& reached);
+  // Collective, at the end of a step: writes a checkpoint if it is time, or if it is the last.
+  void step_done(const Reached& reached, bool last);
   // On the rank that writes: an error of the writer waits to be told.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
   // All ranks, when one has said failed(): throws that error, on the others QuietStop.
@@ -111,6 +116,7 @@ class RunCheckpoints {
   };
   std::vector<State> states_;
   // On rank 0.
+  std::string folder_;                          // of the run
   std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
   std::optional<Snapshot> found_;
   std::string found_path_;
