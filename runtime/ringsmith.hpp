@@ -29,3 +29,4 @@
 #include "runtime/parallel/ddp.hpp"
 #include "runtime/parallel/drift.hpp"
 #include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/stop_request.hpp"

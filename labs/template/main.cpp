@@ -3,6 +3,8 @@
 //   ./train                                                      alone
 //   ringrun --standalone --nproc-per-node 3 ./train              or mpirun -n 3 ./train, or srun
 //   ringrun --standalone --nproc-per-node 3 ./train 6 --resume   goes on, up to 6 epochs
+//
+// SIGTERM and SIGUSR1 end it after the epoch, which is saved, with exit code 75.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -63,6 +65,7 @@ double accuracy(Module& model, const Dataset& images, comm::ProcessGroup& group)
 }
 
 void train(const std::shared_ptr<comm::ProcessGroup>& group, int epochs, bool resume) {
+  const StopRequest stop;
   const ImageDataset digits(draw_digits(3000, 1)), unseen(draw_digits(500, 2));
   DistributedSampler sampler(digits.size(), {.replicas = group->size(), .rank = group->rank()});
   DataLoader loader(digits, sampler, {.batch_size = 32});
@@ -84,9 +87,9 @@ void train(const std::shared_ptr<comm::ProcessGroup>& group, int epochs, bool re
     }
     group->all_reduce(std::span(&total, 1), comm::ReduceOp::avg);
     check_drift(*group, model.named_parameters());
-    if (group->rank() > 0) continue;
-    save(model, optimizer, epoch + 1);
-    std::printf("epoch %d: loss %.4f\n", epoch + 1, total);
+    if (group->rank() == 0) save(model, optimizer, epoch + 1);
+    if (group->rank() == 0) std::printf("epoch %d: loss %.4f\n", epoch + 1, total);
+    stop.throw_if_agreed(*group);
   }
   double parameters = 0;
   for (const Tensor& t : model.parameters()) parameters += sum(t).item<float>();

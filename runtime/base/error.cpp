@@ -4,6 +4,9 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <system_error>
+
+#include "runtime/base/process.hpp"
 
 namespace ringsmith {
 
@@ -55,12 +58,23 @@ void require(bool condition, const std::string& message) {
 }
 
 int run_main(const char* program, const std::function<int()>& body) noexcept {
+  repair_inheritance();
   try {
     return flushed(program, body());
   } catch (const Error& e) {
-    return report(program, "error", e.what(), e.exit_code());
+    const bool preempted = e.exit_code() == ExitCode::preempted;
+    if (preempted && *e.what() == '\0') return flushed(program, static_cast<int>(e.exit_code()));
+    return report(program, preempted ? "stopped" : "error", e.what(), e.exit_code());
   } catch (const std::bad_alloc&) {
-    return report(program, "error", "out of memory", ExitCode::internal);
+    return report(program, "error", "out of memory", ExitCode::resources);
+  } catch (const std::system_error& e) {
+    if (e.code() == std::errc::resource_unavailable_try_again)  // of std::thread
+      return report(program, "error",
+                    "cannot start another thread: 'ulimit -u', or the control group's pids.max, "
+                    "allows no more",
+                    ExitCode::resources);
+    if (is_lack(e.code().value())) return report(program, "error", e.what(), ExitCode::resources);
+    return report(program, "internal error", e.what(), ExitCode::internal);
   } catch (const std::exception& e) {
     return report(program, "internal error", e.what(), ExitCode::internal);
   }

@@ -38,7 +38,10 @@ enum class ExitCode : int {
   communication = 3,
   timeout = 4,
   not_implemented = 5,
-  usage = 6
+  usage = 6,
+  resources = 7,  // this process may not have more memory, files, threads ...
+  preempted =
+      75  // stopped by SIGTERM or SIGUSR1 after saving; EX_TEMPFAIL of sysexits.h: run again
 };
 
 class Error : public std::runtime_error {
@@ -58,11 +61,18 @@ class UsageError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::usage; }
 };
 
-// Any failure of communication; the four below are its named kinds.
+// Any failure of communication; the five below are its named kinds.
 class CommError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::communication; }
+};
+
+// This process may not have more files, memory or threads: no peer is to blame.
+class ResourceError : public CommError {
+ public:
+  using CommError::CommError;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::resources; }
 };
 
 // Two ranks are in different calls; the message names both.
@@ -100,8 +110,9 @@ class CudaError : public Error {
 // Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);
 
-// Runs body(); on an exception prints "program: error: ..." as one line on standard error and
-// returns the exit code of its type. Use it as the whole of main().
+// Repairs what the program has inherited (process.hpp), and runs body(); on an exception prints
+// "program: error: ..." as one line on standard error and returns the exit code of its type. Use it
+// as the whole of main().
 int run_main(const char* program, const std::function<int()>& body) noexcept;
 
 }  // namespace ringsmith

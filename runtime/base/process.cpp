@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <fcntl.h>
 #include <fstream>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -20,6 +22,27 @@ std::string host_name() {
 }
 
 std::string process_place() { return "pid " + std::to_string(getpid()) + " on " + host_name(); }
+
+void open_standard_streams() noexcept {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) >= 0) continue;
+    const int null = open("/dev/null", O_RDWR);  // the lowest number that is free
+    if (null > stream) close(null);              // another thread has taken it meanwhile
+  }
+}
+
+void repair_inheritance() noexcept {
+  open_standard_streams();
+  if (is_ignored(SIGCHLD)) std::signal(SIGCHLD, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
+}
+
+bool is_ignored(int signal) noexcept {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
 
 std::uint64_t allow_open_files(std::uint64_t files) {
   rlimit limit{};
@@ -39,6 +62,16 @@ std::string reason_of(int error) {
   return "too many open files: this process may have " + std::to_string(now) +
          "; raise the limit, for instance with 'ulimit -n " +
          std::to_string(std::max<std::uint64_t>(1024, 2 * now)) + "'";
+}
+
+bool is_lack(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
+}
+
+void throw_errno(const std::string& what, int error, const std::string& remedy) {
+  const std::string text = what + ": " + reason_of(error) + remedy;
+  if (is_lack(error)) throw ResourceError(text);
+  throw CommError(text);
 }
 
 namespace {

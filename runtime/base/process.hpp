@@ -16,6 +16,20 @@ namespace ringsmith {
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::string process_place();  // "pid 4711 on host-a"
 
+// What a program may inherit from its parent and cannot work with. run_main() calls this first.
+//
+//   0, 1, 2 closed      /dev/null: the first file or socket would get the number, and be printed into
+//   SIGCHLD ignored     default: nobody would learn how children end
+//   signals blocked     none: one that ends the program would wait forever
+//
+// Any other signal that is ignored stays ignored: nohup, and a shell's & without job control.
+void repair_inheritance() noexcept;
+// Of these, the descriptors: init_process_group() does it for programs without run_main().
+void open_standard_streams() noexcept;
+
+// Is the signal ignored? Nothing is to be installed for one that is.
+[[nodiscard]] bool is_ignored(int signal) noexcept;
+
 // Raises the limit on open files to `files`, or as far as the hard limit allows, if it is lower;
 // never lowers it. What it is then.
 std::uint64_t allow_open_files(std::uint64_t files);
@@ -23,6 +37,10 @@ std::uint64_t allow_open_files(std::uint64_t files);
 // What the kernel says about the error number. For too many open files: how many are allowed, and
 // the remedy.
 [[nodiscard]] std::string reason_of(int error);
+// May this process, or the machine, not have more of something: files, memory, buffers?
+[[nodiscard]] bool is_lack(int error) noexcept;
+// Throws "what: reason" and the remedy: ResourceError for a lack, else CommError.
+[[noreturn]] void throw_errno(const std::string& what, int error, const std::string& remedy = {});
 
 // The most physical memory that was ever resident (VmHWM). Error if /proc cannot be read.
 [[nodiscard]] Bytes peak_resident();

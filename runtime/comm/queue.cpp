@@ -1,18 +1,46 @@
 #include "runtime/comm/queue.hpp"
 
 #include <atomic>
+#include <cstdio>
+#include <string_view>
 
+#include "runtime/base/error.hpp"
 #include "runtime/base/tracer.hpp"
+#include "runtime/comm/failure/rank_report.hpp"
 
 namespace ringsmith::comm {
+
+namespace {
+
+// The first error of a group in a call whose handle was dropped: perhaps no later call follows to
+// tell of it. Not while another error is on its way, which it may be a part of.
+void say_unheard(const std::exception_ptr& error) noexcept {
+  if (std::uncaught_exceptions() > 0) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (const Aborted&) {  // NOLINT(bugprone-empty-catch): the program's own doing
+  } catch (const std::exception& e) {
+    if (std::string_view(e.what()).find(kBrokenBefore) == std::string_view::npos)
+      std::fprintf(stderr, "ringsmith: error in a call that nobody waited for: %s\n", e.what());
+  } catch (...) {  // NOLINT(bugprone-empty-catch): without words
+  }
+}
+
+}  // namespace
 
 class Queue::Item : public Work {
  public:
   Item(Queue& queue, const Transfer& transfer) : queue_(queue), transfer_(transfer) {}
+  Item(const Item&) = delete;
+  Item& operator=(const Item&) = delete;
+  ~Item() override {
+    if (error_ && !heard_) say_unheard(error_);
+  }
   [[nodiscard]] bool is_completed() const override { return done_; }
   // A queue runs all its items before it ends, so that an item that outlives it is done.
   void wait() override {
     if (!done_) queue_.wait_for(*this);
+    heard_ = true;
     if (error_) std::rethrow_exception(error_);
   }
 
@@ -30,7 +58,8 @@ class Queue::Item : public Work {
   Queue& queue_;
   Transfer transfer_;
   std::exception_ptr error_;
-  std::atomic<bool> done_{false};  // stored under the queue's mutex, after error_
+  std::atomic<bool> heard_{false};  // by who waited
+  std::atomic<bool> done_{false};   // stored under the queue's mutex, after error_
 };
 
 void Queue::stop() {

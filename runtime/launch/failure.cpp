@@ -5,9 +5,8 @@
 #include <fmt/chrono.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
-
-#include "runtime/base/error.hpp"
 
 namespace ringsmith::launch {
 
@@ -58,7 +57,7 @@ std::string End::describe() const {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(End, signalled, core_dumped, code)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, rank, local_rank, node, host, pid, end, when_us,
-                                   after_us, tail, log, hint)
+                                   after_us, tail, log, hint, blames)
 
 // CBOR, not text: what a rank has printed need not be UTF-8.
 std::string Failure::encode() const {
@@ -78,11 +77,33 @@ std::optional<Failure> root_cause(const std::vector<Failure>& failures) {
     return a.when_us != b.when_us ? a.when_us < b.when_us : a.rank < b.rank;
   });
   if (first == failures.end()) return {};
-  return *first;
+  const Failure* cause = &*first;
+  for (std::size_t hops = 0; is_witness(*cause) && hops < failures.size(); ++hops) {
+    const auto next = std::ranges::find(failures, cause->blames, &Failure::rank);
+    if (cause->blames < 0 || next == failures.end()) break;
+    cause = &*next;
+  }
+  return *cause;
+}
+
+std::optional<Blamed> blamed_in(const std::vector<std::string>& tail, int own) {
+  static const std::regex place(R"(rank (\d{1,6}) \(pid (\d{1,9}) on ([^ ()]+)\))");
+  for (auto line = tail.rbegin(); line != tail.rend(); ++line) {
+    const std::size_t verdict = line->find("To blame: ");
+    const bool whole_job = line->find("in the group of ranks") == std::string::npos;
+    const std::string words = verdict == std::string::npos ? *line : line->substr(verdict);
+    for (std::sregex_iterator at(words.begin(), words.end(), place), end; at != end; ++at)
+      if (const int pid = std::stoi(at->str(2)); pid != own)
+        return Blamed{whole_job ? std::stoi(at->str(1)) : -1, pid, at->str(3)};
+  }
+  return {};
 }
 
 std::string describe(const Failure& f, int nodes) {
-  std::string out = fmt::format("rank {} failed first: {}\n", f.rank, f.end.describe());
+  std::string out = is_witness(f) && f.blames >= 0 && f.blames != f.rank
+                        ? fmt::format("rank {} gave up because of rank {}: {}\n", f.rank, f.blames,
+                                      f.end.describe())
+                        : fmt::format("rank {} failed first: {}\n", f.rank, f.end.describe());
   out += fmt::format("  when   {} ({:.1f} s after the start)\n", local_time(f.when_us),
                      static_cast<double>(f.after_us) / 1e6);
   out +=

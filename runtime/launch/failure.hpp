@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/base/error.hpp"
+
 namespace ringsmith::launch {
 
 struct End {
@@ -15,6 +17,10 @@ struct End {
   int code = 0;  // exit code, or number of the signal
 
   [[nodiscard]] bool success() const { return !signalled && code == 0; }
+  // It has saved, because a signal asked it to stop.
+  [[nodiscard]] bool preempted() const {
+    return !signalled && code == static_cast<int>(ExitCode::preempted);
+  }
   // As a shell reports it: 128 + signal.
   [[nodiscard]] int exit_code() const { return signalled ? 128 + code : code; }
   // "exit code 3", "signal 11 (SIGSEGV), core dumped"
@@ -33,16 +39,25 @@ struct Failure {
   std::vector<std::string> tail;  // its last lines
   std::string log;                // where all of them are, if anywhere
   std::string hint;               // what may have been behind it
+  int blames = -1;                // the rank that its last words name; -1: none
 
   // As one text for the store. CommError if it is not one.
   [[nodiscard]] std::string encode() const;
   [[nodiscard]] static Failure decode(const std::string& text);
 };
 
+// Whom a rank's last words blame: "rank 2 (pid 4711 on host-a) is gone", or, where more ranks are
+// named, the one behind "To blame:". Its process is not `own`.
+struct Blamed {
+  int rank = -1, pid = 0;  // rank -1: it counts in a part of the job
+  std::string host;
+};
+[[nodiscard]] std::optional<Blamed> blamed_in(const std::vector<std::string>& tail, int own);
+
 // The failure that explains the others; nothing if there is none. A rank that reports lost or late
-// peers (exit codes 3 and 4) is a witness: any other failure goes before it. Among equals, the
-// first. Two ranks may be found dead in the same instant, and then time alone would decide by
-// chance between the murdered and the witness.
+// peers (exit codes 3 and 4) is a witness: any other failure goes before it, then the one that it
+// blames. Among equals, the first. Two ranks may be found dead in the same instant, and then time
+// alone would decide by chance between the murdered and the witness.
 [[nodiscard]] std::optional<Failure> root_cause(const std::vector<Failure>& failures);
 
 // The report: several lines, the last one not ended.

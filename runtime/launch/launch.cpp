@@ -79,9 +79,11 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     options.join_timeout = std::min(job.join_timeout, kToForm);
   }
   std::optional<Nodes> nodes;
+  const Signals signals;  // ends first: a second signal cuts the nodes' farewell short
   try {
-    nodes.emplace(options, rendezvous.secret_of(round),
-                  [&](std::uint16_t port) { rendezvous.open(round, port); });
+    nodes.emplace(
+        options, rendezvous.secret_of(round),
+        [&](std::uint16_t port) { rendezvous.open(round, port); }, signals.ending.get());
   } catch (const CommError& e) {
     if (!rendezvous.meets()) throw;
     say(e.what());
@@ -91,7 +93,7 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
     say(fmt::format("round {}: {} ranks on {} {}, restart {} of {}", round.number,
                     nodes->place_of(0).world, round.nodes, round.nodes == 1 ? "node" : "nodes",
                     round.restarts, job.max_restarts));
-  return supervise(options, round, program, guardian, *nodes, rendezvous);
+  return supervise(options, round, program, signals, guardian, *nodes, rendezvous);
 }
 
 }  // namespace
@@ -102,6 +104,13 @@ int launch(const LaunchOptions& asked) {
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_files(options);
   options.master_address = master_address(options);
+  const std::string number = comm::tcp::loopback_behind(options.master_address);
+  if (options.nodes > 1 && options.bind.empty() && !number.empty() &&
+      (!options.nodes_numbered || options.node == 0))
+    say(
+        fmt::format("'{}' is {} here, where no other node can come: listening on all interfaces; "
+                    "--bind names one",
+                    options.master_address, number));
   const std::string program = find_program(options.command.at(0));
   // Now, not after the others have come; how the nodes are numbered may not be known yet.
   if (!may_repeat(options)) (void)make_log_folder(options, {});

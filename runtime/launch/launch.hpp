@@ -35,7 +35,9 @@ struct LaunchOptions {
 
   std::chrono::milliseconds join_timeout{600'000};  // for all nodes to come
   std::chrono::milliseconds exit_timeout{300'000};  // for the other nodes to end after this one
-  std::chrono::milliseconds grace{5'000};           // between SIGTERM and SIGKILL
+  // Between SIGTERM, or what ringrun got, and SIGKILL: for ranks that are asked to stop and may
+  // save; and after a failure, when they cannot.
+  std::chrono::milliseconds grace{30'000}, failure_grace{5'000};
 
   // A rank that is lost is started again, alone, and the others go on without it meanwhile: they
   // are trainings that can (runtime/parallel/per_step.hpp). On one node.
@@ -48,8 +50,8 @@ struct LaunchOptions {
 
 // The whole of it: rendezvous, store, other nodes, ranks, report, and again. The exit code: 0 if
 // all ranks of all nodes ended well; else, of the last round, that of the rank that failed first
-// (128 + signal), 128 + signal if a signal to ringrun ended it, 3 if another node's launcher is
-// lost.
+// (128 + signal); 75 (ExitCode::preempted) if all ranks here ended so, 128 + signal if a signal to
+// ringrun ended them otherwise; 3 if another node's launcher is lost.
 // UsageError and CommError for what goes wrong before the ranks start.
 [[nodiscard]] int launch(const LaunchOptions& options);
 

@@ -11,6 +11,7 @@
 #include <fmt/core.h>
 #include <fstream>
 #include <numeric>
+#include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -53,18 +54,27 @@ void write_port_file(const std::string& path, std::uint16_t port) {
   require(written, "cannot write --port-file '" + path + "': " + std::strerror(errno));
 }
 
-std::uint16_t read_port_file(const std::string& path, Deadline deadline) {
+std::uint16_t read_port_file(const std::string& path, Deadline deadline, int hurry) {
   for (;;) {
     std::ifstream in(path);
     std::string text;
     if (in >> text) return comm::tcp::parse_port("the port in '" + path + "'", text);
     if (deadline.passed())
       throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never came");
-    std::this_thread::sleep_for(kNodePoll);
+    pollfd entry{hurry, POLLIN, 0};
+    if (poll(&entry, 1, static_cast<int>(kNodePoll.count())) > 0)
+      throw CommError("waiting for --port-file '" + path + "' has been called off");
   }
 }
 
 }  // namespace
+
+std::string listens_on(const LaunchOptions& o) {
+  if (!o.bind.empty()) return o.bind;
+  const std::string number = o.nodes > 1 ? comm::tcp::loopback_behind(o.master_address) : "";
+  if (number.empty()) return o.master_address;
+  return number.find(':') == std::string::npos ? "0.0.0.0" : "::";
+}
 
 comm::Secret job_secret(const LaunchOptions& o) {
   if (!o.secret_file.empty()) return comm::Secret::from_file(o.secret_file);
@@ -89,30 +99,28 @@ comm::Secret job_secret(const LaunchOptions& o) {
 }
 
 Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
-             const std::function<void(std::uint16_t)>& announce)
+             const std::function<void(std::uint16_t)>& announce, int hurry)
     : options_(options),
       secret_(std::move(secret)),
       verdict_ready_(eventfd(0, EFD_CLOEXEC)),
       stop_watching_(eventfd(0, EFD_CLOEXEC)) {
-  if (!verdict_ready_.valid() || !stop_watching_.valid())
-    throw Error("eventfd: " + reason_of(errno));
+  if (!verdict_ready_.valid() || !stop_watching_.valid()) throw_errno("eventfd", errno);
   const Deadline deadline = Deadline::in(options.join_timeout);
   store_place_ = {options.master_address, options.master_port, secret_.bytes(), ""};
   if (options.node == 0) {
     open_store();
     if (announce) announce(port());
   } else if (!options.port_file.empty()) {
-    store_place_.port = read_port_file(options.port_file, deadline);
+    store_place_.port = read_port_file(options.port_file, deadline, hurry);
   }
 
   const comm::tcp::Address address{store_place_.address, store_place_.port};
   try {
     client_ = std::make_shared<comm::StoreClient>(address, secret_, deadline,
-                                                  comm::StoreClientOptions{{}, door_.get(), -1});
+                                                  comm::StoreClientOptions{{}, door_.get(), hurry});
     // Before all have come: from then on node 0's end is seen at once.
     watching_ = std::make_unique<comm::StoreClient>(
-        address, secret_, deadline,
-        comm::StoreClientOptions{{}, door_.get(), stop_watching_.get()});
+        address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {
     throw TimeoutError(std::string(e.what()) +
                        "; node 0, whose ringrun holds it, never came, or "
@@ -133,6 +141,8 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
     if (server_) server_->drain(0, kTimeToRead);
     throw;
   }
+  client_->hurry_at(-1);
+  watching_->hurry_at(stop_watching_.get());
   // From now on this launcher's death ends the job.
   client_->leave_will({kVerdict, failure_key(options.node)},
                       encode({Verdict::Kind::lost, options.node,
@@ -164,14 +174,13 @@ void Nodes::open_store() {
   require(options_.port_file.empty() || access(options_.port_file.c_str(), F_OK) != 0,
           "--port-file '" + options_.port_file +
               "' exists: is another job using it? Remove it, or name another");
-  comm::StoreServerOptions server{
-      .bind = options_.bind.empty() ? store_place_.address : options_.bind,
-      .chosen_by = "--bind",
-      .port = options_.master_port,
-      .most_strangers = options_.most_strangers};
+  comm::StoreServerOptions server{.bind = listens_on(options_),
+                                  .chosen_by = "--bind",
+                                  .port = options_.master_port,
+                                  .most_strangers = options_.most_strangers};
   if (options_.per_step) {
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw Error("pipe: " + reason_of(errno));
+    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) throw_errno("pipe", errno);
     silent_ranks_ = Descriptor(ends[0]);
     to_silent_ranks_ = Descriptor(ends[1]);
     server.quorums = {options_.ranks_here, options_.least_ranks, options_.quorum_timeout};

@@ -22,11 +22,16 @@
 namespace ringsmith::launch {
 
 struct Verdict {
-  enum class Kind : char { ok = 'o', over = 'e', lost = 'l', joined = 'j' };
+  // over: something failed; stopped: a ringrun got a signal.
+  enum class Kind : char { ok = 'o', over = 'e', stopped = 's', lost = 'l', joined = 'j' };
   Kind kind = Kind::ok;
   int node = -1;     // who decided so, or whose launcher is lost
   std::string text;  // why
 };
+
+// What node 0 listens on: --bind, or where --master-addr is; or all interfaces, if its name means
+// the loopback here alone, and something else on the other nodes.
+[[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
 // The secret that the launchers of a job share. UsageError if there is none.
 [[nodiscard]] comm::Secret job_secret(const LaunchOptions& options);
@@ -34,9 +39,10 @@ struct Verdict {
 class Nodes {
  public:
   // Starts the store (node 0), which may have to be announced, and waits for all nodes. UsageError,
-  // TimeoutError, MismatchError with the node at fault.
+  // TimeoutError, MismatchError with the node at fault. CommError once `hurry`, a descriptor, is
+  // readable.
   Nodes(const LaunchOptions& options, comm::Secret secret,
-        const std::function<void(std::uint16_t)>& announce = {});
+        const std::function<void(std::uint16_t)>& announce = {}, int hurry = -1);
   ~Nodes();
 
   [[nodiscard]] RankPlace place_of(int local_rank) const;
@@ -45,10 +51,13 @@ class Nodes {
   // The outside of the store's door, for the ranks here; -1: the store is on another node.
   [[nodiscard]] int door() const { return door_.get(); }
 
-  // With per_step: all steps have counted; or none can any more. And a descriptor to read the
-  // numbers of ranks from (int) whose processes were silent for too long.
+  // With per_step: all steps have counted; or none can any more; how many have with this rank. And
+  // a descriptor to read the numbers of ranks from (int) whose processes were silent for too long.
   [[nodiscard]] bool training_over() const { return server_ && server_->counters().over; }
   [[nodiscard]] bool training_failed() const { return server_ && server_->counters().failed; }
+  [[nodiscard]] std::int64_t counted_steps(int rank) const {
+    return server_ && options_.per_step ? server_->counted(rank) : 0;
+  }
   [[nodiscard]] int silent_ranks() const { return silent_ranks_.get(); }
 
   // An eventfd, readable once the job's verdict is there.
@@ -60,7 +69,7 @@ class Nodes {
   void say_done();
   // The nodes that have not said so.
   [[nodiscard]] std::string still_running() const;
-  // Something failed here, or a signal came: the verdict, if there is none yet.
+  // Something failed here, or another kind of end came: the verdict, if there is none yet.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
   // A rank has ended well: if the ranks have not met yet, they will not, because of it.
   void say_rank_ended(int rank, const std::string& how);

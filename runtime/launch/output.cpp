@@ -149,15 +149,12 @@ void Output::take(Stream& s, std::string_view bytes) {
   }
   std::string shown;
   if (!options_.prefix) shown = bytes;
-  const bool ended = bytes.empty();
+  if (bytes.empty() && (!s.line.empty() || s.returned)) take_piece(s, {}, '\n', shown);
   while (!bytes.empty()) {
-    const std::size_t end = bytes.find('\n');
-    s.line += bytes.substr(0, std::min(end, kMostLine));
-    const bool whole = end <= kMostLine;
-    bytes.remove_prefix(whole ? end + 1 : std::min(bytes.size(), kMostLine));
-    if (whole || s.line.size() >= kMostLine) end_line(s, shown);
+    const std::size_t end = std::min(bytes.find_first_of("\r\n"), bytes.size());
+    take_piece(s, bytes.substr(0, end), end < bytes.size() ? bytes[end] : '\0', shown);
+    bytes.remove_prefix(std::min(end + 1, bytes.size()));
   }
-  if (ended && !s.line.empty()) end_line(s, shown);
   if (!options_.show || shown.empty()) return;
   if (write_all(s.is_error ? STDERR_FILENO : STDOUT_FILENO, shown)) return;
   complain(errno, s.is_error ? "to standard error" : "to standard output", "all ranks are ended");
@@ -165,9 +162,21 @@ void Output::take(Stream& s, std::string_view bytes) {
   eventfd_write(closed_, 1);
 }
 
-// The line is complete: to the screen with its rank in front, and among the rank's last ones.
-void Output::end_line(Stream& s, std::string& shown) {
-  if (options_.prefix) shown += "[" + std::to_string(s.rank) + "] " + s.line + "\n";
+// A piece of a line, and the character that ends it, or '\0': more of it comes. Whole ones go to the
+// screen with their rank in front; complete lines to the rank's last ones.
+void Output::take_piece(Stream& s, std::string_view piece, char end, std::string& shown) {
+  const bool only_ends = s.returned && piece.empty() && end == '\n';  // "\r\n"
+  if (s.returned && !only_ends && !(piece.empty() && end == '\0')) {
+    s.line.clear();
+    s.returned = false;
+  }
+  s.line += piece;
+  if (end == '\0' && s.line.size() >= kMostLine) end = '\n';
+  if (end == '\0') return;
+  if (options_.prefix && !only_ends) shown += "[" + std::to_string(s.rank) + "] " + s.line;
+  if (options_.prefix) shown += end;
+  s.returned = end == '\r';
+  if (s.returned) return;
   const std::lock_guard lock(mutex_);
   std::deque<std::string>& lines = tails_[s.rank];
   lines.push_back(s.line.substr(0, kMostTailLine));

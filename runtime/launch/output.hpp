@@ -1,5 +1,6 @@
 // What the ranks print: gathered by one thread, shown line by line with the rank in front, written
-// to files, and the last lines of each rank kept for the report.
+// to files, and the last lines of each rank kept for the report. A carriage return ends a piece of a
+// line, which is shown at once: progress that is written over itself.
 //
 // It has its own thread so that a terminal which stops reading (a pager, a suspended ssh) holds up
 // the ranks that print, as it should, but never the launcher's watch over them.
@@ -28,8 +29,9 @@ struct OutputOptions {
 
 class Output {
  public:
-  static constexpr std::size_t kTail = 20;           // lines of each rank
-  static constexpr std::size_t kMostLine = 1 << 16;  // bytes; a longer line is cut in pieces
+  static constexpr std::size_t kTail = 20;  // lines of each rank
+  // Bytes; a line is held until it ends, and a longer one is cut in pieces.
+  static constexpr std::size_t kMostLine = std::size_t{16} << 20;
 
   // `closed` (an eventfd) is written to when standard output has no reader any more.
   Output(OutputOptions options, int closed);
@@ -54,12 +56,13 @@ class Output {
     int rank = 0;
     bool is_error = false;
     Descriptor from, file;
-    std::string line;  // begun, not ended
+    std::string line;       // begun, not ended
+    bool returned = false;  // it is shown up to a carriage return: what follows replaces it
   };
   void gather();
   void take_new_streams();
   void take(Stream& stream, std::string_view bytes);  // empty: the stream has ended
-  void end_line(Stream& stream, std::string& shown);
+  void take_piece(Stream& stream, std::string_view piece, char end, std::string& shown);
 
   OutputOptions options_;
   int closed_;

@@ -62,12 +62,17 @@ bool runnable(const std::string& path) {
 struct Pipe {
   Pipe() {
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("pipe: " + reason_of(errno));
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("pipe", errno);
     read = Descriptor(ends[0]);
     write = Descriptor(ends[1]);
   }
   Descriptor read, write;
 };
+
+[[noreturn]] void refuse_fork(int error) {
+  throw ResourceError("cannot start another process: " + reason_of(error) +
+                      (error == EAGAIN ? "; 'ulimit -u' or a pids.max allows no more" : ""));
+}
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> out;
@@ -77,20 +82,32 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-std::set<pid_t> children_of(pid_t parent) {
+// Of the line in /proc/PID/stat, behind the name.
+struct ProcessState {
+  char letter = 0;
+  pid_t parent = 0, group = 0;
+};
+
+// All processes that `fit`.
+template <class Fits>
+std::set<pid_t> processes_that(Fits fit) {
   std::set<pid_t> out;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const pid_t pid = std::atoi(entry.path().filename().c_str());
     std::string status;
     if (pid <= 0 || !std::getline(std::ifstream(entry.path() / "stat"), status)) continue;
-    char state = 0;
-    pid_t its_parent = 0;
+    ProcessState state;
     std::istringstream after_name(
         status.substr(std::min(status.rfind(')'), status.size() - 1) + 1));
-    if (after_name >> state >> its_parent && its_parent == parent) out.insert(pid);
+    if (after_name >> state.letter >> state.parent >> state.group && fit(pid, state))
+      out.insert(pid);
   }
   return out;
+}
+
+std::set<pid_t> children_of(pid_t parent) {
+  return processes_that([=](pid_t, const ProcessState& s) { return s.parent == parent; });
 }
 
 // Between fork and exec: only calls that are safe while other threads hold locks.
@@ -100,7 +117,7 @@ std::set<pid_t> children_of(pid_t parent) {
   guardian.watch_me();  // now: it may have children before the launcher runs again
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // it died before the line above
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_DFL);
+  // What ringrun was told to ignore is ignored here too. It blocks signals, and ignores none.
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -135,7 +152,7 @@ bool dropped(std::string_view name) {
 Guardian::Guardian() {
   Pipe pipe;
   pid_ = fork();
-  if (pid_ < 0) throw Error("fork: " + reason_of(errno));
+  if (pid_ < 0) refuse_fork(errno);
   if (pid_ == 0) {
     setsid();  // what the terminal sends to the launcher is not for us
     prctl(PR_SET_NAME, "ringrun-guard");
@@ -222,6 +239,12 @@ std::set<pid_t> Orphans::end(pid_t guardian, Deadline deadline) const {
   }
 }
 
+bool group_lives(pid_t group) {
+  return !processes_that([=](pid_t pid, const ProcessState& s) {
+            return s.group == group && pid != group && s.letter != 'Z' && s.letter != 'X';
+          }).empty();
+}
+
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     require(runnable(name), "cannot run '" + name + "': it is not an executable file");
@@ -245,8 +268,7 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
   const pid_t launcher = getpid();
   Process process;
   process.pid = fork();
-  if (process.pid < 0)
-    throw Error("cannot start another process: " + std::string(std::strerror(errno)));
+  if (process.pid < 0) refuse_fork(errno);
   if (process.pid == 0)
     become(launcher, path.c_str(), argv.data(), envp.data(), guardian, inherited.keep,
            out.write.get(), err.write.get(), report.write.get());

@@ -61,6 +61,9 @@ class Orphans {
   std::set<pid_t> spared_;
 };
 
+// Does any process of this group run that is not its first one?
+[[nodiscard]] bool group_lives(pid_t group);
+
 // A rank that runs.
 struct Process {
   pid_t pid = -1;       // also the number of its process group

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "runtime/base/error.hpp"
+#include "runtime/launch/nodes.hpp"
 
 namespace ringsmith::launch {
 
@@ -56,11 +57,10 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
   if (!options.nodes_numbered || options.node == 0) {
     try {
       server_ = std::make_unique<comm::StoreServer>(
-          secret_, comm::StoreServerOptions{
-                       .bind = options.bind.empty() ? options.master_address : options.bind,
-                       .chosen_by = "--bind",
-                       .port = options.master_port,
-                       .most_strangers = options.most_strangers});
+          secret_, comm::StoreServerOptions{.bind = listens_on(options),
+                                            .chosen_by = "--bind",
+                                            .port = options.master_port,
+                                            .most_strangers = options.most_strangers});
     } catch (const UsageError& e) {
       if (options.nodes_numbered || !options.bind.empty()) throw;
       why_not = e.what();  // it is held on another host, or by another ringrun of this one

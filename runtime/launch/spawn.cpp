@@ -130,12 +130,12 @@ class Children {
 
   void start(int number, const Body& body) {
     std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw Error("spawn: pipe: " + reason_of(errno));
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) throw_errno("spawn: pipe", errno);
     Descriptor from(ends[0]), to(ends[1]);
     const pid_t parent = getpid();
     const pid_t pid = fork();
     if (pid < 0)
-      throw Error(fmt::format("spawn: cannot start rank {}: {}", number, reason_of(errno)));
+      throw ResourceError(fmt::format("spawn: cannot start rank {}: {}", number, reason_of(errno)));
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (getppid() != parent) _exit(1);  // it died before the line above
@@ -198,6 +198,9 @@ class Children {
     f.end = end;
     f.when_us = static_cast<std::int64_t>(failures_.size());  // in the order in which they are seen
     f.tail = {rank.text};
+    if (const auto blamed = blamed_in(f.tail, f.pid); blamed)
+      for (const Rank& other : ranks_)
+        if (other.pid == blamed->pid) f.blames = other.number;
     if (end.exit_code() == 128 + SIGKILL) f.hint = memory_.why_killed();
     failures_.push_back(f);
     if (phase_ == Phase::running) {
@@ -264,6 +267,7 @@ class Children {
 void spawn(int ranks, const Body& body, const SpawnOptions& options) {
   require(ranks > 0, fmt::format("spawn: {} ranks: start one or more", ranks));
   require_alone();
+  open_standard_streams();
   Children(ranks, options).run(body);
 }
 

@@ -22,51 +22,47 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kNodesSettle{200};
-constexpr std::chrono::seconds kShortLife{10};
-constexpr int kMostShortLives = 5;           // then starting it again does not help
+constexpr int kMostVainLives = 5;            // then starting it again does not help
+constexpr milliseconds kSameSignal{300};     // two of them are one request: `timeout` sends two
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
 constexpr milliseconds kNodesLook{200};      // for nodes that have come
+constexpr milliseconds kGroupLook{20};       // at what a rank's first process has left behind
+
+// Not those that were ignored at our start: the kernel keeps even such a signal while it is blocked.
+sigset_t set_of(std::initializer_list<int> signals) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : signals)
+    if (!is_ignored(signal)) sigaddset(&set, signal);
+  return set;
+}
 
 // From now on these signals wait until they are read from the descriptor.
 Descriptor block(std::initializer_list<int> signals) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
+  const sigset_t set = set_of(signals);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   Descriptor descriptor(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!descriptor.valid()) throw Error("signalfd: " + reason_of(errno));
+  if (!descriptor.valid()) throw_errno("signalfd", errno);
   return descriptor;
-}
-
-void unblock(std::initializer_list<int> signals) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : signals) sigaddset(&set, signal);
-  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 class Supervisor {
  public:
-  Supervisor(const LaunchOptions& options, const Round& round, Guardian& guardian, Nodes& nodes,
-             Rendezvous& rendezvous)
+  Supervisor(const LaunchOptions& options, const Round& round, const Signals& signals,
+             Guardian& guardian, Nodes& nodes, Rendezvous& rendezvous)
       : options_(options),
         round_(round),
         guardian_(guardian),
         nodes_(nodes),
         rendezvous_(rendezvous),
-        signals_(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
-        hurry_(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})),
+        signals_(signals),
         closed_(eventfd(0, EFD_CLOEXEC)),
         output_({options.log_folder, options.log_folder.empty() || options.tee, options.prefix,
                  options.per_step},
                 closed_.get()) {
-    if (!closed_.valid()) throw Error("eventfd: " + reason_of(errno));
-    ::signal(SIGPIPE, SIG_IGN);
+    if (!closed_.valid()) throw_errno("eventfd", errno);
   }
-
-  // Between two rounds a signal ends ringrun at once, and the kernel its ranks.
-  ~Supervisor() { unblock({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP}); }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 
@@ -85,13 +81,17 @@ class Supervisor {
         nodes_.say_done();
         due_ = Deadline::in(options_.exit_timeout);
       }
-      std::array<pollfd, 4> entries{{{signals_.get(), POLLIN, 0},
+      std::array<pollfd, 4> entries{{{signals_.all.get(), POLLIN, 0},
                                      {verdict_seen_ ? -1 : nodes_.verdict_ready(), POLLIN, 0},
                                      {closed_.get(), POLLIN, 0},
                                      {nodes_.silent_ranks(), POLLIN, 0}}};
       const bool looks = rendezvous_.has_room() && phase_ == Phase::running && !said_done_;
       const int forever = looks ? static_cast<int>(kNodesLook.count()) : -1;
-      poll(entries.data(), entries.size(), due_ ? due_->poll_ms() : forever);
+      poll(entries.data(), entries.size(),
+           !due_        ? forever
+           : lingering_ ? due_->at_most(kGroupLook).poll_ms()
+                        : due_->poll_ms());
+      if (lingering_) reap();
       if (looks) look_for_newcomers();
       if (entries[0].revents != 0) handle_signals();
       if (entries[1].revents != 0) on_verdict();
@@ -100,7 +100,7 @@ class Supervisor {
         eventfd_read(closed_.get(), &unused);
         signal_ = SIGPIPE;
         nodes_.say_over("nobody reads the output of ringrun on " + here_ + " any more");
-        begin_ending(SIGTERM);
+        begin_ending(SIGTERM, options_.failure_grace);
       }
       if (entries[3].revents != 0) end_silent_ranks();
       if (due_ && due_->passed()) on_time();
@@ -120,7 +120,8 @@ class Supervisor {
     bool ended_by_us = false;
     End end;
     Clock::time_point started{};
-    int short_lives = 0;  // in a row
+    std::int64_t counted = 0;  // steps with it, by its start
+    int vain_lives = 0;        // in a row: no step with it has counted
   };
 
   void start(const std::string& program) {
@@ -151,16 +152,17 @@ class Supervisor {
     rank.running = false;
     Process process = start_process(program_, options_.command,
                                     rank_environment(inherited_, rank.place, nodes_.store()),
-                                    guardian_, {nodes_.door(), hurry_.get()});
+                                    guardian_, {nodes_.door(), signals_.ending.get()});
     rank.pid = process.pid;
     rank.running = true;
     rank.started = Clock::now();
+    rank.counted = nodes_.counted_steps(rank.place.rank);
     output_.add(rank.place.rank, std::move(process.out), std::move(process.err));
   }
 
   void handle_signals() {
     signalfd_siginfo info{};
-    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+    while (read(signals_.all.get(), &info, sizeof info) == sizeof info) {
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGCHLD) {
         reap();
@@ -170,12 +172,15 @@ class Supervisor {
         send(SIGSTOP);
         raise(SIGSTOP);
         send(SIGCONT);
-      } else if (phase_ == Phase::ending && signal_ != 0) {
-        due_ = Deadline::in(milliseconds(0));  // asked twice: no more grace
-      } else {
+      } else if (phase_ == Phase::running || phase_ == Phase::settling || !asked()) {
         signal_ = signal;
-        nodes_.say_over("ringrun on " + here_ + " got " + signal_name(signal));
-        begin_ending(signal);
+        nodes_.say_over("ringrun on " + here_ + " got " + signal_name(signal),
+                        Verdict::Kind::stopped);
+        if (phase_ != Phase::killing) begin_ending(signal, options_.grace);
+      } else if (signal_ == 0) {
+        signal_ = signal;  // another node's ringrun got it before: our ranks know
+      } else if (phase_ == Phase::ending && Clock::now() - ending_since_ > kSameSignal) {
+        due_ = Deadline::in(milliseconds(0));  // no more grace
       }
     }
   }
@@ -191,12 +196,19 @@ class Supervisor {
 
   void reap() {
     look_after_guardian();
+    lingering_ = false;
     for (Rank& rank : ranks_) {
       siginfo_t info{};
       if (!rank.running ||
           waitid(P_PID, static_cast<id_t>(rank.pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
           info.si_pid == 0)
         continue;
+      // A shell dies of the signal at once, and the program that it has started may save.
+      if (phase_ == Phase::ending && asked() && info.si_code == CLD_KILLED &&
+          info.si_status == SIGTERM && group_lives(rank.pid)) {
+        lingering_ = true;
+        continue;
+      }
       // While the leader is a zombie its number cannot be given to a stranger: what is left of its
       // group can be killed safely.
       kill(-rank.pid, SIGKILL);
@@ -211,7 +223,7 @@ class Supervisor {
     rank.end = end;
     rank.ended_by_us = phase_ == Phase::ending || phase_ == Phase::killing;
     if (rank.ended_by_us) return;
-    if (end.success()) {
+    if (end.success() || end.preempted()) {
       nodes_.say_rank_ended(rank.place.rank, end.describe());
       return;
     }
@@ -224,8 +236,8 @@ class Supervisor {
   // By a signal, or because of its device or its peers. A program that gives up otherwise would do
   // so again.
   [[nodiscard]] bool is_lost(const Rank& rank) const {
-    constexpr std::array<ExitCode, 3> kLost{ExitCode::cuda, ExitCode::communication,
-                                            ExitCode::timeout};
+    constexpr std::array<ExitCode, 4> kLost{ExitCode::cuda, ExitCode::communication,
+                                            ExitCode::timeout, ExitCode::resources};
     return phase_ == Phase::running && !nodes_.training_failed() &&
            (rank.end.signalled || std::ranges::any_of(kLost, [&](ExitCode code) {
               return rank.end.code == static_cast<int>(code);
@@ -238,10 +250,11 @@ class Supervisor {
     const std::string how =
         fmt::format("rank {} (pid {}) is lost after {:.1f} s: {}", rank.place.rank, rank.pid,
                     std::chrono::duration<double>(lived).count(), rank.end.describe());
-    rank.short_lives = lived < kShortLife ? rank.short_lives + 1 : 0;
-    if (rank.short_lives == kMostShortLives) {
-      say(fmt::format("{}, as {} times in a row within {} s of its start", how, kMostShortLives,
-                      kShortLife.count()));
+    const bool in_vain = nodes_.counted_steps(rank.place.rank) == rank.counted;
+    rank.vain_lives = in_vain ? rank.vain_lives + 1 : 0;
+    if (rank.vain_lives == kMostVainLives) {
+      say(fmt::format("{}; {} times in a row it was lost before a step with it counted", how,
+                      kMostVainLives));
       return false;
     }
     try {
@@ -283,9 +296,10 @@ class Supervisor {
         return;
       case Phase::settling:
         if (!failures_.empty()) nodes_.say_over("a rank of " + here_ + " failed");
-        begin_ending(SIGTERM);
+        begin_ending(SIGTERM, asked() ? options_.grace : options_.failure_grace);
         return;
       case Phase::ending:
+        if (asked()) say_who_is_killed();
         send(SIGKILL);
         phase_ = Phase::killing;
         due_ = Deadline::in(kDeath);
@@ -307,11 +321,34 @@ class Supervisor {
     due_ = Deadline::in(kNodesSettle);
   }
 
-  void begin_ending(int signal) {
+  void begin_ending(int signal, milliseconds grace) {
     phase_ = Phase::ending;
-    due_ = Deadline::in(options_.grace);
+    ending_since_ = Clock::now();
+    grace_ = grace;
+    due_ = Deadline::in(grace);
     send(signal);
     send(SIGCONT);  // a stopped process cannot end
+  }
+
+  // Do the ranks end because somebody wants it, and not because one of them has failed? Then they
+  // may save what they have.
+  [[nodiscard]] bool asked() const {
+    using Kind = Verdict::Kind;
+    return (signal_ != 0 && signal_ != SIGPIPE) ||
+           (verdict_seen_ &&
+            (nodes_.verdict().kind == Kind::stopped || nodes_.verdict().kind == Kind::joined));
+  }
+
+  void say_who_is_killed() const {
+    std::string who;
+    for (const Rank& rank : ranks_)
+      if (rank.running)
+        who +=
+            fmt::format("{}{} (pid {})", who.empty() ? "rank " : ", ", rank.place.rank, rank.pid);
+    say(
+        fmt::format("killed {:.1f} s after the signal, still at work: {}; a longer --grace lets "
+                    "ranks save",
+                    std::chrono::duration<double>(Clock::now() - ending_since_).count(), who));
   }
 
   void send(int signal) {
@@ -340,15 +377,24 @@ class Supervisor {
     return f;
   }
 
+  [[nodiscard]] int blamed_by(const Failure& failure) const {
+    const auto blamed = blamed_in(failure.tail, failure.pid);
+    if (!blamed) return -1;
+    for (const Rank& rank : ranks_)
+      if (blamed->host == failure.host && blamed->pid == rank.pid) return rank.place.rank;
+    // Of another node, whose ringrun has its pid. In a group of all ranks the number is the job's.
+    return blamed->rank < nodes_.place_of(0).world ? blamed->rank : -1;
+  }
+
   // A terminal may be slow, but a signal still ends us.
   void await_output() {
     output_.stop_at(Deadline::in(kLastOutput));
     for (;;) {
-      std::array<pollfd, 2> entries{{{output_.done(), POLLIN, 0}, {signals_.get(), POLLIN, 0}}};
+      std::array<pollfd, 2> entries{{{output_.done(), POLLIN, 0}, {signals_.all.get(), POLLIN, 0}}};
       poll(entries.data(), entries.size(), -1);
       if (entries[0].revents != 0) return;
       signalfd_siginfo info{};
-      if (read(signals_.get(), &info, sizeof info) != sizeof info) continue;
+      if (read(signals_.all.get(), &info, sizeof info) != sizeof info) continue;
       const int signal = static_cast<int>(info.ssi_signo);
       if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT)
         _exit(128 + signal);
@@ -361,12 +407,18 @@ class Supervisor {
     for (auto& [index, failure] : failures_) {
       failure.tail = output_.tail(failure.rank);
       failure.log = output_.log_of(failure.rank);
+      failure.blames = blamed_by(failure);
       failures.push_back(failure);
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
-    if (phase_ == Phase::running && verdict_seen_ && verdict == Verdict::Kind::ok)
-      return {output_.lost() ? static_cast<int>(ExitCode::internal) : 0, How::well};
-    const auto first = root_cause(nodes_.share_failures(failures, options_.grace + kOtherNodes));
+    const bool saved = std::ranges::all_of(ranks_, [](const Rank& r) { return r.end.preempted(); });
+    constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
+    if (phase_ == Phase::running && verdict_seen_ && verdict == Verdict::Kind::ok) {
+      if (saved) say("the ranks were asked to stop, and have saved");
+      const int code = output_.lost() ? static_cast<int>(ExitCode::internal) : 0;
+      return {saved ? kPreempted : code, saved ? How::stopped : How::well};
+    }
+    const auto first = root_cause(nodes_.share_failures(failures, grace_ + kOtherNodes));
     if (first && signal_ == 0) {
       std::string others;
       for (const Rank& rank : ranks_)
@@ -378,11 +430,14 @@ class Supervisor {
       return {first->end.exit_code(), How::failed};
     }
     if (signal_ != 0) {
-      if (signal_ != SIGPIPE) say("got " + signal_name(signal_) + ", and ended all ranks");
-      return {128 + signal_, How::stopped};
+      if (signal_ != SIGPIPE)
+        say("got " + signal_name(signal_) +
+            (saved ? "; the ranks have saved, and ended" : ", and ended all ranks"));
+      return {saved ? kPreempted : 128 + signal_, How::stopped};
     }
     say("all ranks ended: " + nodes_.verdict().text);
     if (verdict == Verdict::Kind::joined) return {0, How::joined};
+    if (saved) return {kPreempted, How::failed};
     return {static_cast<int>(verdict == Verdict::Kind::lost ? ExitCode::communication
                                                             : ExitCode::internal),
             How::failed};
@@ -394,9 +449,8 @@ class Supervisor {
   Guardian& guardian_;
   Nodes& nodes_;
   Rendezvous& rendezvous_;
-  Descriptor signals_;  // signalfd
-  Descriptor hurry_;    // signalfd, only looked at: a signal that ends us is waiting
-  Descriptor closed_;   // eventfd: nobody reads our output
+  const Signals& signals_;
+  Descriptor closed_;  // eventfd: nobody reads our output
   Output output_;
   std::string program_;
   std::vector<std::string> inherited_;  // variables
@@ -406,17 +460,33 @@ class Supervisor {
   MemoryGroup memory_;
   Phase phase_ = Phase::running;
   std::optional<Deadline> due_;  // of the phase
+  Clock::time_point ending_since_{};
+  bool lingering_ = false;  // a rank's first process has ended, but not all of its group
+  milliseconds grace_ = options_.failure_grace;  // that the ranks had to end
   bool verdict_seen_ = false, said_done_ = false;
   int signal_ = 0;  // that ringrun was sent
 };
 
 }  // namespace
 
+Signals::Signals()
+    : all(block({SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP})),
+      ending(block({SIGTERM, SIGINT, SIGHUP, SIGQUIT})) {
+  const sigset_t pipe = set_of({SIGPIPE});  // not ignored: the ranks would inherit that
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+}
+
+Signals::~Signals() {
+  const sigset_t set = set_of({SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTSTP});
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 void say(const std::string& text) { fmt::print(stderr, "ringrun: {}\n", text); }
 
 RoundEnd supervise(const LaunchOptions& options, const Round& round, const std::string& program,
-                   Guardian& guardian, Nodes& nodes, Rendezvous& rendezvous) {
-  return Supervisor(options, round, guardian, nodes, rendezvous).run(program);
+                   const Signals& signals, Guardian& guardian, Nodes& nodes,
+                   Rendezvous& rendezvous) {
+  return Supervisor(options, round, signals, guardian, nodes, rendezvous).run(program);
 }
 
 }  // namespace ringsmith::launch

@@ -21,6 +21,19 @@ namespace ringsmith::launch {
 
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to do its work
 
+// The signals that ringrun passes on, or ends by. While this lives they wait to be read, but for
+// those that were ignored at our start. From before the nodes meet: who has met us learns from the
+// supervisor what ended us. Afterwards one that still waits ends ringrun, and the kernel its ranks.
+struct Signals {
+  Signals();
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  Descriptor all;     // signalfd
+  Descriptor ending;  // signalfd, only looked at: one that ends us is waiting
+};
+
 // One line on standard error.
 void say(const std::string& text);
 
@@ -30,10 +43,9 @@ struct RoundEnd {
 };
 
 // Starts the ranks here, options.command with `program` as its file, and waits for the end of the
-// round. Signals are blocked meanwhile; between two rounds one ends ringrun at once, and the kernel
-// its ranks.
+// round.
 [[nodiscard]] RoundEnd supervise(const LaunchOptions& options, const Round& round,
-                                 const std::string& program, Guardian& guardian, Nodes& nodes,
-                                 Rendezvous& rendezvous);
+                                 const std::string& program, const Signals& signals,
+                                 Guardian& guardian, Nodes& nodes, Rendezvous& rendezvous);
 
 }  // namespace ringsmith::launch

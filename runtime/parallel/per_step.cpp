@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <regex>
+#include <sstream>
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/autograd/functions.hpp"
@@ -28,6 +31,36 @@ constexpr milliseconds kAnswer{
 constexpr const char* kSettings = "per_step/settings";  // of the rank that came first
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
+
+std::string list_of(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+// What a group of the quorum says, in the job's numbers instead of places in the quorum; in those of
+// a smaller group, which says so, first.
+std::string in_job_numbers(std::string text, std::vector<int> ranks) {
+  static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
+  static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
+  if (std::smatch found; std::regex_search(text, found, part)) {
+    std::vector<int> members;
+    std::istringstream in(found.str(1));
+    for (std::string number; std::getline(in, number, ',');)
+      if (const auto place = static_cast<std::size_t>(std::stoi(number)); place < ranks.size())
+        members.push_back(ranks[place]);
+    text = found.prefix().str() + fmt::format("in the group of {}", list_of(members)) +
+           found.suffix().str();
+    ranks = members;
+  }
+  std::string out;
+  auto rest = text.cbegin();
+  for (std::sregex_iterator at(text.begin(), text.end(), one), end; at != end; ++at) {
+    const auto place = static_cast<std::size_t>(std::stoi(at->str(2)));
+    out.append(rest, (*at)[2].first)
+        .append(place < ranks.size() ? std::to_string(ranks[place]) : at->str(2));
+    rest = (*at)[2].second;
+  }
+  return out.append(rest, text.cend());
+}
 
 // How the members of a quorum find each other.
 class QuorumBootstrap : public comm::Bootstrap {
@@ -151,7 +184,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
     at(PerStepMoment::voting);
   } catch (const CommError& e) {
     vote = Vote::no;
-    failure_ = e.what();
+    failure_ = in_job_numbers(e.what(), ranks);
     leave(true);
   }
   ask(vote, last);

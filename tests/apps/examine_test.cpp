@@ -35,6 +35,32 @@ TEST_CASE("a processor's name, or who made it and which part it is", "[doctor]")
   CHECK(processor_name("model name\t:\n") == "unknown CPU");
 }
 
+TEST_CASE("a CPU quota is the least of a group's and of those above it", "[doctor]") {
+  const TemporaryFolder folder;
+  const auto put = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(folder / file).parent_path());
+    write_text(folder / file, text);
+  };
+  const auto quota = [&](const std::string& groups) {
+    return cpu_quota(groups, folder.path).value_or(0);
+  };
+  CHECK(quota("0::/job\n") == 0);
+  put("cpu.max", "max 100000\n");
+  put("job/cpu.max", "150000 100000\n");
+  put("job/rank/cpu.max", "400000 100000\n");
+  CHECK(quota("0::/\n") == 0);
+  CHECK(quota("0::/job\n") == 1.5);
+  CHECK(quota("0::/job/rank\n") == 1.5);
+  CHECK(quota("0::/job/elsewhere\n") == 1.5);
+  put("cpu/cpu.cfs_quota_us", "200000\n");
+  put("cpu/cpu.cfs_period_us", "50000\n");
+  put("cpu/a/cpu.cfs_quota_us", "-1\n");
+  put("cpu/a/cpu.cfs_period_us", "100000\n");
+  CHECK(quota("4:cpu,cpuacct:/a\n1:name=systemd:/x\n") == 4);
+  CHECK(quota("4:cpuacct:/\n") == 0);
+  CHECK(quota("no such line\n:\n") == 0);
+}
+
 TEST_CASE("a processor's flag is a whole word", "[doctor]") {
   const std::string text = "flags\t\t: fpu pku ospke avx2\nflags\t\t: other\n";
   CHECK(has_processor_flag(text, "ospke"));

@@ -57,6 +57,10 @@ TEST_CASE("every program has its help in 80 columns, a version, and a hint at wh
     REQUIRE(help.exit_code == 0);
     CHECK(help.err.empty());
     CHECK(run_app(0, program, {"-h"}).out == help.out);
+    // Closed standard streams become /dev/null.
+    CHECK(run_program({"sh", "-c", "exec <&- >&- 2>&-; exec \"$0\" --help",
+                       RINGSMITH_BINARY_DIR "/bin/" + program})
+              .exit_code == 0);
     CHECK_THAT(help.out, ContainsSubstring("\n  -h,--help               print this text\n"
                                            "  --version               print the version\n"));
     CHECK_THAT(help.out, ContainsSubstring("\nUsage: " + program));

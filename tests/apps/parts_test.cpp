@@ -58,7 +58,7 @@ TEST_CASE("the loss is the mean over the ranks, not this rank's", "[losses]") {
   LossExchange losses(group);
   losses.begin(10.0);
   REQUIRE(losses.finish(1) == 15.0 / 4);
-  CHECK_FALSE(losses.stop());
+  CHECK(losses.wish() == LossExchange::Wish::none);
 }
 
 TEST_CASE("one rank that wants to stop is heard by all, once", "[losses]") {
@@ -66,16 +66,20 @@ TEST_CASE("one rank that wants to stop is heard by all, once", "[losses]") {
     FakeGroup group(3, 0);
     bool now = true;
     group.on_all_gather = [&](const comm::Buffer& out) {
-      if (now && asks == 2) put(out, 2 * 2 + 1, 1.0);
+      if (now && asks == 2) put(out, 2 * 2 + 1, 2.0);
     };
+    using Wish = LossExchange::Wish;
     LossExchange losses(group);
-    losses.begin(1.0, asks == 0);
+    losses.begin(1.0, asks == 0 ? Wish::stop : Wish::preempt);  // the stronger one counts
     CHECK(losses.finish(1) > 0);
-    CHECK(losses.stop());
+    CHECK(losses.wish() == Wish::stop);
     now = false;
-    losses.begin(1.0);
+    losses.begin(1.0, Wish::preempt);
     CHECK(losses.finish(2) > 0);
-    CHECK_FALSE(losses.stop());
+    CHECK(losses.wish() == Wish::preempt);
+    losses.begin(1.0);
+    CHECK(losses.finish(3) > 0);
+    CHECK(losses.wish() == Wish::none);
   }
 }
 

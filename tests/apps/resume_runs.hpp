@@ -108,10 +108,10 @@ class Ranks {
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  void kill(int only = -1) const {
+  void kill(int only = -1, int signal = SIGKILL) const {
     for (std::size_t r = 0; r < pids_.size(); ++r)
       if (pids_[r] > 0 && (only < 0 || static_cast<std::size_t>(only) == r))
-        ::kill(pids_[r], SIGKILL);
+        ::kill(pids_[r], signal);
   }
   // True if all have ended by then.
   bool wait(double seconds) {
@@ -140,6 +140,11 @@ class Ranks {
   std::vector<pid_t> pids_;
   std::vector<int> codes_;  // of exit; 128 + signal
 };
+
+inline long from_environment(const char* name, long otherwise) {
+  const std::string text = variable(name);
+  return text.empty() ? otherwise : std::stol(text);
+}
 
 // What they all said and ended with: -1 if it was not the same exit code everywhere.
 inline ProgramResult result_of(Ranks& ranks, const std::string& log) {

@@ -199,11 +199,6 @@ std::int64_t newest_whole(const std::string& checkpoints) {
   return 0;
 }
 
-long from_environment(const char* name, long otherwise) {
-  const std::string text = variable(name);
-  return text.empty() ? otherwise : std::stol(text);
-}
-
 }  // namespace
 
 TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the undisturbed run",

@@ -1,8 +1,15 @@
 // What the kernel says about this process.
 #include "runtime/base/process.hpp"
 
+#include <cerrno>
+#include <csignal>
+#include <string>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
+#include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -15,4 +22,40 @@ TEST_CASE("peak memory sees an allocation that was touched and freed", "[memory]
     REQUIRE(*touched == 1);
   }
   REQUIRE(peak_resident() >= before + MiB(60));
+}
+
+TEST_CASE("what a program may inherit and cannot work with is repaired", "[process]") {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    for (const int stream : {0, 1, 2}) close(stream);
+    signal(SIGCHLD, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    sigset_t set;
+    sigfillset(&set);
+    sigprocmask(SIG_SETMASK, &set, nullptr);
+    repair_inheritance();
+    struct stat null {
+    }, found{};
+    if (stat("/dev/null", &null) != 0) _exit(1);
+    for (const int stream : {0, 1, 2})
+      if (fstat(stream, &found) != 0 || found.st_rdev != null.st_rdev) _exit(2);
+    sigprocmask(SIG_SETMASK, nullptr, &set);
+    for (const int signal : {SIGTERM, SIGCHLD, SIGUSR1})
+      if (sigismember(&set, signal) != 0) _exit(3);
+    _exit(is_ignored(SIGCHLD) ? 4 : !is_ignored(SIGHUP) ? 5 : 0);
+  }
+  int status = -1;
+  waitpid(pid, &status, 0);
+  CHECK(status == 0);
+}
+
+TEST_CASE("a lack of something is another error than its refusal", "[process]") {
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS})
+    CHECK_THROWS_AS(throw_errno("socket", error), ResourceError);
+  try {
+    throw_errno("socket", EACCES);
+  } catch (const CommError& e) {
+    CHECK(e.exit_code() == ExitCode::communication);
+    CHECK(std::string(e.what()) == "socket: Permission denied");
+  }
 }

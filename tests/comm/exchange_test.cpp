@@ -83,6 +83,24 @@ TEST_CASE("a member that dies before the records are packed ends the exchange", 
   CHECK(std::chrono::steady_clock::now() - began < kSoon);
 }
 
+TEST_CASE("a member that has all records, and stands still, is named", "[bootstrap]") {
+  const Job job;
+  Membership first = Job::member(0);
+  first.timeout = 1s;
+  Exchange survivor(job.store(), first), collector(job.store(), Job::member(1));
+  auto records = std::async(std::launch::async, [&] { return survivor.all_gather("zero"); });
+  const auto store = job.store();
+  REQUIRE(store->wait({kArrived}, 10s).empty());
+  store->set("ranks/0/from/1", "one");
+  const bool named = GENERATE(true, false);
+  store->add(kArrived, 1);
+  if (named) store->set("ranks/0/collector", "1");
+  store->remove("ranks/0/from/0");
+  const std::string expected = named ? std::string(kLost) : "all came, but the last one does not";
+  CHECK_THROWS_WITH(records.get(), ContainsSubstring("ms for the others: " + expected) &&
+                                       ContainsSubstring("hand"));
+}
+
 TEST_CASE("a member that dies when the records are packed is known to be lost", "[bootstrap]") {
   const Job job;
   const auto began = std::chrono::steady_clock::now();

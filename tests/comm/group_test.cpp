@@ -1,7 +1,9 @@
 // The process group with ranks as threads: every executor, the queue of asynchronous operations,
 // and communication memory. Run under ThreadSanitizer, this is the proof of the memory ordering.
 #include <algorithm>
+#include <cstdio>
 #include <numeric>
+#include <unistd.h>
 
 #include "runtime/base/error.hpp"
 #include "tests/comm/thread_ranks.hpp"
@@ -103,6 +105,36 @@ TEST_CASE("threads as ranks: work that nobody waits for is done before the group
   }
   CHECK(data[0][4999] == 2.0F);
   CHECK(data[1][4999] == 2.0F);
+}
+
+TEST_CASE("threads as ranks: an error in a call whose handle was dropped is said once", "[group]") {
+  std::FILE* const said = std::tmpfile();
+  const int before = dup(STDERR_FILENO);
+  dup2(fileno(said), STDERR_FILENO);
+  run_threads<int>(2, [](ProcessGroup& g) {
+    std::vector<float> data(static_cast<std::size_t>(10 + g.rank())), more(10);
+    (void)g.all_reduce_async(std::span(data), std::span(data), ReduceOp::sum);
+    (void)g.all_reduce_async(std::span(more), std::span(more), ReduceOp::sum);
+    try {
+      g.barrier();  // the dropped ones are done, and this one is told
+    } catch (const CommError&) {
+      return 1;
+    }
+    return 0;
+  });
+  dup2(before, STDERR_FILENO);
+  close(before);
+  std::rewind(said);
+  std::string text(10'000, ' ');
+  text.resize(std::fread(text.data(), 1, text.size(), said));
+  std::fclose(said);
+  std::size_t lines = 0;
+  for (std::size_t at = 0;
+       (at = text.find("error in a call that nobody waited for: rank ", at)) != std::string::npos;
+       ++at)
+    ++lines;
+  INFO(text);
+  CHECK(lines == 2);  // one of each rank
 }
 
 TEST_CASE("threads as ranks: send and recv keep their order, beyond what the slots hold",

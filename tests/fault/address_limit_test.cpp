@@ -50,7 +50,7 @@ TEST_CASE("ranks with too few addresses name the limit and the remedy", "[addres
   for (const Ending& ending : run_with(address_space() + MiB(100))) {
     INFO(ending.errors);
     CHECK(ending.exited);
-    CHECK(ending.code == static_cast<int>(ExitCode::communication));
+    CHECK(ending.code == static_cast<int>(ExitCode::resources));
     CHECK_THAT(ending.errors, ContainsSubstring("shared memory of 4 ranks needs ") &&
                                   ContainsSubstring("(ulimit -v ") &&
                                   ContainsSubstring("ulimit -v unlimited"));

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <csignal>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
@@ -148,6 +150,17 @@ inline Act again_and_again(const Act& act) {
 inline const Act kNothing{[](Rank&) {}, "barrier()"};  // which comes next
 inline const Act kSleeps{[](Rank& me) { me.wait_for_the_others(); }};
 inline const Act kStops{[](Rank& me) { me.stop(); }};
+inline const Act kOpensFifo{[](Rank& me) {
+  const std::string name = "/tmp/ringsmith-fifo-" + std::to_string(getpid());
+  mkfifo(name.c_str(), 0600);
+  std::thread writer([&] {
+    me.wait_for_the_others();
+    close(open(name.c_str(), O_WRONLY));
+  });
+  close(open(name.c_str(), O_RDONLY));
+  writer.join();
+  unlink(name.c_str());
+}};
 inline const Act kComputes{[](Rank& me) {
   std::thread computing([&] { me.wait_for_the_others(); });
   computing.join();

@@ -146,6 +146,9 @@ std::vector<WrongProgram> wrong_messages() {
 std::vector<WrongProgram> late_ranks() {
   return {
       late("a rank is asleep", all_reduce(1000), kSleeps, "its process sleeps"),
+      late("a rank waits for a FIFO's writer", all_reduce(1000), kOpensFifo,
+           geteuid() == 0 ? "its process sleeps in open() of a file or a FIFO"
+                          : "its process sleeps"),
       late("a rank is asleep, and a long message waits", all_reduce(1'000'000), kSleeps),
       late("a rank is asleep, and a barrier waits", barrier(), kSleeps),
       late("a rank is asleep, and a broadcast of its own waits", broadcast(1000, 2), kSleeps),
@@ -252,6 +255,21 @@ std::vector<WrongProgram> wrong_groups() {
        .says = {"rank 0 called all_reduce(sum, f32, 1000) #0 at wrong_",
                 "but rank 1 called all_reduce(sum, f32, 1001) #0 at wrong_", group},
        .instead = {{1, "PeerLost"}}},
+      {.name = "a rank waits in another group",
+       .everybody = {[](Rank& me) {
+         const auto part = me.group->new_group({1, 2});
+         Floats x(10);
+         if (me.rank() == 2) {  // the others are late first
+           std::this_thread::sleep_for(deadline() / 2);
+           part->all_reduce(std::span(x));
+         }
+         me.group->all_reduce(std::span(x));
+       }},
+       .error = "TimeoutError",
+       .says = {"To blame: rank 2 (pid ", "which waits in all_reduce(sum, f32, 10) #0 at wrong_",
+                "in the group of ranks 1, 2"},
+       .culprit = 2,
+       .instead = {{2, "rank 0 (pid "}}},
       {.name = "a member of a group is killed in it",
        .everybody = in_group({0, 2}, all_reduce(1000)),
        .but = {{1, in_group({0, 2}, kNothing)}, {2, in_group({0, 2}, kDies)}},

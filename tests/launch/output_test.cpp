@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
-#include "tests/launch/ringrun.hpp"
+#include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
 
 using namespace ringsmith;
@@ -72,6 +72,26 @@ TEST_CASE("only the last lines are kept, and of a long one its beginning", "[out
   REQUIRE(tail.size() == Output::kTail);
   // 200,000 bytes without an end of line came as pieces, none of them kept whole.
   CHECK(tail.back().size() == 1000);
+}
+
+TEST_CASE("a carriage return ends a piece of a line, and the last piece is remembered",
+          "[output]") {
+  Fixture f;
+  for (const char* piece : {"10%\r", "20%\r100%", "\ndone\r", "\n", "a\rb\r"})
+    Fixture::print(f.out, piece);
+  f.end();
+  CHECK(f.output.tail(7) == std::vector<std::string>{"100%", "done", "b"});
+}
+
+TEST_CASE("progress by carriage returns is shown at once, and long lines are shown whole",
+          "[ringrun]") {
+  auto r = ringrun_shell({}, "printf 'a\\rb\\r\\nc\\n'");
+  CHECK(r.out == "[0] a\r[0] b\r\n[0] c\n");
+  const std::string many = std::to_string(3'000'000);
+  r = ringrun_shell({}, "head -c " + many + " /dev/zero | tr '\\0' x; echo; echo end");
+  CHECK(r.out == "[0] " + std::string(3'000'000, 'x') + "\n[0] end\n");
+  Background job({kRingrun, "--", "sh", "-c", "printf '50%%\\r'; exec sleep 60"});
+  CHECK(eventually([&] { return job.output() == "[0] 50%\r"; }));
 }
 
 TEST_CASE("with a folder, each stream has its file, with every byte", "[output]") {

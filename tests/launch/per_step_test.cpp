@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <regex>
 #include <set>
 
 #include "runtime/base/error.hpp"
@@ -377,5 +378,40 @@ TEST_CASE("per step: a program that cannot begin is not started forever", "[per_
   INFO(result.err);
   CHECK(result.exit_code == 3);
   CHECK(count(result.err, "started again as pid") == 4);
-  CHECK_THAT(result.err, ContainsSubstring("as 5 times in a row within 10 s of its start"));
+  CHECK_THAT(result.err,
+             ContainsSubstring("5 times in a row it was lost before a step with it counted"));
+}
+
+TEST_CASE("per step: a rank that has taken part is never given up, and is named by its number",
+          "[per_step]") {
+  const TemporaryFolder folder;
+  const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
+  std::vector<std::string> command = training(folder / "run", 1'000'000, {});
+  command.insert(command.begin(), {"/usr/bin/env", mark});
+  Background run(command);
+  const auto lines = [&] {
+    const std::string text = read_text(folder / "run/steps-rank-1.jsonl");
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  pid_t last = 0;
+  for (int kill_number = 0; kill_number < 7; ++kill_number) {
+    const auto before = lines();
+    REQUIRE(eventually([&] {  // it is another process, and has made steps
+      const pid_t pid = process_of(mark, 1);
+      return pid > 0 && pid != last && lines() > before + 3;
+    }));
+    last = process_of(mark, 1);
+    REQUIRE(::kill(last, SIGKILL) == 0);
+  }
+  REQUIRE(eventually([&] { return count(run.output(), "started again as pid") == 7; }));
+  kill(run.pid(), SIGTERM);
+  CHECK(run.wait() == 128 + SIGTERM);
+  const std::string output = run.output();
+  INFO(output);
+  // From its first return on, it is last in the quorum.
+  const std::regex named("is done again: rank (\\d+) \\(pid");
+  int failed = 0;
+  for (std::sregex_iterator at(output.begin(), output.end(), named), end; at != end; ++at, ++failed)
+    CHECK(at->str(1) == "1");
+  CHECK(failed >= 3);
 }

@@ -1,6 +1,7 @@
 // Signals to ringrun, and ringrun's own death: what becomes of the ranks.
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <sstream>
 #include <thread>
 
@@ -96,6 +97,110 @@ TEST_CASE("SIGUSR1 is passed on and ends nothing", "[signals]") {
   CHECK(job.wait() == 0);
   CHECK(read_text(job.folder / "usr.0") == "usr\n");
   CHECK(read_text(job.folder / "usr.1") == "usr\n");
+}
+
+TEST_CASE("ranks that save when they are asked to stop: exit code 75, and no restart",
+          "[signals]") {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    Running job({"--max-restarts", "2"},
+                "trap 'sleep 0.3; exit 75' TERM USR1; echo round $RINGSMITH_ROUND; " + kForEver);
+    REQUIRE(job.ready());
+    kill(job.pid, signal);
+    CHECK(job.wait() == 75);
+    INFO(job.output());
+    CHECK_THAT(job.output(), ContainsSubstring("have saved") && !ContainsSubstring("round 1"));
+  }
+  // One that has not is no success, whatever the others did.
+  Running job({}, "trap \"exit $((75 * (1 - $RANK)))\" TERM; " + kForEver);
+  REQUIRE(job.ready());
+  kill(job.pid, SIGTERM);
+  CHECK(job.wait() == 128 + SIGTERM);
+}
+
+TEST_CASE("a rank that is killed while it saves is named", "[signals]") {
+  Running job({"--grace", "0.5"},
+              "trap '[ $RANK = 0 ] && exit 75; sleep 60; exit 75' TERM; " + kForEver);
+  REQUIRE(job.ready());
+  kill(job.pid, SIGTERM);
+  CHECK(job.wait() == 128 + SIGTERM);
+  INFO(job.output());
+  CHECK_THAT(job.output(),
+             ContainsSubstring("still at work: rank 1 (pid ") && !ContainsSubstring("rank 0 (pid"));
+}
+
+TEST_CASE("a program that a shell has started saves, though the shell dies of the signal",
+          "[signals]") {
+  Running job(
+      {}, "sh -c 'trap \"sleep 0.5; echo y > saved.$RANK; exit 0\" TERM; " + kForEver + "'; true");
+  REQUIRE(job.ready());
+  kill(job.pid, SIGTERM);
+  CHECK(job.wait() == 128 + SIGTERM);
+  for (const char* rank : {"0", "1"})
+    CHECK(read_text(job.folder / (std::string("saved.") + rank)) == "y\n");
+}
+
+TEST_CASE("a signal that was ignored at the start stays ignored, by ringrun and its ranks",
+          "[signals]") {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGPIPE}) {
+    INFO(ringsmith::launch::signal_name(signal));
+    const auto before = ::signal(signal, SIG_IGN);
+    Running job({},
+                "grep SigIgn /proc/self/status > ignored.$RANK; echo y > ready.$RANK; "
+                "while [ ! -e end ]; do sleep 0.02; done");
+    ::signal(signal, before);
+    REQUIRE(job.ready());
+    kill(job.pid, signal);
+    std::this_thread::sleep_for(100ms);
+    write_text(job.folder / "end", "");
+    CHECK(job.wait() == 0);
+    CHECK(job.output().empty());
+    for (const char* rank : {"0", "1"}) {
+      std::istringstream in(read_text(job.folder / (std::string("ignored.") + rank)));
+      std::string name;
+      std::uint64_t mask = 0;
+      in >> name >> std::hex >> mask;
+      CHECK((mask >> (signal - 1) & 1) == 1);
+    }
+  }
+}
+
+TEST_CASE("an ignored SIGCHLD, or blocked signals, are repaired at the start", "[signals]") {
+  {
+    const auto before = ::signal(SIGCHLD, SIG_IGN);
+    Running job({}, "exit 3");
+    ::signal(SIGCHLD, before);
+    CHECK(job.wait() == 3);
+  }
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const TemporaryFolder folder;
+  Background alone({RINGSMITH_BINARY_DIR "/bin/train_mlp", "--draw", "200", "--hidden", "8",
+                    "--steps", "1000000", "--progress", "off", "--run-dir", folder / "run"});
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  REQUIRE(eventually([&] { return alone.output().find("files go to") != std::string::npos; }));
+  kill(alone.pid(), SIGTERM);
+  CHECK(alone.wait() == 75);
+}
+
+TEST_CASE("closed standard streams become /dev/null, in ringrun and in ranks", "[signals]") {
+  const std::string closed = "exec <&- >&- 2>&-; ", bin = RINGSMITH_BINARY_DIR "/bin/";
+  const TemporaryFolder folder;
+  const auto train = [&](const std::string& transport) {
+    return bin + "train_mlp --draw 200 --hidden 8 --batch 6 --steps 12 --transport " + transport +
+           " --run-dir " + folder / transport;
+  };
+  for (const std::string transport : {"shm", "tcp"})
+    for (const std::string& program :
+         {train(transport), bin + "all_reduce_perf -b 8 -e 64K -f 8 --transport " + transport}) {
+      INFO(program);
+      const auto r = ringrun_shell({"--nproc-per-node", "2"}, closed + "exec " + program);
+      CHECK(r.exit_code == 0);
+    }
+  const auto r = run_program({"sh", "-c",
+                              closed + "exec " + kRingrun + " --nproc-per-node 2 -- " + bin +
+                                  "all_reduce_perf -b 8 -e 64K -f 8"});
+  CHECK(r.exit_code == 0);
 }
 
 TEST_CASE("when ringrun is killed, nothing of the job is left", "[signals]") {

@@ -1,6 +1,10 @@
 // Launches on unusual machines: no IPv4, no loopback, few open files. Machines without a network
 // are network namespaces, where the user may make them.
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <unistd.h>
 
 #include "tests/launch/ringrun.hpp"
 #include "tests/support/catch.hpp"
@@ -68,6 +72,49 @@ TEST_CASE("a machine whose loopback is down: shared memory does, TCP says what i
   r = alone(bare + kRingrun + " --bind 192.0.2.1 true");
   CHECK_THAT(r.err, ContainsSubstring("not an address of this host") &&
                         ContainsSubstring("with --bind (it has lo)"));
+}
+
+TEST_CASE("a master by a name that is 127.0.1.1 here is reached from elsewhere", "[surroundings]") {
+  const TemporaryFolder folder;
+  const std::string hosts = write_text(folder / "hosts", "127.0.1.1 mine\n127.0.0.1 localhost\n");
+  // The other node knows it by an address of its own, here another one of the loopback.
+  const std::string others = write_text(folder / "others", "127.0.0.1 mine\n127.0.0.1 localhost\n");
+  const auto with = [](const std::string& file) {
+    return "unshare --mount sh -c 'mount --bind " + file + " /etc/hosts && exec \"$@\"' - ";
+  };
+  if (run_program({"sh", "-c", with(hosts) + "true"}).exit_code != 0) {
+    WARN("not run: no right to make mount namespaces");
+    return;
+  }
+  const std::string launch = kRingrun + " --nnodes 2 --master-addr mine --port-file " +
+                             (folder / "port") + " --no-secret --join-timeout 30 ";
+  const auto r = run_program({"sh", "-c",
+                              with(others) + launch + "--node-rank 1 -- true & " + with(hosts) +
+                                  launch + "--node-rank 0 -- true && wait $!"},
+                             60);
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 0);
+  CHECK_THAT(r.err, ContainsSubstring("'mine' is 127.0.1.1 here, where no other node can come: "
+                                      "listening on all interfaces"));
+}
+
+TEST_CASE("a CPU quota counts in --nproc-per-node auto, and is named", "[surroundings]") {
+  const std::string group = "/sys/fs/cgroup/cpu/ringsmith-test-" + std::to_string(getpid());
+  std::error_code error;
+  if (!std::filesystem::create_directory(group, error)) {
+    WARN("not run: no right to make a control group of version 1 with a CPU quota");
+    return;
+  }
+  std::ofstream(group + "/cpu.cfs_quota_us") << 100'000 << std::flush;
+  const auto r = run_program({"sh", "-c",
+                              "echo $$ > " + group + "/cgroup.procs && exec " + kRingrun +
+                                  " --nproc-per-node auto -- sh -c 'echo of $WORLD_SIZE'"});
+  rmdir(group.c_str());
+  INFO(r.err);
+  CHECK(r.exit_code == 0);
+  CHECK(r.out == "[0] of 1\n");
+  if (std::thread::hardware_concurrency() > 1)
+    CHECK_THAT(r.err, ContainsSubstring("--nproc-per-node auto: 1, by the CPU quota of 1 on "));
 }
 
 TEST_CASE("too few open files are raised if they may be, and else refused with the number",

@@ -55,7 +55,7 @@ int run_program(const char* name, const std::function<int()>& body) {
     } catch (const QuietStop& e) {
       // mpirun ends all ranks as soon as one has failed. Were that one of us, the rank that has
       // something to say might be cut off before it has said it: let it be first.
-      std::this_thread::sleep_for(kLastWords);
+      if (e.exit_code() != ExitCode::preempted) std::this_thread::sleep_for(kLastWords);
       // A launcher that ends all ranks would have ended this one by now, were it not alone.
       if (!e.unsaid().empty() && has_launcher()) throw UsageError(e.unsaid());
       return static_cast<int>(e.exit_code());
@@ -73,8 +73,8 @@ LossExchange::~LossExchange() {
   }
 }
 
-void LossExchange::begin(double loss, bool stop) {
-  mine_ = {loss, stop ? 1.0 : 0.0};
+void LossExchange::begin(double loss, Wish wish) {
+  mine_ = {loss, static_cast<double>(wish)};
   work_ = group_.all_gather_async(std::span<const double>(mine_), std::span<double>(all_));
 }
 
@@ -82,7 +82,7 @@ double LossExchange::finish(std::int64_t step) {
   const comm::WorkPtr work = std::move(work_);
   work->wait();
   double sum = 0;
-  stop_ = false;
+  wish_ = Wish::none;
   for (std::size_t r = 0; 2 * r < all_.size(); ++r) {
     const double loss = all_[2 * r];
     if (!std::isfinite(loss)) {
@@ -93,7 +93,7 @@ double LossExchange::finish(std::int64_t step) {
                       std::isnan(loss) ? "NaN" : "infinite", step, r));
     }
     sum += loss;
-    stop_ = stop_ || all_[2 * r + 1] != 0;
+    wish_ = std::max(wish_, static_cast<Wish>(all_[2 * r + 1]));
   }
   return sum / group_.size();
 }

@@ -10,6 +10,7 @@
 // backward and is awaited after it, so it costs no time of its own.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -48,17 +49,18 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // stop: this rank wants all to end after this step, for a reason of its own.
-  void begin(double loss, bool stop = false);
+  // What this rank wants of all: to end now, for a reason of its own; to save first (StopRequest).
+  enum class Wish : std::uint8_t { none, preempt, stop };
+  void begin(double loss, Wish wish = Wish::none);
   // The mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error that
   // names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
-  [[nodiscard]] bool stop() const { return stop_; }  // of any rank, in the last exchange
+  [[nodiscard]] Wish wish() const { return wish_; }  // the strongest of all ranks' last ones
 
  private:
   comm::ProcessGroup& group_;
-  std::vector<double> mine_, all_;  // loss and stop, of each rank
-  bool stop_ = false;
+  std::vector<double> mine_, all_;  // loss and wish, of each rank
+  Wish wish_ = Wish::none;
   comm::WorkPtr work_;
 };
 

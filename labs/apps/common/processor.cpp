@@ -1,5 +1,7 @@
 #include "labs/apps/common/processor.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -52,10 +54,53 @@ std::string processor_text() {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-int allowed_cores() {
+int cores_to_run_on() {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
+int allowed_cores() {
+  const double quota = cpu_quota().value_or(cores_to_run_on());
+  return std::clamp(static_cast<int>(quota), 1, cores_to_run_on());
+}
+
+std::optional<double> cpu_quota() {
+  std::ifstream in("/proc/self/cgroup");
+  return cpu_quota({std::istreambuf_iterator<char>(in), {}}, "/sys/fs/cgroup");
+}
+
+// Lines "1:cpu,cpuacct:/a/b" in version 1, "0::/a/b" in version 2; on some machines both. In a
+// container the path may be that of the host, and its own group is where the mount begins.
+std::optional<double> cpu_quota(const std::string& groups, const std::string& mounts) {
+  std::optional<double> least;
+  const auto take = [&](const std::string& quota, double period) {
+    const double processors = std::atof(quota.c_str()) / period;  // "max" and "-1": none
+    if (processors > 0 && std::isfinite(processors))
+      least = std::min(least.value_or(processors), processors);
+  };
+  const auto look_in = [&](const std::string& folder) {
+    std::string quota;
+    double period = 0;
+    if (std::ifstream(folder + "/cpu.max") >> quota >> period) take(quota, period);
+    if (std::ifstream(folder + "/cpu.cfs_quota_us") >> quota &&
+        std::ifstream(folder + "/cpu.cfs_period_us") >> period)
+      take(quota, period);
+  };
+  std::istringstream lines(groups);
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t one = line.find(':'), two = line.find(':', one + 1);
+    if (one == std::string::npos || two == std::string::npos) continue;
+    const std::string controllers = line.substr(one + 1, two - one - 1);
+    const bool second = controllers.empty();
+    if (!second && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    for (std::string path = line.substr(two + 1);; path.resize(path.rfind('/'))) {
+      if (path == "/") path.clear();
+      look_in(mounts + (second ? "" : "/cpu") + path);
+      if (path.find('/') == std::string::npos) break;
+    }
+  }
+  return least;
 }
 
 std::string processor_name(const std::string& cpuinfo) {

@@ -52,7 +52,8 @@ int run(int argc, char** argv) {
       ->check(whole(0, 10000));
   app.footer(how_to_start() + "\nEnvironment:\n" + starting_variables() +
              "\nExit codes: 0 jobs run, 1 something keeps them from running (FAIL), 3 the\n"
-             "ranks cannot talk, 4 a deadline passed, 6 wrong options.");
+             "ranks cannot talk, 4 a deadline passed, 6 wrong options, 7 no more memory, files\n"
+             "or threads for this process.");
   if (!app.parse(argc, argv)) return 0;
   if (width == 0) width = std::min(terminal_width(kWidest), kWidest);
   const auto group = comm::init_process_group(group_options(o));

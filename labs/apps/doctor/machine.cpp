@@ -69,8 +69,13 @@ bool succeeds(bool (*trial)()) {
 }
 
 Finding cores() {
-  const int mine = allowed_cores();
+  const int mine = cores_to_run_on();
   const long all = sysconf(_SC_NPROCESSORS_ONLN);
+  if (const auto quota = cpu_quota(); quota && *quota < mine)
+    return {Verdict::note, "cores",
+            fmt::format("{} of {}, and a CPU quota of {:.4g}: {} for ranks", mine, all, *quota,
+                        allowed_cores()),
+            "its control group sets it: docker --cpus, CPUQuota=, a limit of Kubernetes"};
   if (mine == all) return {Verdict::ok, "cores", fmt::format("{}, all for this process", all)};
   return {Verdict::note, "cores", fmt::format("{} of {} for this process", mine, all),
           "if that is not intended: mpirun --bind-to none, taskset, or the container's CPU set"};

@@ -16,6 +16,7 @@
 #include "runtime/comm/bootstrap/store/secret.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
 #include "runtime/launch/launch.hpp"
+#include "runtime/launch/supervisor.hpp"
 
 namespace ringsmith::apps {
 namespace {
@@ -43,11 +44,15 @@ makes. Hosts that do not share the home folder need a copy of it. With
 job. A secret keeps strangers out of the job; what its ranks send between hosts
 is neither encrypted nor authenticated: the network must be one that you trust.
 
-The first rank that fails ends all others, on all nodes: SIGTERM, after --grace
-SIGKILL. The last lines printed say which rank it was, when, how, and what it
-printed last. A rank that ends well before the others is no failure. SIGTERM,
-SIGINT, SIGHUP and SIGQUIT are passed on and end the job (twice: at once);
-SIGUSR1 and SIGUSR2 are passed on. When ringrun is killed, so are its ranks.
+The first rank that fails ends all others, on all nodes: SIGTERM, after 5 s, or
+--grace, SIGKILL. The last lines printed say which rank it was, when, how, and
+what it printed last. A rank that ends well before the others is no failure.
+SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job: ranks that
+still run after --grace, or at a second signal, are killed. SIGUSR1 and SIGUSR2
+are passed on. Programs that save when they get SIGTERM or SIGUSR1 end with exit
+code 75, and if all ranks do, so does ringrun: start the same line again. Signals
+that are ignored when ringrun starts (nohup) stay ignored, by the ranks too. When
+ringrun is killed, so are its ranks.
 
 A round is one start of all ranks. With --max-restarts a failure or the loss of
 a node ends the round, and the next one begins with the nodes that are there,
@@ -58,8 +63,8 @@ what they have saved. A signal to a ringrun then takes its node out of the job.
 Node 0 holds the rendezvous: with it the job ends.
 
 With --per-step a lost rank is started again, alone, and the others continue. If
-it is lost 5 times in a row within 10 s of its start, it ends the job, as do
-other failures.
+it is lost 5 times in a row before a step with it has counted, it ends the job,
+as do other failures.
 
 Environment of every rank:
   RANK, WORLD_SIZE              among all ranks, from 0
@@ -88,9 +93,11 @@ Environment that ringrun reads:
   PATH                          where the program is looked for
 
 Exit codes: 0 all ranks ended well; that of the rank that failed first (128 +
-signal if a signal ended it); 128 + signal if one ended ringrun; 1 another
-node's ringrun was stopped, or a file of --log-dir could not be written to its
-end, 3 another node is lost, 4 a deadline passed, 6 wrong options.)";
+signal if a signal ended it); 75 all ranks have saved, because a signal asked
+them to stop; 128 + signal if one ended ringrun otherwise; 1 another node's
+ringrun was stopped, or a file of --log-dir could not be written to its end, 3
+another node is lost, 4 a deadline passed, 6 wrong options, 7 no more files,
+memory or processes for ringrun.)";
 
 int whole_number(const std::string& option, const std::string& text, int least, int most) {
   char* end = nullptr;
@@ -101,7 +108,12 @@ int whole_number(const std::string& option, const std::string& text, int least, 
 }
 
 int ranks_per_node(const std::string& text) {
-  if (text == "auto" || text == "cpu") return allowed_cores();
+  if (text == "auto" || text == "cpu") {
+    if (const auto quota = cpu_quota(); quota && *quota < cores_to_run_on())
+      launch::say(fmt::format("--nproc-per-node {}: {}, by the CPU quota of {:.4g} on {} cores",
+                              text, allowed_cores(), *quota, cores_to_run_on()));
+    return allowed_cores();
+  }
   require(!text.empty() && text.find_first_not_of("0123456789") == std::string::npos,
           "--nproc-per-node '" + text +
               "': give a number, or auto or cpu (one rank for each core "
@@ -237,14 +249,16 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   std::string ranks = "1", nodes = "1", master_port = "0", new_secret, conf;
   Meeting meeting{"static", ""};
   bool standalone = false, no_prefix = false, no_python = false;
-  double join = 600, last_call = 5, exit = 300, grace = 5, quorum = kQuorumSeconds;
+  double join = 600, last_call = 5, exit = 300, grace = 30, quorum = kQuorumSeconds;
   CommandLine app(
       "ringrun [OPTIONS] [--] PROGRAM [ARGUMENTS]: starts ranks of a program, and watches over "
       "them.",
       "ringrun");
   app.leave_the_rest();
   app.group("Ranks");
-  app.add_option("--nproc-per-node", ranks, "ranks on this node; auto or cpu: one for each core");
+  app.add_option("--nproc-per-node", ranks,
+                 "ranks on this node; auto or cpu: one for each core, or "
+                 "as many as a CPU quota allows");
   app.add_option("--nnodes", nodes,
                  "nodes of the job, each with a ringrun of its own; MIN:MAX: as many as come");
   app.add_option("--node-rank", o.node, "which of them this is, from 0; not asked with c10d")
@@ -292,7 +306,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   app.add_flag(
       "--per-step", o.per_step,
       "a rank that is killed, or ends because of its device or its peers (exit codes 2, 3, "
-      "4), is started again alone, and the others go on within their step: for programs "
+      "4, 7), is started again alone, and the others go on within their step: for programs "
       "with an option of that name, on one node. ringrun coordinates them: if it ends, so "
       "does the job");
   app.add_option("--min-ranks", o.least_ranks,
@@ -309,8 +323,10 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
                  "new or empty folder: rank-R.out and rank-R.err instead of the screen");
   app.add_flag("--tee", o.tee, "with --log-dir: files and screen");
   app.add_flag("--no-prefix", no_prefix, "show lines without the [rank] in front");
-  app.add_option("--grace", grace, "seconds between SIGTERM and SIGKILL")
-      ->check(real(0, kMostSeconds));
+  auto* grace_option = app.add_option("--grace", grace,
+                                      "seconds between SIGTERM and SIGKILL [30; after a failure 5]")
+                           ->default_text("")
+                           ->check(real(0, kMostSeconds));
   app.add_flag("--no-python", no_python, "as torchrun has it: ringrun always starts programs");
   app.footer(kFooter);
 
@@ -361,6 +377,7 @@ bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   o.last_call = milliseconds(last_call);
   o.exit_timeout = milliseconds(exit);
   o.grace = milliseconds(grace);
+  if (grace_option->given()) o.failure_grace = o.grace;
   return true;
 }
 

@@ -47,7 +47,8 @@ std::string footer() {
          "\n  " + calibration_file() + "\n\nEnvironment:\n" + starting_variables() +
          "  XDG_CACHE_HOME, HOME   where the calibration is kept\n"
          "\nExit codes: 0 ok, 1 wrong results or failed, 2 CUDA failed, 3 communication\n"
-         "failed, 4 a deadline passed, 6 wrong options.\n";
+         "failed, 4 a deadline passed, 6 wrong options, 7 no more memory, files or threads\n"
+         "for this process.\n";
 }
 
 }  // namespace

@@ -26,8 +26,13 @@ std::string footer() {
   CUDA_MODULE_LOADING, CUDA_DEVICE_MAX_CONNECTIONS
                          the driver's own; EAGER and 32 unless they are set
 
-Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 3 communication
-failed, 4 a deadline passed, 2 CUDA failed, 6 wrong options or input.)";
+Exit codes: 0 done, 1 failed (NaN in the loss, full disk), 2 CUDA failed, 3
+communication failed, 4 a deadline passed, 6 wrong options or input, 7 no more
+memory, files or threads for this process, 75 saved and stopped.
+
+With --run-dir, --save-every or --resume a training that gets SIGTERM or SIGUSR1
+finishes its step on all ranks, saves, and ends with exit code 75. A second
+signal ends it at once. With --resume auto the same command continues.)";
 }
 
 // For CLI11: empty, or what is wrong.

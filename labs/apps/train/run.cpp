@@ -48,7 +48,9 @@ TrainingRun::TrainingRun(comm::ProcessGroup& group, const TrainOptions& options)
       clock_(!options.no_trace),
       losses_(group),
       checkpoints_(group, options, [this](const std::string& text) { say(text); }),
-      progress_(group.rank() == 0 ? Progress::parse(options.progress) : Progress::Style::off) {}
+      progress_(group.rank() == 0 ? Progress::parse(options.progress) : Progress::Style::off) {
+  if (saves_when_stopped(options)) stop_request_.emplace();
+}
 
 void TrainingRun::open_folder() {
   together(group_, [&] {
@@ -160,7 +162,7 @@ void TrainingRun::forward_done(const Tensor& loss, bool last) {
     fetched_losses_.emplace_back(data_of(loss), loss.device(), Bytes(sizeof(float)));
   } else {
     step_loss_ += loss.item<float>();
-    if (last) losses_.begin(step_loss_, checkpoints_.failed());
+    if (last) losses_.begin(step_loss_, wish());
   }
   begin_part();
 }
@@ -175,13 +177,19 @@ void TrainingRun::backward_done(bool last) {
         step_loss_ += value;
       }
       fetched_losses_.clear();
-      losses_.begin(step_loss_, checkpoints_.failed());
+      losses_.begin(step_loss_, wish());
     }
     last_loss_ = losses_.finish(step_);
-    if (losses_.stop()) checkpoints_.stop(step_ - 1);
+    if (losses_.wish() == LossExchange::Wish::stop) checkpoints_.stop(step_ - 1);
     if (step_ == 1) first_loss_ = last_loss_;
   }
   begin_part();
+}
+
+LossExchange::Wish TrainingRun::wish() const {
+  if (checkpoints_.failed()) return LossExchange::Wish::stop;
+  return stop_request_ && stop_request_->here() ? LossExchange::Wish::preempt
+                                                : LossExchange::Wish::none;
 }
 
 void TrainingRun::step_done(double lr, double scale) {
@@ -195,9 +203,22 @@ void TrainingRun::step_done(double lr, double scale) {
   if (group_.rank() == 0) record_step(time, lr, scale, now);
   end_ns_ = now;
   if (options_.eval_every > 0 && step_ % options_.eval_every == 0) (void)evaluate();
-  if (checkpoints_.due(step_) || (options_.check_drift > 0 && step_ % options_.check_drift == 0))
+  const bool stops = losses_.wish() == LossExchange::Wish::preempt && step_ < plan_.steps;
+  if (stops || checkpoints_.due(step_) ||
+      (options_.check_drift > 0 && step_ % options_.check_drift == 0))
     compare_parameters();
-  checkpoints_.step_done({step_, first_loss_, last_loss_});
+  checkpoints_.step_done({step_, first_loss_, last_loss_}, stops);
+  if (stops) stop_here();
+}
+
+void TrainingRun::stop_here() {
+  checkpoints_.finish(step_);
+  progress_.clear();
+  say(
+      fmt::format("stopped by a signal after step {} of {}, and saved; continue with\n"
+                  "  --run-dir {} --resume auto",
+                  step_, plan_.steps, folder_));
+  throw QuietStop(ExitCode::preempted);
 }
 
 void TrainingRun::compare_parameters() {

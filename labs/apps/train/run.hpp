@@ -32,6 +32,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/device/stream.hpp"
 #include "runtime/device/transfer.hpp"
+#include "runtime/parallel/stop_request.hpp"
 #include "runtime/tensor/tensor.hpp"
 
 namespace ringsmith::apps {
@@ -81,6 +82,8 @@ class TrainingRun {
   void backward_done(bool last = true);
   // scale: of GradScaler, after its update. If it is time, compares the ranks' parameters, and writes
   // a checkpoint: replicas that have drifted apart end the run, and replace nothing that was saved.
+  // If a rank was asked to stop (StopRequest) during the step, all write one, rank 0 says so, and
+  // all throw QuietStop.
   void step_done(double lr, double scale = 1);
 
   // Collective. Compares the ranks' parameters; writes model.safetensors, trace.json, run.json and
@@ -92,11 +95,14 @@ class TrainingRun {
   void end_part(const char* name, trace::Category category);
   void settle_parts();
   void compare_parameters();  // collective; if they differ, one rank says why and all stop
+  [[nodiscard]] LossExchange::Wish wish() const;
+  void stop_here();
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
   const TrainOptions& options_;
   StepClock clock_;
+  std::optional<StopRequest> stop_request_;  // if there is where to save
   LossExchange losses_;
   RunCheckpoints checkpoints_;
   Progress progress_;

@@ -196,15 +196,14 @@ std::string RunCheckpoints::open_folder() {
     found_ = read_given(options_.resume);
     found_path_ = options_.resume;
   }
-  std::string folder =
-      is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
+  folder_ = is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
   if (options_.save_every > 0 || is_auto())
-    manager_ = std::make_unique<CheckpointManager>(fs::path(folder) / kCheckpoints, options_.keep);
+    manager_ = std::make_unique<CheckpointManager>(fs::path(folder_) / kCheckpoints, options_.keep);
   if (is_auto()) {
     found_ = newest();
     if (found_) found_path_ = fs::path(manager_->folder()) / snapshot_name(found_->step);
   }
-  return folder;
+  return folder_;
 }
 
 // If all that is there was cut short, training begins at its start. Any other fault of all of them
@@ -274,7 +273,7 @@ void RunCheckpoints::check(const Trained& trained) const {
 Reached RunCheckpoints::resume(const Trained& trained) {
   trained_.emplace(trained);
   const bool resuming = !options_.resume.empty();
-  if (!resuming && options_.save_every == 0) return {};
+  if (!saves_when_stopped(options_)) return {};
   const TrainOptions& o = options_;
   // With the values that these have in effect,
   free_ = {{"--steps", std::to_string(trained.steps)},
@@ -387,8 +386,14 @@ bool RunCheckpoints::due(std::int64_t step) const {
   return options_.save_every > 0 && (step % options_.save_every == 0 || step == trained_->steps);
 }
 
-void RunCheckpoints::step_done(const Reached& reached) {
-  if (!due(reached.step)) return;
+void RunCheckpoints::step_done(const Reached& reached, bool last) {
+  if (!due(reached.step) && !last) return;
+  if (options_.save_every == 0)  // then there was nothing to manage yet
+    together(group_, [&] {
+      if (group_.rank() == 0 && !manager_)
+        manager_ =
+            std::make_unique<CheckpointManager>(fs::path(folder_) / kCheckpoints, options_.keep);
+    });
   await_writer(reached.step);
   const std::vector<std::string> rng = on_rank_0(group_, get_rng_state());
   if (group_.rank() != 0) return;
@@ -423,7 +428,7 @@ void RunCheckpoints::stop(std::int64_t step) {
 }
 
 void RunCheckpoints::finish(std::int64_t step) {
-  if (options_.save_every > 0) await_writer(step);
+  if (saves_when_stopped(options_)) await_writer(step);
 }
 
 }  // namespace ringsmith::apps

@@ -63,6 +63,11 @@ struct Reached {
   double first_loss = 0, last_loss = 0;  // of all ranks
 };
 
+// Does the run save when a signal asks it to stop? If it was told where, or how often.
+[[nodiscard]] inline bool saves_when_stopped(const TrainOptions& o) {
+  return !o.run_dir.empty() || o.save_every > 0 || !o.resume.empty();
+}
+
 class RunCheckpoints {
  public:
   using Say = std::function<void(const std::string&)>;
@@ -78,8 +83,8 @@ class RunCheckpoints {
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;
-  // Collective, at the end of a step: writes a checkpoint if it is due.
-  void step_done(const Reached& reached);
+  // Collective, at the end of a step: writes a checkpoint if it is due, or if the step is the last.
+  void step_done(const Reached& reached, bool last);
   // On the rank that writes: an error of the writer waits to be told.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
   // All ranks, when one has said failed(): throws that error, on the others QuietStop.
@@ -108,6 +113,7 @@ class RunCheckpoints {
   };
   std::vector<State> states_;
   // On rank 0.
+  std::string folder_;                          // of the run
   std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
   std::optional<Snapshot> found_;
   std::string found_path_;

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/comm/bootstrap/store/server.hpp"
+#include "runtime/comm/failure/wait_for_graph.hpp"
 
 namespace ringsmith::comm {
 
@@ -33,6 +35,22 @@ std::string unique(const std::string& place) {
   return place + " #" + std::to_string(store::read_number(random_bytes(8)));
 }
 std::string shown(const std::string& owner) { return owner.substr(0, owner.rfind(" #")); }
+
+// The process of a place, "pid 4711 on host a", if it is on this host; else 0.
+pid_t pid_here(const std::string& place) {
+  const std::size_t on = place.find(" on ");
+  return on != std::string::npos && place.substr(on + 4) == host_name()
+             ? std::atoi(place.c_str() + std::string_view("pid ").size())
+             : 0;
+}
+std::string state_at(const std::string& place) {
+  const pid_t pid = pid_here(place);
+  return pid > 0 ? state_of_process(pid) : "";
+}
+bool is_stopped_at(const std::string& place) {
+  const pid_t pid = pid_here(place);
+  return pid > 0 && is_stopped(pid);
+}
 
 std::string explain(NoStore::How how, bool launcher_holds_store) {
   const std::string holder = launcher_holds_store ? "the launcher" : "rank 0";
@@ -136,6 +154,7 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
 
 // This member came last: every record is there, and nobody else will look at them.
 void Exchange::collect() {
+  store_->set(key("collector"), std::to_string(me_.index));  // should it not come to an end
   const auto size = static_cast<std::size_t>(me_.size);
   for (std::size_t b = 0; b * kBlock < size; ++b) {
     store::Message block;
@@ -170,18 +189,34 @@ std::optional<LostMember> Exchange::lost_member() {
 }
 
 std::string Exchange::describe_missing(int& first) {
+  using std::chrono::milliseconds;
+  const auto is_there = [this](const std::string& name) {
+    return store_->wait({name}, milliseconds(0)).empty();
+  };
+  const auto describe = [&](int r, const std::string& did) {
+    const std::string place = shown(store_->get(member_key(r), milliseconds(0)));
+    return me_.noun + " " + std::to_string(r) + " (" + place + ") " + did + state_at(place);
+  };
   std::string text;
-  for (int r = 0; r < me_.size; ++r) {
-    using std::chrono::milliseconds;
-    if (store_->wait({key("from/" + std::to_string(r))}, milliseconds(0)).empty()) continue;
-    if (first < 0) first = r;
-    const bool came = store_->wait({member_key(r)}, milliseconds(0)).empty();
-    text +=
-        (text.empty() ? "" : "; ") + me_.noun + " " + std::to_string(r) +
-        (came ? " (" + shown(store_->get(member_key(r), milliseconds(0))) + ") came, but no further"
-              : " never came");
+  if (store_->add(key("arrived"), 0) < me_.size) {
+    for (int r = 0; r < me_.size; ++r) {
+      if (is_there(key("from/" + std::to_string(r)))) continue;
+      if (first < 0) first = r;
+      text += (text.empty() ? "" : "; ") +
+              (is_there(member_key(r)) ? describe(r, "came, but no further")
+                                       : me_.noun + " " + std::to_string(r) + " never came");
+    }
+  } else if (is_there(key("collector"))) {
+    first = std::stoi(store_->get(key("collector"), milliseconds(0)));
+    text = describe(first, "has all records, but does not hand them out");
+  } else {  // who came last, and has not said so
+    for (int r = 0; r < me_.size; ++r)
+      if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0))))) {
+        first = first < 0 ? r : first;
+        text += (text.empty() ? "" : "; ") + describe(r, "came, but no further");
+      }
+    if (text.empty()) text = "all came, but the last one does not hand the records out";
   }
-  if (text.empty()) text = "all came, but the exchange was not finished";
   return self_ + " has waited " + std::to_string(me_.timeout.count()) +
          " ms for the others: " + text;
 }

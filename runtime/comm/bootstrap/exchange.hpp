@@ -6,7 +6,8 @@
 // wait, whatever the number of members. The first that finds a fault writes the verdict
 // into the same place, so that all members fail at once, with the same words:
 //
-//     a member is missing      the first whose deadline passes looks who has not arrived
+//     a member is missing      the first whose deadline passes looks who has not arrived, or who
+//                              has all records and does not hand them out
 //     sizes disagree           found on arrival: the first member's size is in the store
 //     a number was given twice found on arrival: each number has one owner
 //     a member dies            its will (Store::leave_will) is the verdict: of this exchange, or of

@@ -104,6 +104,7 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   std::string made = aside;
   const Descriptor file(mkstemp(made.data()));
   const auto check = [&](bool good) {
+    if (!good && is_lack(errno)) throw_errno("cannot write '" + path(name) + "'", errno);
     if (!good)
       throw CommError("cannot write '" + path(name) + "': " + std::strerror(errno),
                       {.rank = rank_, .op = {}});

@@ -82,8 +82,7 @@ ForkedMeeting::ForkedMeeting(int ranks) : ranks_(ranks) {
   void* const memory = mmap(nullptr, static_cast<std::size_t>(ranks) * sizeof(Seat),
                             PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    throw Error("no memory for " + std::to_string(ranks) +
-                " ranks to meet in: " + std::strerror(errno));
+    throw_errno("no memory for " + std::to_string(ranks) + " ranks to meet in", errno);
   seats_ = static_cast<Seat*>(memory);
 }
 

@@ -151,35 +151,46 @@ bool FlightFile::write(bool replace) const noexcept {
   return good;
 }
 
+namespace {
+
+// The error may be on its way out, and mpirun sends more than one SIGTERM.
+bool being_said() {
+  return said_at.load() != 0 && nanoseconds(CLOCK_MONOTONIC) - said_at.load() < kTimeToSay;
+}
+
 void look_around(int signal) {
-  // The error may be on its way out, and mpirun sends more than one SIGTERM.
-  if (said_at.load() != 0 && nanoseconds(CLOCK_MONOTONIC) - said_at.load() < kTimeToSay) return;
-  const LastWords* const words = current.load();
-  if (words != nullptr) {
-    Line line;
-    line << program_invocation_short_name << ": error: ";
-    for (const LastWords::Peer& peer : words->peers_) {
-      if (peer.report->failure.kind.load(std::memory_order_acquire) == FailureKind::none) continue;
-      char text[kFailureText];
-      copy_text(peer.report->failure, text);
-      words->write_flights(peer);
-      (line << text << " [rank " << words->rank_ << ", reported by rank " << peer.rank << "]\n")
-          .print();
-      _exit(static_cast<int>(ExitCode::communication));
-    }
-    for (const LastWords::Peer& peer : words->peers_) {
-      pollfd entry{peer.socket, POLLRDHUP, 0};
-      if (poll(&entry, 1, 0) <= 0 || peer.report->board.left.load() != 0) continue;
-      words->write_flights(peer);
-      (line << "rank " << peer.rank << " (pid " << peer.pid << " on " << peer.host.c_str()
-            << ") is gone: " << (peer.remote ? "its connection has closed" : "its process has died")
-            << " [rank " << words->rank_ << "]\n")
-          .print();
-      _exit(static_cast<int>(ExitCode::communication));
-    }
-  }
+  if (being_said()) return;
+  LastWords::say_if_lost();
   ::signal(signal, SIG_DFL);
   raise(signal);
+}
+
+}  // namespace
+
+void LastWords::say_if_lost() noexcept {
+  const LastWords* const words = current.load();
+  if (words == nullptr || being_said()) return;
+  Line line;
+  line << program_invocation_short_name << ": error: ";
+  for (const Peer& peer : words->peers_) {
+    if (peer.report->failure.kind.load(std::memory_order_acquire) == FailureKind::none) continue;
+    char text[kFailureText];
+    copy_text(peer.report->failure, text);
+    words->write_flights(peer);
+    (line << text << " [rank " << words->rank_ << ", reported by rank " << peer.rank << "]\n")
+        .print();
+    _exit(static_cast<int>(ExitCode::communication));
+  }
+  for (const Peer& peer : words->peers_) {
+    pollfd entry{peer.socket, POLLRDHUP, 0};
+    if (poll(&entry, 1, 0) <= 0 || peer.report->board.left.load() != 0) continue;
+    words->write_flights(peer);
+    (line << "rank " << peer.rank << " (pid " << peer.pid << " on " << peer.host.c_str()
+          << ") is gone: " << (peer.remote ? "its connection has closed" : "its process has died")
+          << " [rank " << words->rank_ << "]\n")
+        .print();
+    _exit(static_cast<int>(ExitCode::communication));
+  }
 }
 
 LastWords::LastWords(int rank, std::vector<Peer> peers) : rank_(rank), peers_(std::move(peers)) {

@@ -61,7 +61,7 @@ class FlightFile {
 // millisecond. The handler then looks for the reason (a peer's report of a failure, or a socket
 // that has closed) and prints it as one line, as the group would have done a moment later. If
 // there is no reason, SIGTERM does what it always does. Nothing is installed over a handler of the
-// program's own.
+// program's own, which calls say_if_lost() itself (parallel/stop_request.hpp).
 class LastWords {
  public:
   struct Peer {
@@ -79,13 +79,14 @@ class LastWords {
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // The rank has found the trouble and is about to report it: leave it the time to do so.
   static void already_said();
+  // For a handler of SIGTERM: ends the process with that line if there is a reason, or returns.
+  static void say_if_lost() noexcept;
 
  private:
   int rank_;
   std::vector<Peer> peers_;
   std::atomic<const std::vector<FlightFile>*> flights_{nullptr};
   void write_flights(const Peer& peer) const;
-  friend void look_around(int signal);
 };
 
 }  // namespace ringsmith::comm

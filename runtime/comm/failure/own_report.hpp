@@ -44,8 +44,7 @@ class Sites {
     const auto number = static_cast<std::uint32_t>(known_.size());
     known_.push_back({site, number});
     const std::string text = text_of(site);
-    for (std::size_t i = 0; i < text.size() && i + 1 < kSiteText; ++i)
-      texts_[number].text[i].store(text[i], std::memory_order_relaxed);
+    put_text(texts_[number].text, kSiteText, text);
     return {number, &texts_[number]};
   }
 

@@ -49,6 +49,9 @@ struct alignas(kLine) Board {
   std::atomic<std::uint32_t> waited{0};     // for so long already, milliseconds
 };
 
+// Before the text of a failure, in the calls that follow it.
+inline constexpr const char* kBrokenBefore = "the group is broken since an earlier call failed: ";
+
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 
 // The first failure that this rank met, for ranks that would otherwise wait for it.
@@ -66,12 +69,34 @@ struct SiteText {
   std::atomic<char> text[kSiteText]{};
 };
 
+// Where this rank is while it is not in a call of this group: in one of another group, in which it
+// waits already. Only ranks of its host see it.
+constexpr std::size_t kElsewhereText = 256;  // bytes
+struct Elsewhere {
+  std::atomic<char> text[kElsewhereText]{};  // "": nowhere
+};
+
 // What every rank shows, whatever else is in its segment.
 struct RankReport {
   Board board;
   Failure failure;
   SiteText sites[kSites];
+  Elsewhere elsewhere;
 };
+
+inline void put_text(std::atomic<char>* to, std::size_t room, std::string_view text) {
+  for (std::size_t i = 0; i < room; ++i)
+    to[i].store(i < text.size() && i + 1 < room ? text[i] : '\0', std::memory_order_relaxed);
+}
+[[nodiscard]] inline std::string take_text(const std::atomic<char>* from, std::size_t room) {
+  std::string text;
+  for (std::size_t i = 0; i < room; ++i) {
+    const char letter = from[i].load(std::memory_order_relaxed);
+    if (letter == '\0') break;
+    text += letter;
+  }
+  return text;
+}
 
 // "train.cpp:120": the file without its folders.
 [[nodiscard]] inline std::string text_of(Site site) {
@@ -83,14 +108,8 @@ struct RankReport {
 }
 // What a rank has written, or nothing. Any number will do.
 [[nodiscard]] inline std::string text_of(const SiteText* sites, std::uint64_t number) {
-  std::string text;
-  if (number == 0 || number >= kSites) return text;
-  for (const auto& c : sites[number].text) {
-    const char letter = c.load(std::memory_order_relaxed);
-    if (letter == '\0') break;
-    text += letter;
-  }
-  return text;
+  if (number == 0 || number >= kSites) return {};
+  return take_text(sites[number].text, kSiteText);
 }
 
 // The flight recorder: what a rank did last.

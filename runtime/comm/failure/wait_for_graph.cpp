@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <sys/syscall.h>
 #include <thread>
 
 namespace ringsmith::comm {
@@ -19,6 +20,7 @@ WaitForGraph::Place WaitForGraph::look_at(const Sight& sight) {
   const Board& board = *sight.board;
   Place place;
   place.stopped = sight.stopped;
+  place.elsewhere = sight.elsewhere;
   if (sight.answers != nullptr && board.waits_for.load() < 0) {
     const bool second = sight.answers[1].round.load() > sight.answers[0].round.load();
     const Answer& last = sight.answers[second ? 1 : 0];
@@ -45,6 +47,7 @@ std::string WaitForGraph::Place::name_of_call() const {
 }
 
 std::string WaitForGraph::Place::describe() const {
+  if (!busy && !elsewhere.empty()) return " waits in " + elsewhere;
   if (call.collective == Collective::none) return " has made no call yet";
   std::string text = stopped ? " is stopped in "
                      : stale ? " was last heard of in "
@@ -69,6 +72,7 @@ int WaitForGraph::culprit_from(int rank) const {
 
 std::string WaitForGraph::offence_of(int rank) const {
   const Place& p = place(rank);
+  if (!p.busy && !p.elsewhere.empty()) return "which waits in " + p.elsewhere;
   if (p.call.collective == Collective::none) return "which has made no call yet";
   if (p.busy) return "which is stuck in " + p.name_of_call();
   return "which is not here: " + std::string(p.stale ? "last heard of in " : "its last call was ") +
@@ -108,6 +112,47 @@ std::string WaitForGraph::describe() const {
 
 namespace {
 
+struct SystemCall {
+  long number;
+  const char* name;
+};
+constexpr SystemCall kSystemCalls[] = {
+#ifdef SYS_open
+    {SYS_open, "open() of a file or a FIFO"},
+#endif
+    {SYS_openat, "open() of a file or a FIFO"},
+    {SYS_read, "read()"},
+    {SYS_write, "write()"},
+    {SYS_nanosleep, "sleep()"},
+    {SYS_clock_nanosleep, "sleep()"},
+    {SYS_futex, "a wait for another thread"},
+#ifdef SYS_poll
+    {SYS_poll, "poll()"},
+#endif
+    {SYS_ppoll, "poll()"},
+    {SYS_wait4, "a wait for a child"},
+    {SYS_waitid, "a wait for a child"},
+    {SYS_connect, "connect()"},
+    {SYS_accept, "accept()"},
+    {SYS_accept4, "accept()"},
+    {SYS_recvfrom, "recv()"},
+    {SYS_flock, "flock()"},
+    {SYS_fcntl, "a lock on a file"},
+};
+
+// " in open() of a file or a FIFO": what the first thread of a process that sleeps waits in. Where
+// the kernel shows calls only to debuggers, " (in the kernel: wait_for_partner)"; or nothing.
+std::string call_of(pid_t pid) {
+  const std::string folder = "/proc/" + std::to_string(pid);
+  long number = -1;
+  if (std::ifstream(folder + "/syscall") >> number)
+    for (const SystemCall& call : kSystemCalls)
+      if (call.number == number) return std::string(" in ") + call.name;
+  std::string function;
+  std::ifstream(folder + "/wchan") >> function;
+  return function.empty() || function == "0" ? "" : " (in the kernel: " + function + ")";
+}
+
 // The letter that ps shows; 0 if there is nothing to be seen.
 char state_letter(pid_t pid) {
   std::string line;
@@ -145,7 +190,7 @@ std::string state_of_process(pid_t pid) {
     case 'R':
       return ": its process computes";
     case 'S':
-      return ": its process sleeps";
+      return ": its process sleeps" + call_of(pid);
     case 'D':
       return ": its process waits for a disk or a device";
     case 'Z':

@@ -17,7 +17,8 @@ struct Sight {
   const Board* board = nullptr;
   const Answer* answers = nullptr;  // null: not remote, so that the board is up to date
   const SiteText* sites = nullptr;
-  bool stopped = false;  // its process is, whatever its board says
+  bool stopped = false;        // its process is, whatever its board says
+  std::string elsewhere = {};  // the call of another group that it waits in
 };
 
 // Made of the boards of all ranks while their owners may write them: no more than a snapshot. A
@@ -46,6 +47,7 @@ class WaitForGraph {
     bool stopped = false;
     int waits_for = -1;
     std::uint32_t waited = 0;  // ms
+    std::string elsewhere;
 
     [[nodiscard]] std::string name_of_call() const;
     [[nodiscard]] std::string describe() const;
@@ -62,8 +64,8 @@ class WaitForGraph {
 
 // What the kernel says of a process that others wait for: the difference between a hang and a stop.
 // ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process
-// computes", ": its process sleeps", ": its process has ended"; empty if this process may not see
-// it. Same machine only.
+// computes", ": its process sleeps in open() of a file or a FIFO", ": its process has ended"; empty
+// if this process may not see it. Same machine only.
 [[nodiscard]] std::string state_of_process(pid_t pid);
 
 // By a signal or a debugger. False if this process may not see it.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <exception>
+#include <set>
 
 #include "runtime/comm/transport/shm/greeting.hpp"
 
@@ -25,6 +26,30 @@ std::string short_name(const std::string& scope) {
 
 }  // namespace
 
+// The groups of this process.
+struct PeerFailures::Groups {
+  std::mutex mutex;
+  std::set<PeerFailures*> all;
+};
+PeerFailures::Groups& PeerFailures::groups() {
+  static auto* const all = new Groups;  // outlives groups that are freed at exit
+  return *all;
+}
+
+void PeerFailures::tell_other_groups(bool waits) {
+  std::string text;
+  if (waits) {
+    Where here = where(-1);
+    here.rank = here.step = -1;  // "all_reduce(sum, f32, 10) #3 at train.cpp:12"
+    const std::string scope = bootstrap()->scope();
+    text = here.describe() + ' ' + (scope.empty() ? "in the group of all ranks" : scope);
+  }
+  const std::lock_guard lock(groups().mutex);
+  for (PeerFailures* const other : groups().all)
+    if (other != this && other->made_by_ == made_by_)
+      put_text(other->mine().elsewhere.text, kElsewhereText, text);
+}
+
 PeerFailures::PeerFailures(std::shared_ptr<Bootstrap> shared_bootstrap, const GroupOptions& options)
     : PeerMemory(std::move(shared_bootstrap), options),
       timeout_(options.timeout),
@@ -32,9 +57,15 @@ PeerFailures::PeerFailures(std::shared_ptr<Bootstrap> shared_bootstrap, const Gr
       group_(short_name(bootstrap()->scope())) {
   if (bootstrap()->ends_survivors()) speak_before_the_end();
   keep_flight_in(options.flight_folder);
+  const std::lock_guard lock(groups().mutex);
+  groups().all.insert(this);
 }
 
 PeerFailures::~PeerFailures() {
+  {
+    const std::lock_guard lock(groups().mutex);
+    groups().all.erase(this);
+  }
   mine().board.left.store(std::uncaught_exceptions() > 0 ? kThrownOut : kInOrder);
   for (int r = 0; r < size(); ++r)
     if (r != rank() && !on_network(r)) ring(r);
@@ -96,13 +127,8 @@ PeerFailures::Failed PeerFailures::look_for_report() const {
     const Failure& failure = control(r).failure;
     const FailureKind kind = failure.kind.load(std::memory_order_acquire);
     if (r == rank() || kind == FailureKind::none) continue;
-    Failed report{kind, failure.culprit.load(std::memory_order_relaxed), ""};
-    for (const auto& c : failure.text) {
-      const char letter = c.load(std::memory_order_relaxed);
-      if (letter == '\0') break;
-      report.text += letter;
-    }
-    return report;
+    return {kind, failure.culprit.load(std::memory_order_relaxed),
+            take_text(failure.text, kFailureText)};
   }
   return {};
 }
@@ -132,7 +158,8 @@ WaitForGraph PeerFailures::see_all() const {
   sights.reserve(static_cast<std::size_t>(size()));
   for (int r = 0; r < size(); ++r)
     sights.push_back({&control(r).board, on_network(r) ? control(r).answers : nullptr,
-                      control(r).sites, peer(r).link.same_machine && is_stopped(peer(r).link.pid)});
+                      control(r).sites, peer(r).link.same_machine && is_stopped(peer(r).link.pid),
+                      take_text(control(r).elsewhere.text, kElsewhereText)});
   return WaitForGraph(sights);
 }
 
@@ -178,8 +205,7 @@ void PeerFailures::refuse() const {
   Where where;
   where.rank = rank();
   name_peer(broken_.culprit, where);
-  throw_failure(broken_.kind, "the group is broken since an earlier call failed: " + broken_.text,
-                where);
+  throw_failure(broken_.kind, kBrokenBefore + broken_.text, where);
 }
 
 void PeerFailures::record_failure(FailureKind kind, int culprit, const std::string& text) {
@@ -189,9 +215,7 @@ void PeerFailures::record_failure(FailureKind kind, int culprit, const std::stri
   is_broken_.store(true, std::memory_order_release);
   if (last_words_) last_words_->already_said();
   Failure& failure = mine().failure;
-  const std::size_t length = std::min(text.size(), kFailureText - 1);
-  for (std::size_t i = 0; i < length; ++i)
-    failure.text[i].store(text[i], std::memory_order_relaxed);
+  put_text(failure.text, kFailureText, text);
   failure.culprit.store(culprit, std::memory_order_relaxed);
   failure.kind.store(kind, std::memory_order_release);
   for (int r = 0; r < size(); ++r) {

@@ -4,6 +4,7 @@
 
 #include <mutex>
 #include <optional>
+#include <thread>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/failure/last_words.hpp"
@@ -67,8 +68,13 @@ class PeerFailures : public PeerMemory {
   ~PeerFailures();
   // Tells remote ranks what this one is doing.
   void show_board();
+  // Tells ranks of this host, in this process's other groups, that this rank waits in this one; or
+  // no longer.
+  void tell_other_groups(bool waits);
 
  private:
+  struct Groups;
+  static Groups& groups();
   [[noreturn]] void refuse() const;
   void speak_before_the_end();
   [[nodiscard]] FlightFile flight_of(int rank) const;
@@ -82,7 +88,8 @@ class PeerFailures : public PeerMemory {
   Failed broken_;                       // the first failure of this group, on this rank
   std::atomic<bool> is_broken_{false};  // stored after it
   std::atomic<bool> aborted_{false};
-  Site aborted_at_;  // written before aborted_
+  const std::thread::id made_by_ = std::this_thread::get_id();  // ranks may be threads
+  Site aborted_at_;                                             // written before aborted_
   OwnReport report_;
   std::string group_, flight_folder_;
   std::vector<FlightFile> flight_files_;   // by rank; empty: keep none

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -18,6 +19,8 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCheckInterval{2};  // between two looks at the peers' health while waiting
+constexpr milliseconds kTellElsewhere{
+    50};                                   // of waiting, before this rank's other groups hear of it
 constexpr milliseconds kShowInterval{25};  // between two showings of the board to remote ranks
 
 // Ranks that share cores yield to each other within microseconds. A yield that takes longer has
@@ -68,6 +71,16 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
   me.board.waited.store(0, std::memory_order_relaxed);
   auto next_check = start + kCheckInterval, next_show = start + kShowInterval;
   int last = for_peer;
+  struct Telling {
+    Peers& peers;
+    bool told = false;
+    void tell() {
+      if (!std::exchange(told, true)) peers.tell_other_groups(true);
+    }
+    ~Telling() {
+      if (told) peers.tell_other_groups(false);
+    }
+  } others{*this};
   while (!ready(context)) {
     last = for_peer;
     me.board.waits_for.store(last, std::memory_order_relaxed);
@@ -87,6 +100,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
       // Looked at after the failure was seen: a peer may have done its part and then left.
       if (ready(context)) break;
       if (failure.kind != FailureKind::none) fail(failure.kind, failure.culprit, failure.text);
+      if (now - start >= kTellElsewhere) others.tell();
       next_check = now + kCheckInterval;
     }
     if (network_ && now >= next_show) {

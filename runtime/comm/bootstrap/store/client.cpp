@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/door.hpp"
 
 namespace ringsmith::comm {
@@ -122,7 +123,7 @@ void StoreClient::send_all(std::string_view bytes, Deadline deadline) {
       bytes.remove_prefix(static_cast<std::size_t>(n));
       continue;
     }
-    if (errno != EAGAIN && errno != EINTR)
+    if (errno != EAGAIN && errno != EINTR && !is_lack(errno))
       throw CommError(name() + " is gone: " + std::strerror(errno));
     if (!await(POLLOUT, deadline)) throw TimeoutError(name() + " takes no more requests");
   }

@@ -51,6 +51,8 @@ class StoreClient : public Store {
   // Of the coordinator beside the store. TimeoutError with its words if there will be no quorum any
   // more, or no answer in time.
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
+  // From now on, in place of StoreClientOptions::hurry.
+  void hurry_at(int descriptor) { options_.hurry = descriptor; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;
   }

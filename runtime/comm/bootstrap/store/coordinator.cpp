@@ -97,8 +97,9 @@ void Coordinator::lost(Caller caller, Clock::time_point now) {
 }
 
 void Coordinator::give_up(const Worker& member, const char* how) {
-  given_up_.push_back({id_, static_cast<int>(&member - members_.data()),
-                       "rank " + std::to_string(member.rank) + " (" + member.who + ") " + how});
+  const auto place = static_cast<int>(&member - members_.data());
+  given_up_.push_back(
+      {id_, place, "rank " + std::to_string(place) + " (" + member.who + ") " + how});
 }
 
 Coordinator::Worker* Coordinator::find(Caller caller) {
@@ -172,6 +173,7 @@ void Coordinator::form(bool counts) {
   for (Worker& worker : members_) {
     before.push_back(worker.rank);
     worker.has_state = worker.has_state || counts;
+    counted_[static_cast<std::size_t>(worker.rank)] += counts ? 1 : 0;
   }
   const bool lost =
       std::erase_if(members_, [](const Worker& w) { return w.caller == nullptr; }) > 0;

@@ -71,7 +71,8 @@ class Coordinator {
   using Clock = std::chrono::steady_clock;
   using Caller = const void*;  // a connection; compared, never used
 
-  explicit Coordinator(CoordinatorOptions options) : options_(options) {}
+  explicit Coordinator(CoordinatorOptions options)
+      : options_(options), counted_(static_cast<std::size_t>(options.world)) {}
 
   // UsageError for a rank beyond the world.
   void ask(Caller caller, QuorumAsk ask, Clock::time_point now);
@@ -92,7 +93,7 @@ class Coordinator {
   struct GivenUp {
     std::int64_t quorum = 0;
     int place = 0;
-    std::string text;
+    std::string text;  // for their group, in which its rank is its place
   };
   [[nodiscard]] std::vector<GivenUp> take_given_up() { return std::exchange(given_up_, {}); }
   // When take_reply() must be tried at the latest.
@@ -101,6 +102,8 @@ class Coordinator {
   [[nodiscard]] std::int64_t quorum() const { return id_; }  // the last one
   [[nodiscard]] std::size_t joiners() const;                 // that have asked, and wait
   [[nodiscard]] bool over() const { return over_; }
+  // By rank: steps that have counted with it.
+  [[nodiscard]] const std::vector<std::int64_t>& counted() const { return counted_; }
   // Why the training has failed; "" unless it has.
   [[nodiscard]] const std::string& failure() const { return failure_; }
 
@@ -132,6 +135,7 @@ class Coordinator {
   std::vector<GivenUp> given_up_;
   std::optional<Clock::time_point> due_;  // of the quorum to come, once somebody waits for it
   std::int64_t id_ = 0, step_ = 0;
+  std::vector<std::int64_t> counted_;
   bool over_ = false;
   std::string failure_;
 };

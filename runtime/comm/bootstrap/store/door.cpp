@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::store {
 
@@ -26,11 +27,11 @@ unsigned long long number_of(int fd) {
 Door make_door() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    throw CommError("socketpair: " + reason_of(errno));
+    throw_errno("socketpair", errno);
   Door door{Descriptor(ends[0]), Descriptor(ends[1])};
   if (door.outside.get() < kAboveStreams)
     door.outside = Descriptor(fcntl(door.outside.get(), F_DUPFD_CLOEXEC, kAboveStreams));
-  if (!door.outside.valid()) throw CommError("socketpair: " + reason_of(errno));
+  if (!door.outside.valid()) throw_errno("socketpair", errno);
   return door;
 }
 
@@ -51,7 +52,7 @@ int find_door(const char* text) {
 Descriptor knock(int outside, Deadline deadline) {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
-    throw CommError("socketpair: " + reason_of(errno));
+    throw_errno("socketpair", errno);
   Descriptor mine(ends[0]);
   const Descriptor theirs(ends[1]);
   while (send_with_descriptor(outside, "s", 1, theirs.get()) != 1) {

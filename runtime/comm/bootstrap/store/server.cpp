@@ -49,8 +49,9 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       listener_(tcp::listen_on(options_.bind, options_.port, options_.chosen_by)),
       door_(std::move(door)),
       stop_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      table_(options_.table) {
-  if (!stop_.valid()) throw CommError("eventfd: " + reason_of(errno));
+      table_(options_.table),
+      counted_(options_.quorums ? static_cast<std::size_t>(options_.quorums->world) : 0) {
+  if (!stop_.valid()) throw_errno("eventfd", errno);
   if (options_.quorums) coordinator_.emplace(*options_.quorums);
   // The program's signals are for its own threads.
   sigset_t all, before;
@@ -183,6 +184,7 @@ void StoreServer::look_at_quorum() {
   }
   while (advance_all()) {
   }
+  for (std::size_t r = 0; r < counted_.size(); ++r) counted_[r] = coordinator_->counted()[r];
   counters_.joiners = coordinator_->joiners();
   counters_.over = coordinator_->over();
   counters_.failed = !coordinator_->failure().empty();

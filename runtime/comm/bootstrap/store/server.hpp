@@ -14,6 +14,7 @@
 #include <list>
 #include <map>
 #include <thread>
+#include <vector>
 
 #include "runtime/comm/bootstrap/store/door.hpp"
 #include "runtime/comm/bootstrap/store/session.hpp"
@@ -58,6 +59,10 @@ class StoreServer {
     std::atomic<bool> failed{false};          // or none can any more
   };
   [[nodiscard]] const Counters& counters() const { return counters_; }
+  // With a coordinator: steps that have counted with this rank.
+  [[nodiscard]] std::int64_t counted(int rank) const {
+    return counted_[static_cast<std::size_t>(rank)].load();
+  }
 
  private:
   // An IPv4 address, or the network of an IPv6 one: a host may have 2^64 addresses of that.
@@ -91,7 +96,8 @@ class StoreServer {
   std::list<Connection> connections_;  // in the order of their arrival
   std::map<Origin, std::size_t> strangers_from_;
   Counters counters_;
-  Deadline::Clock::time_point accept_again_{};  // not before: there were no descriptors left
+  std::vector<std::atomic<std::int64_t>> counted_;  // by rank
+  Deadline::Clock::time_point accept_again_{};      // not before: there were no descriptors left
   std::thread thread_;
 };
 

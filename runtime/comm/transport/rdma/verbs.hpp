@@ -10,6 +10,7 @@
 #include <string>
 
 #include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
 
 namespace ringsmith::comm::rdma {
 
@@ -30,7 +31,7 @@ using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
 using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 
 [[noreturn]] inline void fail(const std::string& what, int error = errno) {
-  throw CommError("rdma: " + what + ": " + std::strerror(error));
+  throw_errno("rdma: " + what, error);
 }
 
 // A port of a device. On Ethernet (RoCE) a peer is addressed by a GID, and each GID belongs to one

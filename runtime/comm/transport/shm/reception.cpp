@@ -19,7 +19,7 @@ socklen_t make_address(const std::string& name, sockaddr_un& address) {
 }
 
 [[noreturn]] void fail_to_connect(const std::string& what) {
-  throw CommError("connecting the ranks of this host: " + what + ": " + std::strerror(errno));
+  throw_errno("connecting the ranks of this host: " + what, errno);
 }
 
 namespace {
@@ -137,7 +137,13 @@ class Reception {
       next_call_ = Deadline::in(kBetweenCalls);
       return;
     }
-    if (said.kind != Greeting::Kind::stays || said.rank != peer || !said.memory.valid()) lost(peer);
+    if (said.kind != Greeting::Kind::stays || said.rank != peer || !said.memory.valid()) {
+      // The kernel drops the descriptor of a message if this process may have no more.
+      if (said.kind == Greeting::Kind::stays &&
+          !Descriptor(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0)).valid())
+        fail_to_connect("taking over a rank's memory");
+      lost(peer);
+    }
     link(peer).memory = std::move(said.memory);
     if (peer < rank_) give_memory(peer);
   }

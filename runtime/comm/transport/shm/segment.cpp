@@ -28,9 +28,7 @@ Registry& registry() {
   return *r;
 }
 
-[[noreturn]] void fail(const std::string& what) {
-  throw CommError("shared memory: " + what + ": " + reason_of(errno));
-}
+[[noreturn]] void fail(const std::string& what) { throw_errno("shared memory: " + what, errno); }
 
 std::string mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
 
@@ -66,10 +64,9 @@ std::shared_ptr<Segment> Segment::open(Descriptor file) {
   void* const data =
       mmap(nullptr, size.value, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
   if (data == MAP_FAILED) {
-    const std::string reason = std::strerror(errno);
-    const std::string advice = errno == ENOMEM ? address_limit_advice() : "";
-    throw CommError("shared memory: mapping " + std::to_string(size.value >> 20) +
-                    " MiB of a rank: " + reason + advice);
+    const int error = errno;
+    throw_errno("shared memory: mapping " + std::to_string(size.value >> 20) + " MiB of a rank",
+                error, error == ENOMEM ? address_limit_advice() : "");
   }
   auto segment =
       std::shared_ptr<Segment>(new Segment(std::move(file), static_cast<std::byte*>(data), size));
@@ -115,7 +112,7 @@ Bytes communication_space(Bytes fixed, int ranks) {
   if (half.value >= fixed.value + kLeast.value) return std::min(wanted, half - fixed);
   if (each(left.value) >= fixed.value + kLeast.value) return kLeast;
   const Bytes need((fixed.value + kLeast.value) * static_cast<std::size_t>(ranks));
-  throw CommError("shared memory of " + std::to_string(ranks) + " ranks needs " + mib(need) +
+  throw ResourceError("shared memory of " + std::to_string(ranks) + " ranks needs " + mib(need) +
                   " of address space" + address_limit_advice());
 }
 
@@ -150,7 +147,7 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
     const std::lock_guard lock(mutex_);
     const auto fit = free_.find(reserved);
     if (!fit || reserved < size.value)
-      throw CommError("communication memory: " + std::to_string(size.value) +
+      throw ResourceError("communication memory: " + std::to_string(size.value) +
                       " bytes do not fit into what is left of " +
                       std::to_string((segment_->size().value - begin_) >> 20) + " MiB" +
                       address_limit_advice());

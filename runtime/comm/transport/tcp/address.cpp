@@ -95,7 +95,7 @@ std::uint16_t bound_port(const Descriptor& socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &size) != 0)
-    throw CommError("getsockname: " + reason_of(errno));
+    throw_errno("getsockname", errno);
   return ntohs(address.ss_family == AF_INET6
                    ? reinterpret_cast<const sockaddr_in6&>(address).sin6_port
                    : reinterpret_cast<const sockaddr_in&>(address).sin_port);
@@ -148,15 +148,18 @@ Listener listen_on(const std::string& where, std::uint16_t port, const std::stri
   const Info info = resolve(
       address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) throw CommError("socket: " + reason_of(errno));
+  if (!socket.valid()) throw_errno("socket", errno);
   // So that a port can be used again while old connections to it fade away. Two listeners on one
   // port remain impossible.
   const int on = 1;
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (bind(socket.get(), info->ai_addr, info->ai_addrlen) != 0 ||
-      listen(socket.get(), kBacklog) != 0)
+      listen(socket.get(), kBacklog) != 0) {
+    const int error = errno;
+    if (is_lack(error)) throw_errno("cannot listen on " + address.str(), error);
     throw UsageError("cannot listen on " + address.str() + ": " +
-                     reason_of_bind(errno, address.host, chosen_by));
+                     reason_of_bind(error, address.host, chosen_by));
+  }
   const std::uint16_t bound = bound_port(socket);
   return {std::move(socket), bound};
 }
@@ -166,6 +169,14 @@ std::string dial_for(const std::string& where) {
   if (address == "0.0.0.0") return "127.0.0.1";
   if (address == "::") return "::1";
   return address;
+}
+
+std::string loopback_behind(const std::string& name) {
+  if (is_loopback(name)) return {};
+  int code = 0;
+  const Info found = look_up(name, 9, SOCK_STREAM, code);
+  const std::string number = code == 0 ? number_of(found->ai_addr) : "";
+  return is_loopback(number) ? number : "";
 }
 
 std::string loopback_address() {
@@ -182,13 +193,16 @@ Descriptor connect_to(const Address& address, Deadline deadline, std::string& wh
                            "is it spelt right? 'getent hosts " + address.host + "' must know it");
   for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
     Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket.valid()) throw CommError("socket: " + reason_of(errno));
+    if (!socket.valid()) throw_errno("socket", errno);
     int error = 0;
     if (connect(socket.get(), info->ai_addr, info->ai_addrlen) != 0) error = errno;
     if (error == EINPROGRESS) {
       pollfd entry{socket.get(), POLLOUT, 0};
       socklen_t size = sizeof error;
-      if (poll(&entry, 1, deadline.poll_ms()) <= 0)
+      int ready = 0;
+      do ready = poll(&entry, 1, deadline.poll_ms());
+      while (ready < 0 && errno == EINTR);
+      if (ready <= 0)
         error = ETIMEDOUT;
       else
         getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -197,6 +211,7 @@ Descriptor connect_to(const Address& address, Deadline deadline, std::string& wh
       tune(socket);
       return socket;
     }
+    if (is_lack(error)) throw_errno("connect", error);
     why = reason_of_silence(error, address.host);
     if (number != nullptr) *number = error;
   }

@@ -36,6 +36,10 @@ struct Listener {
 // interface; of an address that stands for all interfaces, the loopback's.
 [[nodiscard]] std::string dial_for(const std::string& where);
 
+// "127.0.1.1", if this host takes the name for its loopback, as Debian's /etc/hosts does with the
+// host's own; else empty. Also for localhost and numbers: those mean the loopback everywhere.
+[[nodiscard]] std::string loopback_behind(const std::string& name);
+
 // The loopback's address on this host: 127.0.0.1, or ::1 where there is no IPv4.
 [[nodiscard]] std::string loopback_address();
 

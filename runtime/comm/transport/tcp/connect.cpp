@@ -201,7 +201,9 @@ class Reception {
     for (std::size_t g = guests_.size(); g-- > 0;)
       if (entries[g + 1].revents != 0) hear(g);
     if (entries[0].revents == 0) return {};
-    return Descriptor(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    Descriptor caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!caller.valid() && is_lack(errno) && guests_.empty()) throw_errno("accept (tcp)", errno);
+    return caller;
   }
 
   void hear(std::size_t g) {

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include "runtime/base/process.hpp"
+
 namespace ringsmith::comm::tcp {
 
 void Sender::write(std::size_t offset, const std::byte* from, std::size_t size,
@@ -76,7 +78,8 @@ std::string Sender::flush(int socket) {
     message.msg_iovlen = used;
     const ssize_t sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    // A lack of buffers passes; the peer is not to blame for it.
+    if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_lack(errno))) return {};
     if (sent < 0) return std::strerror(errno);
     drop(static_cast<std::size_t>(sent));
     if (static_cast<std::size_t>(sent) < asked) return {};
@@ -109,7 +112,7 @@ std::string Receiver::take(int socket) {
     message.msg_iovlen = used;
     const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return {};
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || is_lack(errno))) return {};
     if (got < 0) return std::strerror(errno);
     if (got == 0) return "the connection was closed";
     const auto n = static_cast<std::size_t>(got);

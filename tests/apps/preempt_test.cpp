@@ -1,0 +1,102 @@
+// SIGTERM and SIGUSR1: the programs finish the step, save, and end with exit code 75; a run that was
+// stopped so has in the end the bits of one that never was. RINGSMITH_TEST_KILLS and
+// RINGSMITH_TEST_SEED as in resume_test.cpp.
+#include <fmt/format.h>
+#include <random>
+
+#include "runtime/base/error.hpp"
+#include "tests/apps/resume_runs.hpp"
+
+using namespace ringsmith;
+using namespace ringsmith::testing;
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
+
+// From this line on the ranks save when they are stopped.
+bool has_begun(Ranks& ranks, const std::string& log) {
+  while (read_text(log).find("files go to") == std::string::npos)
+    if (ranks.wait(0.002)) return false;
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("SIGTERM or SIGUSR1 at a random moment, to one rank or all: saved, exit code 75",
+          "[resume][preempt]") {
+  const long wanted = from_environment("RINGSMITH_TEST_KILLS", 10);
+  const auto seed = static_cast<std::uint32_t>(
+      from_environment("RINGSMITH_TEST_SEED", static_cast<long>(std::random_device()())));
+  std::mt19937 random(seed);
+  const TemporaryFolder folder;
+  const Program program = gpt(folder);
+  for (const int world : {1, 2, 3}) run(world, program, saving(folder / std::to_string(world)));
+  long stopped = 0;
+  for (int number = 0; stopped < wanted; ++number) {
+    const int world = 1 + static_cast<int>(random() % 3);
+    const bool keeps = random() % 2 == 0;  // checkpoints, besides the one that a signal asks for
+    const std::string whole = folder / std::to_string(world), to = whole + "-again";
+    const Options more = (keeps ? saving(to) : Options{"--run-dir", to}) +
+                         Options{"--resume", "auto", "--timeout", "20"};
+    for (bool done = false; !done;) {
+      const std::string log = folder / "log";
+      fs::remove(log);
+      Ranks ranks(world, program, more, log);
+      if (has_begun(ranks, log)) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 100'000));
+        const int victim = random() % 2 == 0 ? static_cast<int>(random() % unsigned(world)) : -1;
+        ranks.kill(victim, random() % 2 == 0 ? SIGTERM : SIGUSR1);
+      }
+      REQUIRE(ranks.wait(60));
+      const std::string said = read_text(log);
+      INFO("RINGSMITH_TEST_SEED=" << seed << ", run " << number << " of " << world << " ranks\n"
+                                  << said << read_text(log + ".err"));
+      done = ranks.all_ended_with(0);
+      REQUIRE((done || ranks.all_ended_with(kPreempted)));
+      stopped += done ? 0 : 1;
+      if (!done)
+        CHECK_THAT(said, ContainsSubstring("stopped by a signal after step ") &&
+                             ContainsSubstring("--run-dir " + to + " --resume auto\n"));
+    }
+    CHECK(metrics(to) == metrics(whole));
+    CHECK(read_text(to + "/model.safetensors") == read_text(whole + "/model.safetensors"));
+    if (keeps) check_same(whole, to, 0);
+    fs::remove_all(to);
+  }
+}
+
+TEST_CASE("a second signal ends a rank at once; and without a run folder the first one does",
+          "[programs][preempt]") {
+  const TemporaryFolder folder;
+  const Program endless{"train_mlp",
+                        {"--draw", "200", "--hidden", "8", "--steps", "1000000", "--progress",
+                         "off", "--timeout", "60"}};
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const std::string name = std::to_string(signal), log = folder / ("log" + name);
+    {
+      Ranks ranks(2, endless, {"--run-dir", folder / ("run" + name)}, log);
+      REQUIRE(has_begun(ranks, log));
+      ranks.kill(1, SIGSTOP);  // so the step of rank 0 does not end
+      std::this_thread::sleep_for(100ms);
+      ranks.kill(0, signal);
+      std::this_thread::sleep_for(400ms);
+      CHECK_FALSE(ranks.wait(0));
+      ranks.kill(0, signal);
+      std::this_thread::sleep_for(400ms);
+      ranks.kill(1, SIGKILL);
+      REQUIRE(ranks.wait(10));
+      CHECK(ranks.code(0) == 128 + signal);
+    }
+    const fs::path here = fs::current_path();
+    fs::current_path(folder.path);  // where it makes its runs/
+    Ranks alone(1, endless, {}, log + ".alone");
+    fs::current_path(here);
+    REQUIRE(has_begun(alone, log + ".alone"));
+    alone.kill(0, signal);
+    REQUIRE(alone.wait(10));
+    CHECK(alone.code(0) == 128 + signal);
+  }
+}
