@@ -47,7 +47,9 @@ using BatchNormGradFn = void(const BatchNormShape& s, std::span<const T> dy, std
 RINGSMITH_KERNEL(batch_norm_grad, BatchNormGradFn)
 
 // running = (1 - momentum) running + momentum batch, of the mean and of the variance; that of the
-// batch here with divisor count - 1. In T, but for the variance's sum, as PyTorch.
+// batch here with divisor count - 1. In T, but for the variance's sum, as PyTorch. Unlike there, a
+// channel whose batch is not finite leaves its own as they are: the step will be skipped, or the
+// loss says NaN; taken in, an infinity would stay for good.
 template <class T>
 using UpdateRunningFn = void(std::span<T> running_mean, std::span<T> running_var,
                              std::span<const T> mean, std::span<const T> squares, double count,

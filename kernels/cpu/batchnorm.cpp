@@ -106,6 +106,7 @@ void update_running(std::span<T> running_mean, std::span<T> running_var, std::sp
                     std::span<const T> squares, double count, double momentum) {
   const T step = static_cast<T>(momentum), rest = 1 - step;
   for (std::size_t c = 0; c < mean.size(); ++c) {
+    if (!std::isfinite(mean[c]) || !std::isfinite(squares[c])) continue;
     const double var = squares[c] / static_cast<T>(count - 1);
     running_mean[c] = step * mean[c] + rest * running_mean[c];
     running_var[c] = static_cast<T>(step * var + rest * running_var[c]);

@@ -101,8 +101,8 @@ void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
   const T by = static_cast<T>(factor);
   std::int32_t bad = 0;  // a sum of bits, not a branch: the loop stays one of vectors
   for (T& value : g) {
-    bad |= static_cast<std::int32_t>(!(std::abs(value) <= std::numeric_limits<T>::max()));
     value = value * by;
+    bad |= static_cast<std::int32_t>(!(std::abs(value) <= std::numeric_limits<T>::max()));
   }
   if (bad != 0) found[0] = 1;
 }

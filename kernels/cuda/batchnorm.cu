@@ -135,6 +135,8 @@ void update_running(std::span<T> running_mean_, std::span<T> running_var_, std::
   const T *const mean = mean_.data(), *const squares = squares_.data();
   const T step = static_cast<T>(momentum), rest = 1 - step, divisor = static_cast<T>(count - 1);
   for_each(std::ssize(mean_), [=] __device__(std::int64_t c) {
+    // NaN for infinity and for NaN
+    if (!(mean[c] - mean[c] == 0) || !(squares[c] - squares[c] == 0)) return;
     const double var = squares[c] / divisor;
     running_mean[c] = step * mean[c] + rest * running_mean[c];
     running_var[c] = static_cast<T>(step * var + rest * running_var[c]);

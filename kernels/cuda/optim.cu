@@ -301,9 +301,9 @@ void unscale(std::span<T> g, float factor, std::span<std::int32_t> found) {
   T* const values = g.data();
   std::int32_t* const flag = found.data();
   for_each(std::ssize(g), [=] __device__(std::int64_t i) {
-    const T value = values[i];
+    const T value = values[i] * static_cast<T>(factor);
     if (!(value - value == 0)) atomicMax(flag, 1);  // NaN for infinity and for NaN
-    values[i] = value * static_cast<T>(factor);
+    values[i] = value;
   });
 }
 

@@ -1,7 +1,10 @@
 #include "runtime/amp/grad_scaler.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -14,26 +17,32 @@ namespace ringsmith {
 
 namespace {
 
-void check_scale(const GradScalerOptions& o) {
+// Of those below, the inverse is infinite or nearly so.
+constexpr double kLeast = std::numeric_limits<float>::min();
+constexpr double kMost = std::numeric_limits<float>::max();
+
+void check_scale(double scale) {
+  require(
+      scale >= kLeast && scale <= kMost,
+      fmt::format("GradScaler: the scale must be from {:.2g} to {:.2g}, which f32 holds, got {}",
+                  kLeast, kMost, scale));
+}
+
+void check_options(const GradScalerOptions& o) {
   const auto fail = [](const std::string& what) { throw UsageError("GradScaler: " + what); };
-  const auto text = [](double x) { return std::to_string(x); };
-  if (!(std::isfinite(o.init_scale) && o.init_scale > 0))
-    fail("the scale must be finite and above 0, got " + text(o.init_scale));
+  check_scale(o.init_scale);
   if (!(std::isfinite(o.growth_factor) && o.growth_factor > 1))
-    fail("growth_factor must be above 1, got " + text(o.growth_factor));
+    fail(fmt::format("growth_factor must be above 1, got {}", o.growth_factor));
   if (!(o.backoff_factor > 0 && o.backoff_factor < 1))
-    fail("backoff_factor must be between 0 and 1, got " + text(o.backoff_factor));
+    fail(fmt::format("backoff_factor must be between 0 and 1, got {}", o.backoff_factor));
   if (o.growth_interval < 1)
     fail("growth_interval must be at least 1 step, got " + std::to_string(o.growth_interval));
 }
 
-// Divides the gradients; whether one was infinite or NaN. `any`: whether there was one at all.
-bool unscale(const std::vector<Tensor>& params, float inverse, bool& any) {
+// Divides the gradients; whether one is infinite or NaN then.
+bool unscale(const std::vector<Tensor>& gradients, float inverse) {
   std::map<int, Tensor> found;  // by device; -1 is the CPU
-  for (const Tensor& p : params) {
-    const Tensor grad = p.grad();
-    if (!grad.defined()) continue;
-    any = true;
+  for (const Tensor& grad : gradients) {
     require(grad.dtype() == DType::f32 || grad.dtype() == DType::f64,
             "GradScaler: a gradient is " + std::string(name_of(grad.dtype())) +
                 ", and divided by the scale it would be rounded to zero again: keep parameters "
@@ -56,7 +65,7 @@ bool unscale(const std::vector<Tensor>& params, float inverse, bool& any) {
 
 GradScaler::GradScaler(GradScalerOptions options)
     : options_(std::move(options)), scale_(static_cast<float>(options_.init_scale)) {
-  check_scale(options_);
+  check_options(options_);
 }
 
 void GradScaler::require_scale(const char* call) const {
@@ -82,10 +91,11 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   require(stage != Stage::stepped,
           "GradScaler: unscale_() after step() of this optimizer: call it before, or update() "
           "first");
-  bool any = false;
   const auto inverse = static_cast<float>(1 / double{scale_});
-  const bool found_here = unscale(optimizer.params(), inverse, any);
+  const bool found_here = optimizer.any_rank(unscale(optimizer.gradients(), inverse));
   const bool found = options_.any_rank ? options_.any_rank(found_here) : found_here;
+  const bool any =
+      std::ranges::any_of(optimizer.params(), [](const Tensor& p) { return p.grad().defined(); });
   require(any || options_.any_rank,
           "GradScaler: no parameter of this optimizer has a gradient: call scale(loss).backward() "
           "before unscale_() and step()");
@@ -103,7 +113,7 @@ bool GradScaler::step(Optimizer& optimizer) {
           "update() at the end of each step");
   if (seen_[&optimizer].stage == Stage::ready) unscale_(optimizer);
   Seen& seen = seen_[&optimizer];
-  if (!seen.found_inf) optimizer.step();
+  seen.found_inf ? optimizer.skip() : optimizer.step();
   seen.stage = Stage::stepped;
   return !seen.found_inf;
 }
@@ -123,7 +133,7 @@ void GradScaler::update() {
   if (found) {
     scale_ = static_cast<float>(double{scale_} * options_.backoff_factor);
     growth_tracker_ = 0;
-    if (scale_ == 0)
+    if (double{scale_} < kLeast)
       throw Error(
           "GradScaler: the scale has fallen to 0: gradients are infinite or NaN at any scale, so "
           "the fault is elsewhere; look at the loss, or lower the learning rate");
@@ -136,9 +146,7 @@ void GradScaler::update() {
 
 void GradScaler::update(double new_scale) {
   if (!options_.enabled) return;
-  require(std::isfinite(new_scale) && new_scale > 0, "GradScaler: update() to a scale of " +
-                                                         std::to_string(new_scale) +
-                                                         ": it must be finite and above 0");
+  check_scale(new_scale);
   scale_ = static_cast<float>(new_scale);
   seen_.clear();
 }
@@ -179,7 +187,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
   loaded.growth_factor = values["growth_factor"];
   loaded.backoff_factor = values["backoff_factor"];
   loaded.growth_interval = static_cast<std::int64_t>(values["growth_interval"]);
-  check_scale(loaded);
+  check_options(loaded);
   const auto tracker = static_cast<std::int64_t>(values["_growth_tracker"]);
   if (tracker < 0) fail("'_growth_tracker' is negative");
   options_ = std::move(loaded);

@@ -8,19 +8,25 @@
 //     scaler.unscale_(optimizer);               only to look at them, for clipping: g /= S
 //     clip_grad_norm_(optimizer.params(), 1.0);
 //     scaler.step(optimizer);                   g /= S unless done; optimizer.step() unless a
-//                                               gradient was inf or NaN
+//                                               gradient is inf or NaN then: optimizer.skip()
 //     scaler.update();                          S /= 2 if one was; S *= 2 after 2000 steps in a row
 //                                               without
 //
 // The rules, the defaults and the order of calls are torch.cuda.amp.GradScaler's
 // (torch/cuda/amp/grad_scaler.py). bf16 has the range of f32 and needs no scaler.
 //
+// A skipped step leaves nothing behind: parameters, the optimizer's state, and what communication
+// hooks keep from step to step (PowerSGD's error, counters) are what they were. What forward has
+// used up stays used: batches, random numbers, and the running statistics of BatchNorm have seen
+// the batch, as in PyTorch, but for channels where it was not finite (kernels/batchnorm.hpp).
+//
 // Ranks. All must skip the same steps, or their parameters and scales part for good. With
 // DistributedDataParallel they do so without a word: each rank looks at gradients that are reduced
 // already, the same bits everywhere, and one rank's inf or NaN is inf or NaN in every sum that it
 // enters, be it rounded to f16 or bf16 on the way. That holds for gradients which all ranks have.
-// Where ranks look at different ones (each only at its shard, or at gradients that were not
-// reduced), give the scaler an agreement, which is one small all-reduce in each step:
+// Where ranks look at different ones (gradients that were not reduced), give the scaler an
+// agreement, which is one small all-reduce in each step. ZeroRedundancyOptimizer, which looks at
+// its shard, brings its own.
 //
 //   GradScaler scaler({.any_rank = any_rank(group)});     // runtime/parallel/agreement.hpp
 #pragma once
@@ -36,7 +42,7 @@
 namespace ringsmith {
 
 struct GradScalerOptions {
-  double init_scale = 65536;
+  double init_scale = 65536;            // a normal number of f32: 1.2e-38 to 3.4e38
   double growth_factor = 2;             // > 1
   double backoff_factor = 0.5;          // between 0 and 1
   std::int64_t growth_interval = 2000;  // steps in a row without inf or NaN
@@ -55,8 +61,9 @@ class GradScaler {
   void unscale_(Optimizer& optimizer);
   // Whether the step was made. Waits for the device. Once for an optimizer between two updates.
   bool step(Optimizer& optimizer);
-  // At the end of a step, after step() of every optimizer. Error if the scale falls to 0 (PyTorch
-  // goes on with NaN).
+  // At the end of a step, after step() of every optimizer. Error if the scale falls to 0, or so far
+  // that its inverse overflows (PyTorch continues with NaN). UsageError if new_scale is out of
+  // range.
   void update();
   void update(double new_scale);
 

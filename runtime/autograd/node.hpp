@@ -74,7 +74,8 @@ class EnableGradGuard {  // one is, also inside a NoGradGuard: for what backward
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
   in_order,  // of registration
-  last       // after all of those, also the ones registered later: the gradient leaves from here
+  last,      // after all of those, also the ones registered later: the gradient leaves from here
+  skipped    // not then, but by skip_step()
 };
 // Called after .grad of this leaf holds everything this backward adds to it, once for each backward
 // that reaches the leaf (even if what arrived was "no gradient"). On the thread of backward(). The
@@ -83,6 +84,11 @@ HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
                                               std::function<void(const Tensor& leaf)> hook,
                                               HookTurn turn = HookTurn::in_order);
 void remove_hook(const Tensor& leaf, HookHandle handle);
+// The gradients of these leaves are not used: no optimizer makes a step of them (Optimizer::skip).
+// Calls the hooks of HookTurn::skipped, on this thread.
+void skip_step(const std::vector<Tensor>& leaves);
+// Whether that was said of the gradient that the leaf got in its last backward.
+[[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
 // Runs after the whole graph of the current backward() is done, before backward() returns; of the
 // outermost, where one runs inside of another. May be called from hooks only; the callback may

@@ -108,9 +108,8 @@ HookHandle register_post_accumulate_grad_hook(const Tensor& leaf,
   static std::atomic<HookHandle> next{1};
   autograd::GradMeta& meta = autograd::leaf_meta(leaf, "register_post_accumulate_grad_hook");
   const HookHandle handle = next++;
-  const auto place = turn == HookTurn::last
-                         ? meta.hooks.end()
-                         : std::ranges::find(meta.hooks, HookTurn::last, &autograd::LeafHook::turn);
+  const auto place = std::ranges::find_if(
+      meta.hooks, [turn](const autograd::LeafHook& h) { return h.turn > turn; });
   meta.hooks.insert(place, {handle, turn, std::move(hook)});
   return handle;
 }
@@ -122,6 +121,22 @@ void remove_hook(const Tensor& leaf, HookHandle handle) {
   hooks.erase(std::remove_if(hooks.begin(), hooks.end(),
                              [handle](const autograd::LeafHook& h) { return h.handle == handle; }),
               hooks.end());
+}
+
+void skip_step(const std::vector<Tensor>& leaves) {
+  for (const Tensor& leaf : leaves) {
+    autograd::GradMeta* meta = meta_of(leaf);
+    if (meta == nullptr) continue;
+    meta->step_skipped = true;
+    const std::vector<autograd::LeafHook> hooks = meta->hooks;  // a copy, as in apply()
+    for (const autograd::LeafHook& hook : hooks)
+      if (hook.turn == HookTurn::skipped) hook.call(leaf);
+  }
+}
+
+bool step_was_skipped(const Tensor& leaf) {
+  const autograd::GradMeta* meta = meta_of(leaf);
+  return meta != nullptr && meta->step_skipped;
 }
 
 void set_grad_target(const Tensor& leaf, const Tensor& view) {
@@ -142,7 +157,9 @@ std::vector<Tensor> AccumulateGrad::apply(std::vector<Tensor> grads) {
   if (grads[0].defined()) accumulate(std::move(grads[0]));
   // A copy: a hook may remove itself or register another.
   const std::vector<autograd::LeafHook> hooks = autograd::meta_of(leaf_)->hooks;
-  for (const autograd::LeafHook& hook : hooks) hook.call(leaf_);
+  autograd::meta_of(leaf_)->step_skipped = false;
+  for (const autograd::LeafHook& hook : hooks)
+    if (hook.turn != HookTurn::skipped) hook.call(leaf_);
   return {};
 }
 

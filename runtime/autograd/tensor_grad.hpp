@@ -74,6 +74,7 @@ struct GradMeta : AutogradMeta {
   Tensor grad_target;  // where the first gradient is to be put
   std::weak_ptr<Node> accumulator;
   std::vector<LeafHook> hooks;
+  bool step_skipped = false;  // since the last backward
 
   std::shared_ptr<Node> grad_fn;
   int output = 0;  // which output of grad_fn

@@ -71,11 +71,14 @@ CheckpointManager::~CheckpointManager() {
 }
 
 std::optional<Snapshot> CheckpointManager::load_newest(
-    const std::function<void(const std::string&)>& skipped) {
+    const std::function<void(const std::string&)>& skipped,
+    const std::function<void(const Snapshot&)>& examine) {
   wait();
   auto all = list_snapshots(folder_);
   for (; !all.empty(); all.pop_back()) try {
-      return read_snapshot(all.back().second);
+      Snapshot snapshot = read_snapshot(all.back().second);
+      examine(snapshot);
+      return snapshot;
     } catch (const UsageError& e) {
       skipped(e.what());
       useless_.insert(all.back().second);
@@ -84,15 +87,25 @@ std::optional<Snapshot> CheckpointManager::load_newest(
 }
 
 void CheckpointManager::save(Snapshot snapshot) {
+  hold(std::move(snapshot));
+  release();
+}
+
+void CheckpointManager::hold(Snapshot snapshot) {
   wait();
   const trace::Span span("copy for a checkpoint", trace::Category::frame);
   for (auto& [file, tensors] : snapshot.tensors)
     for (auto& [name, tensor] : tensors)
       tensor = tensor.device().is_cpu() ? tensor.clone() : tensor.cpu();
+  held_ = std::move(snapshot);
+}
+
+void CheckpointManager::release() {
+  if (!held_) return;
   if (!writer_.joinable()) writer_ = std::thread([this] { work(); });
   {
     const std::lock_guard lock(mutex_);
-    job_ = std::move(snapshot);
+    job_ = std::exchange(held_, std::nullopt);
   }
   changed_.notify_all();
 }

@@ -21,6 +21,12 @@
 // save() takes the time of a copy in memory; at most one checkpoint is being written, so a save()
 // that comes before the last one is on the disk waits for it. The memory of one copy more is needed
 // meanwhile.
+//
+// A state from which training cannot go on must not replace one from which it can. Whether its
+// numbers are finite says little: parameters of 1e30 are, but no loss of theirs. The next step says
+// it, at no cost, so hold() the copy until then, and release() it if the loss is finite:
+//
+//   step 200 |hold| step 201: loss 2.1 |release: written|       step 201: loss NaN |drop|
 #pragma once
 
 #include <atomic>
@@ -51,12 +57,19 @@ class CheckpointManager {
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
   // The newest that can be used; none if there is none. Those that cannot are skipped, with a line
-  // that says which and why, and do not count among the `keep`.
+  // that says which and why, and do not count among the `keep`. examine: throws UsageError for one
+  // that is whole and still of no use.
   [[nodiscard]] std::optional<Snapshot> load_newest(
-      const std::function<void(const std::string&)>& skipped);
+      const std::function<void(const std::string&)>& skipped,
+      const std::function<void(const Snapshot&)>& examine = [](const Snapshot&) {});
 
   // Copies the tensors, then writes folder/step-N beside the caller. Throws what wait() would.
   void save(Snapshot snapshot);
+  // The two halves of save(); hold() throws what wait() would. What is dropped, or still held when
+  // this ends, is not written. Without one that is held the other two do nothing.
+  void hold(Snapshot snapshot);
+  void release();
+  void drop() { held_.reset(); }
   // Whether the last write has failed by now. Does not wait.
   [[nodiscard]] bool failed() const { return failed_.load(std::memory_order_acquire); }
   // Until the last save() is on the disk. Throws why it is not, once.
@@ -74,6 +87,7 @@ class CheckpointManager {
   std::string folder_;
   Descriptor lock_;
   std::set<std::string> useless_;  // paths that load_newest() skipped
+  std::optional<Snapshot> held_;   // a copy
 
   std::mutex mutex_;  // guards the next three
   std::condition_variable changed_;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <numbers>
 #include <set>
 #include <string>
 #include <utility>
 
 #include "kernels/optim.hpp"
+#include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/tensor/raw.hpp"
 #include "runtime/tensor/tensor.hpp"
@@ -53,6 +56,15 @@ void Optimizer::step() {
   }
 }
 
+void Optimizer::skip() const { skip_step(params_); }
+
+std::vector<Tensor> Optimizer::gradients() const {
+  std::vector<Tensor> out;
+  for (const Tensor& p : params_)
+    if (p.grad().defined()) out.push_back(p.grad());
+  return out;
+}
+
 void Optimizer::zero_grad(bool set_to_none) {
   for (const Tensor& p : params_) {
     if (set_to_none)
@@ -92,6 +104,27 @@ void Optimizer::set_lr(double lr) {
   lr_ = lr;
 }
 
+void check_optimizer_state(const StateDict& state) {
+  const auto fail = [](const std::string& key, const std::string& what) {
+    throw UsageError("optimizer state: '" + key + "' " + what +
+                     ", which no training leaves behind: load another one");
+  };
+  constexpr double kMostSteps = 1LL << 53;
+  for (const auto& [key, tensor] : state) {
+    if (key.rfind("state.", 0) != 0) continue;
+    if (key.ends_with(".step")) {
+      for (const double steps : tensor.to(DType::f64).to_vector<double>())
+        if (!(steps >= 0 && steps <= kMostSteps && steps == std::floor(steps)))
+          fail(key, fmt::format("is {}", steps));
+      continue;
+    }
+    if (!raw::all_finite(tensor)) fail(key, "holds NaN or an infinity");
+    if (!key.ends_with("_sq") || !is_floating(tensor.dtype()) || tensor.numel() == 0) continue;
+    const double below_zero = max(neg(raw::wide(tensor))).to(DType::f64).item<double>();
+    if (below_zero > 0) fail(key, fmt::format("holds {}", -below_zero));
+  }
+}
+
 StateDict Optimizer::state_dict() const {
   StateDict out;
   for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -114,6 +147,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
     throw UsageError("optimizer state does not fit: " + what +
                      "; load it into an optimizer of the kind and the parameters that it is of");
   };
+  check_optimizer_state(state);
   // Everything is checked before anything is changed. What is asked for is known.
   std::set<std::string> known;
   const auto find = [&](const std::string& key) -> const Tensor* {
@@ -166,9 +200,23 @@ void Optimizer::load_state_dict(const StateDict& state) {
   steps_ = std::move(steps);
 }
 
+namespace {
+
+std::string describe_nonfinite(const std::vector<Tensor>& params, float norm) {
+  const std::string all = fmt::format("clip_grad_norm_: the norm of the gradients is {}", norm);
+  for (std::size_t i = 0; i < params.size(); ++i)
+    if (const Tensor grad = params[i].grad(); grad.defined() && !raw::all_finite(grad))
+      return fmt::format("{}: the gradient of parameter {}, {}{}, holds NaN or an infinity", all, i,
+                         name_of(grad.dtype()), to_string(grad.sizes()));
+  return all + ", beyond f32, though each gradient is finite";
+}
+
+}  // namespace
+
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite) {
-  require(max_norm >= 0, "clip_grad_norm_: max_norm must not be negative");
+  require(max_norm >= 0,
+          fmt::format("clip_grad_norm_: max_norm must be 0 or more, got {}", max_norm));
   std::vector<Tensor> grads;
   for (const Tensor& p : params)
     if (p.grad().defined()) grads.push_back(p.grad());
@@ -188,8 +236,7 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
   kernels::clip_factor(device, all, max_norm, norm.kernel_span<float>(),
                        factor.kernel_span<float>());
   if (error_if_nonfinite && !std::isfinite(norm.item<float>()))
-    throw Error("clip_grad_norm_: the norm of the gradients is " +
-                std::to_string(norm.item<float>()));
+    throw Error(describe_nonfinite(params, norm.item<float>()));
   for (const Tensor& grad : grads) {
     raw::visit_arithmetic(grad.dtype(), "clip_grad_norm_", [&]<class T>(TypeTag<T>) {
       kernels::scale(device, grad.kernel_span<T>(), factor.kernel_span<float>());
@@ -205,11 +252,18 @@ namespace {
 
 constexpr std::size_t kMomentum = 0;
 
+// Not negative, not NaN, not infinite.
+void check_amount(const char* what, double value) {
+  require(std::isfinite(value) && value >= 0,
+          fmt::format("{} must {}, got {}", what,
+                      value < 0 ? "not be negative" : "be a finite number", value));
+}
+
 void check_options(const SGDOptions& options) {
-  require(options.momentum >= 0,
-          "SGD: momentum must not be negative, got " + std::to_string(options.momentum));
-  require(options.weight_decay >= 0,
-          "SGD: weight decay must not be negative, got " + std::to_string(options.weight_decay));
+  check_amount("SGD: momentum", options.momentum);
+  check_amount("SGD: weight decay", options.weight_decay);
+  require(std::isfinite(options.dampening),
+          fmt::format("SGD: dampening must be a finite number, got {}", options.dampening));
   require(!options.nesterov || (options.momentum > 0 && options.dampening == 0),
           "SGD: Nesterov momentum requires a momentum and zero dampening");
 }
@@ -265,9 +319,8 @@ constexpr std::size_t kMean = 0, kSquare = 1, kLargest = 2;
 void check_options(const AdamOptions& options) {
   for (const double beta : {options.beta1, options.beta2})
     require(beta >= 0 && beta < 1, "Adam: betas must be in [0, 1), got " + std::to_string(beta));
-  require(options.eps >= 0, "Adam: eps must not be negative, got " + std::to_string(options.eps));
-  require(options.weight_decay >= 0,
-          "Adam: weight decay must not be negative, got " + std::to_string(options.weight_decay));
+  check_amount("Adam: eps", options.eps);
+  check_amount("Adam: weight decay", options.weight_decay);
 }
 
 }  // namespace

@@ -30,18 +30,27 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();  // updates every parameter that has a gradient, in place
+  // In place of step(), where the gradients are of no use: infinite, NaN (GradScaler), or by the
+  // program's own judgement. Nothing changes, and who has kept something of these gradients for
+  // later steps hears of it (HookTurn::skipped): DistributedDataParallel's hooks.
+  void skip() const;
 
   // To none: .grad becomes undefined. Otherwise it is zeroed in place, which keeps gradients where
   // they are, for instance in the buckets of DistributedDataParallel.
   void zero_grad(bool set_to_none = true);
 
   [[nodiscard]] double lr() const { return lr_; }
-  void set_lr(double lr);  // UsageError if negative or not finite
+  virtual void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
+  // The gradients that step() would use, as they are in memory: what GradScaler divides.
+  [[nodiscard]] virtual std::vector<Tensor> gradients() const;
+  // Collective where the ranks' gradients() differ: whether any rank says true. Else mine.
+  [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
+
   // Of the tensors that it may keep for a parameter: "exp_avg", ...
-  [[nodiscard]] const std::vector<std::string>& state_names() const { return names_; }
-  [[nodiscard]] bool counts_steps() const { return counts_; }  // and "step"
+  [[nodiscard]] virtual const std::vector<std::string>& state_names() const { return names_; }
+  [[nodiscard]] virtual bool counts_steps() const { return counts_; }  // and "step"
 
   // PyTorch's two parts, flat as torch.distributed.checkpoint writes them; there is one group:
   //
@@ -51,11 +60,11 @@ class Optimizer {
   //   param_groups.0.params   i64 [n]    0, 1, ... n - 1
   //
   // A parameter that has never had a gradient has no entries.
-  [[nodiscard]] StateDict state_dict() const;
+  [[nodiscard]] virtual StateDict state_dict() const;
   // Copies; as in PyTorch, hyperparameters become what they were in `state`. UsageError naming the
-  // first entry that does not fit these parameters and this kind of optimizer; then nothing has
-  // been changed.
-  void load_state_dict(const StateDict& state);
+  // first entry that does not fit these parameters and this kind of optimizer, or that
+  // check_optimizer_state() refuses; then nothing has been changed.
+  virtual void load_state_dict(const StateDict& state);
 
  protected:
   // UsageError if params is empty, or holds a tensor twice, a non-leaf, or one that is neither f32
@@ -89,13 +98,18 @@ class Optimizer {
   std::vector<std::int64_t> steps_;         // updates of each parameter
 };
 
+// UsageError naming the first entry that no training leaves behind: a step that is no count of
+// updates, NaN or an infinity in a tensor, a negative mean of squares ("exp_avg_sq").
+void check_optimizer_state(const StateDict& state);
+
 // Scales all gradients together so that their 2-norm is at most max_norm, and returns the norm they
 // had, one f32 on their device (so that a GPU need not be waited for). As in PyTorch: the norm of
 // the tensors' norms in f32, and the factor min(1, max_norm / (norm + 1e-6)) is always multiplied.
-// Undefined gradients are left out. After DDP's reduction every rank computes the same factor
-// without communication. A NaN or infinite norm is a plain Error if error_if_nonfinite, else it is
-// returned and the gradients become NaN or 0. UsageError if gradients are on different devices or
-// not contiguous.
+// Squares are added up in f64. Undefined gradients are left out. After DDP's reduction every rank
+// computes the same factor without communication. A NaN or infinite norm is a plain Error that
+// names the first parameter to blame if error_if_nonfinite, else it is returned and the gradients
+// become NaN or 0. UsageError if max_norm is negative or NaN, or if gradients are on different
+// devices or not contiguous.
 Tensor clip_grad_norm_(const std::vector<Tensor>& params, double max_norm,
                        bool error_if_nonfinite = false);
 
@@ -114,7 +128,8 @@ struct SGDOptions {
 
 class SGD : public Optimizer {
  public:
-  // UsageError if an option is negative, or nesterov goes without momentum or with dampening.
+  // UsageError if an option is negative or not finite, or nesterov goes without momentum or with
+  // dampening.
   SGD(std::vector<Tensor> params, SGDOptions options);
 
  private:
@@ -142,7 +157,7 @@ struct AdamOptions {
 
 class Adam : public Optimizer {
  public:
-  // UsageError if a beta is outside [0, 1), or eps or weight_decay is negative.
+  // UsageError if a beta is outside [0, 1), or eps or weight_decay is negative or not finite.
   Adam(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, false) {}
 
  protected:

@@ -1,5 +1,6 @@
 #include "runtime/parallel/post_local_sgd.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "runtime/autograd/functions.hpp"
@@ -14,11 +15,14 @@ CommHook post_local_sgd_hook(std::shared_ptr<comm::ProcessGroup> group, std::int
           "post_local_sgd_hook: start must not be negative, got " + std::to_string(start));
   const CommHook together = allreduce_hook(std::move(group));
   const CommHook apart = subgroup ? allreduce_hook(std::move(subgroup)) : noop_hook();
-  return {"post_local_sgd", [=, passes = std::int64_t{0}](const GradBucket& bucket) mutable {
-            const bool warm = passes >= start;
-            if (bucket.is_last) ++passes;
+  const auto passes = std::make_shared<std::int64_t>(0);
+  return {"post_local_sgd",
+          [=](const GradBucket& bucket) {
+            const bool warm = *passes >= start;
+            if (bucket.is_last) ++*passes;
             return (warm ? apart : together).call(bucket);
-          }};
+          },
+          [=] { --*passes; }};
 }
 
 PeriodicModelAverager::PeriodicModelAverager(std::shared_ptr<comm::ProcessGroup> group,
@@ -31,6 +35,7 @@ PeriodicModelAverager::PeriodicModelAverager(std::shared_ptr<comm::ProcessGroup>
 }
 
 void PeriodicModelAverager::average_parameters(const std::vector<Tensor>& parameters) {
+  if (std::ranges::any_of(parameters, step_was_skipped)) return;
   const std::int64_t since = step_++ - warmup_steps_;
   if (since < 0 || since % period_ != 0 || parameters.empty()) return;
   const NoGradGuard no_grad;

@@ -34,7 +34,8 @@ class PeriodicModelAverager {
                         std::int64_t warmup_steps = 0);
 
   // After each optimizer step; collective when it averages. The same parameters, in the same order,
-  // on every rank; all of one dtype and device (UsageError).
+  // on every rank; all of one dtype and device (UsageError). A step that GradScaler has skipped is
+  // not counted: give the scaler any_rank(group), so that all ranks skip the same ones.
   void average_parameters(const std::vector<Tensor>& parameters);
 
  private:

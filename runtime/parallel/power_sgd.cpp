@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/core.h>
 #include <limits>
+#include <utility>
 
 #include "runtime/autograd/functions.hpp"
 #include "runtime/tensor/raw.hpp"
@@ -63,7 +64,8 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
       ps_(group_),
       qs_(group_),
       rest_(group_),
-      seeds_(options.random_seed) {
+      now_{.errors = {}, .qs = {}, .seeds = Generator(options.random_seed)},
+      last_(now_) {
   const auto check = [](bool good, const char* rule, double got) {
     require(good, fmt::format("PowerSGD: {}, got {}", rule, got));
   };
@@ -82,8 +84,9 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
 }
 
 Future PowerSgdState::exchange(const GradBucket& bucket) {
-  if (iteration_ < options_.start_powersgd_iter) {
-    if (bucket.is_last) ++iteration_;
+  if (bucket.index == 0) last_ = now_;  // its tensors are never written again
+  if (now_.iteration < options_.start_powersgd_iter) {
+    if (bucket.is_last) ++now_.iteration;
     return plain_.call(bucket);
   }
   const std::shared_ptr<Pass> pass = prepare(bucket);
@@ -107,8 +110,8 @@ Future PowerSgdState::exchange(const GradBucket& bucket) {
 std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bucket) {
   auto pass = std::make_shared<Pass>();
   if (options_.use_error_feedback) {
-    if (const Tensor& error = errors_[bucket.index]; error.defined())
-      raw::add_into(bucket.buffer, error);
+    if (const auto error = now_.errors.find(bucket.index); error != now_.errors.end())
+      raw::add_into(bucket.buffer, error->second);
     pass->local = bucket.buffer.clone();
   }
   std::int64_t ps = 0, qs = 0, rest = 0;  // elements
@@ -127,8 +130,8 @@ std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bu
       rest += n * m;
     }
   }
-  before_ += bucket.buffer.numel();
-  after_ += ps + qs + rest;
+  now_.before += bucket.buffer.numel();
+  now_.after += ps + qs + rest;
 
   const TensorOptions options = bucket.buffer.options();
   pass->ps = ps_.get(bucket.index, ps, options);
@@ -141,33 +144,39 @@ std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bu
   }
   for (const Tensor& t : pass->whole) take(pass->rest, r, t.sizes()).copy_(t);
 
-  bool& warm = warm_[bucket.index];
-  if (!warm) draw(*pass);
-  warm = options_.warm_start;
+  if (const auto q_before = now_.qs.find(bucket.index); q_before != now_.qs.end())
+    pass->qs.copy_(q_before->second);
+  else
+    draw(*pass);
   return pass;
 }
 
 // On the host, so that a seed gives the same numbers everywhere.
 void PowerSgdState::draw(const Pass& pass) {
-  Generator g(next_seed(seeds_));
+  Generator g(next_seed(now_.seeds));
   for (const Pass::Factors& f : pass.factors) f.q.copy_(randn(f.q.sizes(), g));
 }
 
-Tensor PowerSgdState::finish(const GradBucket& bucket, const Pass& pass) {
+Tensor PowerSgdState::finish(const GradBucket& bucket, Pass& pass) {
   const int world = group_->size();
   raw::scalar_into(raw::Scalar::div, pass.rest, world, "power_sgd_hook");
   raw::scalar_into(raw::Scalar::div, pass.qs, world, "power_sgd_hook");
   std::int64_t r = 0;
   for (const Tensor& t : pass.whole) t.copy_(take(pass.rest, r, t.sizes()));
   for (const Pass::Factors& f : pass.factors) f.matrix.copy_(matmul(f.p, f.q.transpose(0, 1)));
-  if (options_.use_error_feedback) errors_[bucket.index] = sub(pass.local, bucket.buffer);
-  if (bucket.is_last) ++iteration_;
+  if (options_.use_error_feedback)
+    now_.errors[bucket.index] =
+        raw::binary(raw::Binary::sub, std::move(pass.local), bucket.buffer, "power_sgd_hook");
+  if (options_.warm_start) now_.qs[bucket.index] = pass.qs.clone();
+  if (bucket.is_last) ++now_.iteration;
   return bucket.buffer;
 }
 
+void PowerSgdState::forget() { now_ = last_; }
+
 CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state) {
-  return {"power_sgd",
-          [state = std::move(state)](const GradBucket& bucket) { return state->exchange(bucket); }};
+  return {"power_sgd", [state](const GradBucket& bucket) { return state->exchange(bucket); },
+          [state] { state->forget(); }};
 }
 
 }  // namespace ringsmith

@@ -13,6 +13,10 @@
 // mean gradient. Vogels, Karimireddy, Jaggi, "PowerSGD: practical low-rank gradient compression for
 // distributed optimization", NeurIPS 2019. Rules, defaults and random numbers are those of
 // PyTorch's powerSGD_hook; its sums have other orders, so that results agree to rounding.
+//
+// One infinity would be in the error and in Q for good. So the state of before the last backward is
+// kept, an error more and the Q, and comes back, bit for bit, if the step is skipped. Errors are of
+// scaled gradients: after GradScaler has changed its scale, they count by the old one once.
 #pragma once
 
 #include <cstdint>
@@ -44,26 +48,31 @@ class PowerSgdState {
   PowerSgdState(std::shared_ptr<comm::ProcessGroup> group, const PowerSgdOptions& options);
 
   [[nodiscard]] Future exchange(const GradBucket& bucket);
+  // All is as before the last backward pass (CommHook::skipped).
+  void forget();
 
   // Elements of all gradients so far, and of what travelled instead, since compression began.
-  [[nodiscard]] std::int64_t before() const { return before_; }
-  [[nodiscard]] std::int64_t after() const { return after_; }
+  [[nodiscard]] std::int64_t before() const { return now_.before; }
+  [[nodiscard]] std::int64_t after() const { return now_.after; }
 
  private:
   struct Pass;
+  // What goes from one backward pass to the next.
+  struct Memory {
+    std::map<int, Tensor> errors, qs;  // by bucket; a Q that is there is warm
+    Generator seeds;
+    std::int64_t iteration = 0;
+    std::int64_t before = 0, after = 0;
+  };
   [[nodiscard]] std::shared_ptr<Pass> prepare(const GradBucket& bucket);
   void draw(const Pass& pass);
-  [[nodiscard]] Tensor finish(const GradBucket& bucket, const Pass& pass);
+  [[nodiscard]] Tensor finish(const GradBucket& bucket, Pass& pass);
 
   std::shared_ptr<comm::ProcessGroup> group_;
   PowerSgdOptions options_;
   CommHook plain_;
   TravelTensors ps_, qs_, rest_;  // by bucket
-  std::map<int, Tensor> errors_;  // by bucket
-  std::map<int, bool> warm_;      // by bucket: qs_ holds the Q of the last step
-  Generator seeds_;
-  std::int64_t iteration_ = 0;
-  std::int64_t before_ = 0, after_ = 0;
+  Memory now_, last_;             // last_: at the begin of the last pass
 };
 
 [[nodiscard]] CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);

@@ -54,9 +54,12 @@ Reducer::Reducer(std::vector<std::string> names, std::vector<Tensor> parameters,
     options_.find_unused_parameters = false;
   }
   install(initial_plan(items_, options_.caps, options_.find_unused_parameters));
-  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p)
+  for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) {
     hooks_.push_back(register_post_accumulate_grad_hook(
         parameters_[at(p)], [this, p](const Tensor&) { on_gradient(p); }, HookTurn::last));
+    hooks_.push_back(register_post_accumulate_grad_hook(
+        parameters_[at(p)], [this](const Tensor&) { on_skip(); }, HookTurn::skipped));
+  }
 }
 
 Reducer::~Reducer() {
@@ -67,7 +70,7 @@ Reducer::~Reducer() {
       continue;
     }
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
-    remove_hook(parameters_[p], hooks_[p]);
+    for (const std::size_t h : {2 * p, 2 * p + 1}) remove_hook(parameters_[p], hooks_[h]);
     if (parameters_[p].requires_grad()) set_grad_target(parameters_[p], {});
   }
 }
@@ -141,6 +144,13 @@ void Reducer::on_gradient(int parameter) {
     if (const Stream s = Stream::current(device_); std::ranges::find(streams_, s) == streams_.end())
       streams_.push_back(s);
   mark_ready(parameter);
+}
+
+// Every parameter of the optimizer says so: the first one is heard.
+void Reducer::on_skip() {
+  if (!std::exchange(may_skip_, false)) return;
+  ++skipped_;
+  if (hook_.skipped) hook_.skipped();
 }
 
 void Reducer::start_reducing() {
@@ -236,6 +246,7 @@ void Reducer::finish_backward() {
     clock_.mark(statistics_.buckets[b].collected);
   }
   ++step_;
+  may_skip_ = true;
   usage_.exchange(forwards_, fault_);
   waiting.end();
   clock_.mark(statistics_.finished);
@@ -305,6 +316,9 @@ void Reducer::shadow_backward() {
   if (!allows_unused())  // a gradient of the others may still be missing; this rank's never is
     for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) usage_.mark(p);
   finish_backward();
+  // The others' scalers skip it. This rank makes no step, so that nobody says so here.
+  for (std::size_t b = 0; may_skip_ && b < plan_.buckets.size(); ++b)
+    if (!raw::all_finite(buffer_of(b))) on_skip();
   drop_gradients();
 }
 
@@ -313,7 +327,7 @@ void Reducer::shadow_backward() {
 // In the order of the first backward; in a static graph of the second, as the first leaves all
 // gradients to its end.
 bool Reducer::rebuild_is_due() const {
-  return !rebuilt_ && !options_.find_unused_parameters && step_ >= (graph_ ? 2U : 1U);
+  return !rebuilt_ && !options_.find_unused_parameters && step_ - skipped_ >= (graph_ ? 2U : 1U);
 }
 
 std::vector<int> Reducer::ready_order() const {

@@ -19,7 +19,10 @@
 // - The first backward shows the order in which gradients come. The next forward rebuilds the
 //   buckets in that order, rank 0's on every rank.
 //
-// - A communication hook (comm_hooks.hpp) may take the place of the all-reduce.
+// - A communication hook (comm_hooks.hpp) may take the place of the all-reduce. When an optimizer
+//   skips its step (Optimizer::skip), hook and order of the buckets become what they were before
+//   the last backward. Of several optimizers, one that skips is enough: a bucket may hold gradients
+//   of all.
 //
 // On a GPU the same holds for streams: a bucket's all-reduce waits for the streams that its
 // gradients come from, the caller's stream waits for the all-reduce, and backward() returns while
@@ -160,6 +163,7 @@ class Reducer {
   enum class Phase : std::uint8_t { idle, armed, reducing };
 
   void on_gradient(int parameter);
+  void on_skip();
   void start_reducing();
   [[nodiscard]] bool overlaps_now() const {
     return options_.overlap && !(options_.alternate && step_ % 2 == 0);
@@ -191,7 +195,7 @@ class Reducer {
   std::shared_ptr<comm::ProcessGroup> group_;
   ReducerOptions options_;
   std::vector<BucketItem> items_;
-  std::vector<HookHandle> hooks_;
+  std::vector<HookHandle> hooks_;  // two by parameter
   CommHook hook_;
   int divisor_;  // of avg
 
@@ -206,6 +210,8 @@ class Reducer {
   bool local_forward_ = false;  // the last forward was made under no_sync
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;             // synchronised backward passes so far
+  std::uint64_t skipped_ = 0;          // those of them that no step was made of
+  bool may_skip_ = false;              // the last one is not among these
   std::uint64_t forwards_ = 0;         // synchronising ones so far
   UsageMap usage_;                     // gradients since the last synchronisation
   std::optional<StaticGraph> graph_;   // with static_graph

@@ -1,10 +1,12 @@
 #include "runtime/parallel/zero.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <fmt/format.h>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "kernels/optim.hpp"
@@ -58,19 +60,21 @@ bool is_state(const std::string& key) { return key.rfind("state.", 0) == 0; }
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                                                  ZeroGradients gradients)
-    : group_(ddp.group()), gradients_(gradients), parameters_(ddp.reducer().parameters()) {
-  const Device device = parameters_.front().device();
-  const DType dtype = parameters_.front().dtype();
+    : Optimizer(ddp.reducer().parameters(), 0, {}, false),
+      group_(ddp.group()),
+      gradients_(gradients) {
+  const Device device = params().front().device();
+  const DType dtype = params().front().dtype();
   require(device.is_cpu() || device == group_.device(),
           fmt::format("ZeroRedundancyOptimizer: the parameters are on {}, the group is not: make "
                       "the group on their device",
                       device.str()));
-  for (const Tensor& p : parameters_)
+  for (const Tensor& p : params())
     require(p.dtype() == dtype,
             "ZeroRedundancyOptimizer: parameters of several dtypes; make one "
             "optimizer and one DistributedDataParallel for each");
   // The order in which gradients will roughly come, from now on: parts must not move.
-  std::vector<int> order(parameters_.size());
+  std::vector<int> order(params().size());
   std::iota(order.rbegin(), order.rend(), 0);
   plan_ = rebuilt_plan(ddp.reducer().items(), ddp.reducer().options().caps, order);
   if (gradients_ == ZeroGradients::scattered) {
@@ -90,7 +94,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
     if (bucket.part > 0) bucket.mine = allocate(group_, device, bucket.part, dtype);
     buckets_.push_back(bucket);
     for (const BucketSlot& slot : layout.slots) {
-      const Tensor& p = parameters_[at(slot.parameter)];
+      const Tensor& p = params()[at(slot.parameter)];
       const Tensor place = arena(bucket.start + elements(slot.offset), p.numel()).view(p.sizes());
       place.copy_(p);
       p.set_data(place);
@@ -101,6 +105,7 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(DistributedDataParallel& ddp, c
   std::vector<Tensor> mine;
   for (const Piece& piece : pieces_) mine.push_back(piece.values);
   inner_ = make(std::move(mine));
+  Optimizer::set_lr(inner_->lr());
 }
 
 Tensor ZeroRedundancyOptimizer::arena(std::int64_t start, std::int64_t count) const {
@@ -118,15 +123,6 @@ void ZeroRedundancyOptimizer::take(std::size_t bucket, const BucketLayout& layou
 }
 
 // ---- a step ----
-
-void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
-  for (const Tensor& p : parameters_) {
-    if (set_to_none)
-      p.set_grad({});
-    else if (const Tensor grad = p.grad(); grad.defined())
-      grad.zero_();
-  }
-}
 
 // In place of the bucket's all-reduce. The bucket itself stays what it was, but for its tail.
 Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
@@ -148,7 +144,7 @@ Future ZeroRedundancyOptimizer::scatter(const GradBucket& bucket) const {
 
 // Undefined if its parameter has none.
 Tensor ZeroRedundancyOptimizer::gradient_of(const Piece& piece) const {
-  const Tensor grad = parameters_[piece.parameter].grad();
+  const Tensor grad = params()[piece.parameter].grad();
   if (!grad.defined()) return {};
   const std::int64_t count = piece.to - piece.from;
   if (gradients_ == ZeroGradients::scattered && piece.at >= 0)
@@ -156,12 +152,31 @@ Tensor ZeroRedundancyOptimizer::gradient_of(const Piece& piece) const {
   return grad.contiguous().view({-1}).slice(0, piece.from, piece.to);
 }
 
-void ZeroRedundancyOptimizer::step() {
+void ZeroRedundancyOptimizer::set_lr(double lr) {
+  inner_->set_lr(lr);
+  Optimizer::set_lr(lr);
+}
+
+std::vector<Tensor> ZeroRedundancyOptimizer::gradients() const {
+  if (gradients_ == ZeroGradients::all_reduced) return Optimizer::gradients();
+  std::vector<Tensor> out;
+  for (const Piece& piece : pieces_)
+    if (const Tensor grad = gradient_of(piece); grad.defined()) out.push_back(grad);
+  return out;
+}
+
+bool ZeroRedundancyOptimizer::any_rank(bool mine) const {
+  if (gradients_ == ZeroGradients::all_reduced) return mine;
+  std::array<std::int32_t, 1> any{mine ? 1 : 0};
+  group_.all_reduce(std::span<std::int32_t>(any), comm::ReduceOp::max);
+  return any[0] != 0;
+}
+
+void ZeroRedundancyOptimizer::update(const std::vector<Update>& /*all*/) {
   for (const Piece& piece : pieces_) piece.values.set_grad(gradient_of(piece));
   inner_->step();
   for (const Piece& piece : pieces_) piece.values.set_grad({});
   gather(memory_);
-  for (const Tensor& p : parameters_) p.bump_version();
 }
 
 // Of a vector in the order of the arena: the parts of all ranks, from that of each.
@@ -180,8 +195,9 @@ void ZeroRedundancyOptimizer::gather(const Tensor& all) const {
 
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm) {
   if (gradients_ == ZeroGradients::all_reduced)
-    return clip_grad_norm_(parameters_, max_norm).item<float>();
-  require(max_norm >= 0, "clip_grad_norm: max_norm must not be negative");
+    return clip_grad_norm_(params(), max_norm).item<float>();
+  require(max_norm >= 0,
+          fmt::format("clip_grad_norm: max_norm must be 0 or more, got {}", max_norm));
   double squares = 0;
   for (const Piece& piece : pieces_) {
     const Tensor grad = gradient_of(piece);
@@ -222,7 +238,7 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
   };
   // By parameter: its updates, then whether there is each of the tensors. Another rank may know.
   const std::size_t width = 1 + names.size();
-  std::vector<std::int64_t> known(parameters_.size() * width, 0);
+  std::vector<std::int64_t> known(params().size() * width, 0);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     std::int64_t* const row = known.data() + pieces_[i].parameter * width;
     if (const Tensor* step = of_piece(i, "step")) row[0] = step->item<std::int64_t>();
@@ -234,7 +250,7 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
   StateDict out;
   for (const auto& [key, value] : mine)
     if (!is_state(key)) out[key] = value;
-  out[kParams] = arange(std::ssize(parameters_));
+  out[kParams] = arange(std::ssize(params()));
   const Tensor all = empty_like(memory_);
   for (std::size_t n = 0; n < names.size(); ++n) {
     all.zero_();
@@ -250,10 +266,10 @@ StateDict ZeroRedundancyOptimizer::state_dict() const {
         if (known[p * width + 1 + n] == 0) continue;
         const std::int64_t begin = buckets_[b].start + elements(slot.offset);
         out[entry_of(p, names[n])] =
-            all.slice(0, begin, begin + elements(slot.count)).view(parameters_[p].sizes()).clone();
+            all.slice(0, begin, begin + elements(slot.count)).view(params()[p].sizes()).clone();
       }
   }
-  for (std::size_t p = 0; p < parameters_.size(); ++p)
+  for (std::size_t p = 0; p < params().size(); ++p)
     if (const std::int64_t steps = known[p * width]; steps > 0)
       out[entry_of(p, "step")] = from_vector<std::int64_t>({steps}, {});
   return out;
@@ -264,13 +280,14 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
     throw UsageError("optimizer state does not fit: " + what +
                      "; load the state of an optimizer of the same kind and model");
   };
-  const auto params = state.find(kParams);
-  if (params == state.end()) fail(fmt::format("'{}' is missing", kParams));
-  if (params->second.numel() != std::ssize(parameters_))
-    fail(fmt::format("it is of {} parameters, these are {}", params->second.numel(),
-                     parameters_.size()));
+  const auto numbers = state.find(kParams);
+  if (numbers == state.end()) fail(fmt::format("'{}' is missing", kParams));
+  if (numbers->second.numel() != std::ssize(params()))
+    fail(fmt::format("it is of {} parameters, these are {}", numbers->second.numel(),
+                     params().size()));
+  check_optimizer_state(state);
   StateDict mine;
-  std::vector<std::vector<std::size_t>> pieces_of(parameters_.size());
+  std::vector<std::vector<std::size_t>> pieces_of(params().size());
   for (std::size_t i = 0; i < pieces_.size(); ++i) pieces_of[pieces_[i].parameter].push_back(i);
   for (const auto& [key, value] : state) {
     if (!is_state(key)) {
@@ -278,20 +295,21 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
       continue;
     }
     const auto [p, name] = parse_entry(key);
-    if (p >= parameters_.size()) fail("'" + key + "' is of no parameter");
+    if (p >= params().size()) fail("'" + key + "' is of no parameter");
     const bool whole = name != "step";
     const std::vector<std::string>& names = inner_->state_names();
     if (whole ? std::ranges::find(names, name) == names.end() : !inner_->counts_steps())
       fail("'" + key + "' is unknown to this optimizer");
-    if (whole && value.sizes() != parameters_[p].sizes())
+    if (whole && value.sizes() != params()[p].sizes())
       fail(fmt::format("'{}' is {}, its parameter is {}", key, to_string(value.sizes()),
-                       to_string(parameters_[p].sizes())));
+                       to_string(params()[p].sizes())));
     for (const std::size_t i : pieces_of[p])
       mine[entry_of(i, name)] =
           whole ? value.contiguous().view({-1}).slice(0, pieces_[i].from, pieces_[i].to) : value;
   }
   mine[kParams] = arange(std::ssize(pieces_));
   inner_->load_state_dict(mine);
+  Optimizer::set_lr(inner_->lr());
 }
 
 }  // namespace ringsmith

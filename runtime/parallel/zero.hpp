@@ -20,6 +20,9 @@
 //   ZeroRedundancyOptimizer optimizer(
 //       ddp, [](auto p) { return std::make_unique<AdamW>(std::move(p), AdamOptions{}); });
 //
+// It is used as every optimizer is, also by GradScaler; but clip with clip_grad_norm(), and note
+// that state_dict() is collective.
+//
 // Bits. With all_reduced gradients the parameters are those of plain training, bit for bit: the
 // update is element by element. With scattered ones so are they on 1 and 2 ranks; on more, sums may
 // be rounded in another order near the ends of the parts.
@@ -42,7 +45,7 @@ enum class ZeroGradients : std::uint8_t {
   all_reduced,  // by DDP as ever, with its hooks: twice the traffic before the update
 };
 
-class ZeroRedundancyOptimizer {
+class ZeroRedundancyOptimizer : public Optimizer {
  public:
   using Make = std::function<std::unique_ptr<Optimizer>(std::vector<Tensor>)>;
 
@@ -54,28 +57,37 @@ class ZeroRedundancyOptimizer {
   // is not on the parameters' device, or DDP has a communication hook and gradients are scattered.
   ZeroRedundancyOptimizer(DistributedDataParallel& ddp, const Make& make,
                           ZeroGradients gradients = ZeroGradients::scattered);
-  ZeroRedundancyOptimizer(const ZeroRedundancyOptimizer&) = delete;
-  ZeroRedundancyOptimizer& operator=(const ZeroRedundancyOptimizer&) = delete;
 
-  void zero_grad(bool set_to_none = true);
-  // Collective. A parameter that has no gradient is left alone, as by every optimizer.
-  void step();
+  // step() is collective. A parameter that has no gradient is left alone, as by every optimizer.
+
   // Collective. As clip_grad_norm_: scales the averaged gradients so that their 2-norm is at most
   // max_norm; returns the norm they had. Scattered ones: summed in double over parts and ranks.
   double clip_grad_norm(double max_norm);
 
-  [[nodiscard]] double lr() const { return inner_->lr(); }
-  void set_lr(double lr) { inner_->set_lr(lr); }
+  void set_lr(double lr) override;
+
+  [[nodiscard]] const std::vector<std::string>& state_names() const override {
+    return inner_->state_names();
+  }
+  [[nodiscard]] bool counts_steps() const override { return inner_->counts_steps(); }
+
+  // Scattered: the averages of this rank's parts and of the tails; then any_rank() is collective.
+  [[nodiscard]] std::vector<Tensor> gradients() const override;
+  [[nodiscard]] bool any_rank(bool mine) const override;
 
   // Collective: the state of all ranks, as the plain optimizer of ddp's parameters has it
   // (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, goes on from it.
-  [[nodiscard]] StateDict state_dict() const;
+  [[nodiscard]] StateDict state_dict() const override;
   // The same on every rank. UsageError naming what does not fit.
-  void load_state_dict(const StateDict& state);
+  void load_state_dict(const StateDict& state) override;
 
   [[nodiscard]] Bytes state_bytes() const;  // of this rank: its parts and the tails
 
  private:
+  void update(const std::vector<Update>& all) override;
+  [[nodiscard]] Hyperparameters hyperparameters() const override { return {}; }  // inner_ has them
+  void set_hyperparameters(const Hyperparameters& values) override { (void)values; }
+
   // Elements of a parameter that this rank updates.
   struct Piece {
     std::size_t parameter = 0;
@@ -97,7 +109,6 @@ class ZeroRedundancyOptimizer {
 
   comm::ProcessGroup& group_;
   ZeroGradients gradients_;
-  std::vector<Tensor> parameters_;
   BucketPlan plan_;
   Tensor memory_;  // the parameters, in the order of plan_
   std::vector<Bucket> buckets_;

@@ -1,7 +1,9 @@
 #include "runtime/tensor/raw.hpp"
 
 #include <algorithm>
+#include <cmath>
 
+#include "kernels/optim.hpp"
 #include "kernels/reduction.hpp"
 
 namespace ringsmith::raw {
@@ -165,6 +167,19 @@ Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim, cons
     kernels::sum(out.device(), to, x.view_of<const T>());
   });
   return keepdim ? out : out.view(kept);
+}
+
+bool all_finite(const Tensor& x) {
+  if (!is_floating(x.dtype())) return true;
+  const Tensor values = wide(x).contiguous();
+  const Tensor squares = Tensor::empty({1}, {DType::f64, x.device()});
+  visit_arithmetic(values.dtype(), "all_finite", [&]<class T>(TypeTag<T>) {
+    kernels::sum_of_squares(x.device(), values.kernel_span<T>(), squares.kernel_span<double>());
+  });
+  if (std::isfinite(squares.item<double>())) return true;
+  if (x.dtype() != DType::f64) return false;  // squares of f32 do not overflow in f64
+  const std::vector<double> all = values.cpu().to_vector<double>();
+  return std::ranges::all_of(all, [](double v) { return std::isfinite(v); });
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

@@ -69,6 +69,8 @@ void scalar_into(Scalar op, const Tensor& x, double s, const char* what);
                                              const char* what);
 [[nodiscard]] Tensor sum(const Tensor& x, const std::vector<bool>& reduced, bool keepdim,
                          const char* what);
+// Whether no element is NaN or infinite. Any dtype: integers are finite. Waits for the device.
+[[nodiscard]] bool all_finite(const Tensor& x);
 // Undoes a broadcast: x summed down to a shape that broadcasts to x's; else x itself.
 [[nodiscard]] Tensor sum_to(const Tensor& x, const Shape& shape);
 

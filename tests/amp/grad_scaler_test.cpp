@@ -80,14 +80,20 @@ TEST_CASE("GradScaler refuses options out of range and gradients in 16 bits") {
     return refusal([&] { const GradScaler scaler(o); });
   };
   CHECK(with({}).empty());
-  CHECK(says(with({.init_scale = 0}), "the scale must be finite and above 0"));
-  CHECK(says(with({.init_scale = std::nan("")}), "the scale must be finite and above 0"));
+  // In f32 these are 0, infinite, or have an inverse that is.
+  for (const double scale : {0.0, -1.0, 1e-40, 1e-45, 1e40, 1e300, double{kInf}, std::nan("")}) {
+    const std::string range = "the scale must be from 1.2e-38 to 3.4e+38, which f32 holds, got ";
+    CHECK(says(with({.init_scale = scale}), range));
+    GradScaler made;
+    CHECK(says(refusal([&] { made.update(scale); }), range));
+    CHECK(made.get_scale() == 65536);
+  }
+  for (const double scale : {1.2e-38, 1.0, 3.4e38}) CHECK(with({.init_scale = scale}).empty());
   CHECK(says(with({.growth_factor = 1}), "growth_factor must be above 1"));
   CHECK(says(with({.backoff_factor = 1}), "backoff_factor must be between 0 and 1"));
   CHECK(says(with({.backoff_factor = -1}), "backoff_factor must be between 0 and 1"));
   CHECK(says(with({.growth_interval = -5}), "growth_interval must be at least 1 step, got -5"));
   GradScaler scaler;
-  CHECK(says(refusal([&] { scaler.update(-1); }), "must be finite and above 0"));
   CHECK(says(refusal([&] { (void)scaler.scale(arange(3)); }), "a loss of floating dtype"));
 }
 
@@ -114,6 +120,23 @@ TEST_CASE("GradScaler skips a step with inf or NaN, and halves the scale") {
     CHECK(scaler.get_scale() == 4);
     scaler.update(32);
     CHECK(scaler.get_scale() == 32);
+  }
+}
+
+TEST_CASE("GradScaler skips a step whose gradients overflow only when they are unscaled") {
+  for (const bool by_hand : {false, true}) {
+    const Fixture f;
+    GradScaler scaler({.init_scale = 0x1p-100});
+    (void)scaler.scale(sum(f.w));
+    f.set_gradient(0x1p40F);  // of a gradient of 2^140
+    if (by_hand) scaler.unscale_(*f.optimizer);
+    CHECK_FALSE(scaler.step(*f.optimizer));
+    scaler.update();
+    CHECK(f.w.to_vector<float>() == std::vector<float>(3, 1.0F));
+    f.set_gradient(0x1p-100F);
+    scaler.update(0x1p-100);
+    CHECK(scaler.step(*f.optimizer));
+    CHECK(f.w.to_vector<float>() == std::vector<float>(3, 0.0F));
   }
 }
 
@@ -246,14 +269,14 @@ TEST_CASE("GradScaler's state goes into another, and a wrong one changes nothing
   CHECK(says(broken([](StateDict& s) { s["exp_avg.0"] = ones({3}); }), "'exp_avg.0' is unknown"));
   CHECK(says(broken([](StateDict& s) { s["scale"] = ones({2}); }), "'scale' must be one f32"));
   CHECK(says(broken([](StateDict& s) { s["scale"] = scalar(1, DType::i64); }), "got i64"));
-  CHECK(says(broken([](StateDict& s) { s["scale"] = scalar(-1); }), "must be finite and above 0"));
+  CHECK(says(broken([](StateDict& s) { s["scale"] = scalar(-1); }), "the scale must be from"));
   CHECK(says(broken([](StateDict& s) { s["_growth_tracker"] = scalar(-1, DType::i64); }),
              "'_growth_tracker' is negative"));
 }
 
-TEST_CASE("GradScaler: a scale that has fallen to 0 is an error, not NaN") {
+TEST_CASE("GradScaler: a scale that has fallen to 0, or whose inverse overflows, is an error") {
   const Fixture f;
-  GradScaler scaler({.init_scale = 1e-45});
+  GradScaler scaler({.init_scale = 2e-38});
   (void)scaler.scale(sum(f.w));
   f.set_gradient(kInf);
   scaler.step(*f.optimizer);

@@ -218,6 +218,51 @@ TEST_CASE("so many stay as were asked for: the newest that can be used") {
   CHECK_THROWS_WITH(CheckpointManager(folder / "none", 0), ContainsSubstring("at least 1"));
 }
 
+TEST_CASE("what is held replaces nothing before it is released, and never if it is dropped") {
+  const Folder folder;
+  {
+    CheckpointManager manager(folder.path, 1);
+    manager.release();  // nothing is held
+    manager.save(of_step(1));
+    const Snapshot live = of_step(2);
+    manager.hold(live);
+    live.tensors.at("model").at("w").fill_(-1);  // it is a copy
+    manager.wait();
+    CHECK(steps_in(folder.path) == Steps{1});
+    manager.release();
+    manager.wait();
+    CHECK(steps_in(folder.path) == Steps{2});
+    check_is_of_step(*manager.load_newest(ignore));
+    manager.hold(of_step(3));
+    manager.drop();
+    manager.release();
+    manager.hold(of_step(4));
+    manager.hold(of_step(5));  // in place of the one before
+    manager.release();
+    manager.wait();
+    CHECK(steps_in(folder.path) == Steps{5});
+    manager.hold(of_step(6));
+  }
+  CHECK(steps_in(folder.path) == Steps{5});  // nobody said that 6 is good
+}
+
+TEST_CASE("a checkpoint that is whole but of no use is skipped, with the reason, and goes first") {
+  const Folder folder;
+  for (const std::int64_t step : {1, 2, 3})
+    write_snapshot(folder / snapshot_name(step), of_step(step));
+  CheckpointManager manager(folder.path, 2);
+  std::vector<std::string> skipped;
+  const auto found =
+      manager.load_newest([&](const std::string& line) { skipped.push_back(line); },
+                          [](const Snapshot& s) { require(s.step < 3, "step 3 has diverged"); });
+  REQUIRE(found.has_value());
+  CHECK(found->step == 2);
+  CHECK(skipped == std::vector<std::string>{"step 3 has diverged"});
+  manager.save(of_step(4));
+  manager.wait();
+  CHECK(steps_in(folder.path) == Steps{2, 4});  // 3 does not count among the two
+}
+
 TEST_CASE("one folder, one job") {
   const Folder folder;
   {

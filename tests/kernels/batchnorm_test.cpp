@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -77,6 +78,17 @@ TEST_CASE("fast batch normalisation stays within rounding of the oracle") {
       CHECK(distance(run<double>(s, 0, training, Mode::fast).dx,
                      run<double>(s, 0, training, Mode::oracle).dx) <= 1e-12);
     }
+}
+
+TEST_CASE("running statistics take in what is finite, channel by channel, and nothing else") {
+  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::nan("");
+  for (const double bad : {kInf, -kInf, kNan}) {
+    std::vector<double> mean{1, 2, 3}, var{4, 5, 6};
+    const std::vector<double> of_batch{10, bad, 10}, squares{7, 7, bad};
+    cpu::update_running<double>(mean, var, of_batch, squares, 8, 0.5);  // a variance of 7 / (8 - 1)
+    CHECK(mean == std::vector<double>{5.5, 2, 3});
+    CHECK(var == std::vector<double>{2.5, 5, 6});
+  }
 }
 
 TEST_CASE("a mean a thousand times the deviation does not eat the variance") {

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 
 #include "kernels/mode.hpp"
 #include "runtime/base/error.hpp"
@@ -227,6 +228,8 @@ TEST_CASE("loading takes over the hyperparameters, and refuses the first entry t
   refused(good, "param_groups.0.betas", scalar(0.5, DType::f64), "has 1 values");
   refused(good, "param_groups.0.eps", scalar(-1, DType::f64), "eps must not be negative");
   refused(good, "param_groups.0.lr", scalar(-1, DType::f64), "learning rate");
+  refused(good, "param_groups.0.eps", scalar(std::numeric_limits<double>::infinity(), DType::f64),
+          "eps must be a finite number, got inf");
   refused(SGD(p, {}).state_dict(), "param_groups.0.foreach", scalar(0), "of another kind");
 
   adam.load_state_dict(before);
@@ -235,6 +238,50 @@ TEST_CASE("loading takes over the hyperparameters, and refuses the first entry t
   CHECK(after.at("param_groups.0.betas").to_vector<double>() == std::vector<double>{0.75, 0.999});
   CHECK(after.at("param_groups.0.amsgrad").item<double>() == 1);
   CHECK(after.count("state.0.exp_avg") == 0);
+}
+
+TEST_CASE("a state that no training leaves behind is refused by the entry's name") {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const std::vector<Tensor> p{parameter({1, 2}), parameter({3})};
+  Adam adam(p, {.amsgrad = true});
+  SGD sgd(p, {.momentum = 0.9});
+  for (const Tensor& each : p) each.set_grad(test::on_device(ones(each.sizes())));
+  adam.step();
+  sgd.step();
+  const auto said = [&](Optimizer& optimizer, const std::string& key, const Tensor& value) {
+    StateDict state = optimizer.state_dict();
+    REQUIRE(state.count(key) == 1);
+    state[key] = value;
+    try {
+      optimizer.load_state_dict(state);
+    } catch (const UsageError& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  const auto number = [](double x, DType dtype) { return scalar(x, dtype); };
+  for (const double bad : {-1.0, 0.5, 1e30, kNan, kInf, -kInf})
+    for (const DType dtype : {DType::f32, DType::f64})
+      CHECK_THAT(said(adam, "state.1.step", number(bad, dtype)),
+                 ContainsSubstring("optimizer state: 'state.1.step' is "));
+  CHECK_THAT(said(adam, "state.0.step", number(-1, DType::i64)),
+             ContainsSubstring("'state.0.step' is -1, which no training leaves behind"));
+  for (const char* name : {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"})
+    for (const double bad : {kNan, kInf, -kInf}) {
+      const std::string key = std::string("state.0.") + name;
+      CHECK_THAT(said(adam, key, tensor({1, static_cast<float>(bad)})),
+                 ContainsSubstring("'" + key + "' holds NaN or an infinity"));
+    }
+  CHECK_THAT(said(sgd, "state.1.momentum_buffer", tensor({static_cast<float>(kNan)})),
+             ContainsSubstring("'state.1.momentum_buffer' holds NaN or an infinity"));
+  for (const char* key : {"state.0.exp_avg_sq", "state.0.max_exp_avg_sq"})
+    CHECK_THAT(said(adam, key, tensor({1, -0.5F})),
+               ContainsSubstring("'" + std::string(key) + "' holds -0.5"));
+  // All of this is the state of some training.
+  CHECK(said(adam, "state.0.exp_avg", tensor({-1, 3e38F})).empty());
+  CHECK(said(adam, "state.0.exp_avg_sq", tensor({-0.0F, 0})).empty());
+  CHECK(said(adam, "state.0.step", number(7, DType::f32)).empty());
 }
 
 TEST_CASE("optimizer arguments that PyTorch refuses are refused") {
@@ -269,6 +316,39 @@ TEST_CASE("clipping scales to the norm, always multiplies, and never hides a NaN
   CHECK(params[0].grad().to_vector<float>()[0] == Approx(1.5));  // the refusal left it
   CHECK(std::isnan(clip_grad_norm_(params, 1).item<float>()));
   CHECK(std::isnan(params[0].grad().to_vector<float>()[0]));
+}
+
+TEST_CASE("the norm of large and of small gradients is the same however many elements there are") {
+  for (const bool oracle : {false, true})
+    for (const std::int64_t n : {1, 31, 32, 1023, 1024, 1025, 5000})
+      for (const float value : {1e20F, -1e20F, 1e-25F, 3e38F}) {
+        INFO(n << " times " << value);
+        std::optional<Oracle> mode;
+        if (oracle) mode.emplace();
+        const std::vector<Tensor> params{parameter(Values(static_cast<std::size_t>(n), 0))};
+        params[0].set_grad(test::on_device(full({n}, value)));
+        const double want = std::abs(double{value}) * std::sqrt(static_cast<double>(n));
+        const double got = clip_grad_norm_(params, 1).item<float>();
+        if (want < std::numeric_limits<float>::max())
+          CHECK(got == Approx(want).epsilon(1e-6));
+        else
+          CHECK(std::isinf(got));
+      }
+}
+
+TEST_CASE("clip_grad_norm_ names the gradient that is not finite, and what max_norm is") {
+  const std::vector<Tensor> params{parameter({0, 0}), parameter({0}), parameter({1, 2, 3})};
+  params[0].set_grad(tensor({3, 4}));
+  params[2].set_grad(tensor({1, std::numeric_limits<float>::infinity(), 1}));
+  CHECK_THROWS_WITH(clip_grad_norm_(params, 1, true),
+                    ContainsSubstring("the norm of the gradients is inf: the gradient of parameter "
+                                      "2, f32[3], holds NaN or an infinity"));
+  params[2].set_grad(tensor({3e38F, 3e38F, 3e38F}));
+  CHECK_THROWS_WITH(clip_grad_norm_(params, 1, true),
+                    ContainsSubstring("is inf, beyond f32, though each gradient is finite"));
+  CHECK_THROWS_WITH(clip_grad_norm_(params, std::numeric_limits<double>::quiet_NaN()),
+                    ContainsSubstring("max_norm must be 0 or more, got nan"));
+  CHECK_THROWS_WITH(clip_grad_norm_(params, -2), ContainsSubstring("0 or more, got -2"));
 }
 
 TEST_CASE("schedules take their values at the corners and between") {

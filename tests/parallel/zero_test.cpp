@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 
+#include "runtime/amp/grad_scaler.hpp"
 #include "runtime/nn/layers.hpp"
 #include "tests/parallel/ranks.hpp"
 #include "tests/support/kernel_mode.hpp"
@@ -216,6 +217,61 @@ TEST_CASE("whole numbers: scattered gradients are the average, whoever has which
     }
 }
 
+TEST_CASE("GradScaler steps and skips a sharded optimizer as it does a plain one", "[zero]") {
+  const auto run = [](int world, bool sharded, ZeroGradients gradients) {
+    const auto all = models(world);
+    return run_ranks<Values>(world, [&](const Group& group) {
+      MLP& model = *all[static_cast<std::size_t>(group->rank())];
+      DistributedDataParallel ddp(model, group, small_buckets());
+      const Make& adamw = kinds()[3].make;
+      std::unique_ptr<Optimizer> optimizer;
+      if (sharded)
+        optimizer = std::make_unique<ZeroRedundancyOptimizer>(ddp, adamw, gradients);
+      else
+        optimizer = adamw(model.parameters());
+      GradScaler scaler({.init_scale = 1024});
+      Values out;
+      std::vector<float> made, scales;
+      for (std::int64_t step = 0; step < 6; ++step) {
+        optimizer->zero_grad();
+        const Tensor x = rows(kWidths.front(), step, group->rank());
+        const Tensor loss =
+            mse_loss(ddp.forward(x), rows(kWidths.back(), step + 50, group->rank()));
+        scaler.scale(loss).backward();
+        // Of scattered gradients, each part is seen by one rank alone.
+        const bool alone = sharded && gradients == ZeroGradients::scattered;
+        if (step % 3 == 1 && (!alone || step % world == group->rank()))
+          optimizer->gradients()[0].fill_(INFINITY);
+        scaler.unscale_(*optimizer);
+        optimizer->set_lr(0.1 / static_cast<double>(step + 1));
+        made.push_back(scaler.step(*optimizer) ? 1 : 0);
+        scaler.update();
+        scales.push_back(static_cast<float>(scaler.get_scale()));
+      }
+      out = parameters_of(model);
+      out.push_back(made);
+      out.push_back(scales);
+      for (const auto& state : values_of(optimizer->state_dict())) out.push_back(state);
+      return out;
+    });
+  };
+  for (const int world : {1, 2, 3}) {
+    const auto plainly = run(world, false, {});
+    for (const ZeroGradients gradients : {ZeroGradients::all_reduced, ZeroGradients::scattered}) {
+      INFO(world << " ranks, gradients " << static_cast<int>(gradients));
+      const auto got = run(world, true, gradients);
+      const std::size_t parameters = 6;
+      for (const Values& rank : got) {
+        CHECK(rank == got[0]);
+        CHECK(rank[parameters] == std::vector<float>{1, 0, 1, 1, 0, 1});
+        CHECK(rank[parameters + 1] == plainly[0][parameters + 1]);
+        if (world <= 2 || gradients == ZeroGradients::all_reduced) CHECK(rank == plainly[0]);
+        CHECK(largest_difference(rank, plainly[0]) < 1e-4);
+      }
+    }
+  }
+}
+
 TEST_CASE("a rank keeps a W-th of the state, and the tails of the buckets", "[zero]") {
   const auto whole = [](const StateDict& state) {
     std::size_t bytes = 0;
@@ -294,6 +350,10 @@ TEST_CASE("what ZeRO refuses is one line with the remedy", "[zero]") {
     });
   };
   CHECK(loading([](StateDict&) {}).empty());
+  CHECK_THAT(loading([](StateDict& s) { s["state.0.step"] = from_vector<std::int64_t>({-1}, {}); }),
+             ContainsSubstring("'state.0.step' is -1, which no training leaves behind"));
+  CHECK_THAT(loading([](StateDict& s) { s["state.1.exp_avg_sq"].fill_(NAN); }),
+             ContainsSubstring("'state.1.exp_avg_sq' holds NaN or an infinity"));
   CHECK_THAT(loading([](StateDict& s) { s["state.9.exp_avg"] = zeros({3}); }),
              ContainsSubstring("'state.9.exp_avg' is of no parameter"));
   CHECK_THAT(loading([](StateDict& s) { s["state.0.exp_avg"] = zeros({3}); }),
