@@ -27,7 +27,7 @@ std::string short_name(const std::string& scope) {
 
 PeerFailures::PeerFailures(std::shared_ptr<Bootstrap> shared_bootstrap, const GroupOptions& options)
     : PeerMemory(std::move(shared_bootstrap), options),
-      timeout_(options.timeout),
+      timeout_(limited(options.timeout)),
       report_(mine(), std::launder(reinterpret_cast<Flight*>(base(rank()) + layout().flight()))),
       group_(short_name(bootstrap()->scope())) {
   if (bootstrap()->ends_survivors()) speak_before_the_end();
