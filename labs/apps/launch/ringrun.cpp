@@ -93,11 +93,10 @@ node's ringrun was stopped, or a file of --log-dir could not be written to its
 end, 3 another node is lost, 4 a deadline passed, 6 wrong options.)";
 
 int whole_number(const std::string& option, const std::string& text, int least, int most) {
-  char* end = nullptr;
-  const long n = std::strtol(text.c_str(), &end, 10);
-  require(!text.empty() && *end == '\0' && n >= least && n <= most,
+  const auto n = read_whole(text);
+  require(n && *n >= least && *n <= most,
           fmt::format("{} '{}' is not a whole number from {} to {}", option, text, least, most));
-  return static_cast<int>(n);
+  return static_cast<int>(*n);
 }
 
 int ranks_per_node(const std::string& text) {

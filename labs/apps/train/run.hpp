@@ -90,6 +90,7 @@ class TrainingRun {
   void begin_part();
   void end_part(const char* name, trace::Category category);
   void settle_parts();
+  void note(const nlohmann::ordered_json& line);
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
@@ -100,6 +101,7 @@ class TrainingRun {
   Progress progress_;
   std::string folder_;
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
+  std::string lost_lines_;              // why its file has no more of them
   RunPlan plan_;
   std::int64_t step_ = 0;
   std::function<Evaluation()> evaluation_;
