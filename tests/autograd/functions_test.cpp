@@ -59,6 +59,21 @@ TEST_CASE("slopes: functions of one tensor", "[functions]") {
             }).empty());
 }
 
+TEST_CASE("a cat, a window or a stride that is too large for its numbers is refused",
+          "[functions]") {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const Tensor wide = ones({1}).expand({kHuge});
+  CHECK_THROWS_WITH(cat({wide, wide, wide}, 0), ContainsSubstring("cat: too large"));
+  const Tensor image = ones({1, 1, 4, 4}), kernel = ones({1, 1, 2, 2});
+  const Pair huge{kHuge, kHuge}, one{1, 1}, none{0, 0}, two{2, 2};
+  CHECK_THROWS_WITH(conv2d(image, kernel, {}, huge, none, one, 1), ContainsSubstring("stride"));
+  CHECK_THROWS_WITH(conv2d(image, kernel, {}, one, huge, one, 1), ContainsSubstring("padding"));
+  CHECK_THROWS_WITH(conv2d(image, kernel, {}, one, none, huge, 1), ContainsSubstring("dilation"));
+  CHECK_THROWS_WITH(max_pool2d(image, huge, two), ContainsSubstring("window"));
+  CHECK_THROWS_WITH(max_pool2d(image, two, huge), ContainsSubstring("stride"));
+  CHECK_THROWS_WITH(avg_pool2d(image, two, two, huge), ContainsSubstring("padding"));
+}
+
 TEST_CASE("slopes at 0, -0, infinities and NaN are PyTorch's", "[functions]") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   const std::vector<float> at{0.0F, -0.0F, inf, -inf, nan, 2.0F};
