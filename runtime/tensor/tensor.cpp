@@ -32,11 +32,15 @@ std::string to_string(const Shape& shape) {
 
 std::int64_t numel_of(const Shape& shape) {
   std::int64_t n = 1;
+  bool none = false;
   for (const std::int64_t size : shape) {
     if (size < 0) throw UsageError("sizes must not be negative: " + to_string(shape));
-    if (__builtin_mul_overflow(n, size, &n)) throw UsageError("too large: " + to_string(shape));
+    none = none || size == 0;
+    // Of a size 0 the strides beside it are computed all the same.
+    if (__builtin_mul_overflow(n, std::max<std::int64_t>(size, 1), &n))
+      throw UsageError("too large: " + to_string(shape));
   }
-  return n;
+  return none ? 0 : n;
 }
 
 Shape contiguous_strides(const Shape& shape) {
@@ -44,8 +48,7 @@ Shape contiguous_strides(const Shape& shape) {
   std::int64_t stride = 1;
   for (std::size_t d = shape.size(); d-- > 0;) {
     strides[d] = stride;
-    if (__builtin_mul_overflow(stride, std::max<std::int64_t>(shape[d], 1), &stride))
-      throw UsageError("too large: " + to_string(shape));
+    stride *= shape[d] > 0 ? shape[d] : 1;
   }
   return strides;
 }
