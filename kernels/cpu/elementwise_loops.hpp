@@ -143,6 +143,7 @@ void power(View<T> out, View<const T> x, T s, T factor) {
   if (s == 2) return map(out, x, [=](T v) { return factor * (v * v); });
   if (s == 3) return map(out, x, [=](T v) { return factor * (v * v * v); });
   if (s == T(0.5)) return map(out, x, [=](T v) { return factor * std::sqrt(v); });
+  if (s == T(-0.5)) return map(out, x, [=](T v) { return factor * (1 / std::sqrt(v)); });
   if (s == -1) return map(out, x, [=](T v) { return factor * (1 / v); });
   if (s == -2) return map(out, x, [=](T v) { return factor * (1 / (v * v)); });
   map(

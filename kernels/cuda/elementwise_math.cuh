@@ -80,6 +80,7 @@ struct Power {
     if (exponent == 2) return factor * (x * x);
     if (exponent == 3) return factor * (x * x * x);
     if (exponent == T(0.5)) return factor * sqrt_of(x);
+    if (exponent == T(-0.5)) return factor * (1 / sqrt_of(x));
     if (exponent == -1) return factor * (1 / x);
     if (exponent == -2) return factor * (1 / (x * x));
     return factor * pow_of(x, exponent);

@@ -4,14 +4,35 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+
+#include "runtime/base/error.hpp"
 
 namespace ringsmith {
+
+// What a timeout without a limit becomes: milliseconds::max() would overflow in nanoseconds, in
+// which clocks count, and in every sum. Two of these and the time since the machine's start fit.
+constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(100 * 365 * 24);
+
+[[nodiscard]] inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {
+  return std::clamp(timeout, -kLongestTimeout, kLongestTimeout);
+}
+
+// For timeouts that a program gives, once, where they come in. UsageError unless it is above 0.
+[[nodiscard]] inline std::chrono::milliseconds checked_timeout(const std::string& what,
+                                                               std::chrono::milliseconds timeout) {
+  require(timeout.count() > 0, what + " must be above 0, got " + std::to_string(timeout.count()) +
+                                   " ms; milliseconds::max() waits without a limit");
+  return limited(timeout);
+}
 
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static Deadline in(std::chrono::milliseconds timeout) { return Deadline(Clock::now() + timeout); }
+  static Deadline in(std::chrono::milliseconds timeout) {
+    return Deadline(Clock::now() + limited(timeout));
+  }
   explicit Deadline(Clock::time_point at) : at_(at) {}
 
   [[nodiscard]] Clock::time_point at() const { return at_; }
@@ -26,7 +47,7 @@ class Deadline {
     return static_cast<int>(std::min<std::chrono::milliseconds>(left(), kHour).count());
   }
   [[nodiscard]] Deadline at_most(std::chrono::milliseconds timeout) const {
-    return Deadline(std::min(at_, Clock::now() + timeout));
+    return Deadline(std::min(at_, in(timeout).at_));
   }
 
  private:

@@ -11,6 +11,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace ringsmith {
 
@@ -106,6 +107,13 @@ class CudaError : public Error {
   using Error::Error;
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
 };
+
+// What others wrote, shown but not obeyed: characters of UTF-8 stay; what would begin a line, move
+// the cursor or change colours (control characters), and bytes that are no UTF-8, become \xHH.
+[[nodiscard]] std::string printable(std::string_view text);
+
+// UsageError: no memory holds so many elements of so many bytes.
+[[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
 // Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);

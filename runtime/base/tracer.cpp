@@ -45,11 +45,37 @@ class Ring {
   std::atomic<bool> ended_{false};
 };
 
+struct Producer {
+  std::shared_ptr<Ring> ring;
+  std::int32_t thread;
+};
+
 struct Registry {
   std::mutex mutex;  // guards everything below, and makes drain() the one consumer
-  std::vector<std::shared_ptr<Ring>> rings;
+  std::vector<Producer> producers;
   std::vector<std::string> names;
+  // Numbers of ended threads, all of whose events were taken: threads of the same name get them
+  // again, so that a program may start any number of threads, one after the other.
+  std::vector<std::int32_t> free;
   std::uint64_t dropped_by_ended_threads = 0;
+
+  std::int32_t number_for(const std::string& name) {
+    const auto again = std::ranges::find_if(free, [&](std::int32_t thread) {
+      const std::string& had = names[static_cast<std::size_t>(thread)];
+      return had == (name.empty() ? default_name(thread) : name);
+    });
+    if (again != free.end()) {
+      const std::int32_t thread = *again;
+      free.erase(again);
+      return thread;
+    }
+    const auto thread = static_cast<std::int32_t>(names.size());
+    names.push_back(name.empty() ? default_name(thread) : name);
+    return thread;
+  }
+  static std::string default_name(std::int32_t thread) {
+    return "thread " + std::to_string(thread);
+  }
 };
 
 // Never destroyed: threads may record until the very end of the process.
@@ -58,25 +84,31 @@ Registry& registry() {
   return *instance;
 }
 
-struct Slot {
+// A thread has a number and a ring from its first event on, and so none while the tracer is off.
+struct Self {
+  std::string name;  // empty: the default
   std::shared_ptr<Ring> ring;
   std::int32_t thread = 0;
 
-  Slot() : ring(std::make_shared<Ring>()) {
+  Self() = default;
+  ~Self() {
+    if (ring) ring->end();
+  }
+  Self(const Self&) = delete;
+  Self& operator=(const Self&) = delete;
+
+  void take_part() {
+    ring = std::make_shared<Ring>();
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
-    thread = static_cast<std::int32_t>(r.names.size());
-    r.rings.push_back(ring);
-    r.names.push_back("thread " + std::to_string(thread));
+    thread = r.number_for(name);
+    r.producers.push_back({ring, thread});
   }
-  ~Slot() { ring->end(); }
-  Slot(const Slot&) = delete;
-  Slot& operator=(const Slot&) = delete;
 };
 
-Slot& this_thread() {
-  thread_local Slot slot;
-  return slot;
+Self& this_thread() {
+  thread_local Self self;
+  return self;
 }
 
 }  // namespace
@@ -112,9 +144,10 @@ std::int64_t now_ns() {
 void record(const char* name, Category category, std::int64_t begin_ns, std::int64_t end_ns,
             Arg arg, std::int32_t track) {
   if (!enabled()) return;
-  Slot& slot = this_thread();
-  slot.ring->push(
-      {name, begin_ns, end_ns, arg, track == kThisThread ? slot.thread : track, category});
+  Self& self = this_thread();
+  if (!self.ring) self.take_part();
+  self.ring->push(
+      {name, begin_ns, end_ns, arg, track == kThisThread ? self.thread : track, category});
 }
 
 std::int32_t add_track(const std::string& name) {
@@ -125,25 +158,26 @@ std::int32_t add_track(const std::string& name) {
 }
 
 void name_thread(const std::string& name) {
-  const std::int32_t thread = this_thread().thread;
+  Self& self = this_thread();
+  self.name = name;
+  if (!self.ring) return;
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  r.names[static_cast<std::size_t>(thread)] = name;
+  r.names[static_cast<std::size_t>(self.thread)] = name;
 }
 
 std::vector<Event> drain() {
   std::vector<Event> out;
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
-  for (auto& ring : r.rings) {
-    const bool ended = ring->ended();  // asked first: what it pushed before is then taken below
-    ring->pop_all(out);
-    if (ended) {
-      r.dropped_by_ended_threads += ring->dropped();
-      ring.reset();
-    }
-  }
-  r.rings.erase(std::remove(r.rings.begin(), r.rings.end(), nullptr), r.rings.end());
+  std::erase_if(r.producers, [&](const Producer& p) {
+    const bool ended = p.ring->ended();  // asked first: what it pushed before is then taken below
+    p.ring->pop_all(out);
+    if (!ended) return false;
+    r.dropped_by_ended_threads += p.ring->dropped();
+    r.free.push_back(p.thread);
+    return true;
+  });
   std::stable_sort(out.begin(), out.end(),
                    [](const Event& a, const Event& b) { return a.begin_ns < b.begin_ns; });
   return out;
@@ -159,7 +193,7 @@ std::uint64_t dropped() {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   std::uint64_t sum = r.dropped_by_ended_threads;
-  for (const auto& ring : r.rings) sum += ring->dropped();
+  for (const Producer& p : r.producers) sum += p.ring->dropped();
   return sum;
 }
 

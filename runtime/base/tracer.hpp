@@ -6,7 +6,7 @@
 // A Span stamps its scope. Each thread writes finished spans into a ring of its own: one producer
 // (the thread), one consumer (drain), two counters, no lock; the same handshake as everywhere in
 // this house. A full ring drops the new span and counts it, so memory is bounded and recording
-// never waits. Switched off, a Span costs one relaxed load.
+// never waits. Switched off, a Span costs one relaxed load, and threads have no rings.
 //
 // Stamps are CLOCK_MONOTONIC: all processes of one host share it. labs/apps/train/step_time.hpp
 // computes exposed communication from the events, trace_file.hpp there writes them for Perfetto.
@@ -41,7 +41,8 @@ struct Event {
   std::int64_t begin_ns;
   std::int64_t end_ns;
   Arg arg;
-  std::int32_t thread;  // small number, in order of each thread's first event
+  std::int32_t thread;  // small number, in order of each thread's first event; when a thread has
+                        // ended and been drained, the next one of its name gets its number
   Category category;
 };
 

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/base/error.hpp"
+
 namespace ringsmith {
 
 template <class Tag>
@@ -29,8 +31,12 @@ struct Quantity {
 using Bytes = Quantity<struct BytesTag>;
 using Elements = Quantity<struct ElementsTag>;
 
+// UsageError if an address cannot hold so much: a product that wrapped around would be a small
+// buffer for many elements.
 constexpr Bytes bytes_of(Elements n, std::size_t element_size) {
-  return Bytes(n.value * element_size);
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(n.value, element_size, &bytes)) throw_too_large(n.value, element_size);
+  return Bytes(bytes);
 }
 
 constexpr Bytes KiB(std::size_t n) { return Bytes(n << 10); }

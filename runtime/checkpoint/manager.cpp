@@ -9,9 +9,10 @@
 #include <unistd.h>
 #include <utility>
 
+#include "runtime/base/atomic_file.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/tracer.hpp"
-#include "runtime/checkpoint/atomic_file.hpp"
 
 namespace ringsmith {
 
@@ -27,7 +28,11 @@ namespace {
 // An flock is the kernel's: it ends with its process, also by kill -9. Its file says who holds it.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
-  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (const std::string kind = odd_kind(path); !kind.empty())
+    throw UsageError("cannot write '" + path + "': it is " + kind + "; remove it");
+  Descriptor lock(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (!lock.valid() && errno == ELOOP)
+    throw UsageError("cannot write '" + path + "': it is a symbolic link; remove it");
   if (!lock.valid()) refuse(path, errno);
   std::array<char, 256> holder{};
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -119,7 +124,7 @@ void CheckpointManager::wait() {
 
 bool CheckpointManager::wait_for(std::chrono::milliseconds most) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, most, [&] { return !job_.has_value(); });
+  return changed_.wait_until(lock, Deadline::in(most).at(), [&] { return !job_.has_value(); });
 }
 
 void CheckpointManager::work() {

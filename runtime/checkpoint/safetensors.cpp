@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/checkpoint/atomic_file.hpp"
 
 namespace ringsmith {
 namespace {
@@ -88,14 +88,51 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;
 };
 
+// JSON parsers keep the last of two equal keys; here that would hide a tensor. A pass of its own: a
+// callback of the parser that builds the header would make it look at all entries for each of them.
+class UniqueKeys : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  [[nodiscard]] const std::string& twice() const { return twice_; }
+
+  bool start_object(std::size_t) override {
+    open_.emplace_back();
+    return true;
+  }
+  bool key(string_t& name) override {
+    if (!open_.back().insert(name).second) twice_ = name;
+    return true;
+  }
+  bool end_object() override {
+    open_.pop_back();
+    return true;
+  }
+  bool null() override { return true; }
+  bool boolean(bool) override { return true; }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool string(string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool start_array(std::size_t) override { return true; }
+  bool end_array() override { return true; }
+  bool parse_error(std::size_t, const std::string&, const nlohmann::json::exception&) override {
+    return false;
+  }
+
+ private:
+  std::vector<std::set<std::string>> open_;  // objects that have begun: their keys
+  std::string twice_;
+};
+
 class Reader {
  public:
-  explicit Reader(const std::string& path)
-      : path_(path), file_(std::fopen(path.c_str(), "rb"), &std::fclose) {
+  explicit Reader(const std::string& path) : path_(path), file_(nullptr, &std::fclose) {
+    if (const std::string kind = odd_kind(path); !kind.empty()) fail("it is " + kind);
+    file_.reset(std::fopen(path.c_str(), "rb"));
     if (!file_) fail(std::strerror(errno));
     std::error_code bad;
     file_size_ = std::filesystem::file_size(path, bad);
-    if (bad) fail("not a regular file");
+    if (bad) fail(bad.message());
   }
 
   Checkpoint read() {
@@ -125,6 +162,7 @@ class Reader {
     for (const Entry& e : entries) {
       const Tensor tensor = Tensor::empty(e.shape, {e.dtype});
       read_exactly(bytes_of_tensor(tensor));
+      if (e.dtype == DType::boolean) require_booleans(e.name, bytes_of_tensor(tensor));
       checkpoint.tensors.emplace(e.name, tensor);
     }
     return checkpoint;
@@ -138,6 +176,14 @@ class Reader {
   void read_exactly(std::span<std::byte> out) {
     if (std::fread(out.data(), 1, out.size(), file_.get()) != out.size())
       fail("the file ended early; it is truncated or still being written");
+  }
+
+  // Any other byte would be neither true nor false to the compiled program.
+  void require_booleans(const std::string& name, std::span<const std::byte> bytes) const {
+    for (const std::byte b : bytes)
+      if (b > std::byte{1})
+        fail("tensor '" + name + "': a BOOL is " + std::to_string(std::to_integer<int>(b)) +
+             ", which is neither 0 nor 1");
   }
 
   nlohmann::json read_header() {
@@ -155,20 +201,11 @@ class Reader {
     read_exactly(std::as_writable_bytes(std::span(text)));
     if (text.empty() || text.front() != '{') fail("its header is not a JSON object");
 
-    // JSON parsers keep the last of two equal keys; here that would hide a tensor.
-    std::vector<std::set<std::string>> keys;
-    std::string duplicate;
-    const auto watch = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-      if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
-      if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
-      if (event == nlohmann::json::parse_event_t::key &&
-          !keys.back().insert(value.get<std::string>()).second)
-        duplicate = value.get<std::string>();
-      return true;
-    };
-    nlohmann::json header = nlohmann::json::parse(text, watch, /*allow_exceptions=*/false);
+    UniqueKeys keys;
+    nlohmann::json header = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (header.is_discarded()) fail("its header is not valid JSON");
-    if (!duplicate.empty()) fail("the name '" + duplicate + "' appears twice");
+    nlohmann::json::sax_parse(text, &keys);
+    if (!keys.twice().empty()) fail("the name '" + keys.twice() + "' appears twice");
     return header;
   }
 

@@ -12,8 +12,8 @@
 #include <span>
 #include <system_error>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/checkpoint/atomic_file.hpp"
 #include "runtime/checkpoint/sha256.hpp"
 
 namespace ringsmith {
@@ -29,15 +29,10 @@ constexpr const char* kManifest = "manifest.json";
 constexpr const char* kState = "state.json";
 constexpr const char* kTensors = ".safetensors";
 constexpr std::string_view kName = "step-";
+constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;
 
 std::span<const std::byte> bytes_of_text(const std::string& text) {
   return std::as_bytes(std::span(text));
-}
-
-void write_text(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(bytes_of_text(text));
-  file.commit();
 }
 
 std::string dump(const Json& json, const std::string& path) {
@@ -79,6 +74,7 @@ class Folder {
 
   // Reads the file to its end.
   FileFacts examine(const std::string& name, std::string* keep = nullptr) const {
+    if (const std::string kind = odd_kind(file(name)); !kind.empty()) fail(name, "is " + kind);
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> in(std::fopen(file(name).c_str(), "rb"),
                                                              &std::fclose);
     if (!in && errno == ENOENT && name == kManifest) fail(name, why_no_manifest());
@@ -113,6 +109,8 @@ class Folder {
       fail(kManifest,
            fmt::format("has not the form '{}': another version has written it, which can read it",
                        kFormat));
+    if (out["step"] < 0 || out["step"] > kMostSteps || !out["files"].contains(kState))
+      fail(kManifest, "has no possible step, or does not name " + std::string(kState));
     for (auto& [name, facts] : out["files"].items()) {
       if (fs::path(name).filename() != name || !facts.is_object())
         fail(kManifest, "names what is no file of it");
@@ -147,11 +145,11 @@ void write_files(const Folder& folder, const Snapshot& snapshot) {
     save_safetensors(folder.file(name + kTensors), tensors);
     note(name + kTensors);
   }
-  write_text(folder.file(kState), dump(Json(snapshot.values), folder.file(kState)) + "\n");
+  write_atomically(folder.file(kState), dump(Json(snapshot.values), folder.file(kState)) + "\n");
   note(kState);
   const Json manifest = {{"format", kFormat}, {"step", snapshot.step}, {"files", files}};
   const std::string text = dump(manifest, folder.file(kManifest));
-  write_text(folder.file(kManifest), seal(text.substr(0, text.size() - 2)));
+  write_atomically(folder.file(kManifest), seal(text.substr(0, text.size() - 2)));
 }
 
 }  // namespace
@@ -217,7 +215,8 @@ bool has_manifest(const std::string& path) {
 void remove_snapshot(const std::string& path) noexcept {
   try {
     std::error_code ignored;
-    fs::remove(fs::path(path) / kManifest, ignored);
+    // Of a link only the link: the folder behind it is not this folder's.
+    if (!fs::is_symlink(path, ignored)) fs::remove(fs::path(path) / kManifest, ignored);
     fs::remove_all(path, ignored);
   } catch (const std::exception&) {  // no memory for a name: it stays
     return;

@@ -109,8 +109,10 @@ void ProcessGroup::set_algorithms(const std::vector<std::pair<Bytes, Algorithm>>
 void ProcessGroup::abort(Site) { throw UsageError("this group cannot be aborted"); }
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
-                                                 const GroupOptions& options) {
+                                                 const GroupOptions& asked) {
   open_standard_streams();
+  GroupOptions options = asked;
+  options.timeout = checked_timeout("GroupOptions::timeout", asked.timeout);
   if (options.device.is_cpu())
     return std::make_shared<CpuProcessGroup>(std::move(bootstrap), options);
   return make_device_group(bootstrap, options);
@@ -118,7 +120,8 @@ std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> boot
 
 std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {
   open_standard_streams();
-  return init_process_group(make_bootstrap(options.bootstrap, options.timeout), options);
+  const auto timeout = checked_timeout("GroupOptions::timeout", options.timeout);
+  return init_process_group(make_bootstrap(options.bootstrap, timeout), options);
 }
 
 }  // namespace ringsmith::comm

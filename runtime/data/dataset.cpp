@@ -1,5 +1,6 @@
 #include "runtime/data/dataset.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstddef>
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "runtime/base/error.hpp"
@@ -35,8 +37,22 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
     const std::size_t n = std::fread(piece.data(), 1, piece.size(), file.get());
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
     if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
-    if (n < piece.size()) return bytes;
+    if (n < piece.size()) break;
   }
+  // Compressed bytes are bytes, and a model would be trained on them.
+  struct Compressed {
+    std::string_view begins, kind, tool;
+  };
+  constexpr std::array<Compressed, 4> kCompressed{{{"\x1f\x8b", "gzip", "gunzip"},
+                                                   {"\xfd\x37zXZ", "xz", "unxz"},
+                                                   {"\x28\xb5\x2f\xfd", "zstd", "unzstd"},
+                                                   {"PK\x03\x04", "zip", "unzip"}}};
+  const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const auto& [begins, kind, tool] : kCompressed)
+    if (head.starts_with(begins))
+      fail("it is " + std::string(kind) + "-compressed; unpack it first: " + std::string(tool) +
+           " '" + path + "'");
+  return bytes;
 }
 
 ByteText load_text(const std::vector<std::string>& paths, double validation_fraction) {

@@ -148,8 +148,6 @@ IdxArray read_idx(const std::string& path) {
     throw UsageError("IDX file '" + path + "' " + what);
   };
   if (file.empty()) fail(std::string("is empty") + kAgain);
-  if (file.size() >= 2 && file[0] == 0x1f && file[1] == 0x8b)
-    fail("is gzip-compressed; unpack it first: gunzip '" + path + "'");
   if (file.size() < 4) fail("is truncated within its first 4 bytes" + std::string(kAgain));
   if (file[0] != 0 || file[1] != 0 || file[3] == 0)
     fail("does not start with an IDX magic number; give a file in MNIST's format");

@@ -9,8 +9,12 @@
 namespace ringsmith {
 namespace {
 
+// Of samples and epochs: sums and products with a number of ranks are numbers then.
+constexpr std::int64_t kMost = std::int64_t{1} << 53;
+constexpr std::int64_t kMostRanks = 1 << 20;
+
 std::int64_t checked_size(std::int64_t n) {
-  require(n >= 0, "a dataset cannot have " + std::to_string(n) + " samples");
+  require(n >= 0 && n <= kMost, "a dataset cannot have " + std::to_string(n) + " samples");
   return n;
 }
 
@@ -41,8 +45,9 @@ std::vector<std::int64_t> RandomSampler::indices() {
 
 DistributedSampler::DistributedSampler(std::int64_t dataset_size, DistributedSamplerOptions options)
     : dataset_size_(checked_size(dataset_size)), options_(options) {
-  require(options.replicas >= 1, "DistributedSampler: replicas must be at least 1, got " +
-                                     std::to_string(options.replicas));
+  require(options.replicas >= 1 && options.replicas <= kMostRanks,
+          "DistributedSampler: replicas must be from 1 to " + std::to_string(kMostRanks) +
+              ", got " + std::to_string(options.replicas));
   require(options.rank >= 0 && options.rank < options.replicas,
           "DistributedSampler: invalid rank " + std::to_string(options.rank) +
               ", it must be in [0, " + std::to_string(options.replicas - 1) + "]");
@@ -67,8 +72,12 @@ SamplerState DistributedSampler::state(std::int64_t taken) const {
 }
 
 void DistributedSampler::load_state(const SamplerState& state) {
-  require(state.used >= 0, "DistributedSampler: cannot go on at sample " +
-                               std::to_string(state.used) + " of an epoch");
+  // The last samples of an epoch may be padding, of one rank more than there are samples at most.
+  require(state.used >= 0 && state.used <= dataset_size_ + kMostRanks,
+          "DistributedSampler: cannot go on at sample " + std::to_string(state.used) +
+              " of an epoch of " + count(dataset_size_, "sample"));
+  require(state.epoch >= -kMost && state.epoch <= kMost,
+          "DistributedSampler: there is no epoch " + std::to_string(state.epoch));
   state_ = state;
   samples_ = share_of(dataset_size_ - state.used);
 }
@@ -121,9 +130,10 @@ void StepSampler::step_done(int ranks) {
 }
 
 void StepSampler::load_state(const SamplerState& state) {
-  require(state.epoch >= 0 && state.used >= 0 && state.used <= dataset_size_,
-          "StepSampler: cannot go on at sample " + std::to_string(state.used) + " of epoch " +
-              std::to_string(state.epoch));
+  require(
+      state.epoch >= 0 && state.epoch <= kMost && state.used >= 0 && state.used <= dataset_size_,
+      "StepSampler: cannot go on at sample " + std::to_string(state.used) + " of epoch " +
+          std::to_string(state.epoch));
   state_ = state;
 }
 

@@ -76,8 +76,8 @@ class DistributedSampler : public Sampler {
 
   // When every rank has taken so many of what indices() gave. The same on every rank.
   [[nodiscard]] SamplerState state(std::int64_t taken) const;
-  // Instead of set_epoch(), for the rest of that epoch; from any number of ranks. UsageError if
-  // negative.
+  // Instead of set_epoch(), for the rest of that epoch; from any number of ranks. UsageError if no
+  // state() can have given it.
   void load_state(const SamplerState& state);
 
   [[nodiscard]] std::vector<std::int64_t> indices() override;

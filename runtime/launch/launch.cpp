@@ -100,6 +100,10 @@ RoundEnd run_round(const LaunchOptions& job, const Round& round, const std::stri
 
 int launch(const LaunchOptions& asked) {
   LaunchOptions options = asked;
+  options.join_timeout = checked_timeout("LaunchOptions::join_timeout", asked.join_timeout);
+  options.exit_timeout = checked_timeout("LaunchOptions::exit_timeout", asked.exit_timeout);
+  options.quorum_timeout = checked_timeout("LaunchOptions::quorum_timeout", asked.quorum_timeout);
+  options.grace = limited(options.grace);
   // That of a launcher which started us is not for our ranks.
   (void)comm::store::find_door(std::getenv(comm::store::kDoorVariable));
   allow_files(options);

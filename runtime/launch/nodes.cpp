@@ -15,6 +15,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
 
@@ -44,18 +45,10 @@ Verdict decode(const std::string& text) {
   return {static_cast<Verdict::Kind>(text[0]), std::atoi(text.c_str() + 1), text.substr(blank + 1)};
 }
 
-// Appears whole, by rename.
-void write_port_file(const std::string& path, std::uint16_t port) {
-  const std::string aside = path + "." + std::to_string(getpid());
-  std::ofstream out(aside);
-  out << port << "\n";
-  out.close();
-  const bool written = out.good() && std::rename(aside.c_str(), path.c_str()) == 0;
-  require(written, "cannot write --port-file '" + path + "': " + std::strerror(errno));
-}
-
 std::uint16_t read_port_file(const std::string& path, Deadline deadline, int hurry) {
   for (;;) {
+    if (const std::string kind = odd_kind(path); !kind.empty())
+      throw UsageError("--port-file '" + path + "' is " + kind + "; name a file");
     std::ifstream in(path);
     std::string text;
     if (in >> text) return comm::tcp::parse_port("the port in '" + path + "'", text);
@@ -194,7 +187,8 @@ void Nodes::open_store() {
   store_place_.port = server_->port();
   store_place_.per_step = options_.per_step;
   store_place_.door = comm::store::describe_door(door_.get());
-  if (!options_.port_file.empty()) write_port_file(options_.port_file, store_place_.port);
+  if (!options_.port_file.empty())
+    write_atomically(options_.port_file, fmt::format("{}\n", store_place_.port));
 }
 
 void Nodes::watch() {

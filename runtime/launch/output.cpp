@@ -74,7 +74,7 @@ void Output::add(int rank, Descriptor out, Descriptor err) {
       const std::string path =
           options_.log_folder + "/rank-" + std::to_string(rank) + (s.is_error ? ".err" : ".out");
       const int how = thread_.joinable() ? O_APPEND : O_CREAT | O_EXCL;
-      s.file = Descriptor(open(path.c_str(), O_WRONLY | how | O_CLOEXEC, 0644));
+      s.file = Descriptor(open(path.c_str(), O_WRONLY | how | O_NOFOLLOW | O_CLOEXEC, 0644));
       require(s.file.valid(), "cannot write '" + path + "': " + std::strerror(errno));
     }
     const std::lock_guard lock(mutex_);

@@ -266,9 +266,13 @@ class Children {
 
 void spawn(int ranks, const Body& body, const SpawnOptions& options) {
   require(ranks > 0, fmt::format("spawn: {} ranks: start one or more", ranks));
+  SpawnOptions checked = options;
+  checked.group.timeout = checked_timeout("SpawnOptions::group.timeout", options.group.timeout);
+  checked.exit_timeout = checked_timeout("SpawnOptions::exit_timeout", options.exit_timeout);
+  checked.grace = limited(options.grace);
   require_alone();
   open_standard_streams();
-  Children(ranks, options).run(body);
+  Children(ranks, checked).run(body);
 }
 
 }  // namespace ringsmith::launch

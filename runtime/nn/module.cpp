@@ -7,18 +7,48 @@
 
 namespace ringsmith {
 
+// Under "a" and "a.b" two tensors could have one name, "a.b": the checkpoint would lose the first.
+void Module::require_new(const char* what, const std::string& name) const {
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(fmt::format("register_{}(\"{}\"): {}", what, name, why));
+  };
+  if (('.' + name + '.').find("..") != std::string::npos)
+    refuse("a name, and each part of it between dots, needs at least one character");
+  const auto below = [](const std::string& longer, const std::string& other) {
+    return longer.starts_with(other + '.');
+  };
+  const auto check = [&](const std::string& taken) {
+    if (name == taken) refuse("the module has this name already; give each entry its own");
+    if (below(name, taken) || below(taken, name))
+      refuse("what it holds could have the names of '" + taken + "'; choose a name without dots");
+  };
+  for (const Slot& slot : slots_) check(slot.name);
+  for (const auto& [taken, child] : children_) check(taken);
+}
+
+void Module::add_slot(Slot added, Tensor value) {
+  require_new(added.kind == Kind::parameter ? "parameter" : "buffer", added.name);
+  for (const Slot& slot : slots_)
+    require(slot.tensor != added.tensor, "'" + added.name + "' and '" + slot.name +
+                                             "' are registered with one member; give each its own");
+  if (added.kind == Kind::parameter) value.requires_grad_();
+  *added.tensor = std::move(value);
+  slots_.push_back(std::move(added));
+}
+
 void Module::register_parameter(std::string name, Tensor& slot, Tensor value) {
-  slot = std::move(value);
-  slot.requires_grad_();
-  slots_.push_back({std::move(name), Kind::parameter, &slot});
+  add_slot({std::move(name), Kind::parameter, &slot}, std::move(value));
 }
 
 void Module::register_buffer(std::string name, Tensor& slot, Tensor value) {
-  slot = std::move(value);
-  slots_.push_back({std::move(name), Kind::buffer, &slot});
+  add_slot({std::move(name), Kind::buffer, &slot}, std::move(value));
 }
 
 void Module::register_module(std::string name, Module& child) {
+  require_new("module", name);
+  child.apply([&](Module& m) {
+    require(&m != this, "register_module(\"" + name + "\"): a module cannot hold itself");
+  });
   children_.emplace_back(std::move(name), &child);
 }
 

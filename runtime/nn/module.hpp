@@ -69,7 +69,9 @@ class Module {
 
  protected:
   // `slot` must be a member of this object. A parameter requires a gradient; a buffer does not, and
-  // is state that is saved and broadcast.
+  // is state that is saved and broadcast. UsageError, and nothing is registered, if the name or the
+  // member is taken, the name has an empty part ("", "a..b"), or it could give two tensors one name
+  // ("a" and "a.b"). One module may be the child of several.
   void register_parameter(std::string name, Tensor& slot, Tensor value);
   void register_buffer(std::string name, Tensor& slot, Tensor value);
   void register_module(std::string name, Module& child);
@@ -82,6 +84,8 @@ class Module {
     Kind kind;
     Tensor* tensor;
   };
+  void require_new(const char* what, const std::string& name) const;
+  void add_slot(Slot added, Tensor value);
   void collect(const std::string& prefix, Kind kind, NamedTensors& out) const;
   [[nodiscard]] NamedTensors unique(Kind kind) const;
   void rebind_slots(Kind kind, const NamedTensors& from, const std::vector<Tensor>& to);

@@ -41,6 +41,26 @@ bool overlaps(Overlap choice, const comm::ProcessGroup& group) {
          (choice == Overlap::automatic && (group.device().is_cuda() || has_core_to_spare(group)));
 }
 
+void require_once(const char* what, const NamedTensors& tensors) {
+  for (auto later = tensors.begin(); later != tensors.end(); ++later)
+    for (auto first = tensors.begin(); first != later; ++first)
+      require(!first->second.is_same(later->second) && first->first != later->first,
+              fmt::format("DistributedDataParallel: {}s '{}' and '{}' have the same {}; give each "
+                          "tensor once, under its own name",
+                          what, first->first, later->first,
+                          first->first == later->first ? "name" : "tensor"));
+}
+
+// The first of `tensors` that is not among `others`, or null. As a rule both are the same list.
+const std::string* first_beyond(const NamedTensors& tensors, const NamedTensors& others) {
+  const auto same = [](const auto& a, const auto& b) { return a.second.is_same(b.second); };
+  const auto differs = std::ranges::mismatch(tensors, others, same).in1;
+  for (auto each = differs; each != tensors.end(); ++each)
+    if (std::ranges::none_of(others, [&](const auto& other) { return same(*each, other); }))
+      return &each->first;
+  return nullptr;
+}
+
 }  // namespace
 
 Overlap parse_overlap(std::string_view name) {
@@ -63,7 +83,12 @@ DistributedDataParallel::DistributedDataParallel(const NamedTensors& parameters,
                                                  const NamedTensors& buffers,
                                                  std::shared_ptr<comm::ProcessGroup> group,
                                                  const DdpOptions& options)
-    : group_(std::move(group)), options_(options) {
+    : group_(std::move(group)),
+      options_(options),
+      parameters_(parameters),
+      named_buffers_(buffers) {
+  require_once("parameter", parameters);
+  require_once("buffer", buffers);
   const BucketCaps caps{mebibytes(options.first_bucket_mb, "first_bucket_mb"),
                         mebibytes(options.bucket_cap_mb, "bucket_cap_mb")};
   std::vector<std::string> model, unknown = options.ignored;
@@ -111,12 +136,39 @@ Tensor DistributedDataParallel::forward(const Tensor& x) {
   return forward([&] { return module_->forward(x); });
 }
 
+void DistributedDataParallel::require_unchanged() const {
+  const auto refuse = [](const char* what, const std::string& name, const char* change) {
+    throw UsageError(
+        fmt::format("{} '{}' was {} after DistributedDataParallel was constructed: "
+                    "construct it again, on every rank, after such a change",
+                    what, name, change));
+  };
+  const std::vector<Tensor>& trained = reducer_->parameters();
+  auto next = trained.begin();
+  for (const auto& [name, tensor] : parameters_) {
+    const bool was = next != trained.end() && next->is_same(tensor);
+    if (was) ++next;
+    if (was != tensor.requires_grad() &&
+        std::ranges::find(options_.ignored, name) == options_.ignored.end())
+      refuse("parameter", name, was ? "frozen" : "unfrozen");
+  }
+  if (module_ == nullptr) return;
+  const auto check = [&](const char* what, const NamedTensors& then, const NamedTensors& now) {
+    if (const std::string* added = first_beyond(now, then))
+      refuse(what, *added, "added or replaced");
+    if (const std::string* gone = first_beyond(then, now)) refuse(what, *gone, "removed");
+  };
+  check("parameter", parameters_, module_->named_parameters());
+  check("buffer", named_buffers_, module_->named_buffers());
+}
+
 void DistributedDataParallel::synchronise_buffers() {
   broadcast_coalesced(*group_, buffers_, join_ ? join_->authority() : 0);
 }
 
 void DistributedDataParallel::begin_forward() {
   if (!grad_enabled()) return;
+  require_unchanged();
   if (join_) {
     require(!reducer_->awaits_backward(),
             "join(): a forward() before the backward() of the one before it; inside of join() they "

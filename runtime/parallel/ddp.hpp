@@ -19,8 +19,8 @@
 // A model on a GPU wants a group on that GPU (GroupOptions::device): move the model there first.
 // With a group of the host it works too, by way of host memory.
 //
-// Inputs of unequal number: join(). What it does not do: a parameter that is added to the model
-// later is not averaged.
+// Inputs of unequal number: join(). What is trained is settled by the constructor: the next
+// forward() after a parameter was frozen, unfrozen, added or replaced is a UsageError.
 #pragma once
 
 #include <concepts>
@@ -88,7 +88,8 @@ void collect_tensors(const std::tuple<Ts...>& tuple, std::vector<Tensor>& out) {
 class DistributedDataParallel {
  public:
   // Collective. Parameters that do not require a gradient are broadcast, and then left alone.
-  // UsageError, the same on every rank, if the ranks' models or options differ. The module must
+  // UsageError, the same on every rank, if the ranks' models or options differ, or if a tensor or a
+  // name is there twice (a module gives each once, however many share it). The module must
   // outlive this object, the tensors are shared.
   DistributedDataParallel(Module& module, std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
@@ -96,7 +97,8 @@ class DistributedDataParallel {
                           std::shared_ptr<comm::ProcessGroup> group,
                           const DdpOptions& options = {});
 
-  // The module's forward; UsageError if constructed without one.
+  // The module's forward; UsageError if constructed without one, or, with grad mode on, if the
+  // parameters are not those it was constructed with.
   Tensor forward(const Tensor& x);
   // body() is one forward pass of any form; it returns the tensors that the loss is computed from.
   template <std::invocable Body>
@@ -176,13 +178,15 @@ class DistributedDataParallel {
     DistributedDataParallel& ddp_;
   };
   void shadow_others();
+  void require_unchanged() const;
   void begin_forward();
   void end_forward(const std::vector<Tensor>& outputs);
 
   Module* module_ = nullptr;
   std::shared_ptr<comm::ProcessGroup> group_;
   DdpOptions options_;
-  std::vector<std::string> names_;  // of the parameters that require gradients
+  NamedTensors parameters_, named_buffers_;  // all that there were, the ignored ones too
+  std::vector<std::string> names_;           // of the parameters that require gradients
   std::vector<Tensor> buffers_;
   std::vector<Tensor> state_;  // all that is broadcast: parameters and buffers
   std::unique_ptr<Reducer> reducer_;

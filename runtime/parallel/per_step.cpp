@@ -74,7 +74,7 @@ class QuorumBootstrap : public comm::Bootstrap {
                           .prefix = comm::store::kQuorumKeys + std::to_string(quorum.id),
                           .index = place,
                           .size = size_,
-                          .timeout = timeout}) {}
+                          .timeout = checked_timeout("GroupOptions::timeout", timeout)}) {}
   [[nodiscard]] int rank() const override { return place_; }
   [[nodiscard]] int size() const override { return size_; }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
@@ -103,7 +103,7 @@ std::shared_ptr<comm::StoreClient> connect_to_coordinator(milliseconds timeout) 
   const auto secret = comm::Secret::from_environment();
   require(secret.has_value(), std::string("--per-step: ") + comm::kSecretVariable + " is missing");
   return std::make_shared<comm::StoreClient>(
-      place.store, *secret, Deadline::in(timeout),
+      place.store, *secret, Deadline::in(checked_timeout("the coordinator's timeout", timeout)),
       comm::StoreClientOptions{.door = comm::store::find_door(place.door.c_str())});
 }
 

@@ -3,6 +3,7 @@
 
 #include "runtime/tensor/tensor.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/core.h>
 #include <utility>
@@ -31,12 +32,15 @@ std::string to_string(const Shape& shape) {
 
 std::int64_t numel_of(const Shape& shape) {
   std::int64_t n = 1;
+  bool none = false;
   for (const std::int64_t size : shape) {
     if (size < 0) throw UsageError("sizes must not be negative: " + to_string(shape));
-    if (__builtin_mul_overflow(n, size, &n))
-      throw UsageError("too many elements: " + to_string(shape));
+    none = none || size == 0;
+    // Of a size 0 the strides beside it are computed all the same.
+    if (__builtin_mul_overflow(n, std::max<std::int64_t>(size, 1), &n))
+      throw UsageError("too large: " + to_string(shape));
   }
-  return n;
+  return none ? 0 : n;
 }
 
 Shape contiguous_strides(const Shape& shape) {
@@ -88,7 +92,10 @@ Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes
   std::int64_t last = offset;  // the largest element index that the view can touch
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (strides[d] < 0) throw UsageError("from_storage: negative strides are not supported");
-    last += sizes[d] > 0 ? (sizes[d] - 1) * strides[d] : 0;
+    std::int64_t reach = 0;
+    if (__builtin_mul_overflow(std::max<std::int64_t>(sizes[d] - 1, 0), strides[d], &reach) ||
+        __builtin_add_overflow(last, reach, &last))
+      throw UsageError("too large: sizes " + to_string(sizes) + ", strides " + to_string(strides));
   }
   const auto room = static_cast<std::int64_t>(storage->size().value / size_of(dtype));
   if (offset < 0 || (impl->numel > 0 && last >= room))
@@ -251,6 +258,7 @@ Tensor arange(double start, double stop, double step, TensorOptions options) {
   require(step != 0 && std::isfinite(start) && std::isfinite(stop) && std::isfinite(step),
           "arange: start, stop and step must be finite, and step not zero");
   const double count = std::max(0.0, std::ceil((stop - start) / step));
+  require(count < 0x1p63, fmt::format("arange: too large: {} to {} by {}", start, stop, step));
   Tensor out = Tensor::empty({static_cast<std::int64_t>(count)}, {options.dtype});
   visit_dtype(options.dtype, [&]<class T>(TypeTag<T>) {
     T* to = out.data<T>();

@@ -30,7 +30,8 @@ Shape resolve(const Tensor& t, const Shape& wanted, const char* what) {
       unknown = d;
     } else {
       if (sizes[d] < 0) throw UsageError(std::string(what) + ": bad shape " + to_string(wanted));
-      known *= sizes[d];
+      if (__builtin_mul_overflow(known, sizes[d], &known))
+        throw UsageError(std::string(what) + ": too large: " + to_string(wanted));
     }
   }
   if (unknown && known > 0) sizes[*unknown] = t.numel() / known;
@@ -150,8 +151,8 @@ Tensor Tensor::slice(int dim, std::int64_t start, std::int64_t stop, std::int64_
   start = place(start);
   stop = std::max(start, place(stop));
   Shape new_sizes = sizes(), new_strides = strides();
-  new_sizes[d] = (stop - start + step - 1) / step;
-  new_strides[d] *= step;
+  new_sizes[d] = stop > start ? (stop - start - 1) / step + 1 : 0;
+  if (new_sizes[d] > 1) new_strides[d] *= step;  // of one element the stride does not matter
   return view_on(*this, new_sizes, new_strides, storage_offset() + start * strides()[d]);
 }
 

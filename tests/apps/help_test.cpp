@@ -44,7 +44,79 @@ std::string last_option(const std::string& help) {
   return out;
 }
 
+// The options of a help text that take a number: "--steps" -> "INT", "UINT" or "FLOAT".
+std::vector<std::pair<std::string, std::string>> numeric_options(const std::string& help) {
+  const std::regex option(R"(^  (?:-[A-Za-z],)?(--[a-z][a-z_-]+) (INT|UINT|FLOAT)\b.*)");
+  std::vector<std::pair<std::string, std::string>> out;
+  std::smatch found;
+  for (const std::string& line : lines_of(help))
+    if (std::regex_match(line, found, option)) out.emplace_back(found.str(1), found.str(2));
+  return out;
+}
+
+// One line of the program with exit code 6, and in it the words.
+void check_one_line(const std::string& program, const std::vector<std::string>& options,
+                    const std::vector<std::string>& words) {
+  const auto run = run_app(0, program, options);
+  std::string line = program;
+  for (const std::string& option : options) line += " '" + option + "'";
+  INFO(line << "\n" << run.out << run.err);
+  CHECK_FALSE(run.timed_out);
+  CHECK(run.exit_code == 6);
+  CHECK(lines_of(run.err).size() == 1);
+  CHECK(run.err.rfind(program + ": error: ", 0) == 0);
+  for (const std::string& word : words) CHECK_THAT(run.err, ContainsSubstring(word));
+}
+
 }  // namespace
+
+TEST_CASE(
+    "what is no number, or has no room in its type, is refused by every option that takes one",
+    "[programs]") {
+  const std::vector<std::string> never{"nan",  "inf", "-inf", "1e999", "0x10",
+                                       "1.5x", "",    "+",    "1 2"};
+  const std::vector<std::string> not_whole{"1e300", "1.5", "1e23", "18446744073709551616",
+                                           "-9223372036854775809"};
+  int options = 0;
+  for (const std::string& program : all_programs())
+    for (const auto& [option, type] : numeric_options(run_app(0, program, {"--help"}).out)) {
+      ++options;
+      std::vector<std::string> values = never;
+      if (type != "FLOAT") values = values + not_whole;
+      if (type == "INT") values = values + std::vector<std::string>{"9223372036854775808"};
+      if (type == "UINT") values = values + std::vector<std::string>{"-1"};
+      for (const std::string& value : values)
+        check_one_line(program, {option + "=" + value}, {option, value.empty() ? "" : "'" + value});
+    }
+  CHECK(options >= 100);
+  // Texts that are numbers. A value of its own that begins with - would be an option.
+  const std::vector<std::string> bad{"nan", "inf", "1e999", "0x10", "1.5x", "+", "1 2"};
+  for (const std::string& value : bad) {
+    for (const std::string option : {"-b", "-e", "-i", "-f", "-r"})
+      check_one_line("broadcast_perf", {option, value}, {"'" + value + "'"});
+    for (const std::string option : {"--nproc-per-node", "--nnodes", "--master-port"})
+      check_one_line("ringrun", {option, value, "true"}, {"'" + value});
+  }
+  check_one_line("broadcast_perf", {"-b", "0", "-e", "1K", "-f", "2"}, {"--minbytes 0"});
+}
+
+TEST_CASE("numbers that an option takes and nobody means end in one line, too", "[programs]") {
+  const TemporaryFolder folder;
+  const std::string text = write_text(folder / "text", std::string(4000, 'x'));
+  // Each would stop at its folder or file, which cannot be made, if the number were none to stop at.
+  const std::vector<std::string> nowhere{"--run-dir", "/proc/x"};
+  const std::pair<std::string, std::vector<std::string>> programs[] = {
+      {"train_mlp", tiny_mlp() + nowhere},
+      {"train_gpt", tiny_gpt(text) + nowhere},
+      {"train_images", tiny_images() + nowhere},
+      {"all_reduce_perf", {"-b", "8", "-n", "1", "-w", "0", "-J", "/proc/x"}},
+      {"dp_vs_ddp", {"--steps", "1", "--svg", "/proc/x"}},
+      {"scaling", {"--svg", "/proc/x"}}};
+  for (const auto& [program, stops] : programs)
+    for (const auto& [option, type] : numeric_options(run_app(0, program, {"--help"}).out))
+      for (const std::string value : {"-1", "0", "1e300", "9223372036854775808", "1e-300"})
+        check_one_line(program, stops + std::vector<std::string>{option + "=" + value}, {});
+}
 
 TEST_CASE("every program has its help in 80 columns, a version, and a hint at what was meant",
           "[programs]") {

@@ -128,7 +128,7 @@ TEST_CASE("folders of no run, and files that somebody changed, are refused by na
   refused(wrong, {"trace.json", "line 1", "'ts'"});
   fs::remove(wrong + "/trace.json");
   write_text(wrong + "/run.json", R"({"communication_hook": 7})");
-  refused(wrong, {"wrong"});
+  refused(wrong, {"wrong", "of another kind than a run writes"});
 }
 
 TEST_CASE("the step of middle length is drawn, every rank's spans cut to it, buckets numbered",

@@ -174,3 +174,56 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
   REQUIRE(fs::is_directory(dir.path / first));
   REQUIRE(fs::is_directory(dir.path / second));
 }
+
+TEST_CASE("a model that does not fit is refused before training, and one that was trained is saved",
+          "[run_dir]") {
+  const TemporaryDir dir, home;
+  const StateDict model{{"w", full({1000}, 3)}};
+  const std::string folder = dir.path.string();
+  {
+    const testing::TinyFiles full_disk(2000);
+    CHECK_THROWS_WITH(require_room_for_model(folder, model),
+                      ContainsSubstring("model.safetensors") && ContainsSubstring("too large"));
+  }
+  CHECK_THROWS_WITH(require_room_for_model(folder + "/gone", model),
+                    ContainsSubstring("No such file"));
+  require_room_for_model(folder, model);
+  CHECK(std::filesystem::is_empty(dir.path));
+
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(home.path);
+  std::string said;
+  try {
+    save_model(folder + "/gone", model, {{"steps", "7"}});
+  } catch (const Error& e) {
+    said = e.what();
+  }
+  std::filesystem::current_path(before);
+  CHECK_THAT(said,
+             ContainsSubstring("cannot write '" + folder + "/gone/model.safetensors': No such"));
+  const std::string words = "; the trained model is in '";
+  const std::size_t at = said.find(words);
+  REQUIRE(at != std::string::npos);
+  const std::string path = said.substr(at + words.size(), said.size() - at - words.size() - 1);
+  CHECK(std::filesystem::path(path).parent_path() == std::filesystem::canonical(home.path));
+  const Checkpoint saved = load_safetensors(path);
+  CHECK(saved.tensors.at("w").to_vector<float>() == std::vector<float>(1000, 3));
+  CHECK(saved.metadata.at("steps") == "7");
+  save_model(folder, model, {});
+  CHECK(std::filesystem::exists(folder + "/model.safetensors"));
+}
+
+TEST_CASE("lines of an earlier run: a link is followed, what is no file is refused", "[json]") {
+  const TemporaryDir dir;
+  const std::string file = (dir.path / "file").string(), link = (dir.path / "link").string(),
+                    fifo = (dir.path / "fifo").string();
+  std::ofstream(file) << "{\"step\":1}\n{\"step\":2}\n";
+  std::filesystem::create_symlink(file, link);
+  JsonLines(link, 1).write({{"step", 9}});
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(read(file) == "{\"step\":1}\n{\"step\":9}\n");
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  CHECK_THROWS_WITH(JsonLines(fifo, 1), ContainsSubstring("it is a FIFO"));
+  CHECK_THROWS_WITH(JsonLines("/dev/full", 1), ContainsSubstring("it is a device"));
+  CHECK_THROWS_WITH(JsonLines{link}, ContainsSubstring("File exists"));
+}

@@ -3,7 +3,7 @@
 
 #include "tests/support/catch.hpp"
 
-using ringsmith::apps::printable;
+using ringsmith::printable;
 
 TEST_CASE("control characters are shown, not obeyed", "[printable]") {
   CHECK(printable("rank 1: 5 < 7") == "rank 1: 5 < 7");

@@ -467,3 +467,27 @@ TEST_CASE("communication hooks train as without one, and the run tells of them",
     for (std::size_t i = 0; i < got.size(); ++i) CHECK(std::abs(got[i] - none[i]) < 0.05 * none[i]);
   }
 }
+
+TEST_CASE("a run folder that is removed in the middle costs neither the training nor the model",
+          "[programs]") {
+  const TemporaryFolder folder;
+  const std::string run = folder / "run";
+  std::string command = "cd '" + folder.path.string() +
+                        "' && (until [ -s run/metrics.jsonl ]; do sleep 0.02; "
+                        "done; rm -r run) & cd '" +
+                        folder.path.string() +
+                        "' && exec " RINGSMITH_BINARY_DIR "/bin/train_mlp --run-dir run --no-trace";
+  for (const std::string& option : tiny_mlp()) command += " '" + option + "'";
+  const auto r = run_program({"sh", "-c", command + " --steps 20000"}, 60);
+  INFO(r.out << r.err);
+  CHECK(r.exit_code == 1);
+  CHECK_THAT(r.err, ContainsSubstring("train_mlp: error: cannot write 'run/model.safetensors': No "
+                                      "such file or directory; the trained model is in '" +
+                                      (folder / "model-")));
+  int models = 0;
+  for (const auto& entry : fs::directory_iterator(folder.path)) {
+    ++models;
+    CHECK(load_safetensors(entry.path()).tensors.size() > 1);
+  }
+  CHECK(models == 1);
+}

@@ -3,6 +3,8 @@
 #include "runtime/autograd/functions.hpp"
 
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "runtime/autograd/engine.hpp"
 #include "runtime/base/rng.hpp"
@@ -55,6 +57,61 @@ TEST_CASE("slopes: functions of one tensor", "[functions]") {
               manual_seed(3);  // the same mask in every evaluation
               return dropout(x, 0.4, true);
             }).empty());
+}
+
+TEST_CASE("a cat, a window or a stride that is too large for its numbers is refused",
+          "[functions]") {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62;
+  const Tensor wide = ones({1}).expand({kHuge});
+  CHECK_THROWS_WITH(cat({wide, wide, wide}, 0), ContainsSubstring("cat: too large"));
+  const Tensor image = ones({1, 1, 4, 4}), kernel = ones({1, 1, 2, 2});
+  const Pair huge{kHuge, kHuge}, one{1, 1}, none{0, 0}, two{2, 2};
+  CHECK_THROWS_WITH(conv2d(image, kernel, {}, huge, none, one, 1), ContainsSubstring("stride"));
+  CHECK_THROWS_WITH(conv2d(image, kernel, {}, one, huge, one, 1), ContainsSubstring("padding"));
+  CHECK_THROWS_WITH(conv2d(image, kernel, {}, one, none, huge, 1), ContainsSubstring("dilation"));
+  CHECK_THROWS_WITH(max_pool2d(image, huge, two), ContainsSubstring("window"));
+  CHECK_THROWS_WITH(max_pool2d(image, two, huge), ContainsSubstring("stride"));
+  CHECK_THROWS_WITH(avg_pool2d(image, two, two, huge), ContainsSubstring("padding"));
+}
+
+TEST_CASE("slopes at 0, -0, infinities and NaN are PyTorch's", "[functions]") {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  const std::vector<float> at{0.0F, -0.0F, inf, -inf, nan, 2.0F};
+  const auto n = static_cast<std::int64_t>(at.size());
+  const auto slope = [&](const std::function<Tensor(const Tensor&)>& f, double seed = 1) {
+    const Tensor x = from_vector(at).to(test::device()).requires_grad_();
+    f(x).backward(full({n}, seed, x.options()));
+    return x.grad().to_vector<float>();
+  };
+  // From the formulas in PyTorch's derivatives.yaml, and what its pow makes of these exponents.
+  const struct {
+    double exponent;
+    std::vector<float> slopes;
+  } powers[] = {{0, {0, 0, 0, 0, 0, 0}},
+                {1, {1, 1, 1, 1, 1, 1}},
+                {2, {0, -0.0F, inf, -inf, nan, 4}},
+                {3, {0, 0, inf, inf, nan, 12}},
+                {0.5, {inf, -inf, 0, nan, nan, 0.35355338F}},
+                {-1, {-inf, -inf, -0.0F, -0.0F, nan, -0.25F}}};
+  const auto same = [](const std::vector<float>& got, const std::vector<float>& want) {
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      INFO("at place " << i << ": " << got[i] << ", not " << want[i]);
+      CHECK(((std::isnan(got[i]) && std::isnan(want[i])) || got[i] == want[i] ||
+             std::abs(got[i] - want[i]) < 1e-6F));
+    }
+  };
+  for (const auto& [exponent, slopes] : powers) {
+    CAPTURE(exponent);
+    same(slope([e = exponent](const Tensor& x) { return pow(x, e); }), slopes);
+  }
+  for (const double seed : {static_cast<double>(inf), static_cast<double>(nan)})
+    same(slope([](const Tensor& x) { return pow(x, 0); }, seed), {0, 0, 0, 0, 0, 0});
+  same(slope([](const Tensor& x) { return sqrt(x); }), {inf, -inf, 0, nan, nan, 0.35355338F});
+  same(slope([](const Tensor& x) { return log(x); }), {inf, -inf, 0, -0.0F, nan, 0.5F});
+  same(slope([](const Tensor& x) { return exp(x); }), {1, 1, inf, 0, nan, 7.389056F});
+  same(slope([](const Tensor& x) { return relu(x); }), {0, 0, 1, 0, 1, 1});
+  same(slope([](const Tensor& x) { return tanh(x); }), {1, 1, 0, 0, nan, 0.070650816F});
+  same(slope([](const Tensor& x) { return sigmoid(x); }), {0.25F, 0.25F, 0, 0, nan, 0.10499357F});
 }
 
 TEST_CASE("slopes: functions of two tensors, broadcast both ways", "[functions]") {

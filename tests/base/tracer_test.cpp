@@ -1,6 +1,7 @@
 // The tracer: what it records, what it drops, and what it costs while off.
 #include "runtime/base/tracer.hpp"
 
+#include <malloc.h>
 #include <thread>
 
 #include "tests/support/catch.hpp"
@@ -92,4 +93,31 @@ TEST_CASE("nothing is lost or torn while threads record and another drains", "[t
   for (auto& t : threads) t.join();
   take();
   REQUIRE(seen + (trace::dropped() - lost) == std::uint64_t{kThreads} * kEach);
+}
+
+TEST_CASE("threads that come and go leave nothing behind, traced or not", "[tracer]") {
+  const auto in_use = [] { return mallinfo2().uordblks + mallinfo2().hblkhd; };
+  const auto rounds = [](int n) {
+    for (int i = 0; i < n; ++i)
+      std::thread([&] {
+        trace::name_thread(i % 3 == 0 ? "communication, with a name on the heap" : "checkpoints");
+        if (i % 3 == 2) return;
+        const trace::Span span("x", Category::comm);
+      }).join();
+  };
+  for (const bool traced : {false, true}) {
+    CAPTURE(traced);
+    trace::enable(traced);
+    const auto some = [&] {
+      rounds(30);
+      if (traced) REQUIRE(trace::drain().size() == 20);
+    };
+    some();  // the first ones make what the later ones use again
+    some();
+    const std::size_t names = trace::thread_names().size(), before = in_use();
+    for (int i = 0; i < 20; ++i) some();
+    CHECK(in_use() <= before + 65536);  // one ring has 390 KiB
+    CHECK(trace::thread_names().size() == names);
+    trace::enable(false);
+  }
 }

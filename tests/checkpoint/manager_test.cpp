@@ -12,6 +12,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -19,6 +20,7 @@
 
 #include "runtime/base/error.hpp"
 #include "runtime/base/rng.hpp"
+#include "runtime/checkpoint/sha256.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/tiny_files.hpp"
 
@@ -360,4 +362,60 @@ TEST_CASE("kill -9 at any moment of saving: what is found is whole, and never ol
   }
   INFO(newest << " steps saved, " << kills_in_a_save << " kills cut one short");
   CHECK(newest > 0);
+}
+
+TEST_CASE("a sealed manifest that leaves out what a checkpoint has, or is of no step, is refused") {
+  const Folder folder;
+  const std::string path = folder / snapshot_name(7);
+  const auto sealed = [&](const std::string& step, const std::string& files) {
+    const std::string text = "{\n \"format\": \"ringsmith snapshot 1\",\n \"step\": " + step +
+                             ",\n \"files\": " + files + ",\n";
+    const auto digest = sha256(std::as_bytes(std::span(text)));
+    spill(path + "/manifest.json", text + " \"sha256\": \"" + digest + "\"\n}\n");
+  };
+  write_snapshot(path, of_step(7));
+  for (const std::string step : {"7", "-1", "9223372036854775807", "18446744073709551615"}) {
+    sealed(step, "{}");
+    CHECK_THROWS_WITH(read_snapshot(path), ContainsSubstring("'" + path + "'") &&
+                                               ContainsSubstring("does not name state.json"));
+  }
+}
+
+TEST_CASE("a checkpoint that is a link to a folder: of it only the link is removed") {
+  const Folder folder, elsewhere;
+  const std::string far = elsewhere / snapshot_name(1), link = folder / snapshot_name(1);
+  write_snapshot(far, of_step(1));
+  fs::create_directory_symlink(far, link);
+  check_is_of_step(read_snapshot(link));
+  CheckpointManager manager(folder.path, 1);
+  manager.save(of_step(2));
+  manager.wait();
+  CHECK_FALSE(fs::is_symlink(link));
+  check_is_of_step(read_snapshot(far));
+  fs::create_directory_symlink(far, folder / snapshot_name(3));  // in the place of the next one
+  manager.save(of_step(3));
+  manager.wait();
+  check_is_of_step(read_snapshot(folder / snapshot_name(3)));
+  check_is_of_step(read_snapshot(far));
+}
+
+TEST_CASE("a lock that is a link, a FIFO or a device is refused, and what it names stays") {
+  const Folder folder, elsewhere;
+  const std::string lock = folder / "lock", file = elsewhere / "file";
+  spill(file, "precious");
+  const auto refused = [&](const std::string& why) {
+    CHECK_THROWS_WITH(CheckpointManager(folder.path),
+                      "cannot write '" + lock + "': it is " + why + "; remove it");
+    fs::remove(lock);
+  };
+  fs::create_symlink(file, lock);
+  refused("a symbolic link");
+  CHECK(slurp(file) == "precious");
+  fs::create_symlink("/dev/null", lock);
+  refused("a device");
+  REQUIRE(mkfifo(lock.c_str(), 0600) == 0);
+  refused("a FIFO");
+  fs::create_directory(lock);
+  refused("a folder");
+  CHECK_NOTHROW(CheckpointManager(folder.path));
 }

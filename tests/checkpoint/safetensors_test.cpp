@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/error.hpp"
@@ -201,6 +202,11 @@ TEST_CASE("a damaged or hostile file is one line with its name and the fault") {
           "overlaps");
   refused(with_header("{" + a + R"(,"__metadata__":{"k":1}})", 8), "not a string");
   refused(with_header("{" + a + R"(,"__metadata__":[]})", 8), "not an object");
+  std::string flags = one("BOOL", "[3]", "[0,3]", 3);  // its bytes are 1
+  spill(path, flags);
+  CHECK_NOTHROW(load_safetensors(path));
+  flags.back() = '\2';
+  refused(flags, "tensor 'a': a BOOL is 2, which is neither 0 nor 1");
   CHECK_THROWS_WITH(load_safetensors(folder.file("none")), ContainsSubstring("No such file"));
   CHECK_THROWS_AS(load_safetensors(fs::temp_directory_path()), UsageError);
 }
@@ -231,7 +237,7 @@ TEST_CASE("a failed save leaves the old checkpoint and no temporary file") {
                     ContainsSubstring("No such file"));
   fs::create_directory(folder.file("taken"));
   CHECK_THROWS_WITH(save_safetensors(folder.file("taken"), sample()),
-                    ContainsSubstring("directory"));
+                    ContainsSubstring("it is a folder"));
   CHECK(folder.files() == 2);  // the checkpoint and the folder: the temporary is gone
 }
 
@@ -255,4 +261,34 @@ TEST_CASE("a full disk is no mistake of the user's, and loses nothing") {
   CHECK(code_of(folder.file("no/such/folder")) == ExitCode::usage);
   CHECK(slurp(path) == before);
   CHECK(folder.files() == 1);
+}
+
+TEST_CASE("a header of very many tensors is read in time that grows with their number") {
+  const Folder folder;
+  const std::string path = folder.file("many.safetensors");
+  constexpr int kMany = 100'000;  // half an hour, were each compared with all before it
+  std::string header = "{";
+  for (int i = 0; i < kMany; ++i)
+    header += (i > 0 ? ",\"" : "\"") + std::to_string(i) +
+              R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  spill(path, with_header(header + "}", 0));
+  CHECK(load_safetensors(path).tensors.size() == kMany);
+  spill(path, with_header(header + R"(,"7":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})", 0));
+  CHECK_THROWS_WITH(load_safetensors(path), ContainsSubstring("the name '7' appears twice"));
+}
+
+TEST_CASE("what is no file is neither waited for nor written over") {
+  const Folder folder;
+  const std::string fifo = folder.file("fifo"), link = folder.file("link");
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  for (const std::string& path : {fifo, std::string("/dev/zero"), std::string("/dev/full")}) {
+    CHECK_THROWS_WITH(load_safetensors(path), ContainsSubstring("it is a "));
+    CHECK_THROWS_WITH(save_safetensors(path, sample()), ContainsSubstring("it is a "));
+    CHECK_FALSE(fs::is_regular_file(path));
+  }
+  fs::create_symlink("file", link);
+  save_safetensors(link, sample());
+  CHECK(fs::is_symlink(link));
+  CHECK(load_safetensors(folder.file("file")).tensors.size() == sample().size());
+  CHECK(folder.files() == 3);
 }

@@ -4,6 +4,7 @@
 // and the next exchange fails. Both long before any deadline.
 #include "runtime/comm/bootstrap/exchange.hpp"
 
+#include <algorithm>
 #include <future>
 
 #include "runtime/base/error.hpp"
@@ -143,4 +144,35 @@ TEST_CASE("a member of a quorum that gives the step up ends the others' meeting 
   auto other = std::async(std::launch::async, meet, 1);
   meet(0);
   other.get();
+}
+
+TEST_CASE("rounds that all have read leave the store: only the last one stays", "[bootstrap]") {
+  const Job job;
+  const auto rounds = [&](Exchange& exchange, int n) {
+    for (int i = 0; i < n; ++i)
+      if (exchange.all_gather("record").size() != 2) throw Error("not all records");
+  };
+  constexpr int kRounds = 20;
+  auto other = std::async(std::launch::async, [&] {
+    Exchange exchange(job.store(), Job::member(1));
+    rounds(exchange, kRounds);
+  });
+  Exchange exchange(job.store(), Job::member(0));
+  rounds(exchange, kRounds);
+  other.get();
+  exchange.await_readers();
+  const auto view = job.store();
+  std::vector<std::string> all, left;
+  for (int round = 0; round < kRounds; ++round)
+    for (const std::string name :
+         {"arrived", "result", "read", "over", "block/0", "from/0", "from/1"})
+      all.push_back("ranks/" + std::to_string(round) + "/" + name);
+  const std::vector<std::string> missing = view->wait(all, 0ms);
+  for (const std::string& key : all)
+    if (std::ranges::find(missing, key) == missing.end()) left.push_back(key);
+  for (const std::string& key : left) {
+    INFO(key);
+    CHECK(key.rfind("ranks/19/", 0) == 0);  // the last round is for await_readers()
+  }
+  CHECK(left.size() == 5);
 }

@@ -1,12 +1,17 @@
 // The TCP wire: frames through sockets that take and give any number of bytes, strangers at the
 // door, and groups whose ranks reach each other by it.
+#include <arpa/inet.h>
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <new>
 #include <numeric>
 #include <random>
 #include <sstream>
 #include <sys/socket.h>
+#include <thread>
 
 #include "runtime/base/error.hpp"
 #include "runtime/comm/transport/tcp/address.hpp"
@@ -256,4 +261,45 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
                 return options;
               }()));
       }
+}
+
+TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
+  // A queue of one, and a caller that fills it: the kernel drops what the next caller sends, who
+  // then waits until there is room.
+  const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in place{};
+  place.sin_family = AF_INET;
+  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof place;
+  REQUIRE(bind(listener.get(), reinterpret_cast<const sockaddr*>(&place), size) == 0);
+  REQUIRE(listen(listener.get(), 0) == 0);
+  REQUIRE(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size) == 0);
+  std::string why;
+  const tcp::Address address{"127.0.0.1", ntohs(place.sin_port)};
+  std::vector<Descriptor> callers;
+  while (callers.size() < 8) {  // until the queue is full
+    callers.push_back(tcp::connect_to(address, Deadline::in(std::chrono::milliseconds(200)), why));
+    if (!callers.back().valid()) break;
+  }
+  REQUIRE_FALSE(callers.back().valid());
+
+  struct sigaction before {
+  }, tick{};
+  tick.sa_handler = [](int) {};
+  sigaction(SIGUSR2, &tick, &before);
+  std::atomic<bool> over{false};
+  const pthread_t me = pthread_self();
+  std::thread ticks([&] {
+    for (int i = 0; !over.load(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      pthread_kill(me, SIGUSR2);
+      if (i == 40) Descriptor(accept(listener.get(), nullptr, nullptr));
+    }
+  });
+  const Descriptor late = tcp::connect_to(address, Deadline::in(std::chrono::seconds(20)), why);
+  over = true;
+  ticks.join();
+  sigaction(SIGUSR2, &before, nullptr);
+  INFO(why);
+  CHECK(late.valid());
 }

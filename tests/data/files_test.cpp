@@ -1,6 +1,8 @@
 // Text and IDX files: what they give, and the one clear line when they are broken.
 #include <filesystem>
 #include <fstream>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/images.hpp"
@@ -169,4 +171,27 @@ TEST_CASE("broken CIFAR-10 files are refused by name") {
   CHECK(load_cifar10(folder.path(), true).labels.size() == 9);
   refuses([&] { (void)load_cifar10(folder.path(), false); }, folder.path() + "/test_batch.bin",
           "No such file");
+}
+
+TEST_CASE("compressed text is refused by the name of its packer, and nothing is learnt from it") {
+  const struct {
+    std::string begins, says;
+  } kinds[] = {{"\x1f\x8b\x08", "gzip-compressed; unpack it first: gunzip '"},
+               {"\xfd"
+                "7zXZ",
+                "xz-compressed; unpack it first: unxz '"},
+               {"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first: unzstd '"},
+               {"PK\x03\x04", "zip-compressed; unpack it first: unzip '"}};
+  std::string path = std::filesystem::temp_directory_path() / "ringsmith-text-XXXXXX";
+  const int file = mkstemp(path.data());
+  REQUIRE(file >= 0);
+  close(file);
+  for (const auto& [begins, says] : kinds) {
+    std::ofstream(path, std::ios::binary) << begins << std::string(500, 'x');
+    CHECK_THROWS_WITH(load_text({path}),
+                      ContainsSubstring("text file '" + path + "': it is " + says + path));
+    std::ofstream(path, std::ios::binary) << "a" << begins << std::string(500, 'x');
+    CHECK_NOTHROW(load_text({path}));
+  }
+  std::filesystem::remove(path);
 }

@@ -1,6 +1,7 @@
 #include "runtime/data/sampler.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "runtime/base/error.hpp"
@@ -139,6 +140,25 @@ TEST_CASE("a sampler's state resumes it, also at and beyond the end of an epoch"
   sampler.load_state({2, 1000});
   CHECK(sampler.size() == 0);
   CHECK_THROWS_WITH(sampler.load_state({2, -1}), ContainsSubstring("cannot go on at sample -1"));
+}
+
+TEST_CASE("numbers at the end of their type are refused, and the sampler stays as it was") {
+  constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
+  DistributedSampler sampler(10, {3, 1, false, 0, false});
+  const Indices before = sampler.indices();
+  for (const SamplerState state : {SamplerState{0, kEnd}, SamplerState{0, kEnd - 3},
+                                   SamplerState{kEnd, 0}, SamplerState{-kEnd, 0}})
+    CHECK_THROWS_AS(sampler.load_state(state), UsageError);
+  CHECK_THROWS_AS(sampler.set_epoch(kEnd), UsageError);
+  CHECK_THROWS_AS(sampler.set_epoch(0, kEnd), UsageError);
+  CHECK(sampler.indices() == before);
+  CHECK_THROWS_AS(DistributedSampler(kEnd, {}), UsageError);
+  CHECK_THROWS_AS(DistributedSampler(10, {std::numeric_limits<int>::max(), 0}), UsageError);
+  CHECK_THROWS_AS(SequentialSampler(kEnd), UsageError);
+  CHECK_THROWS_AS(RandomSampler(kEnd), UsageError);
+  StepSampler steps(10, 2, 0);
+  CHECK_THROWS_AS(steps.load_state({kEnd, 0}), UsageError);
+  CHECK_THROWS_AS(steps.load_state({0, kEnd}), UsageError);
 }
 
 TEST_CASE("arguments that PyTorch refuses are refused, and an unusable split has its own error") {

@@ -1,8 +1,14 @@
 // flight_reader among files that are no recorders, not whole, or made to deceive.
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
+#include <random>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "runtime/comm/failure/last_words.hpp"
 #include "tests/fault/flight_runs.hpp"
 #include "tests/support/catch.hpp"
 
@@ -88,4 +94,66 @@ TEST_CASE("flight_reader shows control characters that a recorder holds", "[faul
   CHECK(read.out.find('\a') == std::string::npos);
   CHECK_THAT(read.out, ContainsSubstring("\\x1b[31mhost") && ContainsSubstring("\\x1b]0;title") &&
                            ContainsSubstring("\\x1b[2Jall is well"));
+}
+
+TEST_CASE("a recorder with damage anywhere is read or refused, and soon", "[fault][flight]") {
+  const TemporaryFolder folder;
+  const auto logs = logs_of(folder, 2, [](ProcessGroup& g) {
+    for (int i = 0; i < 20; ++i) all_reduce(g, 100, 5);
+    all_reduce(g, g.rank() == 1 ? 8 : 7);
+  });
+  REQUIRE(logs.size() == 2);
+  const std::string path = folder / "flight-world-rank0";
+  const std::string whole = testing::read_text(path);
+  std::mt19937 random(5);
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string bytes = whole;
+    // Where the calls are: most of the file is room for more of them.
+    const std::size_t from = i % 4 == 0 ? 16 : whole.size() - sizeof(Flight);
+    const std::size_t room = i % 4 == 0 ? whole.size() - from : 24 * sizeof(FlightEntry);
+    for (unsigned n = 1 + random() % 3; n > 0; --n)
+      bytes[from + random() % room] = static_cast<char>(random());
+    testing::write_text(path, bytes);
+    try {
+      const FlightLog log = read_flight(path);
+      for (const FlightRecord& r : log.records) REQUIRE_FALSE(r.describe().empty());
+      (void)first_divergence({log, logs[1]});
+    } catch (const UsageError& e) {
+      ++refused;
+      REQUIRE_THAT(e.what(), ContainsSubstring("'" + path + "' is"));
+    }
+  }
+  CHECK(refused > 20);
+}
+
+TEST_CASE("a recorder replaces files only, and is written through no link", "[fault][flight]") {
+  const TemporaryFolder folder;
+  const RankReport report;
+  const auto flight = std::make_unique<Flight>();
+  FlightHeader whose;
+  whose.rank = whose.written_by = 0;
+  whose.world = 1;
+  std::strcpy(whose.group, "world");
+  const std::string path = folder / "flight-world-rank0", other = folder / "other";
+  testing::write_text(other, "precious");
+  std::filesystem::create_symlink(
+      other, folder / (".flight-world-rank0-by-0-" + std::to_string(getpid())));
+  const FlightFile file(folder.path, whose, &report, flight.get());
+  const auto stays = [&](const std::function<bool()>& as_it_was) {
+    for (const bool replace : {true, false}) CHECK_FALSE(file.write(replace));
+    CHECK(as_it_was());
+    std::filesystem::remove(path);
+  };
+  std::filesystem::create_symlink(other, path);
+  stays([&] { return std::filesystem::is_symlink(path); });
+  REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+  stays([&] { return std::filesystem::is_fifo(path); });
+  std::filesystem::create_directory(path);
+  stays([&] { return std::filesystem::is_directory(path); });
+  CHECK(file.write(false));
+  CHECK(file.write(true));
+  CHECK(read_flight(path).records.empty());
+  CHECK(testing::read_text(other) == "precious");
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path), {}) == 3);
 }

@@ -69,6 +69,28 @@ TEST_CASE("a constant row is normalised to zero, a row with NaN to NaN, its neig
   }
 }
 
+TEST_CASE("rows far from zero are as exact as the oracle's, however long") {
+  for (const float mean : {0.0F, 10.0F, 1e3F, 1e5F, 1e7F, -1e7F, 1e20F})
+    for (const float deviation : {1.0F, 30.0F, 1000.0F})
+      for (const std::int64_t n : {7, 128, 1000, 4096, 65537}) {
+        CAPTURE(mean, deviation, n);
+        auto x = random_values(2 * n, 11, deviation);
+        for (float& v : x) v += mean;
+        const auto width = static_cast<std::size_t>(n);
+        const auto w = random_values(n, 3), b = random_values(n, 4), dy = random_values(2 * n, 2);
+        const auto want = run(widen(x), widen(w), widen(b), widen(dy), 2, width);
+        const auto error = [&](kernels::Mode mode) {
+          const ModeScope scope(mode);
+          const auto got = run(x, w, b, dy, 2, width);
+          return std::pair(distance(got.y, narrow(want.y)), distance(got.dx, narrow(want.dx)));
+        };
+        const auto [y, dx] = error(kernels::Mode::fast);
+        const auto [oracle_y, oracle_dx] = error(kernels::Mode::oracle);
+        CHECK(y <= 4 * oracle_y + 1e-5);
+        CHECK(dx <= 4 * oracle_dx + 1e-5);
+      }
+}
+
 TEST_CASE("gradients that are not wanted may be empty") {
   for (const kernels::Mode mode : {kernels::Mode::fast, kernels::Mode::oracle}) {
     const ModeScope scope(mode);

@@ -53,6 +53,64 @@ TEST_CASE("parameters come in tree order, and a shared one only once") {
   for (const Tensor& b : tied.buffers()) CHECK_FALSE(b.requires_grad());
 }
 
+namespace {
+
+// Registers what a test asks for; before that "w" (a parameter), "m" (a buffer), "a" and "b.c".
+class Registry : public Module {
+ public:
+  Registry() {
+    register_parameter("w", w, ones({2}));
+    register_buffer("m", m, ones({2}));
+    register_module("a", a);
+    register_module("b.c", c);
+  }
+  Tensor forward(const Tensor& x) override { return x; }
+  void add(const std::string& kind, const std::string& name) {
+    if (kind == "parameter") register_parameter(name, other, ones({2}));
+    if (kind == "buffer") register_buffer(name, other, ones({2}));
+    if (kind == "module") register_module(name, d);
+  }
+  void hold(const std::string& name, Module& child) { register_module(name, child); }
+  void reuse(const std::string& name) { register_buffer(name, w, zeros({2})); }
+  Tensor w, m, other;
+  Linear a{2, 2}, c{2, 2}, d{2, 2};
+};
+
+}  // namespace
+
+TEST_CASE("a name that is taken, empty, or that could become another's is refused") {
+  for (const std::string kind : {"parameter", "buffer", "module"})
+    for (const std::string name : {"w", "m", "a", "b.c", "", ".", "x.", ".x", "x..y", "a.weight",
+                                   "w.x", "a.b.c", "b", "b.c.weight"}) {
+      CAPTURE(kind, name);
+      Registry r;
+      const std::size_t before = r.state_dict().size();
+      CHECK_THROWS_AS(r.add(kind, name), UsageError);
+      CHECK_THROWS_WITH(r.add(kind, name),
+                        ContainsSubstring("register_" + kind + "(\"" + name + "\"): "));
+      CHECK(r.state_dict().size() == before);
+      CHECK_FALSE(r.other.defined());
+    }
+  Registry r;
+  r.add("parameter", "wx");
+  r.add("module", "b.d");
+  CHECK(r.state_dict().size() == 2 + 2 * 3 + 1);
+  CHECK(r.state_dict().size() == r.named_parameters().size() + r.named_buffers().size());
+}
+
+TEST_CASE("a member is registered once, and no module holds itself; sharing a module is legal") {
+  Registry r;
+  CHECK_THROWS_WITH(r.reuse("x"), ContainsSubstring("'x' and 'w'"));
+  CHECK(r.w.to_vector<float>() == std::vector<float>{1, 1});
+  Registry inner;
+  r.hold("inner", inner);
+  CHECK_THROWS_WITH(r.hold("self", r), ContainsSubstring("hold itself"));
+  CHECK_THROWS_WITH(inner.hold("outer", r), ContainsSubstring("hold itself"));
+  r.hold("again", inner.a);
+  CHECK(names_of(r.named_parameters()).size() == 2 * 5);
+  CHECK(r.state_dict().count("again.weight") == 1);
+}
+
 TEST_CASE("the models have PyTorch's parameter counts") {
   CHECK(parameter_count(MLP({784, 1024, 1024, 10})) == 1'863'690);
   CHECK(parameter_count(GPT({.vocabulary = 65, .context = 128})) == 826'368);

@@ -67,6 +67,81 @@ TEST_CASE("a name that is to be ignored must exist, and be ignored by all ranks"
       CHECK_THAT(each, ContainsSubstring("ranks do not hold the same model"));
 }
 
+namespace {
+
+// A module that changes after it was wrapped.
+class Changing : public Module {
+ public:
+  Changing() {
+    register_parameter("w", w, full({2}, 1));
+    register_parameter("frozen", frozen, full({2}, 1));
+    frozen.requires_grad_(false);
+    register_buffer("m", m, full({2}, 1));
+  }
+  Tensor forward(const Tensor& x) override { return add(add(mul(x, w), mul(x, frozen)), m); }
+  void add_parameter() { register_parameter("late", late, full({2}, 1)); }
+  void add_buffer() { register_buffer("late", late, full({2}, 1)); }
+  Tensor w, frozen, m, late;
+};
+
+}  // namespace
+
+TEST_CASE("parameters that change after wrapping are named by the next forward, in every mode") {
+  struct Change {
+    std::function<void(Changing&)> make;
+    std::string says;
+  };
+  const std::vector<Change> changes{
+      {[](Changing& c) { c.frozen.requires_grad_(); }, "parameter 'frozen' was unfrozen after"},
+      {[](Changing& c) { c.w.requires_grad_(false); }, "parameter 'w' was frozen after"},
+      {[](Changing& c) { c.add_parameter(); }, "parameter 'late' was added or replaced after"},
+      {[](Changing& c) { c.w = trained(full({2}, 1)); }, "parameter 'w' was added or replaced"},
+      {[](Changing& c) { c.w = {}; }, "parameter 'w' was removed after"},
+      {[](Changing& c) { c.add_buffer(); }, "buffer 'late' was added or replaced after"},
+      {[](Changing& c) { c.m = full({2}, 2); }, "buffer 'm' was added or replaced after"}};
+  for (const auto& [make, says] : changes)
+    for (const int mode : {0, 1, 2, 3}) {
+      CAPTURE(says, mode);
+      DdpOptions options;
+      options.find_unused_parameters = mode == 1;
+      options.static_graph = mode == 2;
+      const auto got = run_ranks<std::string>(2, [&](const Group& group) {
+        Changing module;
+        DistributedDataParallel ddp(module, group, options);
+        const auto step = [&] { sum(ddp.forward(full({2}, 1))).backward(); };
+        step();
+        make(module);
+        {
+          const NoGradGuard evaluating;  // needs no gradients, and so nothing to be as it was
+          if (module.w.defined()) (void)ddp.forward(full({2}, 1));
+        }
+        return complaint_of([&] {
+          if (mode == 3) {
+            const auto local = ddp.no_sync();
+            step();
+          } else {
+            step();
+          }
+        });
+      });
+      for (const std::string& each : got)
+        CHECK_THAT(each, ContainsSubstring(says) && ContainsSubstring("construct it again"));
+    }
+}
+
+TEST_CASE("a tensor or a name that is given twice is refused before anything is sent") {
+  const Tensor a = trained(zeros({2})), b = trained(zeros({2}));
+  const auto group = std::make_shared<test::FakeGroup>(2, 0);
+  using Wrapped = DistributedDataParallel;
+  CHECK_THROWS_WITH(Wrapped({{"a", a}, {"b", b}, {"a", zeros({2})}}, {}, group),
+                    ContainsSubstring("parameters 'a' and 'a' have the same name"));
+  CHECK_THROWS_WITH(Wrapped({{"a", a}, {"b", a}}, {}, group),
+                    ContainsSubstring("parameters 'a' and 'b' have the same tensor"));
+  CHECK_THROWS_WITH(Wrapped({{"a", a}}, {{"m", b}, {"m", a}}, group),
+                    ContainsSubstring("buffers 'm' and 'm' have the same name"));
+  CHECK(group->log.empty());
+}
+
 TEST_CASE("a gradient hook that is added after wrapping runs before its bucket leaves") {
   Fixture f;  // its own logging hooks are registered after the reducer
   f.step({2, 1, 0});

@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cmath>
+#include <functional>
+#include <limits>
 
 #include "tests/support/catch.hpp"
 
@@ -170,4 +172,36 @@ TEST_CASE("is_sole_owner is false as soon as anything else holds the memory", "[
 TEST_CASE("large tensors print their edges only", "[tensor]") {
   REQUIRE(counted({2, 2}).str() == "[[0, 1], [2, 3]] i64 [2, 2]");
   REQUIRE(counted({2000}).str() == "[0, 1, 2, ..., 1997, 1998, 1999] i64 [2000]");
+}
+
+TEST_CASE("sizes, strides and steps whose products do not fit are refused, not wrapped around") {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62,
+                         kEnd = std::numeric_limits<std::int64_t>::max();
+  const Tensor one = ones({1}), three = ones({3});
+  const auto refused = [](const std::function<void()>& body) {
+    CHECK_THROWS_AS(body(), UsageError);
+    CHECK_THROWS_WITH(body(),
+                      ContainsSubstring("too large") || ContainsSubstring("cannot allocate"));
+  };
+  const Tensor wide = one.expand({kHuge});
+  CHECK(wide.numel() == kHuge);
+  refused([&] { (void)wide.contiguous(); });
+  refused([&] { (void)wide.clone(); });
+  refused([&] { (void)wide.to(DType::f64); });
+  refused([&] { (void)one.expand({kHuge, 4}); });
+  refused([&] { (void)size_in_bytes(wide); });
+  for (const DType dtype : {DType::u8, DType::boolean, DType::f16, DType::f32, DType::f64})
+    for (const Shape& shape : {Shape{kHuge}, Shape{kEnd}, Shape{kHuge / 4, 4}, Shape{kHuge, 4},
+                               Shape{std::int64_t{1} << 32, std::int64_t{1} << 31}})
+      refused([&] { (void)Tensor::empty(shape, {dtype}); });
+  refused([&] { (void)Tensor::empty({0, kHuge, 4}); });
+  refused([&] { (void)one.view({kHuge, 4, -1}); });
+  refused([&] { (void)one.reshape({kHuge, 4}); });
+  refused([&] { (void)three.as_strided({3}, {kHuge}, 0); });
+  refused([&] { (void)three.as_strided({3}, {1}, kEnd); });
+  refused([&] { (void)arange(0, 1e300); });
+  refused([&] { (void)arange(0, 1, 1e-300); });
+  CHECK(three.slice(0, 0, 3, kEnd).to_vector<float>() == std::vector<float>{1});
+  CHECK(three.slice(0, -kEnd, kEnd, 1).numel() == 3);
+  CHECK(three.slice(0, kEnd, -kEnd, 1).numel() == 0);
 }

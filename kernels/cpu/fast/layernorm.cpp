@@ -20,6 +20,29 @@ constexpr std::int64_t kBlock = 64;    // rows that gather one share of the weig
 
 std::int64_t rows_per_thread(std::int64_t n) { return std::max<std::int64_t>(1, kGrain / (n + 1)); }
 
+// A mean of more deviations than the root of this: the rounding of the sum, which is relative to
+// the mean, would show in the result.
+constexpr float kFarOff = 1024;
+
+// Such a row. Its elements less a first mean are exact, or nearly, and their own mean is what the
+// first one lacks: `rest` is what of it does not fit into `mean`, which backward is given. Two more
+// passes over what lies in L1; never inlined, so that the loop for other rows stays as it is.
+[[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
+                                   const float* b, float* __restrict out, float& mean,
+                                   float& rstd) {
+  const float inverse = 1.0F / static_cast<float>(n);
+  const float first = row_sum_of(n, [row](std::int64_t i) { return row[i]; }) * inverse;
+  const float lacks =
+      row_sum_of(n, [row, first](std::int64_t i) { return row[i] - first; }) * inverse;
+  const float m = first + lacks, rest = lacks - (m - first);
+  const auto off = [row, m, rest](std::int64_t i) { return (row[i] - m) - rest; };
+  const float variance = row_sum_of(n, [off](std::int64_t i) { return off(i) * off(i); }) * inverse;
+  const float s = 1.0F / std::sqrt(variance + eps);
+  for (std::int64_t i = 0; i < n; ++i) out[i] = off(i) * s * w[i] + b[i];
+  mean = m;
+  rstd = s;
+}
+
 }  // namespace
 
 void layer_norm(std::span<const float> x, std::span<const float> weight,
@@ -41,6 +64,11 @@ void layer_norm(std::span<const float> x, std::span<const float> weight,
       const float m = row_sum_of(n, [row](std::int64_t i) { return row[i]; }) * inverse;
       const float variance =
           row_sum_of(n, [row, m](std::int64_t i) { return (row[i] - m) * (row[i] - m); }) * inverse;
+      if (m * m > kFarOff * variance) {
+        far_off_row(row, n, static_cast<float>(eps), w, b, out, mean[static_cast<std::size_t>(r)],
+                    rstd[static_cast<std::size_t>(r)]);
+        continue;
+      }
       const float s = 1.0F / std::sqrt(variance + static_cast<float>(eps));
       for (std::int64_t i = 0; i < n; ++i) out[i] = (row[i] - m) * s * w[i] + b[i];
       mean[static_cast<std::size_t>(r)] = m;

@@ -22,6 +22,24 @@
 
 namespace ringsmith::apps {
 
+std::optional<double> read_real(const std::string& text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);  // decimal: no 0x10
+  if (error != std::errc() || stop != end || !std::isfinite(value)) return {};
+  return value;
+}
+
+std::optional<long long> read_whole(const std::string& text) {
+  const std::size_t digits = text.rfind('-', 0) == 0 ? 1 : 0;
+  if (text.size() > digits + 1 && text[digits] == '0') return {};  // octal, or hexadecimal?
+  long long value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end) return {};
+  return value;
+}
+
 namespace {
 
 constexpr std::size_t kColumn = 26;  // where meanings begin
@@ -71,23 +89,6 @@ class PlainHelp : public CLI::Formatter {
     return out;
   }
 };
-
-std::optional<double> read_real(const std::string& text) {
-  char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !std::isfinite(value)) return {};
-  return value;
-}
-
-std::optional<long long> read_whole(const std::string& text) {
-  const std::size_t digits = text.rfind('-', 0) == 0 ? 1 : 0;
-  if (text.size() > digits + 1 && text[digits] == '0') return {};  // octal, or hexadecimal?
-  long long value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return {};
-  return value;
-}
 
 // read: gives a number, or nothing; what: "a number above 0".
 template <class Read, class Fits>
@@ -417,17 +418,14 @@ std::string CommandLine::unknown(const std::string& option) const {
 }
 
 std::size_t parse_size(const std::string& option, const std::string& text) {
-  char* end = nullptr;
-  double value = std::strtod(text.c_str(), &end);
-  std::string suffix = end;
-  if (suffix == "K" || suffix == "k") value *= 1024.0;
-  if (suffix == "M" || suffix == "m") value *= 1024.0 * 1024;
-  if (suffix == "G" || suffix == "g") value *= 1024.0 * 1024 * 1024;
-  const bool known = suffix.empty() || (suffix.size() == 1 &&
-                                        std::string("KkMmGg").find(suffix) != std::string::npos);
-  require(end != text.c_str() && known && std::isfinite(value) && value >= 0 && value < 1e15,
+  const std::string letters = "KkMmGg";
+  const std::size_t letter = text.empty() ? std::string::npos : letters.find(text.back());
+  const bool suffixed = letter != std::string::npos;
+  const auto number = read_real(text.substr(0, text.size() - (suffixed ? 1 : 0)));
+  const double unit = suffixed ? std::pow(1024.0, static_cast<double>(letter / 2 + 1)) : 1;
+  require(number && *number >= 0 && *number * unit < 1e15,
           option + " '" + text + "' is not a size: write bytes, or 1K, 4M, 1G");
-  return static_cast<std::size_t>(value);
+  return static_cast<std::size_t>(*number * unit);
 }
 
 Check whole(long long least, long long most) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,6 +94,10 @@ class CommandLine {
 
 // "64", "1K", "4M", "1G" (powers of two) in bytes. UsageError otherwise; option is named in it.
 [[nodiscard]] std::size_t parse_size(const std::string& option, const std::string& text);
+
+// The number that the whole text is, in decimal digits; nothing for NaN, infinities, 0x10 and 010.
+[[nodiscard]] std::optional<double> read_real(const std::string& text);
+[[nodiscard]] std::optional<long long> read_whole(const std::string& text);
 
 constexpr long long kMostWhole = 2'147'483'647;  // what an int holds
 constexpr double kMostSeconds = 1e6;             // 11 days: what is waited for longer never comes

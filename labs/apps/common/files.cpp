@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
-#include <unistd.h>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::apps {
@@ -24,28 +23,14 @@ bool is_source_root(const fs::path& folder) {
          fs::is_regular_file(folder / "CMakeLists.txt", ignored);
 }
 
-void require_written(bool well, const std::string& path) {
-  require(well, "cannot write '" + path + "': does its folder exist, is it writable?");
-}
-
 }  // namespace
 
 void require_writable(const std::string& path) {
-  if (path.empty()) return;
-  const fs::path file = path;
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : ".";
-  const bool there = fs::exists(file);
-  const bool right_kind = there ? !fs::is_directory(file) : fs::is_directory(folder);
-  require_written(right_kind && access((there ? file : folder).c_str(), W_OK) == 0, path);
+  if (!path.empty()) try_to_write(path);
 }
 
 void write_file(const std::string& path, const std::string& text) {
-  if (path.empty()) return;
-  std::ofstream file(path);
-  require_written(file.good(), path);
-  file << text;
-  file.flush();
-  if (!file.good()) throw Error("cannot write '" + path + "' to its end: is the disk full?");
+  if (!path.empty()) write_atomically(path, text);
 }
 
 std::string find_source_root() {

@@ -7,11 +7,11 @@
 
 namespace ringsmith::apps {
 
-// UsageError unless the file, or a new one in its folder, may be written. Empty: no file is wanted.
+// Throws as write_file() unless the file could be written now. Empty: no file is wanted.
 void require_writable(const std::string& path);
 
-// UsageError if it cannot be opened, Error if it could not be written to its end (the disk is
-// full). Empty: nothing is written.
+// The whole file (runtime/base/atomic_file.hpp). UsageError if the path is at fault, Error if the
+// disk is full. Empty: nothing is written.
 void write_file(const std::string& path, const std::string& text);
 
 // The folder of the sources: where the program was built from, else the nearest folder above the

@@ -1,4 +1,4 @@
-// Text for terminals: words in lines of a width, and what others wrote, shown but not obeyed.
+// Text for terminals: words in lines of a width.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +15,6 @@ constexpr std::size_t kPageWidth = 80;
 // written; every other one begins with `indent` blanks.
 [[nodiscard]] std::string wrapped(const std::string& text, std::size_t indent,
                                   std::size_t width = kPageWidth, const std::string& head = {});
-
-// Characters of UTF-8 stay; what would move the cursor or change colours (control characters), and
-// bytes that are no UTF-8, become \xHH.
-[[nodiscard]] std::string printable(std::string_view text);
 
 // Columns of the terminal that standard output, or another file, goes to; fallback without one.
 [[nodiscard]] std::size_t terminal_width(std::size_t fallback, int file = STDOUT_FILENO);

@@ -29,8 +29,8 @@ class Description {
       require(in.good() && !fs::is_directory(file_),
               "cannot read '" + file_ + "': is it there, and a file?");
       data_ = json::parse(in);
-    } catch (const json::exception& error) {
-      throw UsageError(file_ + " is no JSON: " + error.what());
+    } catch (const json::exception&) {
+      throw UsageError(file_ + " is no JSON");
     }
     require(data_.is_object(), file_ + ": an object with names and values is expected");
   }

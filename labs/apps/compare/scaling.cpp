@@ -146,6 +146,7 @@ int run(int argc, char** argv) {
              bytes / 0x1p20, buckets.size(), ms(compute));
   fmt::print("{:>6}  {:<17}{:>14}{:>12}{:>11}{:>12}\n", "GPUs", "algorithm", "all-reduce ms",
              "exposed ms", "step ms", "efficiency");
+  std::fflush(stdout);
   std::vector<Row> rows;
   for (int world = o.from; world <= most; world *= 2) {
     rows.push_back(predict(o, topology, compute, buckets, world));

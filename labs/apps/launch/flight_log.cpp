@@ -38,6 +38,20 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
+// Calls that can be named, and whose numbers are those of one ring: what is done with them takes
+// time by the distance between the first and the last.
+bool are_plausible(const std::vector<FlightRecord>& records) {
+  if (records.empty()) return true;
+  if (records.back().number - records.front().number >= kFlightEntries) return false;
+  try {
+    for (const FlightRecord& r : records)
+      if (r.describe().empty() || r.sequence > r.number) return false;
+  } catch (const std::exception&) {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::string FlightRecord::describe() const {
@@ -77,6 +91,9 @@ FlightLog read_flight(const std::string& path) {
          text_of(body->sites, e.site.load()), date(e.started.load()), date(e.ended.load())});
   }
   std::ranges::sort(log.records, {}, &FlightRecord::number);
+  require(are_plausible(log.records), "'" + path +
+                                          "' is corrupt: its calls are none, or not those "
+                                          "of one recorder");
   return log;
 }
 

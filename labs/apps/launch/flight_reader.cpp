@@ -13,7 +13,6 @@
 
 using namespace ringsmith;
 using namespace ringsmith::comm;
-using apps::printable;
 
 namespace {
 

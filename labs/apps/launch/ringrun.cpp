@@ -100,11 +100,10 @@ another node is lost, 4 a deadline passed, 6 wrong options, 7 no more files,
 memory or processes for ringrun.)";
 
 int whole_number(const std::string& option, const std::string& text, int least, int most) {
-  char* end = nullptr;
-  const long n = std::strtol(text.c_str(), &end, 10);
-  require(!text.empty() && *end == '\0' && n >= least && n <= most,
+  const auto n = read_whole(text);
+  require(n && *n >= least && *n <= most,
           fmt::format("{} '{}' is not a whole number from {} to {}", option, text, least, most));
-  return static_cast<int>(n);
+  return static_cast<int>(*n);
 }
 
 int ranks_per_node(const std::string& text) {

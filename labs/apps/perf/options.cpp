@@ -131,10 +131,11 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   o.step_bytes = parse_size("--stepbytes", step);
   require(o.step_bytes > 0, "--stepbytes 0 never reaches --maxbytes");
   if (!factor.empty()) {
-    char* end = nullptr;
-    o.factor = std::strtod(factor.c_str(), &end);
-    require(*end == '\0' && o.factor > 1 && o.factor < 1e6,
+    o.factor = read_real(factor).value_or(0);
+    require(o.factor > 1 && o.factor < 1e6,
             "--stepfactor '" + factor + "' must be a number above 1, below a million");
+    require(o.min_bytes > 0 || o.max_bytes == 0,
+            "--minbytes 0 times --stepfactor stays 0: give --minbytes 4, or --stepbytes instead");
   }
   o.dtypes.clear();
   if (dtype == "all")
@@ -150,10 +151,8 @@ bool parse_perf_options(const Benchmark& benchmark, int argc, char** argv, PerfO
   require(op != "avg" || std::all_of(o.dtypes.begin(), o.dtypes.end(), is_floating),
           "--op avg needs a floating --datatype, not " + dtype);
   if (root != "all") {
-    char* end = nullptr;
-    const long value = std::strtol(root.c_str(), &end, 10);
-    require(end != root.c_str() && *end == '\0' && value >= 0 && value < 1 << 20,
-            "--root '" + root + "' is not a rank");
+    const long long value = read_whole(root).value_or(-1);
+    require(value >= 0 && value < 1 << 20, "--root '" + root + "' is not a rank");
     o.roots = {static_cast<int>(value)};
   }
   o.fastest = algorithm == "fastest";

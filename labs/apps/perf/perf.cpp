@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/common/files.hpp"
 #include "labs/apps/schedule/calibration.hpp"
 #include "labs/apps/schedule/own_schedule.hpp"
 #include "runtime/base/error.hpp"
@@ -105,6 +106,11 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   if (o.roots.empty())
     for (int r = 0; r < (b.contract().rooted() ? world : 1); ++r) o.roots.push_back(r);
 
+  together(group, [&] {
+    if (group.rank() != 0) return;
+    require_writable(o.json_file);
+    if (o.calibrate) require_calibration_writable();
+  });
   const std::vector<int> node_of = group.node_of();
   const CalibrationKey key = key_for(group, o.own_memory, o.algorithm);
   std::optional<comm::CostModel> model;  // the CPU's: it knows no GPU's links

@@ -2,7 +2,6 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
@@ -135,12 +134,7 @@ int PerfReport::footer() {
   (*json_)["average_bus_bandwidth"] = busbw;
   if (group_.rank() == 0) {
     if (options_.json) fmt::print("{}\n", json_->dump(1));
-    if (!options_.json_file.empty()) {
-      std::ofstream file(options_.json_file);
-      file << json_->dump(1) << "\n";
-      file.close();
-      require(file.good(), "cannot write '" + options_.json_file + "'");
-    }
+    write_file(options_.json_file, json_->dump(1) + "\n");
   }
   return wrong_ == 0 ? 0 : static_cast<int>(ExitCode::internal);
 }

@@ -8,9 +8,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <unistd.h>
 
 #include "labs/apps/common/processor.hpp"
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/schedule/select.hpp"
 
@@ -316,8 +316,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 }
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
-  namespace fs = std::filesystem;
-  const fs::path path = calibration_file();
+  const std::string path = calibration_file();
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);
@@ -332,15 +331,19 @@ void store_cost_model(const CalibrationKey& key, const CostModel& model) {
                      {"gamma", to_json(model.gamma)}};
   if (model.wire)
     all[key.text()]["wire"] = {{"alpha", model.wire->alpha}, {"beta", to_json(model.wire->beta)}};
+  write_atomically(path, all.dump(1) + "\n");
+}
+
+void require_calibration_writable() {
+  const std::filesystem::path path = calibration_file();
   std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  const fs::path temporary = path.string() + fmt::format(".{}", ::getpid());
-  std::ofstream file(temporary);
-  file << all.dump(1) << "\n";
-  file.close();
-  if (file.good()) fs::rename(temporary, path, error);
-  require(file.good() && !error, "cannot write the calibration to '" + path.string() +
-                                     "': set XDG_CACHE_HOME to a folder that is writable");
+  std::filesystem::create_directories(path.parent_path(), error);
+  try {
+    try_to_write(path);
+  } catch (const Error& e) {
+    throw UsageError(std::string("--calibrate ") + e.what() +
+                     "; set XDG_CACHE_HOME to a folder that is writable");
+  }
 }
 
 }  // namespace ringsmith::apps

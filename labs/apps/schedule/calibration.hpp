@@ -35,6 +35,8 @@ struct CalibrationKey {
 
 // Replaces this key's constants in the file; UsageError naming the file if it cannot be written.
 void store_cost_model(const CalibrationKey& key, const comm::CostModel& model);
+// UsageError if it could not keep one now: to be called before minutes of measuring.
+void require_calibration_writable();
 
 // Collective: measures the constants. The seconds of one in-place all-reduce of so many bytes are
 // asked from time_all_reduce; progress is told what is being measured.

@@ -100,7 +100,10 @@ class Announcer {
 int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   check_options(o);
   const int rank = comm::rank_hint();
-  if (!o.run_dir.empty()) std::filesystem::create_directories(o.run_dir);
+  if (!o.run_dir.empty()) {
+    std::filesystem::create_directories(o.run_dir);
+    require_room_for_model(o.run_dir, task.model.state_dict());
+  }
   const auto coordinator =
       connect_to_coordinator(std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3)));
   const int world = comm::find_place(comm::BootstrapKind::env, comm::process_environment()).world;
@@ -199,7 +202,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     if (!first) return;
     // Now: when this has counted nobody will come back to do it.
     if (folder.empty()) folder = create_run_dir("");
-    save_safetensors(folder + "/model.safetensors", task.model.state_dict(), task.metadata);
+    save_model(folder, task.model.state_dict(), task.metadata);
   });
   progress.clear();
   record({{"step", steps}, {"sha256", digest}});

@@ -68,6 +68,7 @@ std::int64_t TrainingRun::resume(const Trained& trained) {
   last_loss_ = reached.last_loss;
   together(group_, [&] {
     if (group_.rank() != 0) return;
+    require_room_for_model(folder_, trained.model.state_dict());
     const std::string path = folder_ + "/metrics.jsonl";
     metrics_ = options_.resume.empty() ? std::make_unique<JsonLines>(path)
                                        : std::make_unique<JsonLines>(path, step_);
@@ -95,11 +96,11 @@ Evaluation TrainingRun::evaluate() {
   begin_ns_ += time;
   end_ns_ += time;
   if (options_.eval_every > 0 && group_.rank() == 0)
-    metrics_->write({{"step", step_},
-                     {"validation_loss", evaluated_->loss},
-                     {"validation_accuracy", evaluated_->accuracy},
-                     {"validation_samples", evaluated_->samples},
-                     {"evaluation_ms", static_cast<double>(time) / kNsPerMs}});
+    note({{"step", step_},
+          {"validation_loss", evaluated_->loss},
+          {"validation_accuracy", evaluated_->accuracy},
+          {"validation_samples", evaluated_->samples},
+          {"evaluation_ms", static_cast<double>(time) / kNsPerMs}});
   return *evaluated_;
 }
 
@@ -225,6 +226,17 @@ void TrainingRun::compare_parameters() {
   together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
+// A disk that is full now must not cost the training: it goes on to its model, and fails then.
+void TrainingRun::note(const nlohmann::ordered_json& line) {
+  if (!lost_lines_.empty()) return;
+  try {
+    metrics_->write(line);
+  } catch (const Error& e) {
+    lost_lines_ = fmt::format("{}; there are no lines from step {} on", e.what(), step_);
+    say("warning: " + lost_lines_);
+  }
+}
+
 void TrainingRun::record_step(const StepTime& time, double lr, double scale, std::int64_t now) {
   const auto ms = [](std::int64_t ns) { return static_cast<double>(ns) / kNsPerMs; };
   const double units = plan_.units_per_batch * static_cast<double>(batches_);
@@ -248,7 +260,7 @@ void TrainingRun::record_step(const StepTime& time, double lr, double scale, std
     if (plan_.device.is_cuda())
       line["device_bytes"] = device_allocator::stats(plan_.device).current.value;
   }
-  metrics_->write(line);
+  note(line);
 
   // Means over the last steps, so that the progress line can be read.
   StepTime sum;
@@ -430,8 +442,8 @@ void TrainingRun::finish(const Outcome& outcome) {
                                     .rows = profile::take_rows()};
   const Report report = make_report(group_, clock_, plan_.device);
   together(group_, [&] {
-    if (group_.rank() == 0)
-      save_safetensors(folder_ + "/model.safetensors", outcome.model, outcome.metadata);
+    if (group_.rank() == 0) save_model(folder_, outcome.model, outcome.metadata);
+    if (!lost_lines_.empty()) throw Error(lost_lines_ + "; the trained model is in its place");
   });
   checkpoints_.finish(step_);
   if (clock_.tracing()) write_trace(group_, clock_, folder_ + "/trace.json");

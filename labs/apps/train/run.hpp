@@ -97,6 +97,7 @@ class TrainingRun {
   void compare_parameters();  // collective; if they differ, one rank says why and all stop
   [[nodiscard]] LossExchange::Wish wish() const;
   void stop_here();
+  void note(const nlohmann::ordered_json& line);
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
@@ -109,6 +110,7 @@ class TrainingRun {
   const Module* model_ = nullptr;
   std::string folder_;
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
+  std::string lost_lines_;              // why its file has no more of them
   RunPlan plan_;
   std::int64_t step_ = 0;
   std::function<Evaluation()> evaluation_;

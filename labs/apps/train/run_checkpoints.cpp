@@ -161,12 +161,20 @@ const std::string& value(const Metadata& values, const std::string& name) {
 }
 
 template <class T>
-std::vector<T> numbers(const std::string& text) {
+std::vector<T> numbers(const std::string& text, std::size_t least = 1) {
   std::istringstream in(text);
   std::vector<T> out;
   for (T x{}; in >> x;) out.push_back(x);
-  require(in.eof(), "the checkpoint's state.json has '" + text + "' where numbers should be");
+  require(in.eof() && out.size() >= least,
+          "the checkpoint's state.json has '" + text + "' where numbers should be");
   return out;
+}
+
+const StateDict& tensors_of(const Snapshot& snapshot, const std::string& file) {
+  const auto at = snapshot.tensors.find(file);
+  require(at != snapshot.tensors.end(),
+          "the checkpoint's manifest names no " + file + ".safetensors: another program wrote it");
+  return at->second;
 }
 
 double real(const Metadata& values, const std::string& name) {
@@ -217,7 +225,7 @@ std::optional<Snapshot> RunCheckpoints::newest() {
           "{}; no other can be used, and a run from the start would write over them: move '{}' "
           "away, or choose another --run-dir",
           skipped.front(), manager_->folder()));
-  for (const std::string& why : skipped) say_("skipped: " + why);
+  for (const std::string& why : skipped) say_("skipped: " + printable(why));
   return found;
 }
 
@@ -258,7 +266,7 @@ void RunCheckpoints::check(const Trained& trained) const {
     if (at == state.end()) return std::string("not there");
     return std::string(name_of(at->second.dtype())) + to_string(at->second.sizes());
   };
-  const StateDict mine = trained.model.state_dict(), &saved = found_->tensors.at(kModel);
+  const StateDict mine = trained.model.state_dict(), &saved = tensors_of(*found_, kModel);
   for (const StateDict* names : {&mine, &saved})
     for (const auto& [name, tensor] : *names)
       if (described(saved, name) != described(mine, name))
@@ -301,7 +309,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
                 return fmt::format("{} {}", sampler.epoch, sampler.used);
               },
               [this](const std::string& text) {
-                const auto n = numbers<std::int64_t>(text);
+                const auto n = numbers<std::int64_t>(text, 2);
                 trained_->batches.load_state({n.at(0), n.at(1)});
               }},
              {"ready_order",
@@ -332,9 +340,9 @@ Reached RunCheckpoints::resume(const Trained& trained) {
 
 void RunCheckpoints::load(const Snapshot& snapshot) {
   const Metadata& values = snapshot.values;
-  trained_->model.load_state_dict(snapshot.tensors.at(kModel));
+  trained_->model.load_state_dict(tensors_of(snapshot, kModel));
   // Unlike torch.load_state_dict(): what the command line says of the optimizer holds.
-  StateDict optimizer = snapshot.tensors.at(kOptimizer);
+  StateDict optimizer = tensors_of(snapshot, kOptimizer);
   for (const auto& [name, value] : trained_->optimizer.state_dict())
     if (name.rfind("param_groups.", 0) == 0 && optimizer.count(name) != 0) optimizer[name] = value;
   trained_->optimizer.load_state_dict(optimizer);

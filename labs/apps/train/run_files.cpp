@@ -10,8 +10,8 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/checkpoint/atomic_file.hpp"
 
 namespace ringsmith::apps {
 
@@ -91,19 +91,49 @@ std::string create_run_dir(const std::string& wanted) {
   return path.string();
 }
 
+namespace {
+
+std::string model_file(const std::string& folder) { return folder + "/model.safetensors"; }
+
+}  // namespace
+
+void require_room_for_model(const std::string& folder, const StateDict& model) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, tensor] : model) bytes += size_in_bytes(tensor).value;
+  try_to_write(model_file(folder), bytes);
+}
+
+void save_model(const std::string& folder, const StateDict& model, const Metadata& metadata) {
+  try {
+    save_safetensors(model_file(folder), model, metadata);
+  } catch (const Error& failed) {
+    std::error_code ignored;
+    for (const fs::path& place : {fs::current_path(ignored), fs::temp_directory_path(ignored)}) {
+      const std::string rescued = place / ("model-" + random_name() + ".safetensors");
+      try {
+        save_safetensors(rescued, model, metadata);
+      } catch (const Error&) {
+        continue;
+      }
+      throw Error(std::string(failed.what()) + "; the trained model is in '" + rescued + "'");
+    }
+    throw;
+  }
+}
+
 JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wx")) {
   require(file_ != nullptr, "cannot create '" + path + "': " + std::strerror(errno) +
                                 "; choose another run directory with --run-dir");
 }
 
 JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
+  AtomicFile file(path);  // first: it refuses what cannot be read, either
   std::ifstream before(path);
   std::string kept;
   for (std::string line; std::getline(before, line);) {
     const auto object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (object.is_object() && object.value("step", step + 1) <= step) kept += line + "\n";
   }
-  AtomicFile file(path);
   file.write(std::as_bytes(std::span(kept)));
   file.commit();
   file_.reset(std::fopen(path.c_str(), "a"));

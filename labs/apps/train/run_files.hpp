@@ -9,6 +9,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "runtime/checkpoint/safetensors.hpp"
+
 namespace ringsmith::apps {
 
 constexpr const char* kCheckpoints = "checkpoints";  // the folder of them, in the run's folder
@@ -20,6 +22,13 @@ constexpr const char* kCheckpoints = "checkpoints";  // the folder of them, in t
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
 // The same, or a folder of a run that kept checkpoints.
 [[nodiscard]] std::string reopen_run_dir(const std::string& wanted);
+
+// UsageError or Error if the model could not be saved in the folder now: to be called before it is
+// trained.
+void require_room_for_model(const std::string& folder, const StateDict& model);
+// Writes FOLDER/model.safetensors. If that fails, hours of training are not lost: the model is
+// written into the working directory, or TMPDIR, and the error names the file.
+void save_model(const std::string& folder, const StateDict& model, const Metadata& metadata);
 
 class JsonLines {
  public:

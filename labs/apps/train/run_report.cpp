@@ -11,8 +11,8 @@
 
 #include "labs/apps/train/progress.hpp"
 #include "labs/apps/train/report_page.hpp"
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
-#include "runtime/checkpoint/atomic_file.hpp"
 
 namespace ringsmith::apps {
 
@@ -23,12 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostSteps = 4000;  // in a figure; of more, every second, third, ...
 constexpr std::size_t kMostRanks = 16;    // in the timeline
-
-void write_text(const std::string& path, const std::string& text) {
-  AtomicFile file(path);
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
-}
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
   throw UsageError("cannot make a report of '" + path + "': " + why +
@@ -44,6 +38,7 @@ ordered_json parsed(const std::string& path, const std::string& text, std::size_
 
 // A run that died may have left half of its last line.
 std::vector<ordered_json> read_lines(const std::string& path) {
+  if (const std::string kind = odd_kind(path); !kind.empty()) refuse(path, "it is " + kind);
   std::ifstream in(path, std::ios::binary);
   if (!in) refuse(path, "there is no such file");
   std::vector<ordered_json> out;
@@ -53,6 +48,7 @@ std::vector<ordered_json> read_lines(const std::string& path) {
 }
 
 ordered_json read_facts(const std::string& path) {
+  if (const std::string kind = odd_kind(path); !kind.empty()) refuse(path, "it is " + kind);
   std::ifstream in(path, std::ios::binary);
   if (!in) return ordered_json::object();
   std::ostringstream text;
@@ -248,8 +244,8 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
 }  // namespace
 
 void write_facts(const std::string& folder, const ordered_json& facts) {
-  write_text(folder + "/run.json",
-             facts.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_atomically(folder + "/run.json",
+                   facts.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 ordered_json report_data(const std::string& folder) {
@@ -270,9 +266,11 @@ ordered_json report_data(const std::string& folder) {
 std::string write_report(const std::string& folder) {
   const std::string path = folder + "/report.html";
   try {
-    write_text(path, report_page(report_data(folder)));
-  } catch (const nlohmann::json::exception& e) {  // a value of another kind than a run writes
-    refuse(folder, e.what());
+    write_atomically(path, report_page(report_data(folder)));
+  } catch (const nlohmann::json::exception&) {
+    refuse(folder,
+           "a value in metrics.jsonl, run.json or trace.json is of another kind than a run "
+           "writes");
   }
   return path;
 }

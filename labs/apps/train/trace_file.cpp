@@ -10,7 +10,7 @@
 #include <span>
 
 #include "labs/apps/common/agreement.hpp"
-#include "runtime/checkpoint/atomic_file.hpp"
+#include "runtime/base/atomic_file.hpp"
 
 namespace ringsmith::apps {
 
@@ -155,10 +155,7 @@ void write_trace(comm::ProcessGroup& group, const StepClock& clock, const std::s
       notes.emplace_back(fmt::format("clock of rank {} - clock of rank 0", r),
                          fmt::format("{} ns, measured within {} ns", offsets[r].offset_ns,
                                      offsets[r].uncertainty_ns));
-    const std::string json = chrome_trace(fragments, notes);
-    AtomicFile file(path);
-    file.write(std::as_bytes(std::span(json)));
-    file.commit();
+    write_atomically(path, chrome_trace(fragments, notes));
   });
 }
 

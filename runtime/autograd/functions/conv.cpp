@@ -20,6 +20,15 @@ namespace {
 using kernels::Conv2dShape;
 using kernels::Pool2dShape;
 
+// Of strides, paddings, dilations and windows: products of two, and sums, are numbers then.
+constexpr std::int64_t kMostPixels = std::numeric_limits<std::int32_t>::max();
+
+constexpr const char* kAtMost = ", and at most 2^31 - 1";
+
+bool between(std::int64_t least, Pair p, std::int64_t most = kMostPixels) {
+  return p.h >= least && p.w >= least && p.h <= most && p.w <= most;
+}
+
 std::string text(Pair p) { return std::to_string(p.h) + "x" + std::to_string(p.w); }
 
 Conv2dShape conv_shape(const Tensor& x, const Tensor& weight, const Tensor& bias, Pair stride,
@@ -31,10 +40,9 @@ Conv2dShape conv_shape(const Tensor& x, const Tensor& weight, const Tensor& bias
       throw UsageError("conv2d: " + why + " (x " + to_string(x.sizes()) + ", weight " +
                        to_string(weight.sizes()) + ", groups " + std::to_string(groups) + ")");
   };
-  complain(stride.h >= 1 && stride.w >= 1, "stride " + text(stride) + " must be at least 1");
-  complain(dilation.h >= 1 && dilation.w >= 1,
-           "dilation " + text(dilation) + " must be at least 1");
-  complain(padding.h >= 0 && padding.w >= 0, "padding " + text(padding) + " must not be negative");
+  complain(between(1, stride), "stride " + text(stride) + " must be at least 1" + kAtMost);
+  complain(between(1, dilation), "dilation " + text(dilation) + " must be at least 1" + kAtMost);
+  complain(between(0, padding), "padding " + text(padding) + " must not be negative" + kAtMost);
   complain(groups >= 1 && x.size(1) % groups == 0 && weight.size(0) % groups == 0,
            "groups must divide the channels of x and of the output");
   complain(weight.size(1) * groups == x.size(1),
@@ -120,11 +128,10 @@ Pool2dShape pool_shape(const char* function, const Tensor& x, Pair kernel, Pair 
   const auto complain = [&](bool fine, const std::string& why) {
     if (!fine) throw UsageError(std::string(function) + ": " + why);
   };
-  complain(kernel.h >= 1 && kernel.w >= 1, "window " + text(kernel) + " must be at least 1x1");
-  complain(stride.h >= 1 && stride.w >= 1, "stride " + text(stride) + " must be at least 1");
-  complain(
-      padding.h >= 0 && padding.w >= 0 && 2 * padding.h <= kernel.h && 2 * padding.w <= kernel.w,
-      "padding " + text(padding) + " must be between 0 and half the window " + text(kernel));
+  complain(between(1, kernel), "window " + text(kernel) + " must be at least 1x1" + kAtMost);
+  complain(between(1, stride), "stride " + text(stride) + " must be at least 1" + kAtMost);
+  complain(between(0, padding) && 2 * padding.h <= kernel.h && 2 * padding.w <= kernel.w,
+           "padding " + text(padding) + " must be between 0 and half the window " + text(kernel));
   const Pool2dShape s{.planes = x.size(0) * x.size(1),
                       .h = x.size(2),
                       .w = x.size(3),

@@ -128,6 +128,7 @@ Tensor pow(const Tensor& given, double exponent) {
   const Tensor x = autocast::f32(given);
   return record("PowBackward", {x}, raw::scalar(Scalar::pow, x, exponent, "pow"), {x},
                 [exponent](const Saved& saved, Tensor g) {
+                  if (exponent == 0) return Grads{zeros_like(saved[0])};  // not 0 x^-1: NaN at 0
                   const Tensor slope = raw::scalar(Scalar::pow_backward, saved[0], exponent, "pow");
                   return Grads{raw::binary(Binary::mul, std::move(g), slope, "pow")};
                 });

@@ -133,7 +133,11 @@ Tensor cat(const std::vector<Tensor>& given, int dim) {
                        std::string(name_of(t.dtype())) + " do not fit along dimension " +
                        std::to_string(dim));
     (void)raw::common_device("cat", first, t);
-    starts.push_back(starts.back() + t.sizes()[d]);
+    std::int64_t end = 0;
+    if (__builtin_add_overflow(starts.back(), t.sizes()[d], &end))
+      throw UsageError("cat: too large: " + std::to_string(tensors.size()) + " tensors like " +
+                       to_string(t.sizes()));
+    starts.push_back(end);
     sizes[d] = 0;
   }
   sizes[d] = starts.back();

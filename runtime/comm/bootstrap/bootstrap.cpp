@@ -75,7 +75,7 @@ std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milli
   const std::lock_guard lock(mutex);
   if (!joined || joined_as != place.kind) {
     if (place.world > 1) allow_files(place.world);
-    joined = make(place, timeout);
+    joined = make(place, checked_timeout("the bootstrap's timeout", timeout));
   }
   joined_as = place.kind;
   return joined;

@@ -147,9 +147,21 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
   const std::string read = key("read"), over = key("over");
   ++round_;
   leave_will();
+  if (store_->add(read, 1) != me_.size) return records;
+  forget(round_ - 2);
   // Last of all, because the store may end as soon as all have read.
-  if (store_->add(read, 1) == me_.size) store_->set(over, "");
+  store_->set(over, "");
   return records;
+}
+
+// Nobody looks at a round once all have read the next one. Without this, a job that makes groups
+// for days would fill the store.
+void Exchange::forget(int round) {
+  if (round < 0) return;
+  const int ago = round - round_;
+  for (const char* name : {"arrived", "result", "read", "over"}) store_->remove(key(name, ago));
+  for (std::size_t b = 0; b * kBlock < static_cast<std::size_t>(me_.size); ++b)
+    store_->remove(key("block/" + std::to_string(b), ago));
 }
 
 // This member came last: every record is there, and nobody else will look at them.

@@ -64,6 +64,7 @@ class Exchange {
   [[nodiscard]] std::string member_key(int index) const;
   void leave_will();
   void collect();
+  void forget(int round);
   [[nodiscard]] std::string describe_missing(int& first);
   [[noreturn]] void fail(const std::string& verdict);
 

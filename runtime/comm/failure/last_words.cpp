@@ -6,10 +6,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith::comm {
@@ -75,6 +77,12 @@ bool write_all(int file, const iovec& part) {
   return true;
 }
 
+// rename() would replace a link, a FIFO or a device that somebody has put there.
+bool may_replace(const char* path) {
+  struct stat there {};
+  return lstat(path, &there) != 0 || S_ISREG(there.st_mode);
+}
+
 // strerror() may allocate; these are what happens to folders.
 void complain(const char* path, int error) {
   Line line;
@@ -96,6 +104,9 @@ void complain(const char* path, int error) {
     case EROFS:
       line << "its folder may not be written to";
       break;
+    case ELOOP:
+      line << "something of that name is there that is no file; remove it";
+      break;
     default:
       line << "error " << long{error} << " (errno)";
   }
@@ -109,7 +120,7 @@ FlightFile::FlightFile(const std::string& folder, const FlightHeader& whose,
     : path_(folder + "/flight-" + whose.group + "-rank" + std::to_string(whose.rank)),
       // Several may write it: survivors the one of a rank that was killed.
       aside_(folder + "/.flight-" + whose.group + "-rank" + std::to_string(whose.rank) + "-by-" +
-             std::to_string(whose.written_by) + "-" + std::to_string(getpid())),
+             std::to_string(whose.written_by) + "-" + random_name()),
       whose_(whose),
       report_(report),
       flight_(flight) {}
@@ -133,13 +144,18 @@ bool FlightFile::write(bool replace) const noexcept {
                              {const_cast<Flight*>(flight_), sizeof *flight_}};
   header.bytes = 0;
   for (const iovec& part : parts) header.bytes += part.iov_len;
-  const int file = open(aside_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_TRUNC, 0644);
+  unlink(aside_.c_str());  // of a write that a signal has interrupted
+  const int file = open(aside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   bool good = file >= 0;
   for (const iovec& part : parts) good = good && write_all(file, part);
   int error = errno;
   if (file >= 0 && close(file) != 0 && good) {
     good = false;
     error = errno;
+  }
+  if (good && !may_replace(path_.c_str())) {
+    good = false;
+    error = ELOOP;
   }
   if (good) {
     good = (replace ? rename(aside_.c_str(), path_.c_str())

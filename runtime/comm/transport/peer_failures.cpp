@@ -52,7 +52,7 @@ void PeerFailures::tell_other_groups(bool waits) {
 
 PeerFailures::PeerFailures(std::shared_ptr<Bootstrap> shared_bootstrap, const GroupOptions& options)
     : PeerMemory(std::move(shared_bootstrap), options),
-      timeout_(options.timeout),
+      timeout_(limited(options.timeout)),
       report_(mine(), std::launder(reinterpret_cast<Flight*>(base(rank()) + layout().flight()))),
       group_(short_name(bootstrap()->scope())) {
   if (bootstrap()->ends_survivors()) speak_before_the_end();

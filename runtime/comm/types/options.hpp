@@ -29,7 +29,8 @@ enum class Transport : std::uint8_t { automatic, shm, tcp, rdma };
 [[nodiscard]] Transport parse_transport(std::string_view name);  // UsageError: the choices
 
 struct GroupOptions {
-  std::chrono::milliseconds timeout{30'000};   // deadline of every wait
+  // Deadline of every wait; milliseconds::max(): without a limit. UsageError unless above 0.
+  std::chrono::milliseconds timeout{30'000};
   Algorithm algorithm = Algorithm::automatic;  // of all_reduce, and of others that have it
   Device device;                               // of this rank; cpu: host memory only. All alike
   CudaEngine engine = CudaEngine::automatic;   // all ranks alike

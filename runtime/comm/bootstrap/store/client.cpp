@@ -150,7 +150,7 @@ store::Message StoreClient::call(const store::Message& request, milliseconds tim
   const std::lock_guard lock(turn_);
   if (!socket_.valid()) throw CommError(name() + " is gone since an earlier call failed");
   try {
-    const Deadline deadline = Deadline::in(timeout + kWire);
+    const Deadline deadline = Deadline::in(limited(timeout) + kWire);
     send_all(sealer_->seal(body), deadline);
     for (;;) {
       if (const auto answer = opener_->open(input_); answer) {

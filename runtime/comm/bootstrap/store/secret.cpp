@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/store/store.hpp"
@@ -96,7 +97,7 @@ Secret Secret::of_user(bool& made) {
   const std::string path = std::string(home) + "/" + kSecretOfUser;
   if (access(path.c_str(), F_OK) != 0) {
     // Whole from the first moment: the other nodes' ringruns may come to the same folder now.
-    const std::string aside = path + "." + host_name() + "." + std::to_string(getpid());
+    const std::string aside = path + "." + random_name();
     create_file(aside);
     made = link(aside.c_str(), path.c_str()) == 0;
     const int error = errno;

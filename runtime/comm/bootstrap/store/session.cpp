@@ -18,7 +18,6 @@ void check_key(const std::string& key) {
 
 constexpr std::size_t kMostKeysOfWill = 2;
 constexpr std::size_t kMostInput = 4 + kMostMessage + kTag;
-constexpr std::int64_t kMostWait = std::int64_t{7} * 24 * 3600 * 1000;  // ms
 
 bool has_texts(const Message& m, std::size_t least, std::size_t most) {
   return m.texts.size() >= least && m.texts.size() <= most;
@@ -198,8 +197,9 @@ void Session::answer(const Message& request, Clock::time_point now) {
       case Kind::get:
       case Kind::wait:
         for (const std::string& key : t) check_key(key);
-        wait_ = {request, now + std::chrono::milliseconds(
-                                    std::clamp<std::int64_t>(request.number, 0, kMostWait))};
+        wait_ = {
+            request,
+            now + limited(std::chrono::milliseconds(std::max<std::int64_t>(request.number, 0)))};
         static_cast<void>(settle_wait(now));
     }
   } catch (const UsageError& e) {

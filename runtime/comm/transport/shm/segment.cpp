@@ -20,7 +20,7 @@ constexpr std::size_t kReturned = std::size_t{1} << 20;  // freed blocks from he
 // What this process has mapped, by device and inode of the anonymous file.
 struct Registry {
   std::mutex mutex;
-  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<Segment>> mapped;
+  std::map<Segment::Identity, std::weak_ptr<Segment>> mapped;
 };
 
 Registry& registry() {
@@ -48,17 +48,24 @@ Bytes physical_memory() {
 
 }  // namespace
 
-Segment::Segment(Descriptor file, std::byte* data, Bytes size)
-    : file_(std::move(file)), data_(data), size_(size) {}
+Segment::Segment(Descriptor file, const Identity& identity, std::byte* data, Bytes size)
+    : file_(std::move(file)), identity_(identity), data_(data), size_(size) {}
 
-Segment::~Segment() { munmap(data_, size_.value); }
+Segment::~Segment() {
+  munmap(data_, size_.value);
+  Registry& all = registry();
+  const std::lock_guard lock(all.mutex);
+  const auto entry = all.mapped.find(identity_);  // another's, if it was opened again meanwhile
+  if (entry != all.mapped.end() && entry->second.expired()) all.mapped.erase(entry);
+}
 
 std::shared_ptr<Segment> Segment::open(Descriptor file) {
   struct stat status {};
   if (fstat(file.get(), &status) != 0) fail("fstat");
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  auto& entry = all.mapped[{status.st_dev, status.st_ino}];
+  const Identity identity(status.st_dev, status.st_ino);
+  auto& entry = all.mapped[identity];
   if (auto known = entry.lock()) return known;
   const Bytes size(static_cast<std::size_t>(status.st_size));
   void* const data =
@@ -68,8 +75,8 @@ std::shared_ptr<Segment> Segment::open(Descriptor file) {
     throw_errno("shared memory: mapping " + std::to_string(size.value >> 20) + " MiB of a rank",
                 error, error == ENOMEM ? address_limit_advice() : "");
   }
-  auto segment =
-      std::shared_ptr<Segment>(new Segment(std::move(file), static_cast<std::byte*>(data), size));
+  auto segment = std::shared_ptr<Segment>(
+      new Segment(std::move(file), identity, static_cast<std::byte*>(data), size));
   entry = segment;
   return segment;
 }

@@ -16,6 +16,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <sys/types.h>
+#include <utility>
 
 #include "runtime/base/process.hpp"
 #include "runtime/base/units.hpp"
@@ -25,6 +27,8 @@ namespace ringsmith::comm {
 
 class Segment {
  public:
+  using Identity = std::pair<dev_t, ino_t>;  // of the anonymous file: its device and inode
+
   static std::shared_ptr<Segment> create(Bytes size);
   static std::shared_ptr<Segment> open(Descriptor file);
   Segment(const Segment&) = delete;
@@ -42,8 +46,9 @@ class Segment {
   void release(Bytes offset, Bytes size);
 
  private:
-  Segment(Descriptor file, std::byte* data, Bytes size);
+  Segment(Descriptor file, const Identity& identity, std::byte* data, Bytes size);
   Descriptor file_;
+  Identity identity_;
   std::byte* data_;
   Bytes size_;
 };

@@ -201,9 +201,9 @@ Descriptor connect_to(const Address& address, Deadline deadline, std::string& wh
       socklen_t size = sizeof error;
       int ready = 0;
       do ready = poll(&entry, 1, deadline.poll_ms());
-      while (ready < 0 && errno == EINTR);
+      while (ready == 0 ? !deadline.passed() : ready < 0 && errno == EINTR);
       if (ready <= 0)
-        error = ETIMEDOUT;
+        error = ready < 0 ? errno : ETIMEDOUT;
       else
         getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
     }
@@ -235,7 +235,7 @@ void endure(const Descriptor& socket, std::chrono::milliseconds silence) {
   const auto set = [&socket](int option, int value) {
     setsockopt(socket.get(), IPPROTO_TCP, option, &value, sizeof value);
   };
-  set(TCP_USER_TIMEOUT, static_cast<int>(silence.count()));
+  set(TCP_USER_TIMEOUT, static_cast<int>(std::clamp<std::int64_t>(silence.count(), 1, INT_MAX)));
   set(kLongestRetry, 1000);
   set(TCP_THIN_LINEAR_TIMEOUTS, 1);  // the same for six attempts, on older kernels
 }

@@ -323,7 +323,7 @@ std::vector<Link> connect_all(Bootstrap& bootstrap, const std::vector<bool>& rem
   reception.let_in(deadline);
   for (const Link& link : links)
     for (const Descriptor& socket : link.sockets) {
-      endure(socket, wiring.timeout + kSlack);
+      endure(socket, limited(wiring.timeout) + kSlack);
       if (same_host) hurry(socket);
     }
   return links;
