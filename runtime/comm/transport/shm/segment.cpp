@@ -120,7 +120,7 @@ Bytes communication_space(Bytes fixed, int ranks) {
   if (each(left.value) >= fixed.value + kLeast.value) return kLeast;
   const Bytes need((fixed.value + kLeast.value) * static_cast<std::size_t>(ranks));
   throw ResourceError("shared memory of " + std::to_string(ranks) + " ranks needs " + mib(need) +
-                  " of address space" + address_limit_advice());
+                      " of address space" + address_limit_advice());
 }
 
 class Arena::Block : public CommMemory {
@@ -155,9 +155,9 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
     const auto fit = free_.find(reserved);
     if (!fit || reserved < size.value)
       throw ResourceError("communication memory: " + std::to_string(size.value) +
-                      " bytes do not fit into what is left of " +
-                      std::to_string((segment_->size().value - begin_) >> 20) + " MiB" +
-                      address_limit_advice());
+                          " bytes do not fit into what is left of " +
+                          std::to_string((segment_->size().value - begin_) >> 20) + " MiB" +
+                          address_limit_advice());
     offset = *fit;
     segment_->commit(Bytes(offset), Bytes(reserved));  // throws before anything is taken
     free_.take(offset, reserved);
