@@ -10,11 +10,11 @@ namespace ringsmith {
 namespace {
 
 // Of samples and epochs: sums and products with a number of ranks are numbers then.
-constexpr std::int64_t kMost = std::int64_t{1} << 53;
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 constexpr std::int64_t kMostRanks = 1 << 20;
 
 std::int64_t checked_size(std::int64_t n) {
-  require(n >= 0 && n <= kMost, "a dataset cannot have " + std::to_string(n) + " samples");
+  require(n >= 0 && n <= kMostSamples, "a dataset cannot have " + std::to_string(n) + " samples");
   return n;
 }
 
@@ -76,7 +76,7 @@ void DistributedSampler::load_state(const SamplerState& state) {
   require(state.used >= 0 && state.used <= dataset_size_ + kMostRanks,
           "DistributedSampler: cannot go on at sample " + std::to_string(state.used) +
               " of an epoch of " + count(dataset_size_, "sample"));
-  require(state.epoch >= -kMost && state.epoch <= kMost,
+  require(state.epoch >= -kMostSamples && state.epoch <= kMostSamples,
           "DistributedSampler: there is no epoch " + std::to_string(state.epoch));
   state_ = state;
   samples_ = share_of(dataset_size_ - state.used);
@@ -130,10 +130,10 @@ void StepSampler::step_done(int ranks) {
 }
 
 void StepSampler::load_state(const SamplerState& state) {
-  require(
-      state.epoch >= 0 && state.epoch <= kMost && state.used >= 0 && state.used <= dataset_size_,
-      "StepSampler: cannot go on at sample " + std::to_string(state.used) + " of epoch " +
-          std::to_string(state.epoch));
+  require(state.epoch >= 0 && state.epoch <= kMostSamples && state.used >= 0 &&
+              state.used <= dataset_size_,
+          "StepSampler: cannot go on at sample " + std::to_string(state.used) + " of epoch " +
+              std::to_string(state.epoch));
   state_ = state;
 }
 
