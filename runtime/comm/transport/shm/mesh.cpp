@@ -98,7 +98,7 @@ Settings settings_of(const GroupOptions& o) {
 // travel only if their hashes, which came with the records, differ.
 void compare_settings(Bootstrap& bootstrap, const std::string& mine,
                       const std::vector<Record>& records) {
-  constexpr std::size_t kPiece = 256;  // bytes: less than a record
+  constexpr std::size_t kTextPiece = 256;  // bytes: less than a record
   std::size_t longest = 0;
   bool equal = true;
   for (const Record& r : records) {
@@ -108,8 +108,9 @@ void compare_settings(Bootstrap& bootstrap, const std::string& mine,
   }
   if (equal) return;
   std::vector<std::string> texts(records.size());
-  for (std::size_t at = 0; at < longest; at += kPiece) {
-    const auto pieces = bootstrap.all_gather("." + mine.substr(std::min(at, mine.size()), kPiece));
+  for (std::size_t at = 0; at < longest; at += kTextPiece) {
+    const auto pieces =
+        bootstrap.all_gather("." + mine.substr(std::min(at, mine.size()), kTextPiece));
     for (std::size_t r = 0; r < texts.size(); ++r) texts[r] += pieces[r].substr(1);
   }
   std::map<int, Settings> settings;
