@@ -47,7 +47,7 @@ std::string text_of(const std::string& path, int world) {
 
 // The schedule of this text for a world, proved. UsageError naming the path and the checker's
 // finding otherwise.
-comm::Schedule proved(const std::string& path, const std::string& text, int world) {
+comm::Schedule own_schedule(const std::string& path, const std::string& text, int world) {
   // The count decides nothing but the chunks' lengths; with this one no chunk is empty.
   const comm::Schedule shape = comm::parse_schedule(text, 0);
   comm::Schedule own = comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
@@ -63,7 +63,7 @@ comm::Schedule proved(const std::string& path, const std::string& text, int worl
 
 std::string use_schedule_of(const std::string& path, int world) {
   std::string text = text_of(path, world);
-  comm::use_as_ring(proved(path, text, world));
+  comm::use_as_ring(own_schedule(path, text, world));
   return text;
 }
 
