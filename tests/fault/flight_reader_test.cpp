@@ -129,7 +129,7 @@ TEST_CASE("a recorder with damage anywhere is read or refused, and soon", "[faul
 
 TEST_CASE("a recorder replaces files only, and is written through no link", "[fault][flight]") {
   const TemporaryFolder folder;
-  const RankReport report;
+  const auto report = std::make_unique<RankReport>();
   const auto flight = std::make_unique<Flight>();
   FlightHeader whose;
   whose.rank = whose.written_by = 0;
@@ -139,7 +139,7 @@ TEST_CASE("a recorder replaces files only, and is written through no link", "[fa
   testing::write_text(other, "precious");
   std::filesystem::create_symlink(
       other, folder / (".flight-world-rank0-by-0-" + std::to_string(getpid())));
-  const FlightFile file(folder.path, whose, &report, flight.get());
+  const FlightFile file(folder.path, whose, report.get(), flight.get());
   const auto stays = [&](const std::function<bool()>& as_it_was) {
     for (const bool replace : {true, false}) CHECK_FALSE(file.write(replace));
     CHECK(as_it_was());
