@@ -28,7 +28,7 @@ void check_scale(double scale) {
                   kLeast, kMost, scale));
 }
 
-void check_options(const GradScalerOptions& o) {
+void check_scaler_options(const GradScalerOptions& o) {
   const auto fail = [](const std::string& what) { throw UsageError("GradScaler: " + what); };
   check_scale(o.init_scale);
   if (!(std::isfinite(o.growth_factor) && o.growth_factor > 1))
@@ -65,7 +65,7 @@ bool unscale(const std::vector<Tensor>& gradients, float inverse) {
 
 GradScaler::GradScaler(GradScalerOptions options)
     : options_(std::move(options)), scale_(static_cast<float>(options_.init_scale)) {
-  check_options(options_);
+  check_scaler_options(options_);
 }
 
 void GradScaler::require_scale(const char* call) const {
@@ -187,7 +187,7 @@ void GradScaler::load_state_dict(const StateDict& state) {
   loaded.growth_factor = values["growth_factor"];
   loaded.backoff_factor = values["backoff_factor"];
   loaded.growth_interval = static_cast<std::int64_t>(values["growth_interval"]);
-  check_options(loaded);
+  check_scaler_options(loaded);
   const auto tracker = static_cast<std::int64_t>(values["_growth_tracker"]);
   if (tracker < 0) fail("'_growth_tracker' is negative");
   options_ = std::move(loaded);

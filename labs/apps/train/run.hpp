@@ -69,7 +69,9 @@ class TrainingRun {
 
   // What --eval-every runs, and evaluate(): collective, and training must not notice it.
   void evaluate_with(std::function<Evaluation()> evaluation);
-  // Collective. Of the model as it is; the time counts for no step.
+  // Collective. Of the model as it is; the time counts for no step. After the last step, throws
+  // unless the model is worth writing: its loss, its state and the optimizer's are finite, and of
+  // the run's steps, if at least 20, no more than half were skipped, and not all of fewer.
   [[nodiscard]] Evaluation evaluate();
 
   void start(const RunPlan& plan);  // the clock of the first step
@@ -79,8 +81,10 @@ class TrainingRun {
   // LossExchange::finish.
   void forward_done(const Tensor& loss, bool last = true);
   void backward_done(bool last = true);
-  // scale: of GradScaler, after its update. Writes a checkpoint if it is time.
-  void step_done(double lr, double scale = 1);
+  // made: what GradScaler::step() says. scale: after its update. Takes a checkpoint if it is time.
+  void step_done(bool made, double lr, double scale);
+  // Steps that were made: where a schedule of the learning rate is. A skipped one does not move it.
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
 
   // Collective. Writes model.safetensors, trace.json, run.json and report.html, prints headline,
   // tables and files.
@@ -90,6 +94,7 @@ class TrainingRun {
   void begin_part();
   void end_part(const char* name, trace::Category category);
   void settle_parts();
+  void require_success();
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
@@ -101,7 +106,7 @@ class TrainingRun {
   std::string folder_;
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
   RunPlan plan_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, updates_ = 0;
   std::function<Evaluation()> evaluation_;
   std::optional<Evaluation> evaluated_;         // the last one
   std::int64_t evaluated_at_ = -1;              // after so many steps

@@ -117,6 +117,7 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
                   .batches = *batches,
                   .batch_size = batch_size,
                   .steps = steps,
+                  .next_loss = [&] { return next_loss(ddp, *batches, common, device, loss_of); },
                   .data =
                       [&] {
                         const Images& images = sets->train.images();
@@ -137,10 +138,10 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
     run.begin_step();
     optimizer.zero_grad();
     accumulate_gradients(run, ddp, *batches, scaler, common, device, loss_of);
-    optimizer.set_lr(schedule(step));
-    scaler.step(optimizer);
+    optimizer.set_lr(schedule(run.updates()));
+    const bool made = scaler.step(optimizer);
     scaler.update();
-    run.step_done(optimizer.lr(), scaler.get_scale());
+    run.step_done(made, optimizer.lr(), scaler.get_scale());
     check_drift_if_due(common, *group, *model, step + 1);
   }
 

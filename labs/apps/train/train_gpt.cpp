@@ -222,6 +222,7 @@ int train_gpt(int argc, char** argv) {
        .batches = *batches,
        .batch_size = batch_size,
        .steps = steps,
+       .next_loss = [&] { return next_loss(ddp, *batches, common, device, next_byte_loss); },
        .data = [&] { return identity_of({std::as_bytes(std::span(corpus.train->text()))}); },
        .fixed = {{"the program", "train_gpt"},
                  {"--context", std::to_string(o.model.context)},
@@ -240,10 +241,10 @@ int train_gpt(int argc, char** argv) {
     accumulate_gradients(run, ddp, *batches, scaler, common, device, next_byte_loss);
     scaler.unscale_(optimizer);
     clip_grad_norm_(optimizer.params(), o.clip);
-    optimizer.set_lr(schedule(step));
-    scaler.step(optimizer);
+    optimizer.set_lr(schedule(run.updates()));
+    const bool made = scaler.step(optimizer);
     scaler.update();
-    run.step_done(optimizer.lr(), scaler.get_scale());
+    run.step_done(made, optimizer.lr(), scaler.get_scale());
     check_drift_if_due(common, *group, *model, step + 1);
   }
 
