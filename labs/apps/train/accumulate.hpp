@@ -12,6 +12,7 @@
 #include "labs/apps/train/data.hpp"
 #include "labs/apps/train/run.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
 #include "runtime/parallel/ddp.hpp"
 
 namespace ringsmith::apps {
@@ -41,6 +42,17 @@ void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batche
     micro_step(false);
   }
   micro_step(true);
+}
+
+// The loss of this rank's next batch, without a graph: whether training can go on from a state. It
+// uses up the batch, and random numbers, and running statistics see it.
+template <class LossOf>
+double next_loss(DistributedDataParallel& ddp, Batches& batches, const TrainOptions& options,
+                 Device device, const LossOf& loss_of) {
+  const NoGradGuard no_grad;
+  const Batch batch = batches.next().to(device);
+  const Autocast autocast = autocast_of(options);
+  return loss_of(ddp.forward(batch.inputs), batch.targets).template item<float>();
 }
 
 }  // namespace ringsmith::apps

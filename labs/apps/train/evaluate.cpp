@@ -1,16 +1,23 @@
 #include "labs/apps/train/evaluate.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
 #include <vector>
 
 #include "labs/apps/common/agreement.hpp"
 #include "runtime/autograd/functions.hpp"
 #include "runtime/autograd/node.hpp"
 #include "runtime/base/tracer.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith::apps {
 
 namespace {
+
+constexpr const char* kStopped =
+    "training has stopped, no model was written: try a smaller --lr, or look for bad values in the "
+    "data";
 
 struct Sums {
   double loss = 0, right = 0, samples = 0, targets = 0;
@@ -51,8 +58,21 @@ Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& hel
   }
   add();
   const auto sum = sum_over_ranks(group, {mine.loss, mine.right, mine.samples, mine.targets});
+  if (!std::isfinite(sum[0])) {
+    if (group.rank() != 0) throw QuietStop(ExitCode::internal);
+    throw Error(fmt::format("the loss on the held-out data is {}; {}",
+                            std::isnan(sum[0]) ? "NaN" : "infinite", kStopped));
+  }
   return {sum[0] / sum[3], sum[1] / sum[3], static_cast<std::int64_t>(sum[2]),
           static_cast<std::int64_t>(sum[3])};
+}
+
+void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when) {
+  together(group, [&] {
+    for (const auto& [name, tensor] : state)
+      if (!raw::all_finite(tensor))
+        throw Error(fmt::format("'{}' holds NaN or an infinity {}; {}", name, when, kStopped));
+  });
 }
 
 }  // namespace ringsmith::apps

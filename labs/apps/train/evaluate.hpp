@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/data/loader.hpp"
 #include "runtime/nn/module.hpp"
@@ -34,8 +36,12 @@ struct EvaluationPlan {
 };
 
 // Collective. The model's outputs are (..., classes), the targets i64 and one for each row of them.
-// UsageError if the dataset is empty.
+// UsageError if the dataset is empty. If the loss is not finite, every rank throws, rank 0 an Error
+// and the others QuietStop: after the last step, nothing else would say so.
 [[nodiscard]] Evaluation evaluate(comm::ProcessGroup& group, Module& model, const Dataset& held_out,
                                   const EvaluationPlan& plan = {});
+
+// Collective: the same if any tensor of the state holds NaN or an infinity. when: "after step 24".
+void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
 }  // namespace ringsmith::apps

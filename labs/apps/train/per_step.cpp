@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/evaluate.hpp"
 #include "labs/apps/train/progress.hpp"
 #include "labs/apps/train/run_files.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
@@ -197,6 +198,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     first = group.rank() == 0;
     ranks = group.size();
     check_drift(group, task.model.named_parameters());
+    require_finite(group, task.model.state_dict(), fmt::format("after step {}", steps));
     digest = digest_of(task.model);
     headline = task.evaluate(group);
     if (!first) return;

@@ -64,6 +64,7 @@ std::int64_t TrainingRun::resume(const Trained& trained) {
   model_ = &trained.model;
   const Reached reached = checkpoints_.resume(trained);
   step_ = resumed_at_ = reached.step;
+  updates_ = step_ - reached.skipped;
   first_loss_ = reached.first_loss;
   last_loss_ = reached.last_loss;
   together(group_, [&] {
@@ -101,7 +102,20 @@ Evaluation TrainingRun::evaluate() {
           {"validation_accuracy", evaluated_->accuracy},
           {"validation_samples", evaluated_->samples},
           {"evaluation_ms", static_cast<double>(time) / kNsPerMs}});
+  if (step_ == plan_.steps) require_success();
   return *evaluated_;
+}
+
+void TrainingRun::require_success() {
+  checkpoints_.require_sound(step_);
+  constexpr std::int64_t kJudged = 20;  // steps: in the first ones the scale is still falling
+  const std::int64_t skipped = step_ - updates_;
+  if (skipped == 0 || (updates_ > 0 && (step_ < kJudged || 2 * skipped <= step_))) return;
+  if (group_.rank() != 0) throw QuietStop(ExitCode::internal);
+  throw Error(fmt::format(
+      "{} of {} steps were skipped, because gradients were infinite or NaN; no model was "
+      "written: try --amp bf16, or a smaller --lr",
+      skipped, step_));
 }
 
 void TrainingRun::start(const RunPlan& plan) {
@@ -181,6 +195,7 @@ void TrainingRun::backward_done(bool last) {
       losses_.begin(step_loss_, wish());
     }
     last_loss_ = losses_.finish(step_);
+    checkpoints_.prove();
     if (losses_.wish() == LossExchange::Wish::stop) checkpoints_.stop(step_ - 1);
     if (step_ == 1) first_loss_ = last_loss_;
   }
@@ -193,7 +208,8 @@ LossExchange::Wish TrainingRun::wish() const {
                                                 : LossExchange::Wish::none;
 }
 
-void TrainingRun::step_done(double lr, double scale) {
+void TrainingRun::step_done(bool made, double lr, double scale) {
+  if (made) ++updates_;
   end_part("optimizer", Category::optim);
   settle_parts();
   if (profile::enabled()) profile::settle();
@@ -208,7 +224,7 @@ void TrainingRun::step_done(double lr, double scale) {
   if (stops || checkpoints_.due(step_) ||
       (options_.check_drift > 0 && step_ % options_.check_drift == 0))
     compare_parameters();
-  checkpoints_.step_done({step_, first_loss_, last_loss_}, stops);
+  checkpoints_.step_done({step_, first_loss_, last_loss_, step_ - updates_}, stops);
   if (stops) stop_here();
 }
 
@@ -467,6 +483,9 @@ void TrainingRun::finish(const Outcome& outcome) {
       resumed_at_ > 0 ? fmt::format(" after the first {}", resumed_at_) : "",
       format_duration(seconds), first_loss_, last_loss_, format_count(rate), plan_.unit,
       group_.size(), group_.size() == 1 ? "" : "s", outcome.headline);
+  if (step_ > updates_)
+    text += fmt::format("skipped: {} of {} steps, whose gradients were infinite or NaN\n\n",
+                        step_ - updates_, step_);
   if (clock_.tracing()) text += time_table(report) + "\n";
   if (options_.profile) text += operation_table(operations) + "\n";
   text += memory_line(report);
@@ -482,6 +501,7 @@ void TrainingRun::finish(const Outcome& outcome) {
         {"seconds", seconds},      {"first_loss", first_loss_},
         {"last_loss", last_loss_}, {std::string(plan_.unit) + "_per_s", rate}};
     if (resumed_at_ > 0) out["resumed_at"] = resumed_at_;
+    if (step_ > updates_) out["skipped_steps"] = step_ - updates_;
     for (const auto& [name, value] : outcome.figures) out[name] = value;
     out.update(to_json(report));
     out["run_dir"] = folder_;

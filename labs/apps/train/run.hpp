@@ -70,7 +70,9 @@ class TrainingRun {
 
   // What --eval-every runs, and evaluate(): collective, and training must not notice it.
   void evaluate_with(std::function<Evaluation()> evaluation);
-  // Collective. Of the model as it is; the time counts for no step.
+  // Collective. Of the model as it is; the time counts for no step. After the last step, throws
+  // unless the model is worth writing: its loss, its state and the optimizer's are finite, and of
+  // the run's steps, if at least 20, no more than half were skipped, and not all of fewer.
   [[nodiscard]] Evaluation evaluate();
 
   void start(const RunPlan& plan);  // the clock of the first step
@@ -80,11 +82,13 @@ class TrainingRun {
   // LossExchange::finish.
   void forward_done(const Tensor& loss, bool last = true);
   void backward_done(bool last = true);
-  // scale: of GradScaler, after its update. If it is time, compares the ranks' parameters, and writes
-  // a checkpoint: replicas that have drifted apart end the run, and replace nothing that was saved.
-  // If a rank was asked to stop (StopRequest) during the step, all write one, rank 0 says so, and
-  // all throw QuietStop.
-  void step_done(double lr, double scale = 1);
+  // made: what GradScaler::step() says. scale: after its update. If it is time, compares the ranks'
+  // parameters, and takes a checkpoint: replicas that have drifted apart end the run, and replace
+  // nothing that was saved. If a rank was asked to stop (StopRequest) during the step, all save,
+  // rank 0 says so, and all throw QuietStop.
+  void step_done(bool made, double lr, double scale);
+  // Steps that were made: where a schedule of the learning rate is. A skipped one does not move it.
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
 
   // Collective. Compares the ranks' parameters; writes model.safetensors, trace.json, run.json and
   // report.html, prints headline, tables and files.
@@ -98,6 +102,7 @@ class TrainingRun {
   [[nodiscard]] LossExchange::Wish wish() const;
   void stop_here();
   void note(const nlohmann::ordered_json& line);
+  void require_success();
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;
@@ -112,7 +117,7 @@ class TrainingRun {
   std::unique_ptr<JsonLines> metrics_;  // on rank 0
   std::string lost_lines_;              // why its file has no more of them
   RunPlan plan_;
-  std::int64_t step_ = 0;
+  std::int64_t step_ = 0, updates_ = 0;
   std::function<Evaluation()> evaluation_;
   std::optional<Evaluation> evaluated_;         // the last one
   std::int64_t evaluated_at_ = -1;              // after so many steps

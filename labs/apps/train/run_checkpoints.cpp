@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -11,11 +12,13 @@
 
 #include "kernels/mode.hpp"
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/evaluate.hpp"
 #include "labs/apps/train/run_files.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/checkpoint/sha256.hpp"
 #include "runtime/parallel/agreement.hpp"
 #include "runtime/parallel/broadcast_coalesced.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith::apps {
 
@@ -133,24 +136,6 @@ std::string last_of(const std::string& seen) {
   return line.substr(0, line.find(' '));
 }
 
-// The checkpoint of --resume. If it is of no use, the error names the newest that may be, of those
-// that lie in a run's folder, in a folder of checkpoints, or beside this one.
-Snapshot read_given(const std::string& path) {
-  try {
-    return read_snapshot(path);
-  } catch (const UsageError& e) {
-    fs::path given(path);
-    if (!given.has_filename()) given = given.parent_path();  // runs/x/
-    for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
-      for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
-        if (const std::string& other = all.back().second; other != given && has_manifest(other))
-          throw UsageError(fmt::format("{}; go on with --resume {}", e.what(), other));
-    throw UsageError(fmt::format(
-        "{}; --resume takes a folder step-NUMBER that a run with --save-every has written",
-        e.what()));
-  }
-}
-
 // ---- numbers as text ----
 
 const std::string& value(const Metadata& values, const std::string& name) {
@@ -207,25 +192,66 @@ std::string RunCheckpoints::open_folder() {
   folder_ = is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
   if (options_.save_every > 0 || is_auto())
     manager_ = std::make_unique<CheckpointManager>(fs::path(folder_) / kCheckpoints, options_.keep);
-  if (is_auto()) {
-    found_ = newest();
-    if (found_) found_path_ = fs::path(manager_->folder()) / snapshot_name(found_->step);
-  }
+  if (is_auto()) found_ = newest();
   return folder_;
+}
+
+// Bytes that are what was written can still be a state that has diverged.
+void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) const {
+  const auto fail = [&](const std::string& fault) {
+    throw UsageError(fmt::format("checkpoint '{}' cannot be used: {}", path, fault));
+  };
+  for (const auto& [file, tensors] : snapshot.tensors)
+    for (const auto& [name, tensor] : tensors)
+      if (!raw::all_finite(tensor))
+        fail(fmt::format("{}.safetensors holds NaN or an infinity in '{}'", file, name));
+  try {
+    if (const auto optimizer = snapshot.tensors.find(kOptimizer);
+        optimizer != snapshot.tensors.end())
+      check_optimizer_state(optimizer->second);
+  } catch (const UsageError& e) {
+    fail(e.what());
+  }
+  if (const auto refused = refused_.find(snapshot.step); refused != refused_.end())
+    fail(refused->second);
+}
+
+// The checkpoint of --resume. If it is of no use, the error names the newest that may be, of those
+// that lie in a run's folder, in a folder of checkpoints, or beside this one.
+Snapshot RunCheckpoints::read_given(const std::string& path) const {
+  try {
+    Snapshot snapshot = read_snapshot(path);
+    examine(snapshot, path);
+    return snapshot;
+  } catch (const UsageError& e) {
+    fs::path given(path);
+    if (!given.has_filename()) given = given.parent_path();  // runs/x/
+    for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
+      for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
+        if (const std::string& other = all.back().second; other != given && has_manifest(other))
+          throw UsageError(fmt::format("{}; go on with --resume {}", e.what(), other));
+    throw UsageError(fmt::format(
+        "{}; --resume takes a folder step-NUMBER that a run with --save-every has written",
+        e.what()));
+  }
 }
 
 // If all that is there was cut short, training begins at its start. Any other fault of all of them
 // is for people to look at: a run from the start would write over them.
 std::optional<Snapshot> RunCheckpoints::newest() {
   std::vector<std::string> skipped;
-  auto found = manager_->load_newest([&](const std::string& why) { skipped.push_back(why); });
+  auto found = manager_->load_newest(
+      [&](const std::string& why) { skipped.push_back(why); },
+      [&](const Snapshot& s) { examine(s, fs::path(manager_->folder()) / snapshot_name(s.step)); });
   for (const auto& [step, path] : list_snapshots(manager_->folder()))
     if (!found && has_manifest(path))
       throw UsageError(fmt::format(
           "{}; no other can be used, and a run from the start would write over them: move '{}' "
           "away, or choose another --run-dir",
           skipped.front(), manager_->folder()));
-  for (const std::string& why : skipped) say_("skipped: " + printable(why));
+  for (const std::string& why : skipped)
+    if (said_.insert(why).second) say_("skipped: " + printable(why));
+  if (found) found_path_ = fs::path(manager_->folder()) / snapshot_name(found->step);
   return found;
 }
 
@@ -320,22 +346,46 @@ Reached RunCheckpoints::resume(const Trained& trained) {
   if (!resuming) return {};
 
   check_same_files();
-  if (from_rank_0(group_, found_ ? "found" : "").empty()) {
-    say_(fmt::format("no checkpoint in '{}' to go on from: training begins at its start",
-                     o.run_dir));
-    return {};
+  for (;;) {
+    if (from_rank_0(group_, found_ ? "found" : "").empty()) {
+      say_(fmt::format("no checkpoint in '{}' to go on from: training begins at its start",
+                       o.run_dir));
+      return {};
+    }
+    together(group_, [&] {
+      if (group_.rank() == 0) check(trained);
+    });
+    const Snapshot snapshot = from_rank_0(group_, std::move(found_).value_or(Snapshot{}));
+    found_.reset();
+    double loss = 0;
+    together(group_, [&] {
+      load(snapshot);
+      loss = trained.next_loss();
+    });
+    loss = sum_over_ranks(group_, {loss})[0];
+    if (std::isfinite(loss)) {
+      Reached out;
+      together(group_, [&] {
+        load(snapshot);  // what the trial has used up is there again
+        const auto skipped = snapshot.values.find("skipped");
+        out = {snapshot.step, real(snapshot.values, "first_loss"),
+               real(snapshot.values, "last_loss"),
+               skipped == snapshot.values.end() ? 0 : std::stoll(skipped->second)};
+      });
+      announce(snapshot);
+      return out;
+    }
+    together(group_, [&] {
+      if (group_.rank() != 0) return;
+      const std::string why = fmt::format("the loss of the step after it, {}, is {}",
+                                          snapshot.step + 1, std::isnan(loss) ? "NaN" : "infinite");
+      require(is_auto(), fmt::format("checkpoint '{}' cannot be used: {}; go on with an older one, "
+                                     "or look for bad values in the data",
+                                     found_path_, why));
+      refused_[snapshot.step] = why;
+      found_ = newest();
+    });
   }
-  together(group_, [&] {
-    if (group_.rank() == 0) check(trained);
-  });
-  const Snapshot snapshot = from_rank_0(group_, std::move(found_).value_or(Snapshot{}));
-  found_.reset();
-  Reached out;
-  together(group_, [&] {
-    load(snapshot);
-    out = {snapshot.step, real(snapshot.values, "first_loss"), real(snapshot.values, "last_loss")};
-  });
-  return out;
 }
 
 void RunCheckpoints::load(const Snapshot& snapshot) {
@@ -356,7 +406,10 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
   else
     manual_seed(options_.seed + 1 + static_cast<std::uint64_t>(group_.rank()) +
                 kApart * static_cast<std::uint64_t>(snapshot.step));
+}
 
+void RunCheckpoints::announce(const Snapshot& snapshot) const {
+  const Metadata& values = snapshot.values;
   say_(fmt::format("resumed from '{}': {} of {} steps were done", found_path_, snapshot.step,
                    trained_->steps));
   std::string others;
@@ -403,6 +456,7 @@ void RunCheckpoints::step_done(const Reached& reached, bool last) {
             std::make_unique<CheckpointManager>(fs::path(folder_) / kCheckpoints, options_.keep);
     });
   await_writer(reached.step);
+  require_sound(reached.step);
   const std::vector<std::string> rng = on_rank_0(group_, get_rng_state());
   if (group_.rank() != 0) return;
   Snapshot snapshot{
@@ -410,14 +464,25 @@ void RunCheckpoints::step_done(const Reached& reached, bool last) {
       {{kModel, trained_->model.state_dict()}, {kOptimizer, trained_->optimizer.state_dict()}},
       {}};
   snapshot.values = {{"first_loss", fmt::format("{}", reached.first_loss)},
-                     {"last_loss", fmt::format("{}", reached.last_loss)}};
+                     {"last_loss", fmt::format("{}", reached.last_loss)},
+                     {"skipped", std::to_string(reached.skipped)}};
   if (StateDict scaler = trained_->scaler.state_dict(); !scaler.empty())
     snapshot.tensors[kScaler] = std::move(scaler);
   for (const State& state : states_) snapshot.values[state.name] = state.save();
   for (std::size_t r = 0; r < rng.size(); ++r) snapshot.values["rng." + std::to_string(r)] = rng[r];
   for (const auto& [name, value] : fixed_) snapshot.values[kFixed + name] = value;
   for (const auto& [name, value] : free_) snapshot.values[kFree + name] = value;
-  manager_->save(std::move(snapshot));
+  manager_->hold(std::move(snapshot));
+}
+
+void RunCheckpoints::prove() {
+  if (manager_) manager_->release();
+}
+
+void RunCheckpoints::require_sound(std::int64_t step) const {
+  const std::string when = fmt::format("after step {}", step);
+  require_finite(group_, trained_->model.state_dict(), when);
+  require_finite(group_, trained_->optimizer.state_dict(), when);
 }
 
 void RunCheckpoints::stop(std::int64_t step) {
@@ -436,6 +501,7 @@ void RunCheckpoints::stop(std::int64_t step) {
 }
 
 void RunCheckpoints::finish(std::int64_t step) {
+  prove();
   if (saves_when_stopped(options_)) await_writer(step);
 }
 

@@ -16,6 +16,11 @@
 // numbers in the same order: the order of the buckets, which decides the order of the sums, is in
 // the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
 //
+// Sound ones only. A checkpoint is written when the loss of the step after it, or of the evaluation
+// at the end, is finite (CheckpointManager::hold); until then it replaces nothing. It is continued
+// from if its tensors are finite, its optimizer's state can be, and the loss of the next batch is
+// finite, which is tried before. --resume auto goes past one that is not, and says so.
+//
 // Other ranks. What is left of the epoch is dealt out to them (SamplerState): no sample comes
 // twice, and none is left out but what makes no full batch at the end. Rank r goes on with the
 // random numbers of the earlier rank r; a rank that had none begins with manual_seed(seed + 1 + r +
@@ -25,8 +30,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -49,10 +56,11 @@ struct Trained {
   GradScaler& scaler;
   DistributedDataParallel& ddp;
   Batches& batches;
-  std::int64_t batch_size;  // of a rank
-  std::int64_t steps;       // of the whole run
-  std::string data;         // the identity of the training data, in words
-  comm::Settings fixed;     // must be what they were; of other options a line says so
+  std::int64_t batch_size;            // of a rank
+  std::int64_t steps;                 // of the whole run
+  std::function<double()> next_loss;  // of the next batch of this rank; see accumulate.hpp
+  std::string data;                   // the identity of the training data, in words
+  comm::Settings fixed;               // must be what they were; of other options a line says so
 };
 
 // "12345 bytes with SHA-256 0123456789abcdef...", for checkpoints and for the ranks to compare.
@@ -61,6 +69,7 @@ struct Trained {
 struct Reached {
   std::int64_t step = 0;
   double first_loss = 0, last_loss = 0;  // of all ranks
+  std::int64_t skipped = 0;              // steps, by GradScaler
 };
 
 // Does the run save when a signal asks it to stop? If it was told where, or how often.
@@ -83,21 +92,29 @@ class RunCheckpoints {
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;
-  // Collective, at the end of a step: writes a checkpoint if it is due, or if the step is the last.
+  // Collective, at the end of a step: takes a checkpoint if it is due, or if the step is the last,
+  // to be written by prove(). Throws as require_finite (evaluate.hpp) does.
   void step_done(const Reached& reached, bool last);
+  // The loss after the last checkpoint is finite.
+  void prove();
+  // Collective. Throws unless model and optimizer are finite, as they are now.
+  void require_sound(std::int64_t step) const;
   // On the rank that writes: an error of the writer waits to be told.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
   // All ranks, when one has said failed(): throws that error, on the others QuietStop.
   [[noreturn]] void stop(std::int64_t step);
-  // Collective: until the last one is on the disk.
+  // Collective, when the model has proved sound: until the last checkpoint is on the disk.
   void finish(std::int64_t step);
 
  private:
   [[nodiscard]] bool is_auto() const { return options_.resume == "auto"; }
   [[nodiscard]] std::optional<Snapshot> newest();
+  void examine(const Snapshot& snapshot, const std::string& path) const;
+  [[nodiscard]] Snapshot read_given(const std::string& path) const;
   void check_same_files();
   void check(const Trained& trained) const;
   void load(const Snapshot& snapshot);
+  void announce(const Snapshot& snapshot) const;
   void await_writer(std::int64_t step);
 
   comm::ProcessGroup& group_;
@@ -117,6 +134,8 @@ class RunCheckpoints {
   std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
   std::optional<Snapshot> found_;
   std::string found_path_;
+  std::map<std::int64_t, std::string> refused_;  // steps of checkpoints that were tried, and why
+  std::set<std::string> said_;                   // of what was skipped
 };
 
 }  // namespace ringsmith::apps

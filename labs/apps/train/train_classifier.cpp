@@ -138,6 +138,7 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
                   .batches = *batches,
                   .batch_size = batch_size,
                   .steps = steps,
+                  .next_loss = [&] { return next_loss(ddp, *batches, common, device, loss_of); },
                   .data = inputs.front().second,
                   .fixed = {{"the program", c.program}}};
   trained.fixed.insert(trained.fixed.end(), c.fixed.begin(), c.fixed.end());
@@ -151,10 +152,10 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
     run.begin_step();
     optimizer.zero_grad();
     accumulate_gradients(run, ddp, *batches, scaler, common, device, loss_of);
-    optimizer.set_lr(schedule(step));
-    scaler.step(optimizer);
+    optimizer.set_lr(schedule(run.updates()));
+    const bool made = scaler.step(optimizer);
     scaler.update();
-    run.step_done(optimizer.lr(), scaler.get_scale());
+    run.step_done(made, optimizer.lr(), scaler.get_scale());
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));

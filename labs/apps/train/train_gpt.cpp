@@ -227,20 +227,21 @@ int train_gpt(int argc, char** argv) {
       group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
 
   run.evaluate_with([&] { return evaluate(*group, *model, *corpus.held_out, evaluation_of(o)); });
-  const std::int64_t done =
-      run.resume({.model = *model,
-                  .optimizer = optimizer,
-                  .scaler = scaler,
-                  .ddp = ddp,
-                  .batches = *batches,
-                  .batch_size = batch_size,
-                  .steps = steps,
-                  .data = inputs.front().second,
-                  .fixed = {{"the program", "train_gpt"},
-                            {"--context", std::to_string(o.model.context)},
-                            {"--heads", std::to_string(o.model.heads)},
-                            {"--tie-head", o.model.tied ? "given" : "not given"},
-                            {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}}});
+  const std::int64_t done = run.resume(
+      {.model = *model,
+       .optimizer = optimizer,
+       .scaler = scaler,
+       .ddp = ddp,
+       .batches = *batches,
+       .batch_size = batch_size,
+       .steps = steps,
+       .next_loss = [&] { return next_loss(ddp, *batches, common, device, next_byte_loss); },
+       .data = inputs.front().second,
+       .fixed = {{"the program", "train_gpt"},
+                 {"--context", std::to_string(o.model.context)},
+                 {"--heads", std::to_string(o.model.heads)},
+                 {"--tie-head", o.model.tied ? "given" : "not given"},
+                 {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}}});
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
@@ -248,10 +249,10 @@ int train_gpt(int argc, char** argv) {
     accumulate_gradients(run, ddp, *batches, scaler, common, device, next_byte_loss);
     scaler.unscale_(optimizer);
     clip_grad_norm_(optimizer.params(), o.clip);
-    optimizer.set_lr(schedule(step));
-    scaler.step(optimizer);
+    optimizer.set_lr(schedule(run.updates()));
+    const bool made = scaler.step(optimizer);
     scaler.update();
-    run.step_done(optimizer.lr(), scaler.get_scale());
+    run.step_done(made, optimizer.lr(), scaler.get_scale());
   }
 
   if (common.ddp_logging) run.say(to_text(ddp.logging_data()));
