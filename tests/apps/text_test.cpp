@@ -1,5 +1,5 @@
 // What others wrote, on a terminal.
-#include "labs/apps/common/text.hpp"
+#include "runtime/base/error.hpp"
 
 #include "tests/support/catch.hpp"
 
