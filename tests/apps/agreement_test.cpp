@@ -376,6 +376,7 @@ TEST_CASE("replicas that have drifted apart end the run, and nothing good is rep
                         .batches = batches,
                         .batch_size = 4,
                         .steps = 9,
+                        .next_loss = [] { return 1.0; },
                         .data = "none",
                         .fixed = {}});
       run.start({.steps = 9, .device = {}});
@@ -384,7 +385,7 @@ TEST_CASE("replicas that have drifted apart end the run, and nothing good is rep
         run.fetched();
         run.forward_done(full({1}, 1.0));
         run.backward_done();
-        run.step_done(0.1);
+        run.step_done(true, 0.1, 1);
       };
       step();  // all is well, and saved
       const NoGradGuard no_grad;
