@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/cpu_process_group.hpp"
 #include "runtime/comm/device_process_group.hpp"
@@ -110,14 +109,12 @@ void ProcessGroup::abort(Site) { throw UsageError("this group cannot be aborted"
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                  const GroupOptions& options) {
-  open_standard_streams();
   if (options.device.is_cpu())
     return std::make_shared<CpuProcessGroup>(std::move(bootstrap), options);
   return make_device_group(bootstrap, options);
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {
-  open_standard_streams();
   return init_process_group(make_bootstrap(options.bootstrap, options.timeout), options);
 }
 

@@ -267,7 +267,6 @@ class Children {
 void spawn(int ranks, const Body& body, const SpawnOptions& options) {
   require(ranks > 0, fmt::format("spawn: {} ranks: start one or more", ranks));
   require_alone();
-  open_standard_streams();
   Children(ranks, options).run(body);
 }
 
