@@ -31,8 +31,11 @@ void open_standard_streams() noexcept {
   }
 }
 
+namespace {
+__attribute__((constructor(101))) void open_streams_first() { open_standard_streams(); }
+}  // namespace
+
 void repair_inheritance() noexcept {
-  open_standard_streams();
   if (is_ignored(SIGCHLD)) std::signal(SIGCHLD, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);

@@ -18,13 +18,14 @@ namespace ringsmith {
 
 // What a program may inherit from its parent and cannot work with. run_main() calls this first.
 //
-//   0, 1, 2 closed      /dev/null: the first file or socket would get the number, and be printed into
 //   SIGCHLD ignored     default: nobody would learn how children end
 //   signals blocked     none: one that ends the program would wait forever
 //
 // Any other signal that is ignored stays ignored: nohup, and a shell's & without job control.
 void repair_inheritance() noexcept;
-// Of these, the descriptors: init_process_group() does it for programs without run_main().
+// Closed descriptors 0 to 2 become /dev/null: else the first file or socket gets the number, and is
+// printed into. Every program that is linked with this does it before main() and before
+// constructors that open files.
 void open_standard_streams() noexcept;
 
 // Is the signal ignored? Nothing is to be installed for one that is.

@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "runtime/base/error.hpp"
-#include "runtime/base/process.hpp"
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 #include "runtime/comm/cpu_process_group.hpp"
 #include "runtime/comm/device_process_group.hpp"
@@ -110,7 +109,6 @@ void ProcessGroup::abort(Site) { throw UsageError("this group cannot be aborted"
 
 std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> bootstrap,
                                                  const GroupOptions& asked) {
-  open_standard_streams();
   GroupOptions options = asked;
   options.timeout = checked_timeout("GroupOptions::timeout", asked.timeout);
   if (options.device.is_cpu())
@@ -119,7 +117,6 @@ std::shared_ptr<ProcessGroup> init_process_group(std::shared_ptr<Bootstrap> boot
 }
 
 std::shared_ptr<ProcessGroup> init_process_group(const GroupOptions& options) {
-  open_standard_streams();
   const auto timeout = checked_timeout("GroupOptions::timeout", options.timeout);
   return init_process_group(make_bootstrap(options.bootstrap, timeout), options);
 }

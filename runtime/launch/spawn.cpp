@@ -271,7 +271,6 @@ void spawn(int ranks, const Body& body, const SpawnOptions& options) {
   checked.exit_timeout = checked_timeout("SpawnOptions::exit_timeout", options.exit_timeout);
   checked.grace = limited(options.grace);
   require_alone();
-  open_standard_streams();
   Children(ranks, checked).run(body);
 }
 

@@ -33,6 +33,7 @@ TEST_CASE("what a program may inherit and cannot work with is repaired", "[proce
     sigset_t set;
     sigfillset(&set);
     sigprocmask(SIG_SETMASK, &set, nullptr);
+    open_standard_streams();
     repair_inheritance();
     struct stat null {
     }, found{};

@@ -436,8 +436,11 @@ void RunCheckpoints::await_writer(std::int64_t step) {
   const auto piece = std::chrono::milliseconds(static_cast<std::int64_t>(250 * options_.timeout));
   enum : std::int32_t { writing, written, refused };
   for (std::array<std::int32_t, 1> state{writing}; state[0] != written;) {
-    if (manager_)
-      state[0] = !manager_->wait_for(piece) ? writing : manager_->failed() ? refused : written;
+    if (group_.rank() == 0)  // without a manager nothing is being written
+      state[0] = !manager_                    ? written
+                 : !manager_->wait_for(piece) ? writing
+                 : manager_->failed()         ? refused
+                                              : written;
     group_.broadcast(std::span<std::int32_t>(state), 0);
     if (state[0] == refused) stop(step);
   }
