@@ -162,8 +162,8 @@ void Output::take(Stream& s, std::string_view bytes) {
   eventfd_write(closed_, 1);
 }
 
-// A piece of a line, and the character that ends it, or '\0': more of it comes. Whole ones go to the
-// screen with their rank in front; complete lines to the rank's last ones.
+// A piece of a line, and the character that ends it, or '\0': more of it comes. Whole ones go to
+// the screen with their rank in front; complete lines to the rank's last ones.
 void Output::take_piece(Stream& s, std::string_view piece, char end, std::string& shown) {
   const bool only_ends = s.returned && piece.empty() && end == '\n';  // "\r\n"
   if (s.returned && !only_ends && !(piece.empty() && end == '\0')) {

@@ -1,6 +1,6 @@
 // What the ranks print: gathered by one thread, shown line by line with the rank in front, written
-// to files, and the last lines of each rank kept for the report. A carriage return ends a piece of a
-// line, which is shown at once: progress that is written over itself.
+// to files, and the last lines of each rank kept for the report. A carriage return ends a piece of
+// a line, which is shown at once: progress that is written over itself.
 //
 // It has its own thread so that a terminal which stops reading (a pager, a suspended ssh) holds up
 // the ranks that print, as it should, but never the launcher's watch over them.

@@ -29,7 +29,8 @@ constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the gr
 constexpr milliseconds kNodesLook{200};      // for nodes that have come
 constexpr milliseconds kGroupLook{20};       // at what a rank's first process has left behind
 
-// Not those that were ignored at our start: the kernel keeps even such a signal while it is blocked.
+// Not those that were ignored at our start: the kernel keeps even such a signal while it is
+// blocked.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);

@@ -36,8 +36,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// What a group of the quorum says, in the job's numbers instead of places in the quorum; in those of
-// a smaller group, which says so, first.
+// What a group of the quorum says, in the job's numbers instead of places in the quorum; in those
+// of a smaller group, which says so, first.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");

@@ -1,6 +1,6 @@
 // Ranks that were told different things: each option of each training program is another one on one
-// rank, as the program's own help lists them, so that an option of tomorrow is tested, too. And what
-// no option says: other contents of the same file, replicas that have drifted apart.
+// rank, as the program's own help lists them, so that an option of tomorrow is tested, too. And
+// what no option says: other contents of the same file, replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -181,8 +181,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
     if (values) all = all + Options{name} + *values;
   }
   CHECK(listed == names);
-  // The environment says how ranks meet, where they write, and how they keep memory. A variable that
-  // changes a training belongs to an option: Option::environment().
+  // The environment says how ranks meet, where they write, and how they keep memory. A variable
+  // that changes a training belongs to an option: Option::environment().
   std::set<std::string> variables;
   const std::string help = run_app(0, "train_gpt", {"--help"}).out;
   const std::regex variable_name("RINGSMITH_[A-Z_]+");

@@ -103,7 +103,8 @@ TEST_CASE(
 TEST_CASE("numbers that an option takes and nobody means end in one line, too", "[programs]") {
   const TemporaryFolder folder;
   const std::string text = write_text(folder / "text", std::string(4000, 'x'));
-  // Each would stop at its folder or file, which cannot be made, if the number were none to stop at.
+  // Each would stop at its folder or file, which cannot be made, if the number were none to stop
+  // at.
   const std::vector<std::string> nowhere{"--run-dir", "/proc/x"};
   const std::pair<std::string, std::vector<std::string>> programs[] = {
       {"train_mlp", tiny_mlp() + nowhere},

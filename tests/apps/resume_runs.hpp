@@ -77,8 +77,8 @@ inline std::string checkpoint(const std::string& run, int step) {
 // Ranks without a launcher, so that any of them can be killed at any moment, and none ends another.
 class Ranks {
  public:
-  // Standard output goes to the end of `log`, errors to that of `log`.err. of_last: options that the
-  // last rank is given besides.
+  // Standard output goes to the end of `log`, errors to that of `log`.err. of_last: options that
+  // the last rank is given besides.
   Ranks(int world, const Program& program, const Options& more, const std::string& log,
         const Options& of_last = {}) {
     const std::string port = free_port();

@@ -1,6 +1,5 @@
 // What others wrote, on a terminal.
 #include "runtime/base/error.hpp"
-
 #include "tests/support/catch.hpp"
 
 using ringsmith::printable;

@@ -20,8 +20,8 @@ inline constexpr const char* kOwnRingFunction = "ringsmith_own_ring";
 using OwnRingFunction = const char*(int world);
 
 // From now on the schedule at the path takes the place of the ring in worlds of this size. To be
-// called before the group's first all-reduce. Returns its text, for the ranks to compare. UsageError
-// naming the path and the checker's finding if it is wrong.
+// called before the group's first all-reduce. Returns its text, for the ranks to compare.
+// UsageError naming the path and the checker's finding if it is wrong.
 std::string use_schedule_of(const std::string& path, int world);
 
 }  // namespace ringsmith::apps
