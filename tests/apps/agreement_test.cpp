@@ -358,6 +358,7 @@ TEST_CASE("replicas that have drifted apart end the run, and nothing good is rep
       const std::shared_ptr<comm::ProcessGroup> shared(std::shared_ptr<void>(), &group);
       apps::TrainOptions o;
       o.no_trace = true;
+      o.heeds_signals = false;
       o.save_every = 1;
       o.run_dir = folder / "run";
       o.progress = "off";

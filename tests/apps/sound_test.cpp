@@ -146,7 +146,7 @@ TEST_CASE("an overflow poisons no communication hook: training in f16 goes on, a
     const std::string to = folder / hook;
     const auto r = run_app(
         2, "train_mlp",
-        {"--draw", "600", "--hidden", "64", "--batch", "1", "--steps", "150", "--lr", "0.1",
+        {"--draw", "600", "--hidden", "64", "--batch", "1", "--steps", "150", "--lr", "0.02",
          "--amp", "f16", "--comm-hook", hook, "--progress", "off", "--json", "--run-dir", to});
     INFO(hook << "\n" << r.out << r.err);
     REQUIRE(r.exit_code == 0);

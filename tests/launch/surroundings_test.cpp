@@ -135,7 +135,7 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   // A rank that has even fewer of its own.
   r = ringrun({"--nproc-per-node", "16", "--", "bash", "-c", "ulimit -n 20; exec " + kPerf});
   INFO(r.out << r.err);
-  CHECK(r.exit_code == 6);
+  CHECK(r.exit_code == 7);
   CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs some ") &&
                         ContainsSubstring("may have 20: 'ulimit -n 192'"));
 }

@@ -50,9 +50,9 @@ what it printed last. A rank that ends well before the others is no failure.
 SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on and end the job: ranks that
 still run after --grace, or at a second signal, are killed. SIGUSR1 and SIGUSR2
 are passed on. Programs that save when they get SIGTERM or SIGUSR1 end with exit
-code 75, and if all ranks do, so does ringrun: start the same line again. Signals
-that are ignored when ringrun starts (nohup) stay ignored, by the ranks too. When
-ringrun is killed, so are its ranks.
+code 75, and if all ranks do, so does ringrun: start the same line again.
+Signals that are ignored when ringrun starts (nohup) stay ignored, by the ranks
+too. When ringrun is killed, so are its ranks.
 
 A round is one start of all ranks. With --max-restarts a failure or the loss of
 a node ends the round, and the next one begins with the nodes that are there,

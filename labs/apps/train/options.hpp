@@ -40,6 +40,7 @@ struct TrainOptions : MachineOptions {
   double lr = 0;
   std::string amp = "off";
   std::uint64_t seed = 0;
+  bool heeds_signals = true;    // SIGTERM, SIGUSR1: false where ranks are threads of a process
   std::string run_dir;          // empty: runs/<stamp>; flight_dir, if empty, is there too
   std::int64_t save_every = 0;  // steps between checkpoints; 0: none
   int keep = 3;                 // checkpoints

@@ -49,7 +49,7 @@ TrainingRun::TrainingRun(comm::ProcessGroup& group, const TrainOptions& options)
       losses_(group),
       checkpoints_(group, options, [this](const std::string& text) { say(text); }),
       progress_(group.rank() == 0 ? Progress::parse(options.progress) : Progress::Style::off) {
-  if (saves_when_stopped(options)) stop_request_.emplace();
+  if (options.heeds_signals && saves_when_stopped(options)) stop_request_.emplace();
 }
 
 void TrainingRun::open_folder() {

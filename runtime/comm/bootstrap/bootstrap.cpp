@@ -42,11 +42,12 @@ void allow_files(int world) {
   constexpr std::uint64_t kBare = 8;               // besides one for each other rank
   const auto ranks = static_cast<std::uint64_t>(world);
   const std::uint64_t allowed = allow_open_files(kOwn + kPlenty * ranks);
-  require(allowed >= kBare + ranks, "a job of " + std::to_string(world) + " ranks needs some " +
-                                        std::to_string(kOwn + 2 * ranks) +
-                                        " open files in each, but this process may have " +
-                                        std::to_string(allowed) + ": 'ulimit -n " +
-                                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
+  if (allowed < kBare + ranks)
+    throw ResourceError("a job of " + std::to_string(world) + " ranks needs some " +
+                        std::to_string(kOwn + 2 * ranks) +
+                        " open files in each, but this process may have " +
+                        std::to_string(allowed) + ": 'ulimit -n " +
+                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
 }
 
 std::shared_ptr<Bootstrap>& assigned() {

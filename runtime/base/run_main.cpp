@@ -1,0 +1,85 @@
+// The body of every main(): what a program inherits is repaired, and what it throws becomes one line
+// and an exit code. Apart from error.cpp, which the labs compile by itself.
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fmt/core.h>
+#include <new>
+#include <system_error>
+
+#include "runtime/base/error.hpp"
+#include "runtime/base/process.hpp"
+
+namespace ringsmith {
+
+namespace {
+
+// Bytes of the printable character that the text starts with; 0: it starts with none.
+std::size_t printable_at_start(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return first >= 0x20 && first != 0x7f ? 1 : 0;
+  const std::size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
+  for (std::size_t i = 1; i < size; ++i)
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  return first == 0xc2 && byte(1) < 0xa0 ? 0 : size;  // U+0080 to U+009F control terminals, too
+}
+
+int report(const char* program, const char* kind, const char* what, ExitCode code) {
+  std::fprintf(stderr, "%s: %s: %s\n", program, kind, printable(what).c_str());
+  std::fflush(stderr);
+  return static_cast<int>(code);
+}
+
+// What was printed may still wait in a buffer, and meet a full disk only now.
+int flushed(const char* program, int code) {
+  const bool before = std::ferror(stdout) != 0;
+  const bool now = std::fflush(stdout) != 0;
+  if (code != 0 || (!before && !now)) return code;
+  const std::string why = now ? std::strerror(errno) : "a part of it is lost";
+  return report(program, "error", ("cannot write to standard output: " + why).c_str(),
+                ExitCode::internal);
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    std::size_t size = printable_at_start(text);
+    if (size > 0) {
+      out += text.substr(0, size);
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
+      size = 1;
+    }
+    text.remove_prefix(size);
+  }
+  return out;
+}
+
+int run_main(const char* program, const std::function<int()>& body) noexcept {
+  repair_inheritance();
+  try {
+    return flushed(program, body());
+  } catch (const Error& e) {
+    const bool preempted = e.exit_code() == ExitCode::preempted;
+    if (preempted && *e.what() == '\0') return flushed(program, static_cast<int>(e.exit_code()));
+    return report(program, preempted ? "stopped" : "error", e.what(), e.exit_code());
+  } catch (const std::bad_alloc&) {
+    return report(program, "error", "out of memory", ExitCode::resources);
+  } catch (const std::system_error& e) {  // of a thread that was refused, or of a path
+    if (e.code() == std::errc::resource_unavailable_try_again)
+      return report(program, "error",
+                    "the system refuses another thread: raise 'ulimit -u' or the container's pids "
+                    "limit, or use fewer --threads or --workers",
+                    ExitCode::resources);
+    return report(program, "error", e.what(),
+                  is_lack(e.code().value()) ? ExitCode::resources : ExitCode::internal);
+  } catch (const std::exception& e) {
+    return report(program, "internal error", e.what(), ExitCode::internal);
+  }
+}
+
+}  // namespace ringsmith
