@@ -147,6 +147,10 @@ ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     *descriptor = Descriptor(fd);
   }
+  if (n > 0 && descriptor != nullptr && (message.msg_flags & MSG_CTRUNC) != 0) {
+    errno = EMFILE;
+    return -1;
+  }
   return n;
 }
 

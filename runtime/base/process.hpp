@@ -77,7 +77,7 @@ class Descriptor {
 ssize_t send_with_descriptor(int socket, const void* data, std::size_t size,
                              int descriptor) noexcept;
 // As from recvmsg(), also without waiting. A descriptor that comes is put into `descriptor`; where
-// that is null, the kernel drops it.
+// that is null, the kernel drops it. EMFILE: one came, and this process may not have another.
 ssize_t receive_with_descriptor(int socket, void* data, std::size_t size,
                                 Descriptor* descriptor) noexcept;
 

@@ -117,7 +117,10 @@ std::set<pid_t> children_of(pid_t parent) {
   guardian.watch_me();  // now: it may have children before the launcher runs again
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // it died before the line above
-  // What ringrun was told to ignore is ignored here too. It blocks signals, and ignores none.
+  // What ringrun was told to ignore is ignored here too. It blocks signals, and ignores none. The
+  // guardian may have ended before watch_me(): a moment of being ignored discards that SIGPIPE.
+  const auto before = signal(SIGPIPE, SIG_IGN);
+  signal(SIGPIPE, before);
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);

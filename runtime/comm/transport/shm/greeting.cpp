@@ -47,6 +47,7 @@ Greeting receive_greeting(int socket, const Word& mine, Take take) {
   const ssize_t n = receive_with_descriptor(socket, &letter, sizeof letter,
                                             take == Take::memory ? &said.memory : nullptr);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return said;
+  if (n < 0 && errno == EMFILE) throw_errno("receiving a peer's memory", errno);
   said.kind = n <= 0 ? Greeting::Kind::gone : Greeting::Kind::nonsense;
   if (n != ssize_t{sizeof letter} || !is_for(letter, mine)) return said;
   if (letter.blames >= 0)
