@@ -162,8 +162,10 @@ class Reception {
     for (int n = 0; n < kCallersAtATime; ++n) {
       Descriptor caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!caller.valid() && errno == EAGAIN) return;
-      if (!caller.valid() && (errno == EMFILE || errno == ENFILE) && guests_.empty())
-        fail_to_connect("accept");
+      if (!caller.valid() && (errno == EMFILE || errno == ENFILE)) {
+        lack_ = errno;
+        if (guests_.empty()) fail_to_connect("accept");
+      }
       if (!caller.valid() || guests_.size() == kMostGuests)
         if (!guests_.empty()) guests_.erase(guests_.begin());  // the most silent one
       if (caller.valid() && of_our_user(caller.get())) guests_.push_back(std::move(caller));
@@ -197,6 +199,10 @@ class Reception {
   }
   // The others shall name the same rank, not this one.
   [[noreturn]] void lost(int peer) {
+    if (lack_ != 0) {  // it may have called, and been sent away for the next caller
+      errno = lack_;
+      fail_to_connect("accept");
+    }
     for (const PeerLink& met : links_)
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
     linger(peer);
@@ -227,6 +233,7 @@ class Reception {
   Deadline deadline_;
   Deadline next_call_ = Deadline::in(std::chrono::milliseconds(0));
   std::vector<Descriptor> guests_;  // who they are is not known yet
+  int lack_ = 0;                    // errno of a caller who could not be let in
 };
 
 }  // namespace
