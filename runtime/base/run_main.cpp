@@ -1,5 +1,5 @@
-// The body of every main(): what a program inherits is repaired, and what it throws becomes one line
-// and an exit code. Apart from error.cpp, which the labs compile by itself.
+// The body of every main(): what a program inherits is repaired, and what it throws becomes one
+// line and an exit code. Apart from error.cpp, which the labs compile by itself.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
