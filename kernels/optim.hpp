@@ -102,7 +102,7 @@ using ScaleFn = void(std::span<T> x, std::span<const float> factor);
 RINGSMITH_KERNEL(scale, ScaleFn)
 
 // For GradScaler: g *= factor; found[0] becomes 1 if an element then is infinite or NaN (else it
-// stays). factor is finite and above 0, so that what was infinite or NaN before is so after it.
+// stays). factor is finite and above 0, so that an infinite or NaN element stays infinite or NaN.
 template <class T>
 using UnscaleFn = void(std::span<T> g, float factor, std::span<std::int32_t> found);
 RINGSMITH_KERNEL(unscale, UnscaleFn)

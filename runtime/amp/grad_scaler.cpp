@@ -17,7 +17,7 @@ namespace ringsmith {
 
 namespace {
 
-// Of those below, the inverse is infinite or nearly so.
+// The inverse of a smaller scale is infinite or nearly so.
 constexpr double kLeast = std::numeric_limits<float>::min();
 constexpr double kMost = std::numeric_limits<float>::max();
 

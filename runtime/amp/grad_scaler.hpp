@@ -15,10 +15,10 @@
 // The rules, the defaults and the order of calls are torch.cuda.amp.GradScaler's
 // (torch/cuda/amp/grad_scaler.py). bf16 has the range of f32 and needs no scaler.
 //
-// A skipped step leaves nothing behind: parameters, the optimizer's state, and what communication
-// hooks keep from step to step (PowerSGD's error, counters) are what they were. What forward has
-// used up stays used: batches, random numbers, and the running statistics of BatchNorm have seen
-// the batch, as in PyTorch, but for channels where it was not finite (kernels/batchnorm.hpp).
+// A skipped step leaves nothing behind: parameters, the optimizer's state, and the state of
+// communication hooks (PowerSGD's error, counters) are as before it. Forward's effects remain, as
+// in PyTorch: the batch and its random numbers are used up, and BatchNorm's running statistics have
+// seen the batch, except in channels where it was not finite (kernels/batchnorm.hpp).
 //
 // Ranks. All must skip the same steps, or their parameters and scales part for good. With
 // DistributedDataParallel they do so without a word: each rank looks at gradients that are reduced

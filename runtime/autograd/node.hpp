@@ -74,7 +74,7 @@ class EnableGradGuard {  // one is, also inside a NoGradGuard: for what backward
 using HookHandle = std::uint64_t;
 enum class HookTurn : std::uint8_t {
   in_order,  // of registration
-  last,      // after all of those, also the ones registered later: the gradient leaves from here
+  last,      // after all in_order hooks, also later ones: the gradient leaves from here
   skipped    // not then, but by skip_step()
 };
 // Called after .grad of this leaf holds everything this backward adds to it, once for each backward

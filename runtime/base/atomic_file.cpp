@@ -89,7 +89,7 @@ AtomicFile::AtomicFile(const std::string& path) {
   fd_ = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd_ < 0) cannot_write(path, errno);
   temporary_ = std::move(temporary);
-  // Who may read the file stays as it was, where the file system knows it.
+  // The file keeps its permissions, where the file system has any.
   if (replaces) (void)!::fchmod(fd_, before.st_mode & 0777);
 }
 

@@ -5,10 +5,10 @@
 // Without the first fsync a crash may leave the new name with empty contents; without the second,
 // the rename itself may be lost.
 //
-// Who else may write to the folder cannot have the file written elsewhere: nobody can guess the
-// random name, and it is created (O_EXCL), never opened. NAME may be a symbolic link: then the file
-// that it names is replaced, unless another user has put the link into a folder that everybody may
-// write to. A folder, a device, a FIFO or a socket of that name is refused, and stays.
+// Another user with write access to the folder cannot redirect the write: the random name cannot be
+// guessed, and the file is created (O_EXCL), never opened. NAME may be a symbolic link: then the
+// file that it names is replaced, unless another user has put the link into a folder that everybody
+// may write to. A folder, a device, a FIFO or a socket of that name is refused, and stays.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ void sync_folder(const std::string& folder, const std::string& path);
 // 16 hexadecimal digits that nobody can guess.
 [[nodiscard]] std::string random_name();
 
-// "a folder", "a device", "a FIFO" or "a socket" if the path, or what a link there names, is one;
-// empty for a regular file, and where nothing is. To be asked before a file is opened: open() waits
-// for the other side of a FIFO, without a deadline.
+// "a folder", "a device", "a FIFO" or "a socket" if the path, or the target of a link there, is
+// one; empty for a regular file, or if nothing is there. Call it before open(): open() waits for
+// the other side of a FIFO, without a deadline.
 [[nodiscard]] std::string odd_kind(const std::string& path);
 
 class AtomicFile {
@@ -55,8 +55,8 @@ class AtomicFile {
 // The whole file.
 void write_atomically(const std::string& path, const std::string& text);
 
-// Throws as writing a file of so many bytes would now. Nothing is left behind. To be called before
-// the work whose result the file is to hold.
+// Throws if writing a file of this many bytes would fail now. Leaves nothing behind. Call it before
+// the work whose result the file will hold.
 void try_to_write(const std::string& path, std::uint64_t bytes = 0);
 
 }  // namespace ringsmith

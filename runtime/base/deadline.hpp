@@ -10,8 +10,8 @@
 
 namespace ringsmith {
 
-// What a timeout without a limit becomes: milliseconds::max() would overflow in nanoseconds, in
-// which clocks count, and in every sum. Two of these and the time since the machine's start fit.
+// The value of an unlimited timeout: milliseconds::max() would overflow in the clock's nanoseconds,
+// and in every sum. Two of these and the time since the machine's start fit.
 constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(100 * 365 * 24);
 
 [[nodiscard]] inline std::chrono::milliseconds limited(std::chrono::milliseconds timeout) {

@@ -108,19 +108,19 @@ class CudaError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::cuda; }
 };
 
-// What others wrote, shown but not obeyed: characters of UTF-8 stay; what would begin a line, move
-// the cursor or change colours (control characters), and bytes that are no UTF-8, become \xHH.
+// Text from elsewhere, made safe for a terminal: UTF-8 characters stay; control characters, which
+// begin a line, move the cursor or change colours, and bytes that are not UTF-8 become \xHH.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// UsageError: no memory holds so many elements of so many bytes.
+// Throws UsageError: no memory holds this many elements of this size.
 [[noreturn]] void throw_too_large(std::size_t elements, std::size_t element_size);
 
 // Throws UsageError(message) unless the condition holds.
 void require(bool condition, const std::string& message);
 
-// Repairs what the program has inherited (process.hpp), and runs body(); on an exception prints
-// "program: error: ..." as one line on standard error and returns the exit code of its type. Use it
-// as the whole of main().
+// Calls repair_inheritance() (process.hpp) and runs body(); on an exception prints "program: error:
+// ..." as one line on standard error and returns the exit code of its type. Use it as the whole of
+// main().
 int run_main(const char* program, const std::function<int()>& body) noexcept;
 
 }  // namespace ringsmith

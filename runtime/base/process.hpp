@@ -16,7 +16,8 @@ namespace ringsmith {
 [[nodiscard]] std::string host_name();
 [[nodiscard]] std::string process_place();  // "pid 4711 on host-a"
 
-// What a program may inherit from its parent and cannot work with. run_main() calls this first.
+// Repairs settings that a program may inherit from its parent and cannot work with. run_main()
+// calls this first.
 //
 //   SIGCHLD ignored     default: nobody would learn how children end
 //   signals blocked     none: one that ends the program would wait forever
@@ -28,7 +29,7 @@ void repair_inheritance() noexcept;
 // constructors that open files.
 void open_standard_streams() noexcept;
 
-// Is the signal ignored? Nothing is to be installed for one that is.
+// Is the signal ignored? Install no handler for an ignored signal.
 [[nodiscard]] bool is_ignored(int signal) noexcept;
 
 // Raises the limit on open files to `files`, or as far as the hard limit allows, if it is lower;

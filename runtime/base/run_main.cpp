@@ -1,5 +1,5 @@
-// The body of every main(): what a program inherits is repaired, and what it throws becomes one
-// line and an exit code. Apart from error.cpp, which the labs compile by itself.
+// run_main(): repairs the program's inheritance, and turns an exception into one line and an exit
+// code. It is not in error.cpp because the labs compile that file alone.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -32,7 +32,7 @@ int report(const char* program, const char* kind, const char* what, ExitCode cod
   return static_cast<int>(code);
 }
 
-// What was printed may still wait in a buffer, and meet a full disk only now.
+// Output may still be in a buffer, and meet a full disk only now.
 int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;

@@ -171,7 +171,7 @@ std::vector<Event> drain() {
   Registry& r = registry();
   const std::lock_guard lock(r.mutex);
   std::erase_if(r.producers, [&](const Producer& p) {
-    const bool ended = p.ring->ended();  // asked first: what it pushed before is then taken below
+    const bool ended = p.ring->ended();  // read first: the loop below then takes all of its events
     p.ring->pop_all(out);
     if (!ended) return false;
     r.dropped_by_ended_threads += p.ring->dropped();

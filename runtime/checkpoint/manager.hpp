@@ -22,9 +22,9 @@
 // that comes before the last one is on the disk waits for it. The memory of one copy more is needed
 // meanwhile.
 //
-// A state from which training cannot go on must not replace one from which it can. Whether its
-// numbers are finite says little: parameters of 1e30 are, but no loss of theirs. The next step says
-// it, at no cost, so hold() the copy until then, and release() it if the loss is finite:
+// A state from which training cannot continue must not replace a good one. Finite numbers prove
+// little: parameters of 1e30 are finite, but their loss is not. The next step's loss proves the
+// state at no cost, so hold() the copy until then, and release() it if the loss is finite:
 //
 //   step 200 |hold| step 201: loss 2.1 |release: written|       step 201: loss NaN |drop|
 #pragma once
@@ -65,8 +65,8 @@ class CheckpointManager {
 
   // Copies the tensors, then writes folder/step-N beside the caller. Throws what wait() would.
   void save(Snapshot snapshot);
-  // The two halves of save(); hold() throws what wait() would. What is dropped, or still held when
-  // this ends, is not written. Without one that is held the other two do nothing.
+  // The two halves of save(); hold() throws as wait() does. A copy that is dropped, or still held
+  // at destruction, is not written. release() and drop() do nothing if no copy is held.
   void hold(Snapshot snapshot);
   void release();
   void drop() { held_.reset(); }

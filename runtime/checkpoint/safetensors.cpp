@@ -88,8 +88,9 @@ struct Entry {
   std::uint64_t begin = 0, end = 0;
 };
 
-// JSON parsers keep the last of two equal keys; here that would hide a tensor. A pass of its own: a
-// callback of the parser that builds the header would make it look at all entries for each of them.
+// JSON parsers keep the last of two equal keys; here that would hide a tensor. This is a separate
+// pass, since the parser that builds the header would look at all entries for each entry if it had
+// a callback.
 class UniqueKeys : public nlohmann::json_sax<nlohmann::json> {
  public:
   [[nodiscard]] const std::string& twice() const { return twice_; }

@@ -58,7 +58,7 @@ class Queue::Item : public Work {
   Queue& queue_;
   Transfer transfer_;
   std::exception_ptr error_;
-  std::atomic<bool> heard_{false};  // by who waited
+  std::atomic<bool> heard_{false};  // by the thread that waited
   std::atomic<bool> done_{false};   // stored under the queue's mutex, after error_
 };
 

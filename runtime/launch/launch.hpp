@@ -35,8 +35,8 @@ struct LaunchOptions {
 
   std::chrono::milliseconds join_timeout{600'000};  // for all nodes to come
   std::chrono::milliseconds exit_timeout{300'000};  // for the other nodes to end after this one
-  // Between SIGTERM, or what ringrun got, and SIGKILL: for ranks that are asked to stop and may
-  // save; and after a failure, when they cannot.
+  // From SIGTERM, or the signal that ringrun got, to SIGKILL: for ranks that are asked to stop and
+  // may save; and after a failure, when they cannot save.
   std::chrono::milliseconds grace{30'000}, failure_grace{5'000};
 
   // A rank that is lost is started again, alone, and the others go on without it meanwhile: they

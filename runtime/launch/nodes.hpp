@@ -29,8 +29,8 @@ struct Verdict {
   std::string text;  // why
 };
 
-// What node 0 listens on: --bind, or where --master-addr is; or all interfaces, if its name means
-// the loopback here alone, and something else on the other nodes.
+// The address on which node 0 listens: --bind, else --master-addr's; or all interfaces, if that
+// name means the loopback on this host and something else on the other nodes.
 [[nodiscard]] std::string listens_on(const LaunchOptions& options);
 
 // The secret that the launchers of a job share. UsageError if there is none.

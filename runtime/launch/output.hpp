@@ -57,7 +57,7 @@ class Output {
     bool is_error = false;
     Descriptor from, file;
     std::string line;       // begun, not ended
-    bool returned = false;  // it is shown up to a carriage return: what follows replaces it
+    bool returned = false;  // shown up to a carriage return: the next piece replaces it
   };
   void gather();
   void take_new_streams();

@@ -117,8 +117,9 @@ std::set<pid_t> children_of(pid_t parent) {
   guardian.watch_me();  // now: it may have children before the launcher runs again
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != launcher) _exit(1);  // it died before the line above
-  // What ringrun was told to ignore is ignored here too. It blocks signals, and ignores none. The
-  // guardian may have ended before watch_me(): a moment of being ignored discards that SIGPIPE.
+  // A signal that ringrun was started to ignore is ignored here, too. ringrun itself blocks signals
+  // and ignores none. The guardian may have ended before watch_me(): ignoring SIGPIPE for a moment
+  // discards the pending one.
   const auto before = signal(SIGPIPE, SIG_IGN);
   signal(SIGPIPE, before);
   sigset_t none;

@@ -35,8 +35,8 @@ struct SpawnOptions {
   // Of the group that each rank gets. With a device, the ranks take that one and those after it in
   // turn.
   comm::GroupOptions group;
-  // What the others may take to end after the first rank has ended well; milliseconds::max(): as
-  // long as they like. UsageError unless above 0.
+  // How long the other ranks may take to end after the first rank has ended well;
+  // milliseconds::max(): no limit. UsageError unless above 0.
   std::chrono::milliseconds exit_timeout{300'000};
   std::chrono::milliseconds grace{5'000};  // between SIGTERM and SIGKILL
 };

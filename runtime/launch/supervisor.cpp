@@ -27,10 +27,10 @@ constexpr milliseconds kSameSignal{300};     // two of them are one request: `ti
 constexpr milliseconds kLastOutput{1'000};   // for streams that a stray process holds open
 constexpr milliseconds kOtherNodes{10'000};  // for their reports, beyond the grace
 constexpr milliseconds kNodesLook{200};      // for nodes that have come
-constexpr milliseconds kGroupLook{20};       // at what a rank's first process has left behind
+constexpr milliseconds kGroupLook{20};       // at processes that a rank's first process left behind
 
-// Not those that were ignored at our start: the kernel keeps even such a signal while it is
-// blocked.
+// Leaves out the signals that were ignored at our start: the kernel keeps even such a signal while
+// it is blocked.
 sigset_t set_of(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
@@ -331,8 +331,7 @@ class Supervisor {
     send(SIGCONT);  // a stopped process cannot end
   }
 
-  // Do the ranks end because somebody wants it, and not because one of them has failed? Then they
-  // may save what they have.
+  // Do the ranks end by request, not because a rank failed? Then they may save their state.
   [[nodiscard]] bool asked() const {
     using Kind = Verdict::Kind;
     return (signal_ != 0 && signal_ != SIGPIPE) ||

@@ -21,9 +21,10 @@ namespace ringsmith::launch {
 
 constexpr std::chrono::milliseconds kDeath{5'000};  // for SIGKILL to do its work
 
-// The signals that ringrun passes on, or ends by. While this lives they wait to be read, but for
-// those that were ignored at our start. From before the nodes meet: who has met us learns from the
-// supervisor what ended us. Afterwards one that still waits ends ringrun, and the kernel its ranks.
+// The signals that ringrun passes on, or that end it. While this object lives they are blocked and
+// read from a descriptor, except the signals that were ignored at our start. It is created before
+// the nodes meet, so that the supervisor can tell the other nodes which signal ended this ringrun.
+// A signal still pending at its end ends ringrun, and the kernel ends its ranks.
 struct Signals {
   Signals();
   ~Signals();
@@ -31,7 +32,7 @@ struct Signals {
   Signals& operator=(const Signals&) = delete;
 
   Descriptor all;     // signalfd
-  Descriptor ending;  // signalfd, only looked at: one that ends us is waiting
+  Descriptor ending;  // signalfd, polled, not read: a signal that ends us is pending
 };
 
 // One line on standard error.

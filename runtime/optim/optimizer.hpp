@@ -31,8 +31,8 @@ class Optimizer {
 
   void step();  // updates every parameter that has a gradient, in place
   // In place of step(), where the gradients are of no use: infinite, NaN (GradScaler), or by the
-  // program's own judgement. Nothing changes, and who has kept something of these gradients for
-  // later steps hears of it (HookTurn::skipped): DistributedDataParallel's hooks.
+  // program's own judgement. Nothing changes, and code that keeps something of these gradients for
+  // later steps is told (HookTurn::skipped): DistributedDataParallel's hooks.
   void skip() const;
 
   // To none: .grad becomes undefined. Otherwise it is zeroed in place, which keeps gradients where
@@ -43,7 +43,7 @@ class Optimizer {
   virtual void set_lr(double lr);  // UsageError if negative or not finite
   [[nodiscard]] const std::vector<Tensor>& params() const { return params_; }
 
-  // The gradients that step() would use, as they are in memory: what GradScaler divides.
+  // The gradients that step() would use, as they are in memory; GradScaler divides them.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
   // Collective where the ranks' gradients() differ: whether any rank says true. Else mine.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }

@@ -1,10 +1,10 @@
-// What the ranks must agree on: once on what they were told and on the model, and in each backward
-// on who had which gradient.
+// Agreement between the ranks: once on their settings and on the model, and in each backward on
+// which ranks had which gradient.
 //
-// ---- what they were told ----
+// ---- settings ----
 // A rank with another learning rate, or other data, fails nowhere: its replica drifts away while
-// the losses of all go on falling. So a program of your own gives what it was told before its first
-// step, and gets one line on every rank if that is not the same everywhere:
+// all losses keep falling. So a program of yours compares its settings before its first step, and
+// every rank throws the same line if they differ:
 //
 //     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
 //                                {"the training data", sha256(std::as_bytes(std::span(data)))}});
@@ -76,9 +76,9 @@ class UsageMap {
   std::span<std::uint64_t> mine_, all_;
 };
 
-// Collective. UsageError on every rank, with the line above, unless all ranks give the same.
-// Values of any length, names that only some ranks have; their order is free. Not for what ranks
-// may have of their own: devices, folders.
+// Collective. UsageError on every rank, with the line above, unless all ranks give the same. Values
+// may have any length, names may be missing on some ranks, and the order is free. Leave out
+// settings that may differ: devices, folders.
 void require_agreement(comm::ProcessGroup& group, const comm::Settings& mine);
 // {"parameter 'fc.weight'", "f32[4, 5]"}, ...; then the buffers.
 [[nodiscard]] comm::Settings settings_of(const Module& model);

@@ -56,10 +56,10 @@ class Future {
 struct CommHook {
   std::string name;  // for messages and logging data
   std::function<Future(const GradBucket&)> call;
-  // The step of the last backward's gradients is skipped (Optimizer::skip, by GradScaler). What the
-  // hook keeps from step to step must become what it was before that backward, or infinity and NaN
-  // stay in it for good. Called on every rank, before the next backward, once. Empty for a hook
-  // that keeps nothing.
+  // The step of the last backward's gradients is skipped (Optimizer::skip, by GradScaler). The hook
+  // must restore the state that it had before that backward, or infinity and NaN stay in the state
+  // for good. Called on every rank, before the next backward, once. Empty for a hook that keeps
+  // nothing.
   std::function<void()> skipped = nullptr;
 };
 

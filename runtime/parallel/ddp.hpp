@@ -19,7 +19,7 @@
 // A model on a GPU wants a group on that GPU (GroupOptions::device): move the model there first.
 // With a group of the host it works too, by way of host memory.
 //
-// Inputs of unequal number: join(). What is trained is settled by the constructor: the next
+// Inputs of unequal number: join(). The constructor fixes the set of trained parameters: the next
 // forward() after a parameter was frozen, unfrozen, added or replaced is a UsageError.
 #pragma once
 
@@ -98,7 +98,7 @@ class DistributedDataParallel {
                           const DdpOptions& options = {});
 
   // The module's forward; UsageError if constructed without one, or, with grad mode on, if the
-  // parameters are not those it was constructed with.
+  // module's parameters have changed since construction.
   Tensor forward(const Tensor& x);
   // body() is one forward pass of any form; it returns the tensors that the loss is computed from.
   template <std::invocable Body>

@@ -36,8 +36,8 @@ std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
-// What a group of the quorum says, in the job's numbers instead of places in the quorum; in those
-// of a smaller group, which says so, first.
+// The error text of a quorum's group, with the job's rank numbers in place of positions in the
+// quorum; the positions in a smaller group, which the text names, are translated first.
 std::string in_job_numbers(std::string text, std::vector<int> ranks) {
   static const std::regex part(R"(in the group of ranks (\d+(?:, \d+)*))");
   static const std::regex one(R"(\b(rank|peer) (\d{1,6})\b)");
@@ -203,8 +203,8 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   return false;
 }
 
-// Through the store, before this rank is in a quorum: whoever trains there does not notice one that
-// is refused.
+// Through the store, before this rank is in a quorum: the ranks that train do not notice a refused
+// rank.
 void PerStepTraining::compare_settings() const {
   comm::Settings mine = options_.group.settings;
   const comm::Settings model = settings_of(model_);

@@ -86,8 +86,9 @@ class PerStepTraining {
  public:
   // Waits for the first quorum. rank: this process's number in the job. The model has the same
   // values on all ranks that start together. Model and optimizer must outlive this. UsageError for
-  // DDP's static_graph and ignored: a rank that joins has all gradients, and all of the state. And
-  // naming the first difference if this rank's settings are not those of the rank that came first.
+  // DDP's static_graph and ignored: a rank that joins has all gradients, and all of the state.
+  // Another UsageError names the first difference between this rank's settings and the settings of
+  // the first rank to arrive.
   PerStepTraining(Module& model, Optimizer& optimizer, std::shared_ptr<comm::StoreClient> store,
                   int rank, PerStepOptions options);
   ~PerStepTraining();

@@ -57,7 +57,7 @@ class PowerSgdState {
 
  private:
   struct Pass;
-  // What goes from one backward pass to the next.
+  // State carried from one backward pass to the next.
   struct Memory {
     std::map<int, Tensor> errors, qs;  // by bucket; a Q that is there is warm
     Generator seeds;

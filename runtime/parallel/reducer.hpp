@@ -210,7 +210,7 @@ class Reducer {
   bool local_forward_ = false;  // the last forward was made under no_sync
   Phase phase_ = Phase::idle;
   std::uint64_t step_ = 0;             // synchronised backward passes so far
-  std::uint64_t skipped_ = 0;          // those of them that no step was made of
+  std::uint64_t skipped_ = 0;          // passes whose step was skipped
   bool may_skip_ = false;              // the last one is not among these
   std::uint64_t forwards_ = 0;         // synchronising ones so far
   UsageMap usage_;                     // gradients since the last synchronisation

@@ -1,6 +1,6 @@
-// Preemption: the machine is wanted back soon, and a signal says so. SIGTERM comes from ringrun,
-// scancel, Kubernetes and people; SIGUSR1 from Slurm, before a job's time is up
-// (sbatch --signal=USR1@60). The ranks finish their step, save, and end with a code of their own.
+// Preemption: a signal announces that the machine will soon be taken away. SIGTERM comes from
+// ringrun, scancel, Kubernetes and people; SIGUSR1 from Slurm, before a job's time is up (sbatch
+// --signal=USR1@60). The ranks finish their step, save, and end with exit code 75.
 //
 //   StopRequest stop;                      // these signals no longer end the process
 //   for (...) {
@@ -12,9 +12,9 @@
 //   rank 1   step 7 ^ step 8 | save, exit   signal comes to each at another moment, or only to one
 //                   signal
 //
-// A second signal, of either kind, ends the process at once as if there were no StopRequest. What
-// comes within kSameRequest of the first one is the same request: a scheduler may signal ringrun
-// and the ranks alike, and ringrun passes on what it gets. A signal that is ignored stays ignored.
+// A second signal, of either kind, ends the process at once as if there were no StopRequest. A
+// signal within kSameRequest of the first is the same request: a scheduler may signal both ringrun
+// and the ranks, and ringrun passes on its signals. A signal that is ignored stays ignored.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ class StopRequest {
 
   // One at a time in a process: UsageError for a second one.
   StopRequest();
-  ~StopRequest();  // the signals do again what they did before
+  ~StopRequest();  // restores the signals' previous dispositions
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
@@ -49,7 +49,7 @@ class StopRequest {
   [[nodiscard]] bool here() const noexcept;
   // Collective: has any rank got one? The same answer on all. Costs an all-reduce of one number.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
-  // The same: then throws Preempted. What is to be saved is saved before.
+  // Throws Preempted if agreed() is true. Save before you call it.
   void throw_if_agreed(comm::ProcessGroup& group) const;
 
  private:

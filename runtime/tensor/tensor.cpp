@@ -36,7 +36,7 @@ std::int64_t numel_of(const Shape& shape) {
   for (const std::int64_t size : shape) {
     if (size < 0) throw UsageError("sizes must not be negative: " + to_string(shape));
     none = none || size == 0;
-    // Of a size 0 the strides beside it are computed all the same.
+    // A size of 0 does not stop the computation of the other strides.
     if (__builtin_mul_overflow(n, std::max<std::int64_t>(size, 1), &n))
       throw UsageError("too large: " + to_string(shape));
   }

@@ -1,6 +1,6 @@
-// Ranks that were told different things: each option of each training program is another one on one
-// rank, as the program's own help lists them, so that an option of tomorrow is tested, too. And
-// what no option says: other contents of the same file, replicas that have drifted apart.
+// Ranks with different settings: each option in the help text of each training program differs on
+// one rank, so that an option of tomorrow is tested, too. Further differences without an option:
+// other contents of the same file, replicas that have drifted apart.
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -82,7 +82,7 @@ std::optional<Options> another(const Program& program, const HelpLine& option) {
   return {};
 }
 
-// What both ranks say, a line each, and end with.
+// The line and the exit code of both ranks.
 struct Disagreement {
   std::string what;  // the beginning of the line
   std::unique_ptr<Ranks> ranks;
@@ -152,7 +152,7 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
   const TemporaryFolder folder;
   const Program text = gpt(folder);
   const std::string copy = write_text(folder / "copy", read_text(folder / "text"));
-  // What the last rank is given besides; none: what the ranks read, compared in the next case.
+  // The last rank's additional options; none: an option for data, which the next case compares.
   const std::map<std::string, std::optional<Options>> known{
       {"--bootstrap", Options{"env"}},
       {"--data", Options{copy}},

@@ -89,7 +89,7 @@ TEST_CASE(
         check_one_line(program, {option + "=" + value}, {option, value.empty() ? "" : "'" + value});
     }
   CHECK(options >= 100);
-  // Texts that are numbers. A value of its own that begins with - would be an option.
+  // Texts that are numbers. A separate word that begins with - would be an option.
   const std::vector<std::string> bad{"nan", "inf", "1e999", "0x10", "1.5x", "+", "1 2"};
   for (const std::string& value : bad) {
     for (const std::string option : {"-b", "-e", "-i", "-f", "-r"})

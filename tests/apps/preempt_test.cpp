@@ -1,5 +1,5 @@
 // SIGTERM and SIGUSR1: the programs finish the step, save, and end with exit code 75; a run that
-// was stopped so has in the end the bits of one that never was. RINGSMITH_TEST_KILLS and
+// was stopped and resumed ends with the bits of an undisturbed run. RINGSMITH_TEST_KILLS and
 // RINGSMITH_TEST_SEED as in resume_test.cpp.
 #include <fmt/format.h>
 #include <random>

@@ -14,21 +14,9 @@
 #include <vector>
 
 #include "tests/support/run_program.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace ringsmith::testing {
-
-struct TemporaryFolder {
-  std::filesystem::path path;
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ringsmith-apps-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-    path = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path / name; }
-};
 
 inline std::string read_text(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

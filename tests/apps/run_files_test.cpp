@@ -15,6 +15,7 @@
 #include "labs/apps/train/progress.hpp"
 #include "runtime/base/error.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/tiny_files.hpp"
 
 using namespace ringsmith;
@@ -22,16 +23,6 @@ using namespace ringsmith::apps;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct TemporaryDir {
-  fs::path path;
-  TemporaryDir() {
-    std::string name = (fs::temp_directory_path() / "ringsmith-test-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TemporaryDir() { fs::remove_all(path); }
-};
 
 std::string read(const fs::path& path) {
   std::ifstream in(path);
@@ -97,7 +88,7 @@ TEST_CASE("not on a terminal, progress is plain lines: first, last, and seldom b
 }
 
 TEST_CASE("JSON lines are on disk after every write, and NaN stays valid JSON", "[json]") {
-  const TemporaryDir dir;
+  const testing::TemporaryFolder dir;
   const std::string path = (dir.path / "m.jsonl").string();
   JsonLines lines(path);
   lines.write({{"step", 1}, {"loss", 2.5}});
@@ -111,7 +102,7 @@ TEST_CASE("JSON lines are on disk after every write, and NaN stays valid JSON", 
 }
 
 TEST_CASE("metrics go on after a step: later lines and one that was cut off go", "[json]") {
-  const TemporaryDir dir;
+  const testing::TemporaryFolder dir;
   const std::string path = (dir.path / "m.jsonl").string();
   {
     JsonLines lines(path);
@@ -129,7 +120,7 @@ TEST_CASE("metrics go on after a step: later lines and one that was cut off go",
 }
 
 TEST_CASE("a metrics line that does not fit on the disk is an error, not a silent loss", "[json]") {
-  const TemporaryDir dir;
+  const testing::TemporaryFolder dir;
   JsonLines lines((dir.path / "lines").string());
   std::string message;
   try {
@@ -142,7 +133,7 @@ TEST_CASE("a metrics line that does not fit on the disk is an error, not a silen
 }
 
 TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_dir]") {
-  const TemporaryDir dir;
+  const testing::TemporaryFolder dir;
   const std::string wanted = (dir.path / "a" / "b").string();
   REQUIRE(create_run_dir(wanted) == wanted);
   REQUIRE(create_run_dir(wanted) == wanted);  // still empty
@@ -178,7 +169,7 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
 
 TEST_CASE("a model that does not fit is refused before training, and one that was trained is saved",
           "[run_dir]") {
-  const TemporaryDir dir, home;
+  const testing::TemporaryFolder dir, home;
   const StateDict model{{"w", full({1000}, 3)}};
   const std::string folder = dir.path.string();
   {
@@ -215,7 +206,7 @@ TEST_CASE("a model that does not fit is refused before training, and one that wa
 }
 
 TEST_CASE("lines of an earlier run: a link is followed, what is no file is refused", "[json]") {
-  const TemporaryDir dir;
+  const testing::TemporaryFolder dir;
   const std::string file = (dir.path / "file").string(), link = (dir.path / "link").string(),
                     fifo = (dir.path / "fifo").string();
   std::ofstream(file) << "{\"step\":1}\n{\"step\":2}\n";

@@ -16,7 +16,7 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// What run_main() prints for an exception, and its exit code.
+// The line that run_main() prints for an exception, and its exit code.
 std::pair<std::string, int> last_line(const std::function<int()>& body) {
   std::FILE* const file = std::tmpfile();
   REQUIRE(file != nullptr);

@@ -112,7 +112,7 @@ TEST_CASE("threads that come and go leave nothing behind, traced or not", "[trac
       rounds(30);
       if (traced) REQUIRE(trace::drain().size() == 20);
     };
-    some();  // the first ones make what the later ones use again
+    some();  // the first threads allocate what later threads reuse
     some();
     const std::size_t names = trace::thread_names().size(), before = in_use();
     for (int i = 0; i < 20; ++i) some();

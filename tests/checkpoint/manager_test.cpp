@@ -22,6 +22,7 @@
 #include "runtime/base/rng.hpp"
 #include "runtime/checkpoint/sha256.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/tiny_files.hpp"
 
 using namespace ringsmith;
@@ -29,18 +30,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "ringsmith-ckpt-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  [[nodiscard]] std::string operator/(const std::string& name) const { return path / name; }
-};
+using Folder = testing::TemporaryFolder;
 
 std::string slurp(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -246,7 +246,7 @@ TEST_CASE("groups that come and go leave nothing behind", "[group]") {
       g.barrier();
       return static_cast<std::ptrdiff_t>(used.uordblks + used.hblkhd);
     };
-    groups(50);  // what is kept and used again
+    groups(50);  // allocates what later groups reuse
     const std::ptrdiff_t before = groups(50);
     return groups(300) - before;
   });

@@ -264,8 +264,8 @@ TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {
 }
 
 TEST_CASE("signals that interrupt a connection in the making do not end it", "[tcp]") {
-  // A queue of one, and a caller that fills it: the kernel drops what the next caller sends, who
-  // then waits until there is room.
+  // A queue of one, and a caller that fills it: the kernel drops the next caller's packets, so that
+  // this caller waits until there is room.
   const Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in place{};
   place.sin_family = AF_INET;

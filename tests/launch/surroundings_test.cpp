@@ -77,7 +77,7 @@ TEST_CASE("a machine whose loopback is down: shared memory does, TCP says what i
 TEST_CASE("a master by a name that is 127.0.1.1 here is reached from elsewhere", "[surroundings]") {
   const TemporaryFolder folder;
   const std::string hosts = write_text(folder / "hosts", "127.0.1.1 mine\n127.0.0.1 localhost\n");
-  // The other node knows it by an address of its own, here another one of the loopback.
+  // The other node uses another address for it, here another address of the loopback.
   const std::string others = write_text(folder / "others", "127.0.0.1 mine\n127.0.0.1 localhost\n");
   const auto with = [](const std::string& file) {
     return "unshare --mount sh -c 'mount --bind " + file + " /etc/hosts && exec \"$@\"' - ";

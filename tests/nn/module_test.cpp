@@ -55,7 +55,7 @@ TEST_CASE("parameters come in tree order, and a shared one only once") {
 
 namespace {
 
-// Registers what a test asks for; before that "w" (a parameter), "m" (a buffer), "a" and "b.c".
+// Registers a test's members, after "w" (a parameter), "m" (a buffer), "a" and "b.c".
 class Registry : public Module {
  public:
   Registry() {

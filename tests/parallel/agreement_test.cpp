@@ -1,5 +1,5 @@
-// What the ranks were told is compared: when they meet, and when a program asks for it. The words
-// are the same on every rank.
+// The ranks' settings are compared: when they meet, and when a program asks for it. The words are
+// the same on every rank.
 #include "runtime/parallel/agreement.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using SettingsOf = std::function<Settings(int rank)>;
 
-// What each rank says; the group works on after it.
+// Each rank's message; the group still works afterwards.
 std::vector<std::string> said(int world, const SettingsOf& settings) {
   return run_ranks<std::string>(world, [&](const Group& group) {
     std::string words = complaint_of([&] { require_agreement(*group, settings(group->rank())); });
@@ -129,7 +129,7 @@ TEST_CASE("settings are compared when the ranks meet, before they connect", "[ag
                }),
                ContainsSubstring("--lr is 0.5" + last.substr(0, last.find(':'))) &&
                    ContainsSubstring(" no --lr: give the same"));
-    // What a group must have alike is compared for programs that have named nothing.
+    // The group's options are compared even if a program gives no settings.
     CHECK_THAT(meet([&](comm::GroupOptions& o, int rank) {
                  if (rank == world - 1) o.sockets = 2;
                }),

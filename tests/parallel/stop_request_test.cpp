@@ -1,4 +1,4 @@
-// What SIGTERM and SIGUSR1 do while there is a StopRequest. Whole programs: apps/preempt_test.cpp.
+// SIGTERM and SIGUSR1 while there is a StopRequest. Whole programs: apps/preempt_test.cpp.
 #include "runtime/parallel/stop_request.hpp"
 
 #include <csignal>

@@ -24,9 +24,10 @@ std::int64_t rows_per_thread(std::int64_t n) { return std::max<std::int64_t>(1, 
 // the mean, would show in the result.
 constexpr float kFarOff = 1024;
 
-// Such a row. Its elements less a first mean are exact, or nearly, and their own mean is what the
-// first one lacks: `rest` is what of it does not fit into `mean`, which backward is given. Two more
-// passes over what lies in L1; never inlined, so that the loop for other rows stays as it is.
+// The mean of such a row. The differences between its elements and a first mean are exact, or
+// nearly so, and the mean of these differences corrects the first mean; `rest` is the part of the
+// correction that does not fit into `mean`, which backward gets. The two more passes read from L1;
+// never inlined, so that the loop for other rows stays as it is.
 [[gnu::noinline]] void far_off_row(const float* row, std::int64_t n, float eps, const float* w,
                                    const float* b, float* __restrict out, float& mean,
                                    float& rstd) {

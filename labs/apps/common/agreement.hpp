@@ -22,7 +22,7 @@
 namespace ringsmith::apps {
 
 // "Another rank says why": leaves the program with that rank's exit code, without a word. unsaid:
-// what this rank would say if it turned out to be the only one.
+// this rank's own error, in case no other rank reports one.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})
@@ -49,7 +49,8 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // What this rank wants of all: to end now, for a reason of its own; to save first (StopRequest).
+  // This rank's wish for all ranks: to end now, because of an error here; to save first
+  // (StopRequest).
   enum class Wish : std::uint8_t { none, preempt, stop };
   void begin(double loss, Wish wish = Wish::none);
   // The mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error that

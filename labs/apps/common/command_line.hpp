@@ -71,9 +71,9 @@ class CommandLine {
   // The first word that is no option, and all that follow it, are for the caller: rest().
   void leave_the_rest();
 
-  // For the ranks of a job to compare: parse() puts the program and every option in here, with what
-  // it has in the end, but for those named in may_differ, whose help then says so. An option that
-  // was not given and that shows no default is "not given".
+  // For the ranks of a job to compare: parse() fills `settings` with the program's name and the
+  // final value of every option except the options in may_differ, whose help says so. The value of
+  // an option without a default is "not given" unless it was given.
   void compare(comm::Settings& settings, std::span<const char* const> may_differ);
 
   // False if --help or --version was asked for and has been printed. UsageError in one line if the

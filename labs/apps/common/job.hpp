@@ -25,17 +25,17 @@ struct JobOptions {
   int ranks_per_node = 0;
   std::string flight_dir;
   double timeout = 30;  // seconds; the programs add the option themselves
-  // What the program was told, for the ranks to compare when they meet. Every option of it is in
-  // here, but for those of kMayDiffer.
+  // The program's settings, which the ranks compare when they meet: every option except those in
+  // kMayDiffer.
   comm::Settings settings;
 };
 
 // The options that may differ from rank to rank. Of files the contents are compared, not the paths.
 inline constexpr std::array kMayDiffer{
     "--bootstrap",   "--interface", "--device",   "--workers",      // where it is
-    "--data",        "--images",    "--labels",   "--test-images",  // what it reads
+    "--data",        "--images",    "--labels",   "--test-images",  // its inputs
     "--test-labels", "--tokens",    "--vocab",    "--weights",     "--run-dir",
-    "--flight-dir",  "--json-file", "--progress", "--json"};  // what it leaves
+    "--flight-dir",  "--json-file", "--progress", "--json"};  // its outputs
 
 // --bootstrap, --transport, --interface and --sockets; the values in o are the defaults. From here
 // on the program's options are compared.

@@ -13,15 +13,15 @@ namespace ringsmith::apps {
 // which part it is ("Arm Neoverse-N1", or the numbers). "unknown CPU" without either.
 [[nodiscard]] std::string processor_name(const std::string& cpuinfo);
 
-// How many processors this process may keep busy: those that it may run on, or fewer by a quota,
-// rounded down; at least 1.
+// The number of processors that this process may keep busy: its affinity mask, or a smaller CPU
+// quota, rounded down; at least 1.
 [[nodiscard]] int allowed_cores();
 // How many of them it may run on.
 [[nodiscard]] int cores_to_run_on();
 
 // The CPU time that control groups allow this process, in processors (docker --cpus, CPUQuota=, a
-// limit of Kubernetes): the least of its group and those above; nothing: as much as there is.
-// groups: the text of /proc/PID/cgroup; mounts: where control groups are to be seen.
+// limit of Kubernetes): the smallest quota of its group and the groups above it; nothing: no quota.
+// groups: the text of /proc/PID/cgroup; mounts: the root of the control groups.
 [[nodiscard]] std::optional<double> cpu_quota();
 [[nodiscard]] std::optional<double> cpu_quota(const std::string& groups, const std::string& mounts);
 

@@ -38,8 +38,8 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-// Calls that can be named, and whose numbers are those of one ring: what is done with them takes
-// time by the distance between the first and the last.
+// Calls that have a name, and whose numbers fit into one ring: the reader's work grows with the
+// distance between the first number and the last.
 bool are_plausible(const std::vector<FlightRecord>& records) {
   if (records.empty()) return true;
   if (records.back().number - records.front().number >= kFlightEntries) return false;

@@ -44,8 +44,8 @@ void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batche
   micro_step(true);
 }
 
-// The loss of this rank's next batch, without a graph: whether training can go on from a state. It
-// uses up the batch, and random numbers, and running statistics see it.
+// The loss of this rank's next batch, without a graph: it shows whether training can continue from
+// a state. The batch and its random numbers are used up, and running statistics see the batch.
 template <class LossOf>
 double next_loss(DistributedDataParallel& ddp, Batches& batches, const TrainOptions& options,
                  Device device, const LossOf& loss_of) {

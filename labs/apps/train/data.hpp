@@ -13,7 +13,7 @@
 
 namespace ringsmith::apps {
 
-// By these names the ranks compare what they have read, and a checkpoint knows its data.
+// The names under which the ranks compare their data, and a checkpoint identifies it.
 inline constexpr const char* kTrainingData = "the training data";
 inline constexpr const char* kTestData = "the held-out data";
 

@@ -45,9 +45,9 @@ std::string is_a_device(const std::string& name) {
   }
 }
 
-// What a replica's bits depend on besides the options: each rank computes the norm of the gradients
-// and the update by itself. (Gradients are averaged: ranks may multiply matrices of bf16 by
-// different instructions, kernels/cpu/fast/matmul_bf16.hpp.)
+// A replica's bits depend on these, too, since each rank computes the norm of the gradients and the
+// update by itself. (Gradients are averaged: ranks may multiply matrices of bf16 by different
+// instructions, kernels/cpu/fast/matmul_bf16.hpp.)
 comm::Settings surroundings_of(const MachineOptions& o) {
   const bool on_cpu = parse_device(o.device).is_cpu();
   comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},

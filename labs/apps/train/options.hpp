@@ -51,7 +51,7 @@ struct TrainOptions : MachineOptions {
   bool profile = false;
   bool report = false;
   bool json = false;
-  std::int64_t check_drift = 0;  // every so many steps; 0: only before something is saved
+  std::int64_t check_drift = 0;  // steps between comparisons; 0: only before a save
   bool ddp_logging = false;
   std::string progress = "auto";
 };

@@ -16,7 +16,7 @@ struct PerStepTask {
   std::string program;
   Metadata metadata;  // of model.safetensors
   const Dataset& data;
-  comm::Settings inputs;  // what was read, for the ranks to compare
+  comm::Settings inputs;  // digests of the data, which the ranks compare
   Module& model;          // the same values on all ranks
   Optimizer& optimizer;
   std::int64_t default_steps = 0;

@@ -29,7 +29,7 @@ constexpr double kNsPerSecond = 1e9;
 constexpr double kMiB = 1 << 20;
 
 // Rank 0's folder, on every rank that sees it: on its host, or on a file system that they share.
-// Collective, also for ranks that have a folder of their own and do not want it.
+// Collective, also for ranks that write to another folder.
 void keep_flight_beside(comm::ProcessGroup& group, const std::string& folder, bool wanted) {
   std::array<std::uint8_t, 4096> path{};
   if (group.rank() == 0)
@@ -242,7 +242,7 @@ void TrainingRun::compare_parameters() {
   together(group_, [&] { check_drift(group_, model_->named_parameters()); });
 }
 
-// A disk that is full now must not cost the training: it goes on to its model, and fails then.
+// A full disk must not cost the training: it continues to its model, and fails then.
 void TrainingRun::note(const nlohmann::ordered_json& line) {
   if (!lost_lines_.empty()) return;
   try {

@@ -82,10 +82,10 @@ class TrainingRun {
   // LossExchange::finish.
   void forward_done(const Tensor& loss, bool last = true);
   void backward_done(bool last = true);
-  // made: what GradScaler::step() says. scale: after its update. If it is time, compares the ranks'
-  // parameters, and takes a checkpoint: replicas that have drifted apart end the run, and replace
-  // nothing that was saved. If a rank was asked to stop (StopRequest) during the step, all save,
-  // rank 0 says so, and all throw QuietStop.
+  // made: the result of GradScaler::step(). scale: after its update. If it is time, compares the
+  // ranks' parameters, and takes a checkpoint: replicas that have drifted apart end the run, and
+  // replace nothing that was saved. If a rank was asked to stop (StopRequest) during the step, all
+  // save, rank 0 says so, and all throw QuietStop.
   void step_done(bool made, double lr, double scale);
   // Steps that were made: where a schedule of the learning rate is. A skipped one does not move it.
   [[nodiscard]] std::int64_t updates() const { return updates_; }

@@ -33,8 +33,8 @@ constexpr const char* kFixed = "fixed ";   // before the names of options in Sna
 constexpr const char* kFree = "free ";
 
 // Options that change no number of a training, or whose effect is compared under another name: the
-// length of a step and of the run, and the data. Any other is told when a run goes on with a new
-// value.
+// length of a step and of the run, and the data. For any other option, a line says so when a run
+// continues with a new value.
 constexpr std::array kOfNoNumber{"--activation-checkpointing",
                                  "--batch",
                                  "--check-drift",
@@ -196,7 +196,7 @@ std::string RunCheckpoints::open_folder() {
   return folder_;
 }
 
-// Bytes that are what was written can still be a state that has diverged.
+// An undamaged checkpoint can still hold a state that has diverged.
 void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) const {
   const auto fail = [&](const std::string& fault) {
     throw UsageError(fmt::format("checkpoint '{}' cannot be used: {}", path, fault));
@@ -216,8 +216,8 @@ void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) 
     fail(refused->second);
 }
 
-// The checkpoint of --resume. If it is of no use, the error names the newest that may be, of those
-// that lie in a run's folder, in a folder of checkpoints, or beside this one.
+// The checkpoint of --resume. If it is unusable, the error names the newest other candidate in the
+// run's folder, the given folder, or the folder that contains the checkpoint.
 Snapshot RunCheckpoints::read_given(const std::string& path) const {
   try {
     Snapshot snapshot = read_snapshot(path);
@@ -366,7 +366,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
     if (std::isfinite(loss)) {
       Reached out;
       together(group_, [&] {
-        load(snapshot);  // what the trial has used up is there again
+        load(snapshot);  // undoes the trial's use of batches and random numbers
         const auto skipped = snapshot.values.find("skipped");
         out = {snapshot.step, real(snapshot.values, "first_loss"),
                real(snapshot.values, "last_loss"),

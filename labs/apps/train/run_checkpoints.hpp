@@ -17,9 +17,9 @@
 // the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
 //
 // Sound ones only. A checkpoint is written when the loss of the step after it, or of the evaluation
-// at the end, is finite (CheckpointManager::hold); until then it replaces nothing. It is continued
-// from if its tensors are finite, its optimizer's state can be, and the loss of the next batch is
-// finite, which is tried before. --resume auto goes past one that is not, and says so.
+// at the end, is finite (CheckpointManager::hold); until then it replaces nothing. Training
+// continues from a checkpoint if its tensors are finite, its optimizer's state is possible, and a
+// trial gives the next batch a finite loss. --resume auto skips any other checkpoint, and says so.
 //
 // Other ranks. What is left of the epoch is dealt out to them (SamplerState): no sample comes
 // twice, and none is left out but what makes no full batch at the end. Rank r goes on with the
@@ -60,7 +60,7 @@ struct Trained {
   std::int64_t steps;                 // of the whole run
   std::function<double()> next_loss;  // of the next batch of this rank; see accumulate.hpp
   std::string data;                   // the identity of the training data, in words
-  comm::Settings fixed;               // must be what they were; of other options a line says so
+  comm::Settings fixed;               // must be unchanged; a line names other options that changed
 };
 
 // "12345 bytes with SHA-256 0123456789abcdef...", for checkpoints and for the ranks to compare.
@@ -135,7 +135,7 @@ class RunCheckpoints {
   std::optional<Snapshot> found_;
   std::string found_path_;
   std::map<std::int64_t, std::string> refused_;  // steps of checkpoints that were tried, and why
-  std::set<std::string> said_;                   // of what was skipped
+  std::set<std::string> said_;                   // reasons for skipped checkpoints, already printed
 };
 
 }  // namespace ringsmith::apps

@@ -127,7 +127,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(pa
 }
 
 JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
-  AtomicFile file(path);  // first: it refuses what cannot be read, either
+  AtomicFile file(path);  // first: it refuses paths that are not files, which cannot be read either
   std::ifstream before(path);
   std::string kept;
   for (std::string line; std::getline(before, line);) {

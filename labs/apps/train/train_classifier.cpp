@@ -49,7 +49,7 @@ std::string identity(const ImageDataset& set) {
       {std::as_bytes(std::span(images.pixels)), std::as_bytes(std::span(images.labels))});
 }
 
-// What the ranks have read, for them to compare.
+// Digests of the data, which the ranks compare.
 comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {
   comm::Settings out{{kTrainingData, identity(sets.train)}, {kTestData, identity(sets.test)}};
   if (!c.weights.empty()) {

@@ -104,7 +104,7 @@ Corpus load(GptOptions& o) {
   return corpus;
 }
 
-// What the ranks have read, for them to compare.
+// Digests of the data, which the ranks compare.
 comm::Settings inputs_of(const Corpus& corpus) {
   const auto identity = [](const TokenWindows& windows) {
     return identity_of({std::as_bytes(std::span(windows.text()))});

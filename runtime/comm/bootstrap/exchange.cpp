@@ -221,7 +221,7 @@ std::string Exchange::describe_missing(int& first) {
   } else if (is_there(key("collector"))) {
     first = std::stoi(store_->get(key("collector"), milliseconds(0)));
     text = describe(first, "has all records, but does not hand them out");
-  } else {  // who came last, and has not said so
+  } else {  // the last member to arrive has not announced itself as the collector
     for (int r = 0; r < me_.size; ++r)
       if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0))))) {
         first = first < 0 ? r : first;

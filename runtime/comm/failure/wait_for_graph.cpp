@@ -140,8 +140,8 @@ constexpr SystemCall kSystemCalls[] = {
     {SYS_fcntl, "a lock on a file"},
 };
 
-// " in open() of a file or a FIFO": what the first thread of a process that sleeps waits in. Where
-// the kernel shows calls only to debuggers, " (in the kernel: wait_for_partner)"; or nothing.
+// " in open() of a file or a FIFO": the call in which the first thread of a sleeping process waits.
+// Where the kernel shows calls only to debuggers, " (in the kernel: wait_for_partner)"; or nothing.
 std::string call_of(pid_t pid) {
   const std::string folder = "/proc/" + std::to_string(pid);
   long number = -1;

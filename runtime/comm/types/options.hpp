@@ -49,7 +49,7 @@ struct GroupOptions {
   // (failure/last_words.hpp) of a group that fails; empty: they are not
   // written.
   std::string flight_folder = {};
-  // What the program was told, for the ranks to compare when they meet, before they connect.
+  // The program's settings, which the ranks compare when they meet, before they connect.
   Settings settings = {};
 };
 

@@ -1,7 +1,7 @@
-// What every rank of a job must have been told alike, and the words for where that is not so.
+// Settings that must be equal on every rank of a job, and the message where they are not.
 //
 // Ranks that train with different options or data do not fail: their replicas drift apart, and the
-// losses go on falling. So ranks compare their settings before they do anything together: when a
+// losses keep falling. So ranks compare their settings before they do anything together: when a
 // group is made (GroupOptions::settings), or when the program asks for it
 // (runtime/parallel/agreement.hpp). One line then names the first difference, on all ranks alike:
 //
@@ -25,8 +25,8 @@ using Settings = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] std::string to_text(const Settings& settings);
 [[nodiscard]] Settings parse_settings(const std::string& text);
 
-// settings[r]: those of rank r, in its order. UsageError with the line above if ranks differ. Of
-// values that are long it shows the place where they differ.
+// settings[r]: rank r's settings, in its order. UsageError with the line above if ranks differ.
+// Long values are cut to the place where they differ.
 void require_equal(const std::map<int, Settings>& settings);
 
 // Of a text, to compare before the texts themselves travel.
@@ -37,7 +37,7 @@ void require_equal(const std::map<int, Settings>& settings);
 
 // A list of records as one record: "3:abc" for each.
 [[nodiscard]] std::string join_records(const std::vector<std::string>& records);
-// CommError for what join_records() did not make.
+// CommError for a text that join_records() did not make.
 [[nodiscard]] std::vector<std::string> split_records(const std::string& all);
 
 }  // namespace ringsmith::comm

@@ -80,8 +80,8 @@ void number_nodes(const std::vector<Record>& records, std::vector<PeerLink>& lin
   }
 }
 
-// Those of the program, under names that its user knows; then the group's own, for programs that
-// have named none.
+// The program's settings, under the names that its user knows; then the group's, for programs that
+// gave none.
 Settings settings_of(const GroupOptions& o) {
   Settings all = o.settings;
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},

@@ -33,8 +33,8 @@ struct PeerLink {
 // Connects the ranks of one host and exchanges their memory. Collective over all ranks; those that
 // shared memory does not reach, or shall not, are marked as remote. UsageError if the transport is
 // shm and a rank is on another node (another host, another network namespace, or by
-// options.ranks_per_node), or if the ranks' settings differ: GroupOptions::settings, or what else
-// in their options must be alike.
+// options.ranks_per_node), or if the ranks' settings differ: GroupOptions::settings, and the
+// options of the group that must be equal.
 [[nodiscard]] std::vector<PeerLink> connect_mesh(Bootstrap& bootstrap, const Descriptor& memory,
                                                  const GroupOptions& options);
 

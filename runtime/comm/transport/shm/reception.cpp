@@ -137,13 +137,7 @@ class Reception {
       next_call_ = Deadline::in(kBetweenCalls);
       return;
     }
-    if (said.kind != Greeting::Kind::stays || said.rank != peer || !said.memory.valid()) {
-      // The kernel drops the descriptor of a message if this process may have no more.
-      if (said.kind == Greeting::Kind::stays &&
-          !Descriptor(fcntl(listener_.get(), F_DUPFD_CLOEXEC, 0)).valid())
-        fail_to_connect("taking over a rank's memory");
-      lost(peer);
-    }
+    if (said.kind != Greeting::Kind::stays || said.rank != peer || !said.memory.valid()) lost(peer);
     link(peer).memory = std::move(said.memory);
     if (peer < rank_) give_memory(peer);
   }
@@ -163,8 +157,8 @@ class Reception {
       Descriptor caller(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!caller.valid() && errno == EAGAIN) return;
       if (!caller.valid() && (errno == EMFILE || errno == ENFILE)) {
-        lack_ = errno;
         if (guests_.empty()) fail_to_connect("accept");
+        if (n > 0) return;  // accept() fails so even if nobody waits
       }
       if (!caller.valid() || guests_.size() == kMostGuests)
         if (!guests_.empty()) guests_.erase(guests_.begin());  // the most silent one
@@ -199,10 +193,6 @@ class Reception {
   }
   // The others shall name the same rank, not this one.
   [[noreturn]] void lost(int peer) {
-    if (lack_ != 0) {  // it may have called, and been sent away for the next caller
-      errno = lack_;
-      fail_to_connect("accept");
-    }
     for (const PeerLink& met : links_)
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
     linger(peer);
@@ -233,7 +223,6 @@ class Reception {
   Deadline deadline_;
   Deadline next_call_ = Deadline::in(std::chrono::milliseconds(0));
   std::vector<Descriptor> guests_;  // who they are is not known yet
-  int lack_ = 0;                    // errno of a caller who could not be let in
 };
 
 }  // namespace
