@@ -15,7 +15,8 @@ set(QUICK_ENTRIES
 
 # Entries that wait most of their time, for deadlines and for programs that start (apps keeps a third of two cores busy).
 # CTest knows whole numbers only, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores; these entries take
-# 1, the others 2 for each of their PROCESSORS.
+# 1, the others 2 for each of their PROCESSORS, and at most the machine's cores, so that an entry that waits runs beside
+# them. Those that take all cores begin first: at the end, when the short ones are done, there would be none beside them.
 set(WAITING_ENTRIES apps apps_quick apps_resume launch launch_quick fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
 
 # ringsmith_needs(REGEX TARGETS...): entries whose names match are run by these; the first row that matches counts.
@@ -60,6 +61,8 @@ function(ringsmith_tiers)
   set(DURATIONS ${CMAKE_CURRENT_SOURCE_DIR}/support/durations.txt)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${DURATIONS})
   file(STRINGS ${DURATIONS} ROWS REGEX "^[A-Za-z]")
+  cmake_host_system_information(RESULT MOST QUERY NUMBER_OF_LOGICAL_CORES)
+  math(EXPR MOST "2 * ${MOST}")
   foreach(ROW ${ROWS})
     string(REGEX MATCH "^([^ ]+) +([0-9.]+)" ROW "${ROW}")
     set(COST_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
@@ -107,10 +110,14 @@ function(ringsmith_tiers)
     else()
       set(HALVES 2)
     endif()
-    set_tests_properties(${ENTRY} PROPERTIES PROCESSORS ${HALVES})
-    if(DEFINED COST_${ENTRY})
-      set_tests_properties(${ENTRY} PROPERTIES COST ${COST_${ENTRY}})
+    if(NOT DEFINED COST_${ENTRY})
+      set(COST_${ENTRY} 5)
     endif()
+    if(HALVES GREATER_EQUAL MOST)
+      set(HALVES ${MOST})
+      set(COST_${ENTRY} 1000${COST_${ENTRY}})
+    endif()
+    set_tests_properties(${ENTRY} PROPERTIES PROCESSORS ${HALVES} COST ${COST_${ENTRY}})
     foreach(NEEDED ${TARGETS})
       if(NEEDED STREQUAL "-")
         set(TARGETS nothing)

@@ -55,8 +55,9 @@ StopRequest::StopRequest() {
 }
 
 StopRequest::~StopRequest() {
-  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
   request_expected = false;
+  if (done_) return;
+  for (std::size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &before_[i], nullptr);
 }
 
 bool StopRequest::here() const noexcept { return requested_at_ms != 0; }

@@ -40,7 +40,7 @@ class StopRequest {
 
   // One at a time in a process: UsageError for a second one.
   StopRequest();
-  ~StopRequest();  // restores the signals' previous dispositions
+  ~StopRequest();  // restores the signals' previous dispositions, unless the work is done
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
@@ -49,11 +49,15 @@ class StopRequest {
   [[nodiscard]] bool here() const noexcept;
   // Collective: has any rank got one? The same answer on all. Costs an all-reduce of one number.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
+  // Everything is written, and only the process has still to end: a first signal does nothing from
+  // here on, so that it does not turn exit code 0 into 143.
+  void work_is_done() noexcept { done_ = true; }
   // Throws Preempted if agreed() is true. Save before you call it.
   void throw_if_agreed(comm::ProcessGroup& group) const;
 
  private:
   std::array<struct sigaction, kSignals.size()> before_{};
+  bool done_ = false;
 };
 
 }  // namespace ringsmith

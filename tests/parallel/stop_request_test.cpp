@@ -49,6 +49,15 @@ TEST_CASE("a signal is a request once; a second one ends the process", "[stop_re
             return 1;
           }) == 128 + signal);
     CHECK(end_of([=] {
+            ::signal(signal, SIG_DFL);
+            {
+              StopRequest stop;
+              stop.work_is_done();
+            }
+            raise(signal);
+            return 1;
+          }) == 1);
+    CHECK(end_of([=] {
             ::signal(signal, SIG_IGN);
             const StopRequest stop;
             raise(signal);

@@ -115,8 +115,8 @@ def recorded(folder, entries):
 
 
 def estimate(entries, times, slots):
-    """Seconds that ctest needs: the longest first, each with its processors, those that are serial alone."""
-    waiting = sorted(entries, key=lambda e: -times.get(e.name, UNKNOWN_S))
+    """Seconds that ctest needs: those that take all cores first, then the longest; those that are serial alone."""
+    waiting = sorted(entries, key=lambda e: (e.serial, e.processors < slots - 2, -times.get(e.name, UNKNOWN_S)))
     running, now = [], 0.0  # (end, slots)
     while waiting or running:
         free = slots - sum(n for _, n in running)

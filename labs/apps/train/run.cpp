@@ -476,6 +476,7 @@ void TrainingRun::finish(const Outcome& outcome) {
     write_facts(folder_, facts);
     if (options_.report) (void)write_report(folder_);
   });
+  if (stop_request_) stop_request_->work_is_done();
   if (group_.rank() != 0) return;
 
   std::string text = fmt::format(
