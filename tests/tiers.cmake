@@ -17,7 +17,8 @@ set(QUICK_ENTRIES
 # CTest knows whole numbers only, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores; these entries take
 # 1, the others 2 for each of their PROCESSORS, and at most the machine's cores, so that an entry that waits runs beside
 # them. Those that take all cores begin first: at the end, when the short ones are done, there would be none beside them.
-set(WAITING_ENTRIES apps apps_quick apps_resume front launch launch_quick fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
+set(WAITING_ENTRIES apps apps_quick apps_resume front launch launch_quick
+    fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
 
 # ringsmith_needs(REGEX TARGETS...): entries whose names match are run by these; the first row that matches counts.
 # TARGETS: - for nothing; % is the group of the expression. No row: tests_ENTRY, and where there is none, everything.
