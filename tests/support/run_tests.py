@@ -261,10 +261,13 @@ def report(cases, folder, shown_folder, timeouts, faults):
     skipped = [c for c in cases if c.get("status") in ("notrun", "disabled") and c not in failed]
     if skipped:
         print("\nNot run, and why:")
+        reasons = collections.defaultdict(list)
         for case in skipped:
-            head = f"  {case.get('name'):24} "
-            print(textwrap.fill(why_skipped(case.findtext("system-out")), WIDTH - 1, initial_indent=head,
-                                subsequent_indent=" " * len(head), break_long_words=False, break_on_hyphens=False))
+            reasons[re.sub(r"^(\S+: )?NOT RUN: ", "", why_skipped(case.findtext("system-out")))].append(case.get("name"))
+        for reason, names in reasons.items():
+            for text, indent in [(" ".join(names), 2), (reason, 6)]:
+                print(textwrap.fill(text, WIDTH - 1, initial_indent=" " * indent, subsequent_indent=" " * indent,
+                                    break_long_words=False, break_on_hyphens=False))
     print("\nTook longest, in seconds:")
     for case in sorted(cases, key=lambda c: -float(c.get("time")))[:SHOWN]:
         print(f"  {case.get('name'):28} {float(case.get('time')):6.1f}")

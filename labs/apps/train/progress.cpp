@@ -19,7 +19,7 @@ namespace {
 constexpr std::int64_t kBarPeriodNs = 100'000'000;
 constexpr std::int64_t kLinePeriodNs = 5'000'000'000;
 constexpr int kDefaultWidth = 80;
-constexpr int kLineWidth = 100;
+constexpr int kLineWidth = 75;  // behind ringrun's prefix at most 80
 
 // The terminal behind standard error, seen through mpirun if need be; invalid if there is none.
 Descriptor open_terminal() {

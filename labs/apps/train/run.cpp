@@ -490,10 +490,9 @@ void TrainingRun::finish(const Outcome& outcome) {
   if (clock_.tracing()) text += time_table(report) + "\n";
   if (options_.profile) text += operation_table(operations) + "\n";
   text += memory_line(report);
-  text += fmt::format(
-      "files: {0}/metrics.jsonl, {0}/model.safetensors{1}{2}", folder_,
-      clock_.tracing() ? ", " + folder_ + "/trace.json (open it in ui.perfetto.dev)" : "",
-      options_.report ? ", " + folder_ + "/report.html" : "");
+  text += fmt::format("files in {}:\n  metrics.jsonl, model.safetensors{}{}", folder_,
+                      options_.report ? ", report.html" : "",
+                      clock_.tracing() ? ", trace.json (open it in ui.perfetto.dev)" : "");
   say(text);
 
   if (options_.json) {

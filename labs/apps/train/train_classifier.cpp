@@ -126,8 +126,8 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
   const std::int64_t steps = steps_of(common, steps_per_epoch, c.default_steps);
   const LrSchedule schedule = schedule_of(common, steps);
   run.say(
-      fmt::format("{}: {} ({} to train, {} to test), {} with {} parameters, {} rank(s) x batch {}, "
-                  "{} steps; files go to {}",
+      fmt::format("{}: {} ({} to train, {} to test)\n"
+                  "{} with {} parameters, {} rank(s) x batch {}, {} steps\nfiles go to {}",
                   c.program, sets->origin, sets->train.size(), sets->test.size(), c.network,
                   parameter_count(*model), group->size(), batch_size, steps, run.folder()));
 

@@ -221,7 +221,7 @@ int train_gpt(int argc, char** argv) {
   const char* amount = bytes ? "KB" : "tokens";
   run.say(fmt::format(
       "train_gpt: {} ({:.0f} {} to train, {:.0f} {} held out)\n{} parameters, {} rank(s) "
-      "x batch {} x {} {}s, {} steps; files go to {}",
+      "x batch {} x {} {}s, {} steps\nfiles go to {}",
       corpus.origin, static_cast<double>(corpus.train_bytes) / scale, amount,
       static_cast<double>(corpus.held_out_bytes) / scale, amount, parameter_count(*model),
       group->size(), batch_size, o.model.context, corpus.unit, steps, run.folder()));
