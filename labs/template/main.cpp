@@ -87,6 +87,7 @@ void train(const std::shared_ptr<comm::ProcessGroup>& group, int epochs, bool re
     }
     group->all_reduce(std::span(&total, 1), comm::ReduceOp::avg);
     check_drift(*group, model.named_parameters());
+    check_finite(model.named_parameters());
     if (group->rank() == 0) save(model, optimizer, epoch + 1);
     if (group->rank() == 0) std::printf("epoch %d: loss %.4f\n", epoch + 1, total);
     stop.throw_if_agreed(*group);

@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 
 #include "runtime/parallel/agreement.hpp"
+#include "runtime/tensor/raw.hpp"
 
 namespace ringsmith {
 
@@ -69,6 +70,15 @@ void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors) {
       "the replicas have drifted apart: {}{}; let all ranks start from one state and make the same "
       "updates",
       first, differ > 1 ? fmt::format(" (the first of {} that differ)", differ) : std::string()));
+}
+
+void check_finite(const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors)
+    if (!raw::all_finite(tensor))
+      throw Error(
+          fmt::format("'{}' holds NaN or an infinity: the training has diverged, and nothing is "
+                      "saved; try a smaller learning rate, or look for bad values in the data",
+                      name));
 }
 
 }  // namespace ringsmith

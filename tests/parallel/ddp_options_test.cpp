@@ -289,6 +289,23 @@ TEST_CASE("find_unused_parameters costs a walk over the graph in each forward, s
   CHECK(kinds[1].ddp->reducer().rebuilt());
 }
 
+TEST_CASE("drift: parameters that are not finite are named, in any place and dtype") {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64})
+    for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL})
+      for (const std::int64_t at : {0, 7, 8, 2000}) {
+        Tensor spoiled = Tensor::ones({2001}, {DType::f64});
+        spoiled.data<double>()[at] = bad;
+        CHECK_THAT(complaint_of([&] {
+                     check_finite({{"good", Tensor::ones({3})}, {"bad", spoiled.to(dtype)}});
+                   }),
+                   StartsWith("'bad' holds NaN or an infinity: "));
+      }
+  const double most = std::numeric_limits<double>::max();
+  CHECK_NOTHROW(check_finite({{"large", Tensor::full({9}, most, {DType::f64})},
+                              {"integers", Tensor::ones({2}, {DType::i64})},
+                              {"empty", Tensor::empty({0})}}));
+}
+
 TEST_CASE("drift: one bit of one parameter on one rank is found, and named on every rank") {
   const auto check = [](int world, const std::function<void(int rank, MLP&)>& spoil) {
     return run_ranks<std::string>(world, [&](const Group& group) {
