@@ -24,8 +24,8 @@ class DriftError : public Error {
 // DdpOptions::ignored; with post-local SGD only after an averaging step.
 void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors);
 
-// Error unless every number is finite: "'fc.weight' holds NaN or an infinity; ...". Not collective:
-// after check_drift() all ranks throw, or none. Before a checkpoint, which could replace a good one.
+// Error unless every number is finite: "'fc.weight' holds NaN or an infinity: ...". Not collective:
+// after check_drift() all ranks throw, or none. Call it before a checkpoint replaces a good one.
 void check_finite(const NamedTensors& tensors);
 
 }  // namespace ringsmith
