@@ -155,10 +155,10 @@ std::vector<T> numbers(const std::string& text, std::size_t least = 1) {
   return out;
 }
 
-const StateDict& tensors_of(const Snapshot& snapshot, const std::string& file) {
+const StateDict& tensors_of(const Snapshot& snapshot, const char* file) {
   const auto at = snapshot.tensors.find(file);
-  require(at != snapshot.tensors.end(),
-          "the checkpoint's manifest names no " + file + ".safetensors: another program wrote it");
+  require(at != snapshot.tensors.end(), std::string("the checkpoint's manifest names no ") + file +
+                                            ".safetensors: another program wrote it");
   return at->second;
 }
 
