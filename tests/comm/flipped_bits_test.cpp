@@ -88,7 +88,7 @@ Received receive(const Traffic& stream, std::size_t words, bool checksum, std::u
 
 // ---- ranks ----
 
-// Between rank `world - 1`, which calls, and rank 0, which listens: passes on what comes, but for one
+// Between the last rank, which calls, and rank 0, which listens: passes everything on, but for one
 // bit.
 class Meddler {
  public:

@@ -38,8 +38,8 @@ inline constexpr std::array kMayDiffer{
     "--test-labels", "--tokens",    "--vocab",    "--weights",     "--run-dir",
     "--flight-dir",  "--json-file", "--progress", "--json"};  // its outputs
 
-// --bootstrap, --transport, --interface, --sockets and --no-checksum; the values in o are the defaults. From here
-// on the program's options are compared.
+// --bootstrap, --transport, --interface, --sockets and --no-checksum; the values in o are the
+// defaults. From here on the program's options are compared.
 void add_meeting_options(CommandLine& app, JobOptions& o);
 // --ranks-per-node and --flight-dir; `otherwise` says where the files go without the latter.
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise);

@@ -1,12 +1,12 @@
 // What travels on a TCP wire, after the greeting: writes into the receiver's mirror of the sender.
 //
-//     | offset 8 | size 4 | kind 4 | their CRC32C 4 | header's CRC32C 4 | size bytes ... | offset ...
+//     | offset 8 | size 4 | kind 4 | bytes' CRC32C 4 | header's CRC32C 4 | size bytes ... | offset
 //
 // A counter is a write of 8 bytes that becomes visible at once. Little endian, as both ends are:
 // the greeting compares that.
 //
-// TCP has a checksum, but of 16 bits, and adapters compute it: it covers no byte that changes in the
-// memory of an adapter or a host. One packet in 16 million to 10 billion arrived wrong, and was
+// TCP has a checksum, but of 16 bits, and adapters compute it: it covers no byte that changes in
+// the memory of an adapter or a host. One packet in 16 million to 10 billion arrived wrong, and was
 // accepted (Stone and Partridge, "When The CRC and TCP Checksum Disagree", SIGCOMM 2000); and a
 // wrong gradient looks like any other. So both ends compute a better one.
 #pragma once
