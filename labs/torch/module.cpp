@@ -33,6 +33,7 @@ Handle make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     options.transport = comm::parse_transport(choices["transport"].cast<std::string>());
     options.interface = choices["interface"].cast<std::string>();
     options.sockets = choices["sockets"].cast<int>();
+    options.checksum = choices["checksum"].cast<bool>();
     options.ranks_per_node = choices["ranks_per_node"].cast<int>();
     options.flight_folder = choices["flight_dir"].cast<std::string>();
     const auto schedule = choices["schedule"].cast<std::string>();

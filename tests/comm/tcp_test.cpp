@@ -148,7 +148,8 @@ TEST_CASE("lent bytes are the owner's again after a flush, sent or not", "[tcp]"
 
 TEST_CASE("what is no frame, or points outside of the mirror, is refused", "[tcp]") {
   std::vector<std::byte> mirror(1024);
-  const auto after = [&mirror](const tcp::FrameHeader& header) {
+  const auto after = [&mirror](tcp::FrameHeader header) {
+    header.seal({});
     const Pair pair;
     tcp::Receiver receiver(mirror.data(), mirror.size());
     REQUIRE(send(pair.a.get(), &header, sizeof header, 0) == ssize_t{sizeof header});
@@ -238,6 +239,8 @@ TEST_CASE("an interface that is not there, and ranks of two minds, are refused i
              ContainsSubstring("GroupOptions::transport is tcp on rank 0 and shm on rank 1"));
   CHECK_THAT(refusal([](GroupOptions& o, int rank) { o.sockets = 1 + rank; }),
              ContainsSubstring("GroupOptions::sockets is 1 on rank 0 and 2 on rank 1"));
+  CHECK_THAT(refusal([](GroupOptions& o, int rank) { o.checksum = rank == 0; }),
+             ContainsSubstring("GroupOptions::checksum is true on rank 0 and false on rank 1"));
 }
 
 TEST_CASE("a collective over TCP gives the bits of shared memory", "[tcp]") {

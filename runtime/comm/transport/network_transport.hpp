@@ -91,6 +91,8 @@ class NetworkTransport {
   void abandon() { timeout_ = std::min(timeout_, std::chrono::milliseconds(500)); }
   // Empty, or why rank cannot be reached any more.
   [[nodiscard]] virtual const std::string& broken(int rank) const = 0;
+  // Is that because of bytes that came changed? Then broken() is the predicate: "do not ...".
+  [[nodiscard]] virtual bool damaged(int /*rank*/) const { return false; }
   // Which the kernel closes when the peer's process ends.
   [[nodiscard]] virtual int socket(int rank) const = 0;
   // One line: how rank is reached.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstddef>
 #include <exception>
 #include <set>
 
@@ -84,7 +85,10 @@ void PeerFailures::speak_before_the_end() {
 
 void PeerFailures::show_board() {
   if (!network_) return;
-  expose_to_all(&mine().board, sizeof(Board));
+  // So much is copied at once: bytes that change later would not have the checksum sent with them.
+  constexpr std::size_t kShown = NetworkTransport::kCopied;
+  static_assert(offsetof(Board, waited) + sizeof(Board::waited) <= kShown);
+  expose_to_all(&mine().board, kShown);
   network_->progress();
 }
 
@@ -98,6 +102,13 @@ PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
   for (const int r : gone) {
     const std::uint32_t left = control(r).board.left.load();
     if (left != kStays && r != for_peer) continue;  // it had done its part
+    if (on_network(r) && network_->damaged(r))
+      return {
+          FailureKind::other, r,
+          "the bytes from " + describe_rank(r) + " to rank " + std::to_string(rank()) + ' ' +
+              network_->broken(r) +
+              ": the network or memory between the ranks changes data (ethtool -S and dmesg on "
+              "both hosts may show where), or the program wrote to a buffer that was being sent"};
     // It may have gone before it was in the group, because of another one.
     const int blamed =
         on_network(r) ? -1 : overhear_farewell(peer(r).link.socket.get(), peer(rank()).link.word);

@@ -95,8 +95,8 @@ void PeerMemory::connect_network(const GroupOptions& options) {
         *bootstrap_, std::move(*device), std::move(links), base(rank_), mirrors, layout_,
         Doorbells(std::move(doorbells)), options.timeout);
   else
-    network_ = std::make_unique<tcp::TcpTransport>(
-        std::move(links), mirrors, layout_, Doorbells(std::move(doorbells)), options.timeout);
+    network_ = std::make_unique<tcp::TcpTransport>(std::move(links), mirrors, layout_,
+                                                   Doorbells(std::move(doorbells)), options);
 }
 
 std::vector<std::string> PeerMemory::describe() const {

@@ -87,6 +87,7 @@ Settings settings_of(const GroupOptions& o) {
   const Settings own{{"GroupOptions::transport", std::string(name_of(o.transport))},
                      {"GroupOptions::ranks_per_node", std::to_string(o.ranks_per_node)},
                      {"GroupOptions::sockets", std::to_string(o.sockets)},
+                     {"GroupOptions::checksum", o.checksum ? "true" : "false"},
                      {"GroupOptions::device", o.device.is_cpu() ? "cpu" : "cuda"},
                      {"GroupOptions::engine", std::string(name_of(o.engine))},
                      {"GroupOptions::algorithm", std::string(name_of(o.algorithm))}};

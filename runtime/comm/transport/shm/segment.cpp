@@ -30,14 +30,14 @@ Registry& registry() {
 
 [[noreturn]] void fail(const std::string& what) { throw_errno("shared memory: " + what, errno); }
 
-std::string mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
+std::string in_mib(Bytes bytes) { return std::to_string(bytes.value >> 20) + " MiB"; }
 
 // For errors: what limits this process's addresses, and the remedy; empty if nothing does.
 std::string address_limit_advice() {
   const auto limit = address_space_limit();
   if (!limit) return {};
-  return ": this process is limited to " + mib(*limit) + " (ulimit -v " +
-         std::to_string(limit->value >> 10) + "), of which " + mib(address_space()) +
+  return ": this process is limited to " + in_mib(*limit) + " (ulimit -v " +
+         std::to_string(limit->value >> 10) + "), of which " + in_mib(address_space()) +
          " are in use; start the ranks with a higher limit, or none (ulimit -v unlimited)";
 }
 
@@ -119,7 +119,7 @@ Bytes communication_space(Bytes fixed, int ranks) {
   if (half.value >= fixed.value + kLeast.value) return std::min(wanted, half - fixed);
   if (each(left.value) >= fixed.value + kLeast.value) return kLeast;
   const Bytes need((fixed.value + kLeast.value) * static_cast<std::size_t>(ranks));
-  throw ResourceError("shared memory of " + std::to_string(ranks) + " ranks needs " + mib(need) +
+  throw ResourceError("shared memory of " + std::to_string(ranks) + " ranks needs " + in_mib(need) +
                       " of address space" + address_limit_advice());
 }
 

@@ -38,7 +38,7 @@ struct Greeting {
   std::int32_t world = 0;
   std::int32_t socket = 0;  // which of those between the two
   static constexpr std::uint64_t kFormat =
-      0x52534d3100000000 | kLanes << 24 | kSlots << 16 | kWireSlotBytes >> 10;
+      0x52534d3200000000 | kLanes << 24 | kSlots << 16 | kWireSlotBytes >> 10;
 };
 
 struct Record {
@@ -58,7 +58,8 @@ struct Record {
 };
 
 void bid_farewell(const Descriptor& socket, int to_blame) {
-  const FrameHeader last{static_cast<std::uint64_t>(to_blame), 0, FrameKind::farewell};
+  FrameHeader last{static_cast<std::uint64_t>(to_blame), 0, FrameKind::farewell};
+  last.seal({});
   (void)::send(socket.get(), &last, sizeof last, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -71,7 +72,8 @@ struct Suspicion {
   void add(int peer, const Descriptor& closed_socket) {
     FrameHeader last;
     const ssize_t n = ::recv(closed_socket.get(), &last, sizeof last, MSG_PEEK | MSG_DONTWAIT);
-    if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell)
+    if (n == ssize_t{sizeof last} && last.kind == FrameKind::farewell &&
+        last.header_crc == last.own_crc())
       set(static_cast<int>(last.offset), Ground::accused);
     else  // who has been using the connection left after it had all of its own
       set(peer, n > 0 ? Ground::left_later : Ground::silent);

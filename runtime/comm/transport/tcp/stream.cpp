@@ -3,15 +3,27 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <fmt/format.h>
 #include <limits>
 #include <new>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "runtime/base/process.hpp"
+#include "runtime/comm/transport/tcp/crc32c.hpp"
 
 namespace ringsmith::comm::tcp {
+
+void FrameHeader::seal(std::span<const std::byte> bytes) {
+  bytes_crc = crc32c(bytes);
+  header_crc = own_crc();
+}
+
+std::uint32_t FrameHeader::own_crc() const {
+  return crc32c(std::as_bytes(std::span(this, 1)).first(offsetof(FrameHeader, header_crc)));
+}
 
 void Sender::write(std::size_t offset, const std::byte* from, std::size_t size,
                    std::byte* shelter) {
@@ -26,6 +38,8 @@ void Sender::write(std::size_t offset, const std::byte* from, std::size_t size,
       frame.data = from;
       frame.shelter = shelter;
     }
+    // Now, while they are in the cache, because they have just been computed or are sent next.
+    if (checksum_) frame.header.seal({frame.data == nullptr ? frame.copy.data() : from, part});
     if (shelter != nullptr) shelter += part;
     offset += part;
     from += part;
@@ -37,6 +51,7 @@ void Sender::counter(std::size_t offset, std::uint64_t value) {
   Frame& frame = frames_.emplace_back();
   frame.header = {offset, sizeof value, FrameKind::counter};
   std::memcpy(frame.copy.data(), &value, sizeof value);
+  if (checksum_) frame.header.seal(std::as_bytes(std::span(&value, 1)));
 }
 
 void Sender::give_back() {
@@ -96,8 +111,9 @@ void Sender::drop(std::size_t sent) {
 }
 
 std::string Receiver::take(int socket) {
-  for (;;) {
-    // The buffer holds no more than a part of a header; what is missing of a frame comes first.
+  while (!damaged()) {
+    // The buffer holds the beginning of a header or of a small frame; nothing, while bytes of a
+    // large one are missing.
     std::array<iovec, 2> pieces;
     std::size_t used = 0, asked = 0;
     const auto add = [&](void* data, std::size_t size) {
@@ -117,46 +133,72 @@ std::string Receiver::take(int socket) {
     if (got == 0) return "the connection was closed";
     const auto n = static_cast<std::size_t>(got);
     const std::size_t direct = std::min(n, first);
-    missing_ -= direct;
-    to_ += direct;
+    arrived(direct);
     end_ += n - direct;
-    if (first > 0 && missing_ == 0) finish_counter();
     if (std::string trouble = consume(); !trouble.empty()) return trouble;
-    if (n < asked) return {};  // the socket is empty: no need to ask again
+    if (n < asked) break;  // the socket is empty: no need to ask again
   }
+  return damage_;
 }
 
 std::string Receiver::consume() {
-  while (end_ - begin_ >= sizeof header_) {
+  while (!damaged() && end_ - begin_ >= sizeof header_) {
     std::memcpy(&header_, buffer_.data() + begin_, sizeof header_);
-    begin_ += sizeof header_;
+    if (checksum_) compare(header_.header_crc, header_.own_crc());
+    if (damaged()) break;
     if (header_.kind == FrameKind::farewell)
       return "it had lost rank " + std::to_string(header_.offset) + " before all were connected";
     const bool counter = header_.kind == FrameKind::counter;
     if ((!counter && header_.kind != FrameKind::bytes) || header_.offset > size_ ||
         header_.size > size_ - header_.offset ||
-        (counter && (header_.size != sizeof counter_ || header_.offset % sizeof counter_ != 0)))
+        (counter && (header_.size != kCounter || header_.offset % kCounter != 0)))
       return "it sent bytes that are not a ringsmith message";
-    to_ = counter ? reinterpret_cast<std::byte*>(&counter_) : mirror_ + header_.offset;
-    missing_ = header_.size;
-    const std::size_t here = std::min(missing_, end_ - begin_);
-    std::memcpy(to_, buffer_.data() + begin_, here);
-    begin_ += here;
-    to_ += here;
-    missing_ -= here;
-    if (missing_ > 0) break;
-    finish_counter();
+    const std::byte* const bytes = buffer_.data() + begin_ + sizeof header_;
+    const std::size_t here = std::min<std::size_t>(header_.size, end_ - begin_ - sizeof header_);
+    if (header_.size <= kSmall) {
+      if (here < header_.size) break;
+      place(bytes);
+    } else {
+      to_ = mirror_ + header_.offset;
+      missing_ = header_.size;
+      crc_ = 0;
+      std::memcpy(to_, bytes, here);
+      arrived(here);
+    }
+    begin_ += sizeof header_ + here;
   }
   std::memmove(buffer_.data(), buffer_.data() + begin_, end_ - begin_);
   end_ -= begin_;
   begin_ = 0;
-  return {};
+  return damage_;
 }
 
-void Receiver::finish_counter() {
-  if (header_.kind != FrameKind::counter) return;
-  std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(mirror_ + header_.offset))
-      ->store(counter_, std::memory_order_release);
+void Receiver::place(const std::byte* bytes) {
+  if (checksum_) compare(header_.bytes_crc, crc32c({bytes, header_.size}));
+  if (damaged()) return;
+  std::byte* const to = mirror_ + header_.offset;
+  if (header_.kind == FrameKind::bytes) {
+    std::memcpy(to, bytes, header_.size);
+    return;
+  }
+  std::uint64_t value = 0;
+  std::memcpy(&value, bytes, sizeof value);
+  std::launder(reinterpret_cast<std::atomic<std::uint64_t>*>(to))
+      ->store(value, std::memory_order_release);
+}
+
+void Receiver::arrived(std::size_t bytes) {
+  if (bytes == 0) return;
+  if (checksum_) crc_ = crc32c({to_, bytes}, crc_);
+  to_ += bytes;
+  missing_ -= bytes;
+  if (checksum_ && missing_ == 0) compare(header_.bytes_crc, crc_);
+}
+
+void Receiver::compare(std::uint32_t sent, std::uint32_t found) {
+  if (sent != found)
+    damage_ = fmt::format("do not have their checksum (CRC32C {:#010x} instead of {:#010x})", found,
+                          sent);
 }
 
 }  // namespace ringsmith::comm::tcp

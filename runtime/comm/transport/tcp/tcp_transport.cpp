@@ -11,14 +11,16 @@
 namespace ringsmith::comm::tcp {
 
 TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
-                           const Layout& layout, Doorbells doorbells,
-                           std::chrono::milliseconds timeout)
-    : NetworkTransport(std::move(doorbells), timeout), layout_(layout), wires_(links.size()) {
+                           const Layout& layout, Doorbells doorbells, const GroupOptions& options)
+    : NetworkTransport(std::move(doorbells), options.timeout),
+      layout_(layout),
+      checksum_(options.checksum),
+      wires_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     wires_[r].address = links[r].address;
     for (Descriptor& socket : links[r].sockets)
-      wires_[r].streams.push_back(
-          Stream{std::move(socket), {}, Receiver(mirrors[r], layout.arena())});
+      wires_[r].streams.push_back(Stream{std::move(socket), Sender(checksum_),
+                                         Receiver(mirrors[r], layout.arena(), checksum_)});
     for (const Stream& stream : wires_[r].streams)
       entries_.push_back({stream.socket.get(), POLLIN, 0});
   }
@@ -34,7 +36,7 @@ TcpTransport::~TcpTransport() {
 }
 
 bool TcpTransport::delivered(const Wire& wire) {
-  return !wire.broken.empty() || std::ranges::all_of(wire.streams, [](const Stream& stream) {
+  return !wire.sends || std::ranges::all_of(wire.streams, [](const Stream& stream) {
     int bytes = 0;  // that the peer's kernel has not acknowledged
     return stream.sender.empty() &&
            (ioctl(stream.socket.get(), SIOCOUTQ, &bytes) != 0 || bytes == 0);
@@ -49,17 +51,17 @@ TcpTransport::Stream& TcpTransport::stream(Wire& wire, std::size_t offset) const
 void TcpTransport::lend(int rank, std::size_t offset, const std::byte* from, std::size_t size,
                         std::byte* shelter) {
   Wire& to = wire(rank);
-  if (to.broken.empty()) stream(to, offset).sender.write(offset, from, size, shelter);
+  if (to.sends) stream(to, offset).sender.write(offset, from, size, shelter);
 }
 
 void TcpTransport::note(int rank, std::size_t offset, std::uint64_t value) {
   Wire& to = wire(rank);
-  if (to.broken.empty()) stream(to, offset).sender.counter(offset, value);
+  if (to.sends) stream(to, offset).sender.counter(offset, value);
 }
 
 void TcpTransport::publish(int rank, std::size_t offset, std::uint64_t value) {
   Wire& to = wire(rank);
-  if (!to.broken.empty()) return;
+  if (!to.sends) return;
   Stream& s = stream(to, offset);
   s.sender.counter(offset, value);
   flush(to, s);
@@ -74,15 +76,19 @@ void TcpTransport::flush(Wire& wire, Stream& stream) {
 
 void TcpTransport::take(Wire& wire, Stream& stream) {
   std::string trouble = stream.receiver.take(stream.socket.get());
-  if (!trouble.empty()) give_up(wire, std::move(trouble), &stream);
+  if (trouble.empty()) return;
+  if (!stream.receiver.damaged()) return give_up(wire, std::move(trouble), &stream);
+  wire.broken = std::move(trouble);
+  wire.damaged = true;
 }
 
 void TcpTransport::give_up(Wire& wire, std::string why, const Stream* silent) {
   for (Stream& stream : wire.streams) {
     if (&stream != silent) (void)stream.receiver.take(stream.socket.get());
-    stream.sender = {};
+    stream.sender = Sender();
   }
-  wire.broken = std::move(why);
+  wire.sends = false;
+  if (wire.broken.empty()) wire.broken = std::move(why);
 }
 
 void TcpTransport::progress() {
@@ -96,8 +102,8 @@ void TcpTransport::progress() {
   for (Wire& wire : wires_)
     for (Stream& stream : wire.streams) {
       const pollfd& entry = entries_[e++];
-      if (!wire.broken.empty()) continue;
-      if (!stream.sender.empty() && (!ask || (entry.revents & ~POLLIN) != 0)) flush(wire, stream);
+      if (wire.sends && !stream.sender.empty() && (!ask || (entry.revents & ~POLLIN) != 0))
+        flush(wire, stream);
       if (wire.broken.empty() && (!ask || (entry.revents & ~POLLOUT) != 0)) take(wire, stream);
     }
 }
@@ -109,7 +115,8 @@ void TcpTransport::look() {
     for (const Stream& stream : wire.streams) {
       pollfd& entry = entries_[e++];
       entry.events = static_cast<short>(stream.sender.empty() ? POLLIN : POLLIN | POLLOUT);
-      if (!wire.broken.empty()) entry.fd = -1;
+      const bool attends = wire.broken.empty() || (wire.sends && !stream.sender.empty());
+      entry.fd = attends ? stream.socket.get() : -1;
     }
 }
 
@@ -134,7 +141,8 @@ void TcpTransport::sleep(std::chrono::milliseconds most) {
 std::string TcpTransport::describe(int rank) const {
   const std::size_t sockets = wire(rank).streams.size();
   return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).address +
-         (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "");
+         (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "") +
+         (checksum_ ? "" : ", without checksums");
 }
 
 }  // namespace ringsmith::comm::tcp

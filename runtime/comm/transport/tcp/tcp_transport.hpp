@@ -10,6 +10,7 @@
 #include "runtime/comm/transport/layout.hpp"
 #include "runtime/comm/transport/tcp/connect.hpp"
 #include "runtime/comm/transport/tcp/stream.hpp"
+#include "runtime/comm/types/options.hpp"
 
 namespace ringsmith::comm::tcp {
 
@@ -17,7 +18,7 @@ class TcpTransport : public NetworkTransport {
  public:
   // mirrors[r]: what this rank keeps of remote rank r, up to the arena; null for others.
   TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
-               const Layout& layout, Doorbells doorbells, std::chrono::milliseconds timeout);
+               const Layout& layout, Doorbells doorbells, const GroupOptions& options);
   // Waits until the peers' hosts have all that was sent. A socket that is closed while bytes lie
   // unread in it (a credit that nobody needs any more) drops what it has not delivered.
   ~TcpTransport() override;
@@ -33,6 +34,7 @@ class TcpTransport : public NetworkTransport {
   [[nodiscard]] bool flushed(int& to_whom) const override;
   void sleep(std::chrono::milliseconds most) override;
   [[nodiscard]] const std::string& broken(int rank) const override { return wire(rank).broken; }
+  [[nodiscard]] bool damaged(int rank) const override { return wire(rank).damaged; }
   [[nodiscard]] int socket(int rank) const override { return wire(rank).streams[0].socket.get(); }
   [[nodiscard]] std::string describe(int rank) const override;
 
@@ -46,6 +48,10 @@ class TcpTransport : public NetworkTransport {
     std::string address;
     std::deque<Stream> streams;  // none to ranks that share memory
     std::string broken;
+    // Why it is broken: bytes that fail their checksum. The peer lives, and until its socket has
+    // closed hears of it; nothing more is taken from it.
+    bool damaged = false;
+    bool sends = true;
   };
   [[nodiscard]] Wire& wire(int rank) { return wires_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] const Wire& wire(int rank) const { return wires_[static_cast<std::size_t>(rank)]; }
@@ -58,6 +64,7 @@ class TcpTransport : public NetworkTransport {
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
+  bool checksum_;
   std::vector<Wire> wires_;      // by rank
   std::vector<pollfd> entries_;  // of all streams, in their order; closed ones with -1
 };
