@@ -31,6 +31,8 @@ constexpr milliseconds kAnswer{
 constexpr const char* kSettings = "per_step/settings";  // of the rank that came first
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kScaler = "scaler";    // if losses are scaled
+constexpr const char* kSkipped = "skipped";  // steps, among the values
 
 std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
@@ -114,7 +116,8 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
       optimizer_(optimizer),
       options_(std::move(options)),
       store_(std::move(store)),
-      rank_(rank) {
+      rank_(rank),
+      scaler_(options_.scaler != nullptr ? *options_.scaler : unscaled_) {
   require(!options_.ddp.static_graph && options_.ddp.ignored.empty(),
           "PerStepOptions::ddp: static_graph and ignored do not go with ranks that come and go; "
           "leave them out");
@@ -124,7 +127,7 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
 
 PerStepTraining::~PerStepTraining() { leave(true); }
 
-bool PerStepTraining::try_step(const Forward& forward, const Update& before_update) {
+bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_update) {
   const bool joined = joins();
   const Turn turn{step(), joined ? -1 : place_, contributors()};
   std::vector<Tensor> buffers;
@@ -134,13 +137,10 @@ bool PerStepTraining::try_step(const Forward& forward, const Update& before_upda
     start_transfers();
     optimizer_.zero_grad();
     double loss = 0;
-    if (joined) {
+    if (joined)
       add_zeros();
-    } else {
-      const Tensor mean = forward(*ddp_, turn);
-      mean.backward();
-      loss = mean.detach().cpu().to(DType::f64).item<double>();
-    }
+    else
+      loss = gradients(*ddp_, turn);
     average_over_contributors();
     if (ddp_->group().device().is_cuda()) synchronize(ddp_->group().device());
     exchange_losses(loss);
@@ -154,9 +154,11 @@ bool PerStepTraining::try_step(const Forward& forward, const Update& before_upda
   }
   if (joined) load(state);
   loss_ = new_loss_;
-  order_ = ddp_->ready_order();
+  scaler_.unscale_(optimizer_);
   before_update(turn);
-  optimizer_.step();
+  updates_ += scaler_.step(optimizer_) ? 1 : 0;
+  scaler_.update();
+  order_ = ddp_->ready_order();
   at(PerStepMoment::counted);
   return true;
 }
@@ -244,11 +246,12 @@ void PerStepTraining::meet() {
   DdpOptions ddp = options_.ddp;
   ddp.init_sync = quorum_.step == 0;  // later all agree, or wait for the state
   ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
-  if (quorum_.step == 0 || ddp.find_unused_parameters) return;
+  if (ddp.find_unused_parameters) return;
+  constexpr std::int32_t kNotKnown = -1;  // before the first update
   std::vector<std::int32_t> order(order_.begin(), order_.end());
-  order.resize(trained_parameters().size());
+  order.resize(trained_parameters().size(), kNotKnown);
   group_->broadcast(std::span<std::int32_t>(order), 0);
-  ddp_->rebuild_in({order.begin(), order.end()});
+  if (std::ranges::count(order, kNotKnown) == 0) ddp_->rebuild_in({order.begin(), order.end()});
 }
 
 std::vector<Tensor> PerStepTraining::trained_parameters() const {
@@ -264,11 +267,7 @@ void PerStepTraining::start_transfers() {
     const int from = j % contributors(), to = contributors() + j;
     auto pair = group_->new_group({from, to});
     if (place_ == from) {
-      if (!bytes)
-        bytes = std::make_shared<std::vector<std::byte>>(
-            pack({step(),
-                  {{kModel, model_.state_dict()}, {kOptimizer, optimizer_.state_dict()}},
-                  options_.save ? options_.save() : Metadata{}}));
+      if (!bytes) bytes = std::make_shared<std::vector<std::byte>>(pack(state()));
       transfers_.send(std::move(pair), bytes);
       at(PerStepMoment::sending);
     } else if (place_ == to) {
@@ -278,9 +277,22 @@ void PerStepTraining::start_transfers() {
   }
 }
 
+Snapshot PerStepTraining::state() const {
+  Snapshot out{step(),
+               {{kModel, model_.state_dict()}, {kOptimizer, optimizer_.state_dict()}},
+               options_.save ? options_.save() : Metadata{}};
+  if (StateDict scaler = scaler_.state_dict(); !scaler.empty())
+    out.tensors[kScaler] = std::move(scaler);
+  out.values[kSkipped] = std::to_string(step() - updates_);
+  return out;
+}
+
 void PerStepTraining::load(const Snapshot& state) {
   model_.load_state_dict(state.tensors.at(kModel));
   optimizer_.load_state_dict(state.tensors.at(kOptimizer));
+  if (const auto scaler = state.tensors.find(kScaler); scaler != state.tensors.end())
+    scaler_.load_state_dict(scaler->second);
+  updates_ = state.step - std::stoll(state.values.at(kSkipped));
   if (options_.load) options_.load(state.values);
 }
 
@@ -289,6 +301,7 @@ void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
   for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
+  (void)scaler_.scale(scalar(0));  // in place of a loss: it refuses to unscale without one
   backward(parameters, zeros);
 }
 

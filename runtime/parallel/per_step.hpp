@@ -13,7 +13,9 @@
 //     training.try_step(
 //         [&](DistributedDataParallel& ddp, const Turn& turn) {
 //           const Batch batch = dataset.get(sampler.indices(turn.rank, turn.ranks));
-//           return cross_entropy(ddp.forward(batch.inputs), batch.targets);
+//           const Tensor loss = cross_entropy(ddp.forward(batch.inputs), batch.targets);
+//           loss.backward();
+//           return double{loss.item<float>()};
 //         },
 //         [&](const Turn& turn) { sampler.step_done(turn.ranks); optimizer.set_lr(...); });
 //   training.finish([&](comm::ProcessGroup& group) { ... });
@@ -24,7 +26,9 @@
 // - A collective that fails is caught, the group is aborted, so that the others learn of it within
 //   milliseconds, and this rank votes that the step does not count. Then it is done again by those
 //   who are there: gradients are averaged over them, samples dealt out among them.
-// - The optimizer steps only when the step counts, on all ranks or on none.
+// - The optimizer steps only when the step counts, on all ranks or on none. With a GradScaler, a
+//   step whose gradients are infinite or NaN counts, and all ranks skip its update: they look at
+//   the same reduced gradients, a rank that joins in this step too.
 // - A rank that joins is a member of its first step, and adds zeros to the gradients, which are
 //   averaged over the others. Meanwhile one of those sends it the state of the step's begin, on a
 //   connection of their own, by a thread beside forward and backward. When the step counts it
@@ -49,6 +53,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/amp/grad_scaler.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/comm/bootstrap/store/client.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -70,8 +75,10 @@ struct PerStepOptions {
   comm::GroupOptions group;  // of the groups of all quorums; its settings are compared by each rank
                              // that comes, and the model's names, shapes and dtypes with them
   DdpOptions ddp;
-  // What a rank needs besides parameters, buffers and the optimizer's state: save() on one that has
-  // it, load() on one that joins, before the update of its first step.
+  // Of the losses, if they are scaled; must outlive the training. It needs no any_rank.
+  GradScaler* scaler = nullptr;
+  // What a rank needs besides parameters, buffers and the states of optimizer and scaler: save() on
+  // one that has it, load() on one that joins, before the update of its first step.
   std::function<Metadata()> save = {};
   std::function<void(const Metadata&)> load = {};
   std::function<void(PerStepMoment)> at = {};  // for tests
@@ -95,20 +102,25 @@ class PerStepTraining {
   PerStepTraining(const PerStepTraining&) = delete;
   PerStepTraining& operator=(const PerStepTraining&) = delete;
 
-  // Returns this rank's loss, a mean over its samples. Not called on a rank that joins. It may
-  // throw what collectives throw, and may be called again for the same step.
-  using Forward = std::function<Tensor(DistributedDataParallel&, const Turn&)>;
-  // Before the update of a step that counts; the turn's rank is -1 on one that has joined in it.
+  // Forward and backward: leaves the gradients of this rank's loss, a mean over its samples, and
+  // returns that loss. Of several backwards all but the last are under no_sync(); if losses are
+  // scaled, all of them. Not called on a rank that joins. It may throw what collectives throw, and
+  // may be called again for the same step.
+  using Gradients = std::function<double(DistributedDataParallel&, const Turn&)>;
+  // Before the update of a step that counts, when the gradients are not scaled any more; the turn's
+  // rank is -1 on one that has joined in it.
   using Update = std::function<void(const Turn&)>;
   // One try: does the step count? Error naming the cause if it fails three times though no rank is
   // lost; TimeoutError with the coordinator's words if there will be no quorum any more.
-  bool try_step(const Forward& forward, const Update& before_update);
+  bool try_step(const Gradients& gradients, const Update& before_update);
 
   // After the last step: body on all ranks that are there, again if one is lost meanwhile. When it
   // returns, the training is over for all ranks, and for those that come later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
   [[nodiscard]] std::int64_t step() const { return quorum_.step; }  // that have counted
+  // Updates that were made, by which a schedule of the learning rate goes: a skipped one is none.
+  [[nodiscard]] std::int64_t updates() const { return updates_; }
   // Over before this process could take part: others have done it all.
   [[nodiscard]] bool over() const { return quorum_.over; }
   // The one that does the next step; what the last try did not reach, "" if it counted.
@@ -127,6 +139,7 @@ class PerStepTraining {
   bool attempt(const std::function<void()>& body, bool last);
   void meet();
   void start_transfers();
+  [[nodiscard]] Snapshot state() const;
   void load(const Snapshot& state);
   void add_zeros();
   void leave(bool failed);
@@ -142,6 +155,8 @@ class PerStepTraining {
   PerStepOptions options_;
   std::shared_ptr<comm::StoreClient> store_;
   int rank_;
+  GradScaler unscaled_{{.enabled = false}};
+  GradScaler& scaler_;
   comm::store::QuorumAnswer quorum_;
   int place_ = 0;           // in the quorum
   std::int64_t met_ = 0;    // the quorum of the group
@@ -149,6 +164,7 @@ class PerStepTraining {
   std::shared_ptr<comm::ProcessGroup> group_;
   std::unique_ptr<DistributedDataParallel> ddp_;
   StateTransfers transfers_;
+  std::int64_t updates_ = 0;
   double loss_ = 0, new_loss_ = 0;
   std::string failure_;
   int failures_in_a_row_ = 0;  // in which nobody was lost

@@ -27,7 +27,9 @@ struct PerStepPlan {
   int least = 1;
   std::int64_t steps = 8;
   std::vector<Kill> kills;
-  std::vector<Kill> troubles;  // communication fails there, once, and the rank lives
+  std::vector<Kill> troubles;           // communication fails there, once, and the rank lives
+  std::int64_t accumulate = 1;          // batches of each rank in a step
+  std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };
@@ -38,7 +40,7 @@ struct CountedStep {
   std::vector<int> ranks;
   int joining = 0;
   std::vector<std::int64_t> samples;  // of this rank
-  std::string digest;                 // of its parameters and momentum, after it
+  std::string digest;                 // of parameters, momentum, scale and updates, after it
   bool operator==(const CountedStep&) const = default;
 };
 
@@ -59,7 +61,8 @@ constexpr std::uint64_t kPerStepSeed = 5;
 [[nodiscard]] PerStepResult run_per_step(const PerStepPlan& plan);
 
 // What one process computes that deals out the same samples: for each counted step the contributors
-// take part in. Parameters at the end.
-[[nodiscard]] std::vector<float> run_serially(const std::vector<CountedStep>& history);
+// take part in, without a scaler. Parameters at the end.
+[[nodiscard]] std::vector<float> run_serially(const PerStepPlan& plan,
+                                              const std::vector<CountedStep>& history);
 
 }  // namespace ringsmith::test

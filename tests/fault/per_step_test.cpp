@@ -42,7 +42,7 @@ std::vector<CountedStep> history_of(const PerStepResult& result) {
 
 // As many samples in each step as its contributors take, and none twice in an epoch. A rank that is
 // killed when a step has counted says nothing of its samples.
-void check_samples(const PerStepResult& result) {
+void check_samples(const PerStepPlan& plan, const PerStepResult& result) {
   std::map<std::int64_t, std::vector<std::int64_t>> by_step;
   std::map<std::int64_t, int> reports;
   for (const auto& of_rank : result.steps)
@@ -54,12 +54,13 @@ void check_samples(const PerStepResult& result) {
   std::int64_t used = 0;
   for (const CountedStep& step : history_of(result)) {
     const auto ranks = std::ssize(step.ranks);
-    const std::int64_t taken = (ranks - step.joining) * kPerStepBatch;
+    const std::int64_t batch = (ranks - step.joining) * kPerStepBatch;  // of all ranks
     INFO("step " << step.step);
-    if (used + taken > kPerStepSamples) {
+    if (used + batch > kPerStepSamples) {
       of_epoch.clear();
       used = 0;
     }
+    const std::int64_t taken = batch * std::min(plan.accumulate, (kPerStepSamples - used) / batch);
     used += taken;
     if (reports[step.step] == ranks) CHECK(std::ssize(by_step[step.step]) == taken);
     for (const std::int64_t sample : by_step[step.step]) CHECK(of_epoch.insert(sample).second);
@@ -86,9 +87,9 @@ void check(const PerStepPlan& plan, const PerStepResult& result) {
       INFO("step " << step.step);
       CHECK(step == history[static_cast<std::size_t>(step.step)]);
     }
-  check_samples(result);
+  check_samples(plan, result);
   // And it is right.
-  const std::vector<float> serial = run_serially(history);
+  const std::vector<float> serial = run_serially(plan, history);
   REQUIRE(serial.size() == result.parameters.size());
   double worst = 0;
   for (std::size_t i = 0; i < serial.size(); ++i) {
@@ -155,6 +156,27 @@ TEST_CASE("a rank is killed while the next quorum meets, sends the state, or rec
   if (death == Death::receiving) plan.steps = 9;
   const PerStepResult result = run_per_step(plan);
   check(plan, result);
+}
+
+TEST_CASE("several batches in a step: a rank that joins sends zeros once in it", "[per_step]") {
+  PerStepPlan plan = plan_of({{1, 2, Death::reducing}, {0, 5, Death::forward}});
+  plan.accumulate = 3;
+  plan.steps = 10;
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+}
+
+TEST_CASE("scaled losses: all ranks skip the same steps, also one that joins in such a step",
+          "[per_step]") {
+  PerStepPlan plan = plan_of({{1, 2, Death::reducing}, {0, 5, Death::forward}});
+  plan.accumulate = GENERATE(1, 2);
+  plan.steps = 10;
+  // The first steps, whose order of the gradients is used by none; step 3, in which rank 1 joins;
+  // step 5, in which rank 0 is lost.
+  plan.overflows = {0, 1, 3, 5};
+  const PerStepResult result = run_per_step(plan);
+  check(plan, result);
+  CHECK(history_of(result)[3].joining == 1);
 }
 
 TEST_CASE("the same history gives the same bits", "[per_step]") {

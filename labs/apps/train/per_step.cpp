@@ -9,8 +9,10 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/evaluate.hpp"
 #include "labs/apps/train/progress.hpp"
 #include "labs/apps/train/run_files.hpp"
@@ -39,9 +41,6 @@ void check_options(const TrainOptions& o) {
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
   refuse(o.save_every != 0 || !o.resume.empty(), "--save-every and --resume",
          "the ranks that go on keep the training's state");
-  refuse(o.accumulate != 1, "--accumulate", "give a larger --batch");
-  refuse(o.amp == "f16", "--amp f16",
-         "a rank that joins is not sent the scale of the losses; bf16 needs none");
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
   refuse(o.check_drift != 0, "--check-drift",
          "ranks compare their parameters at the end; leave it out");
@@ -108,16 +107,19 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   const auto coordinator =
       connect_to_coordinator(std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3)));
   const int world = comm::find_place(comm::BootstrapKind::env, comm::process_environment()).world;
-  const std::int64_t steps = steps_of(
-      o, std::max<std::int64_t>(1, task.data.size() / (o.batch * world)), task.default_steps);
+  const std::int64_t batches = std::max<std::int64_t>(1, task.data.size() / (o.batch * world));
+  const std::int64_t steps =
+      steps_of(o, (batches + o.accumulate - 1) / o.accumulate, task.default_steps);
   const LrSchedule schedule = task.schedule(steps);
-  StepSampler sampler(task.data.size(), o.batch, o.seed);
+  StepSampler sampler(task.data.size(), o.batch, o.seed, o.accumulate);
+  GradScaler scaler = scaler_of(o);
 
   PerStepOptions options;
   options.group = group_of(o);
   options.group.settings.insert(options.group.settings.end(), task.inputs.begin(),
                                 task.inputs.end());
   options.ddp = ddp_options(o);
+  options.scaler = &scaler;
   options.save = [&] {
     return Metadata{{"sampler.epoch", std::to_string(sampler.state().epoch)},
                     {"sampler.used", std::to_string(sampler.state().used)}};
@@ -153,13 +155,23 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
           manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
                       1'000'003 * static_cast<std::uint64_t>(turn.step));
           mine = sampler.indices(turn.rank, turn.ranks);
-          const Autocast autocast = autocast_of(o);
-          return task.loss(ddp, task.data.get_in_epoch(mine, sampler.epoch(turn.ranks)).to(device));
+          const std::int64_t epoch = sampler.epoch(turn.ranks), group = sampler.batches(turn.ranks);
+          std::span<const std::int64_t> left(mine);
+          double sum = 0;
+          for_each_micro_step(ddp, group, [&](bool /*last*/) {
+            const auto samples = left.first(static_cast<std::size_t>(o.batch));
+            left = left.subspan(samples.size());
+            const Batch batch = task.data.get_in_epoch(samples, epoch).to(device);
+            const Tensor loss = micro_loss(ddp, batch, group, o, task.loss);
+            scaler.scale(loss).backward();
+            sum += loss.item<float>();
+          });
+          return sum;
         },
         [&](const Turn& turn) {
           sampler.step_done(turn.ranks);
           task.before_update();
-          task.optimizer.set_lr(schedule(turn.step));
+          task.optimizer.set_lr(schedule(training.updates()));
         });
     if (!counts) {
       announcer.say(training, "is done again: " + training.last_failure());
@@ -178,6 +190,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     }
     Json line = {{"step", quorum.step},       {"quorum", quorum.id}, {"ranks", quorum.ranks},
                  {"joining", quorum.joining}, {"samples", mine},     {"loss", training.loss()}};
+    if (o.amp == "f16") line["scale"] = scaler.get_scale();
     if (quorum.joining > 0) line["sha256"] = digest_of(task.model);
     record(std::move(line));
     if (!training.is_first()) continue;
@@ -199,6 +212,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
     ranks = group.size();
     check_drift(group, task.model.named_parameters());
     require_finite(group, task.model.state_dict(), fmt::format("after step {}", steps));
+    require_updates(group, steps, training.updates());
     digest = digest_of(task.model);
     headline = task.evaluate(group);
     if (!first) return;
@@ -209,6 +223,8 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   progress.clear();
   record({{"step", steps}, {"sha256", digest}});
   if (!first) return 0;
+  if (const std::int64_t skipped = steps - training.updates(); skipped > 0)
+    fmt::print("skipped: {} of {} steps, whose gradients were infinite or NaN\n", skipped, steps);
   fmt::print("{}{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
              task.sample(), ranks, digest, folder + "/model.safetensors");
   return 0;

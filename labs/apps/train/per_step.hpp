@@ -21,7 +21,7 @@ struct PerStepTask {
   Optimizer& optimizer;
   std::int64_t default_steps = 0;
   std::function<LrSchedule(std::int64_t steps)> schedule;
-  std::function<Tensor(DistributedDataParallel&, const Batch&)> loss;
+  std::function<Tensor(const Tensor& outputs, const Tensor& targets)> loss;  // a mean
   std::function<void()> before_update = [] {};
   std::function<std::string(comm::ProcessGroup&)> evaluate;            // collective: a headline
   std::function<std::string()> sample = [] { return std::string(); };  // to follow it

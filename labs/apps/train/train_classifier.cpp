@@ -77,21 +77,20 @@ int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
   const auto model = make_model(common, c, sets);
   SGD optimizer(model->parameters(), sgd_options(common, c));
   return train_per_step(
-      common,
-      {.program = c.program,
-       .metadata = metadata_of(common, c),
-       .data = sets.train,
-       .inputs = inputs_of(c, sets),
-       .model = *model,
-       .optimizer = optimizer,
-       .default_steps = c.default_steps,
-       .schedule = [&](std::int64_t steps) { return schedule_of(common, steps); },
-       .loss = [](DistributedDataParallel& ddp,
-                  const Batch& batch) { return loss_of(ddp.forward(batch.inputs), batch.targets); },
-       .evaluate =
-           [&](comm::ProcessGroup& group) {
-             return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy, sets.test);
-           }});
+      common, {.program = c.program,
+               .metadata = metadata_of(common, c),
+               .data = sets.train,
+               .inputs = inputs_of(c, sets),
+               .model = *model,
+               .optimizer = optimizer,
+               .default_steps = c.default_steps,
+               .schedule = [&](std::int64_t steps) { return schedule_of(common, steps); },
+               .loss = loss_of,
+               .evaluate =
+                   [&](comm::ProcessGroup& group) {
+                     return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy,
+                                     sets.test);
+                   }});
 }
 
 }  // namespace

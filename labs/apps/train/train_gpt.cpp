@@ -162,10 +162,7 @@ int train_gpt_per_step(GptOptions& o) {
                          .optimizer = optimizer,
                          .default_steps = kDefaultSteps,
                          .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
-                         .loss =
-                             [](DistributedDataParallel& ddp, const Batch& batch) {
-                               return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-                             },
+                         .loss = next_byte_loss,
                          .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
                          .evaluate =
                              [&](comm::ProcessGroup& group) {
