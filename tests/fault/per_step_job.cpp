@@ -21,6 +21,7 @@
 #include "runtime/comm/bootstrap/store/server.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/stop_request.hpp"
 #include "tests/fault/forked_ranks.hpp"
 
 namespace ringsmith::test {
@@ -125,6 +126,11 @@ class Child {
     options.load = [&](const Metadata& values) {
       sampler.load_state({std::stoll(values.at("epoch")), std::stoll(values.at("used"))});
     };
+    options.begin = [&](bool) {
+      return PerStepOptions::Begin{plan_.begin, plan_.begin, {}, rank_ == plan_.odd ? "B" : "A"};
+    };
+    const StopRequest stop;
+    options.stop = &stop;
     options.at = [&](PerStepMoment moment) {
       if (moment == PerStepMoment::meeting) die(step, Death::meeting);
       if (moment == PerStepMoment::sending) die(step, Death::sending);
@@ -140,13 +146,15 @@ class Child {
                                       Deadline::in(std::chrono::seconds(10))),
         rank_, options);
     self_ = &training;
-    while (!training.over() && training.step() < plan_.steps) {
+    while (!training.over() && training.step() < plan_.steps && !training.stop_asked()) {
       step = training.step();
       const auto quorum = training.quorum();
       std::vector<std::int64_t> mine;
       const bool counts = training.try_step(
           [&](DistributedDataParallel& ddp, const Turn& turn) {
             die(step, Death::forward);
+            if (plan_.stop && plan_.stop->rank == rank_ && plan_.stop->step == step && !stop.here())
+              raise(SIGTERM);
             mine = sampler.indices(turn.rank, turn.ranks);
             const bool overflows =
                 turn.rank == 0 && std::ranges::count(plan_.overflows, turn.step) > 0;
@@ -168,11 +176,11 @@ class Child {
           },
           [&](const Turn& turn) { sampler.step_done(turn.ranks); });
       if (counts)
-        say(fmt::format("counted {} {} {} {} {} {} {} {}", quorum.step, quorum.id, quorum.joining,
+        say(fmt::format("counted {} {} {} {} {} {} {} {}", step, quorum.id, quorum.joining,
                         digest_of(model, optimizer, scaler.get_scale(), training.updates()),
                         quorum.ranks.size(), fmt::join(quorum.ranks, " "), mine.size(),
                         fmt::join(mine, " ")));
-      else
+      else if (!training.stop_asked())
         say("failed");
     }
     step = plan_.steps;
@@ -266,8 +274,8 @@ void read_report(const std::string& text, int rank, PerStepResult& result) {
       result.steps[static_cast<std::size_t>(rank)].push_back(std::move(s));
     }
     if (kind == "end") {
-      result.parameters.clear();
-      for (float value = 0; in >> value;) result.parameters.push_back(value);
+      auto& mine = result.parameters[static_cast<std::size_t>(rank)];
+      for (float value = 0; in >> value;) mine.push_back(value);
     }
   }
 }
@@ -282,6 +290,7 @@ PerStepResult run_per_step(const PerStepPlan& plan) {
   require(board != MAP_FAILED, "no shared mapping");
   PerStepResult result;
   result.steps.resize(world);
+  result.parameters.resize(world);
   result.processes.assign(world, 1);
   result.errors.resize(world);
   result.codes.assign(world, -1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct PerStepPlan {
   std::vector<Kill> troubles;           // communication fails there, once, and the rank lives
   std::int64_t accumulate = 1;          // batches of each rank in a step
   std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
+  std::int64_t begin = 0;               // steps that an earlier training has done
+  int odd = -1;                         // the rank that begins with another state
+  std::optional<Kill> stop;             // SIGTERM in forward, whatever its death is
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };
@@ -49,8 +53,8 @@ struct PerStepResult {
   std::vector<int> processes;                   // by rank: how many it had
   std::vector<std::string> errors;              // by rank: what it printed
   std::vector<int> codes;                       // by rank: exit code of the last process
-  int failed = 0;                 // tries that did not count, as rank 0 or another saw
-  std::vector<float> parameters;  // of rank `speaker`, at the end
+  int failed = 0;                              // tries that did not count, as rank 0 or another saw
+  std::vector<std::vector<float>> parameters;  // by rank, at the end
 };
 
 constexpr std::int64_t kPerStepBatch = 2;

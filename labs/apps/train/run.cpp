@@ -222,10 +222,7 @@ void TrainingRun::step_done(bool made, double lr, double scale) {
 void TrainingRun::stop_here() {
   checkpoints_.finish(step_);
   progress_.clear();
-  say(
-      fmt::format("stopped by a signal after step {} of {}, and saved; continue with\n"
-                  "  --run-dir {} --resume auto",
-                  step_, plan_.steps, folder_));
+  say(how_to_continue(step_, plan_.steps, folder_));
   throw QuietStop(ExitCode::preempted);
 }
 
