@@ -37,7 +37,8 @@ double seconds_now() {
 }
 
 std::vector<std::string> training(const std::string& folder, std::int64_t steps,
-                                  const std::vector<std::string>& more) {
+                                  const std::vector<std::string>& more,
+                                  const std::string& batch = "16") {
   return std::vector<std::string>{kRingrun,
                                   "--standalone",
                                   "--per-step",
@@ -51,7 +52,7 @@ std::vector<std::string> training(const std::string& folder, std::int64_t steps,
                                   "--hidden",
                                   "64",
                                   "--batch",
-                                  "16",
+                                  batch,
                                   "--progress",
                                   "off",
                                   "--run-dir",
@@ -285,13 +286,18 @@ TEST_CASE("per step for minutes, on each transport", "[.per_step_kills]") {
 TEST_CASE("per step without a loss has the bits of DistributedDataParallel", "[per_step]") {
   const std::vector<std::string> more =
       GENERATE(std::vector<std::string>{}, std::vector<std::string>{"--accumulate", "3"},
-               std::vector<std::string>{"--accumulate", "2", "--amp", "f16"});
+               std::vector<std::string>{"--accumulate", "2", "--amp", "f16"},
+               std::vector<std::string>{"--amp", "f16"});
   CAPTURE(more);
+  // With batches of one image, f16 overflows: steps are skipped.
+  const bool skips = more.size() == 2 && more[1] == "f16";
+  const std::string batch = skips ? "1" : "16";
   const TemporaryFolder folder;
-  const ProgramResult with = run_program(training(folder / "a", 40, more), 60);
-  INFO(with.err);
+  const ProgramResult with = run_program(training(folder / "a", 40, more, batch), 60);
+  INFO(with.out << with.err);
   REQUIRE(with.exit_code == 0);
-  std::vector<std::string> plain = training(folder / "b", 40, more);
+  CHECK((with.out.find("skipped: ") != std::string::npos) == skips);
+  std::vector<std::string> plain = training(folder / "b", 40, more, batch);
   std::erase(plain, "--per-step");
   REQUIRE(run_program(plain, 60).exit_code == 0);
   CHECK(tensors_of(folder / "a/model.safetensors") == tensors_of(folder / "b/model.safetensors"));
@@ -362,9 +368,10 @@ TEST_CASE(
 TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one does",
           "[per_step]") {
   const TemporaryFolder folder;
+  constexpr std::int64_t kSteps = 200;
   const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
   std::vector<std::string> command =
-      training(folder / "run", 400, {"--save-every", "1", "--keep", "500", "--resume", "auto"});
+      training(folder / "run", kSteps, {"--save-every", "1", "--keep", "500"});
   command.insert(command.begin(), {"/usr/bin/env", mark});
   Background run(command);
   for (const int rank : {0, 1, 2}) {  // by seniority
@@ -378,9 +385,11 @@ TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one
   CHECK(code == 0);
   check_agreement(read_steps(folder / "run"), 2000, 16);
   // But for those that a killed rank had not written yet, and had not handed on.
-  CHECK(checkpoints_in(folder / "run").size() >= 400 - 2 * 3);
-  CHECK(checkpoints_in(folder / "run").back() == 400);
-  CHECK(read_snapshot(folder / ("run/checkpoints/" + snapshot_name(400))).step == 400);
+  const auto saved = checkpoints_in(folder / "run");
+  CHECK(std::ssize(saved) >= kSteps - 2 * 3);
+  CHECK(saved.back() == kSteps);
+  for (const std::int64_t step : saved)
+    CHECK(read_snapshot(folder / ("run/checkpoints/" + snapshot_name(step))).step == step);
 }
 
 TEST_CASE("per step and without it: each continues from the other's checkpoints, with its bits",

@@ -16,8 +16,8 @@
 // numbers in the same order: the order of the buckets, which decides the order of the sums, is in
 // the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
 //
-// With --per-step any rank may be lost, the writing one too. There each rank has a RunCheckpoints on
-// a group of itself alone: all read, and the one that is first at the time writes (per_step.cpp).
+// With --per-step any rank may be lost, the writing one too. There each rank has a RunCheckpoints
+// on a group of itself alone: all read, and the first one at the time writes (per_step.cpp).
 //
 // Sound ones only. A checkpoint is written when the loss of the step after it, or of the evaluation
 // at the end, is finite (CheckpointManager::hold); until then it replaces nothing. Training
