@@ -79,16 +79,11 @@ std::optional<Snapshot> CheckpointManager::load_newest(
     const std::function<void(const std::string&)>& skipped,
     const std::function<void(const Snapshot&)>& examine) {
   wait();
-  auto all = list_snapshots(folder_);
-  for (; !all.empty(); all.pop_back()) try {
-      Snapshot snapshot = read_snapshot(all.back().second);
-      examine(snapshot);
-      return snapshot;
-    } catch (const UsageError& e) {
-      skipped(e.what());
-      useless_.insert(all.back().second);
-    }
-  return std::nullopt;
+  const auto skip = [&](const std::string& path, const std::string& why) {
+    skipped(why);
+    useless_.insert(path);
+  };
+  return newest_snapshot(folder_, skip, examine);
 }
 
 void CheckpointManager::save(Snapshot snapshot) {

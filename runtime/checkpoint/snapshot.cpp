@@ -207,6 +207,20 @@ std::vector<std::pair<std::int64_t, std::string>> list_snapshots(const std::stri
   return out;
 }
 
+std::optional<Snapshot> newest_snapshot(
+    const std::string& folder,
+    const std::function<void(const std::string& path, const std::string& why)>& skipped,
+    const std::function<void(const Snapshot&)>& examine) {
+  for (auto all = list_snapshots(folder); !all.empty(); all.pop_back()) try {
+      Snapshot snapshot = read_snapshot(all.back().second);
+      examine(snapshot);
+      return snapshot;
+    } catch (const UsageError& e) {
+      skipped(all.back().second, e.what());
+    }
+  return std::nullopt;
+}
+
 bool has_manifest(const std::string& path) {
   std::error_code ignored;
   return fs::exists(fs::path(path) / kManifest, ignored);

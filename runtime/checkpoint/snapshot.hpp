@@ -13,7 +13,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -41,6 +43,13 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
 [[nodiscard]] std::string snapshot_name(std::int64_t step);
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);
+
+// The newest of those that can be used; none if there is none. One that cannot is skipped, with its
+// path and why. examine: throws UsageError for one that is whole and still of no use.
+[[nodiscard]] std::optional<Snapshot> newest_snapshot(
+    const std::string& folder,
+    const std::function<void(const std::string& path, const std::string& why)>& skipped,
+    const std::function<void(const Snapshot&)>& examine);
 
 // Whether the writing of such a folder was not cut short; says nothing of its other files.
 [[nodiscard]] bool has_manifest(const std::string& path);

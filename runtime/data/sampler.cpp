@@ -97,8 +97,10 @@ std::vector<std::int64_t> DistributedSampler::indices() {
   return mine;
 }
 
-StepSampler::StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed)
-    : dataset_size_(checked_size(dataset_size)), batch_(batch), seed_(seed) {
+StepSampler::StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
+                         std::int64_t most)
+    : dataset_size_(checked_size(dataset_size)), batch_(batch), most_(most), seed_(seed) {
+  require(most >= 1, "StepSampler: a step has at least 1 batch, got " + std::to_string(most));
   require_a_batch(DistributedSampler(dataset_size, {.drop_last = true}), batch, true);
 }
 
@@ -110,6 +112,10 @@ SamplerState StepSampler::next(int ranks) const {
   return state_.used + taken <= dataset_size_ ? state_ : SamplerState{state_.epoch + 1, 0};
 }
 
+std::int64_t StepSampler::batches(int ranks) const {
+  return std::min(most_, (dataset_size_ - next(ranks).used) / (ranks * batch_));
+}
+
 std::vector<std::int64_t> StepSampler::indices(int rank, int ranks) const {
   const SamplerState begin = next(ranks);
   if (begin.epoch != shuffled_) {
@@ -119,14 +125,16 @@ std::vector<std::int64_t> StepSampler::indices(int rank, int ranks) const {
     shuffled_ = begin.epoch;
   }
   std::vector<std::int64_t> mine;
-  for (std::int64_t i = 0; i < batch_; ++i)
+  const std::int64_t samples = batches(ranks) * batch_;
+  for (std::int64_t i = 0; i < samples; ++i)
     mine.push_back(order_[static_cast<std::size_t>(begin.used + rank + i * ranks)]);
   return mine;
 }
 
 void StepSampler::step_done(int ranks) {
+  const std::int64_t taken = batches(ranks) * ranks * batch_;
   state_ = next(ranks);
-  state_.used += ranks * batch_;
+  state_.used += taken;
 }
 
 void StepSampler::load_state(const SamplerState& state) {

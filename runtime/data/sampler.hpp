@@ -106,16 +106,22 @@ class DistributedSampler : public Sampler {
 //   rank 1          1     3       8   2
 //   rank 2            7     9
 //
-// An epoch ends when fewer places are left than the next step takes: those are left out of it, as
-// drop_last does. So no sample comes twice in an epoch, whoever comes and goes.
+// A step can have several batches of each rank, to accumulate their gradients; the last one of an
+// epoch has as many as are left. An epoch ends when fewer places are left than one batch for each
+// rank: those are left out of it, as drop_last does. So no sample comes twice in an epoch, whatever
+// ranks come and go.
 class StepSampler {
  public:
-  // UsageError if the dataset is smaller than a batch.
-  StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed);
+  // most: batches of each rank in a step, at least 1. UsageError if the dataset is smaller than a
+  // batch.
+  StepSampler(std::int64_t dataset_size, std::int64_t batch, std::uint64_t seed,
+              std::int64_t most = 1);
 
-  // Of one of so many ranks, in the step to come. Changes nothing. UsageError if the dataset is
-  // smaller than that step.
+  // Of one of so many ranks, in the step to come: batch after batch. Changes nothing. UsageError if
+  // the dataset is smaller than a batch for each rank.
   [[nodiscard]] std::vector<std::int64_t> indices(int rank, int ranks) const;
+  // Of each rank in the step to come, if so many ranks do it: from 1 to `most`.
+  [[nodiscard]] std::int64_t batches(int ranks) const;
   // Of the step to come, if so many ranks do it.
   [[nodiscard]] std::int64_t epoch(int ranks) const { return next(ranks).epoch; }
   void step_done(int ranks);  // the step of so many ranks counts
@@ -126,7 +132,7 @@ class StepSampler {
  private:
   [[nodiscard]] SamplerState next(int ranks) const;  // where the step begins
 
-  std::int64_t dataset_size_, batch_;
+  std::int64_t dataset_size_, batch_, most_;
   std::uint64_t seed_;
   SamplerState state_;
   mutable std::int64_t shuffled_ = -1;  // the epoch of order_

@@ -411,7 +411,10 @@ class Supervisor {
       failures.push_back(failure);
     }
     const Verdict::Kind verdict = nodes_.verdict().kind;
-    const bool saved = std::ranges::all_of(ranks_, [](const Rank& r) { return r.end.preempted(); });
+    const auto has_saved = [](const Rank& r) { return r.end.preempted(); };
+    // With per_step, for all: one that had just been started again had nothing to save.
+    const bool saved = options_.per_step ? std::ranges::any_of(ranks_, has_saved)
+                                         : std::ranges::all_of(ranks_, has_saved);
     constexpr int kPreempted = static_cast<int>(ExitCode::preempted);
     if (phase_ == Phase::running && verdict_seen_ && verdict == Verdict::Kind::ok) {
       if (saved) say("the ranks were asked to stop, and have saved");

@@ -1,6 +1,7 @@
 #include "runtime/parallel/per_step.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,8 +30,12 @@ constexpr int kMostFailures = 3;  // in a row, with nobody lost
 constexpr milliseconds kAnswer{
     3'600'000};  // the coordinator has deadlines of its own, and a step may be long
 constexpr const char* kSettings = "per_step/settings";  // of the rank that came first
+constexpr const char* kBegin = "per_step/begin";        // likewise: with which state
+constexpr milliseconds kAtOnce{0};
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
+constexpr const char* kScaler = "scaler";    // if losses are scaled
+constexpr const char* kSkipped = "skipped";  // steps, among the values
 
 std::string list_of(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
@@ -114,17 +119,22 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
       optimizer_(optimizer),
       options_(std::move(options)),
       store_(std::move(store)),
-      rank_(rank) {
+      rank_(rank),
+      scaler_(options_.scaler != nullptr ? *options_.scaler : unscaled_) {
   require(!options_.ddp.static_graph && options_.ddp.ignored.empty(),
           "PerStepOptions::ddp: static_graph and ignored do not go with ranks that come and go; "
           "leave them out");
-  compare_settings();
+  comm::Settings settings = options_.group.settings;
+  const comm::Settings model_settings = settings_of(model_);
+  settings.insert(settings.end(), model_settings.begin(), model_settings.end());
+  compare(kSettings, settings);
   ask(Vote::none, false);
+  if (!quorum_.over) begin();
 }
 
 PerStepTraining::~PerStepTraining() { leave(true); }
 
-bool PerStepTraining::try_step(const Forward& forward, const Update& before_update) {
+bool PerStepTraining::try_step(const Gradients& gradients, const Update& before_update) {
   const bool joined = joins();
   const Turn turn{step(), joined ? -1 : place_, contributors()};
   std::vector<Tensor> buffers;
@@ -134,13 +144,10 @@ bool PerStepTraining::try_step(const Forward& forward, const Update& before_upda
     start_transfers();
     optimizer_.zero_grad();
     double loss = 0;
-    if (joined) {
+    if (joined)
       add_zeros();
-    } else {
-      const Tensor mean = forward(*ddp_, turn);
-      mean.backward();
-      loss = mean.detach().cpu().to(DType::f64).item<double>();
-    }
+    else
+      loss = gradients(*ddp_, turn);
     average_over_contributors();
     if (ddp_->group().device().is_cuda()) synchronize(ddp_->group().device());
     exchange_losses(loss);
@@ -154,9 +161,12 @@ bool PerStepTraining::try_step(const Forward& forward, const Update& before_upda
   }
   if (joined) load(state);
   loss_ = new_loss_;
-  order_ = ddp_->ready_order();
+  stop_asked_ = new_stop_asked_;
+  scaler_.unscale_(optimizer_);
   before_update(turn);
-  optimizer_.step();
+  updates_ += scaler_.step(optimizer_) ? 1 : 0;
+  scaler_.update();
+  order_ = ddp_->ready_order();
   at(PerStepMoment::counted);
   return true;
 }
@@ -180,6 +190,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   failure_.clear();
   try {
     meet();
+    if (stop_asked_ && !last) return false;  // this rank came when the others had begun to finish
     body();
     at(PerStepMoment::voting);
   } catch (const CommError& e) {
@@ -203,18 +214,30 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
   return false;
 }
 
-// Through the store, before this rank is in a quorum: the ranks that train do not notice a refused
+// Through the store, before this rank is in a group: the ranks that train do not notice a refused
 // rank.
-void PerStepTraining::compare_settings() const {
-  comm::Settings mine = options_.group.settings;
-  const comm::Settings model = settings_of(model_);
-  mine.insert(mine.end(), model.begin(), model.end());
+void PerStepTraining::compare(const char* key, const comm::Settings& mine) const {
   const std::string text = comm::join_records({std::to_string(rank_), comm::to_text(mine)});
-  const auto first = comm::split_records(store_->compare_and_swap(kSettings, "", text));
+  const auto first = comm::split_records(store_->compare_and_swap(key, "", text));
   int other = std::stoi(first.at(0));
   // An earlier life of this rank: all that have come since then have the same.
   if (other == rank_) other = rank_ == 0 ? 1 : 0;
   comm::require_equal({{other, comm::parse_settings(first.at(1))}, {rank_, mine}});
+}
+
+void PerStepTraining::begin() {
+  if (quorum_.step > 0) {  // those that have begun have said with which step
+    const auto records = comm::split_records(store_->get(kBegin, kAtOnce));
+    first_ = std::stoll(comm::parse_settings(records.at(1)).at(1).second);
+    return;
+  }
+  PerStepOptions::Begin begin;
+  if (options_.begin) begin = options_.begin(is_first());
+  compare(kBegin, {{"the checkpoint to continue from", begin.from.empty() ? "none" : begin.from},
+                   {"the number of steps done", std::to_string(begin.step)}});
+  first_ = begin.step;
+  updates_ = begin.updates;
+  order_ = std::move(begin.ready_order);
 }
 
 void PerStepTraining::ask(Vote vote, bool last) {
@@ -244,11 +267,16 @@ void PerStepTraining::meet() {
   DdpOptions ddp = options_.ddp;
   ddp.init_sync = quorum_.step == 0;  // later all agree, or wait for the state
   ddp_ = std::make_unique<DistributedDataParallel>(model_, group_, ddp);
-  if (quorum_.step == 0 || ddp.find_unused_parameters) return;
-  std::vector<std::int32_t> order(order_.begin(), order_.end());
-  order.resize(trained_parameters().size());
-  group_->broadcast(std::span<std::int32_t>(order), 0);
-  ddp_->rebuild_in({order.begin(), order.end()});
+  // What a rank that has just come does not know.
+  constexpr std::int32_t kNotKnown = -1;  // before the first update
+  std::vector<std::int32_t> known(order_.begin(), order_.end());
+  known.resize(trained_parameters().size(), kNotKnown);
+  known.push_back(stop_asked_ ? 1 : 0);
+  group_->broadcast(std::span<std::int32_t>(known), 0);
+  stop_asked_ = known.back() != 0;
+  known.pop_back();
+  if (!ddp.find_unused_parameters && std::ranges::count(known, kNotKnown) == 0)
+    ddp_->rebuild_in({known.begin(), known.end()});
 }
 
 std::vector<Tensor> PerStepTraining::trained_parameters() const {
@@ -264,11 +292,7 @@ void PerStepTraining::start_transfers() {
     const int from = j % contributors(), to = contributors() + j;
     auto pair = group_->new_group({from, to});
     if (place_ == from) {
-      if (!bytes)
-        bytes = std::make_shared<std::vector<std::byte>>(
-            pack({step(),
-                  {{kModel, model_.state_dict()}, {kOptimizer, optimizer_.state_dict()}},
-                  options_.save ? options_.save() : Metadata{}}));
+      if (!bytes) bytes = std::make_shared<std::vector<std::byte>>(pack(state()));
       transfers_.send(std::move(pair), bytes);
       at(PerStepMoment::sending);
     } else if (place_ == to) {
@@ -278,9 +302,22 @@ void PerStepTraining::start_transfers() {
   }
 }
 
+Snapshot PerStepTraining::state() const {
+  Snapshot out{step(),
+               {{kModel, model_.state_dict()}, {kOptimizer, optimizer_.state_dict()}},
+               options_.save ? options_.save() : Metadata{}};
+  if (StateDict scaler = scaler_.state_dict(); !scaler.empty())
+    out.tensors[kScaler] = std::move(scaler);
+  out.values[kSkipped] = std::to_string(step() - updates_);
+  return out;
+}
+
 void PerStepTraining::load(const Snapshot& state) {
   model_.load_state_dict(state.tensors.at(kModel));
   optimizer_.load_state_dict(state.tensors.at(kOptimizer));
+  if (const auto scaler = state.tensors.find(kScaler); scaler != state.tensors.end())
+    scaler_.load_state_dict(scaler->second);
+  updates_ = state.step - std::stoll(state.values.at(kSkipped));
   if (options_.load) options_.load(state.values);
 }
 
@@ -289,6 +326,7 @@ void PerStepTraining::add_zeros() {
   const std::vector<Tensor> parameters = ddp_->forward([&] { return trained_parameters(); });
   std::vector<Tensor> zeros;
   for (const Tensor& p : parameters) zeros.push_back(zeros_like(p));
+  (void)scaler_.scale(scalar(0));  // in place of a loss: it refuses to unscale without one
   backward(parameters, zeros);
 }
 
@@ -300,11 +338,18 @@ void PerStepTraining::average_over_contributors() const {
     if (p.grad().defined()) p.grad().copy_(p.grad() * factor);
 }
 
-void PerStepTraining::exchange_losses(double mine) {
-  std::vector<double> all(static_cast<std::size_t>(members()));
-  group_->all_gather(std::span<const double>(&mine, 1), std::span<double>(all));
+// And whether a rank was asked to stop.
+void PerStepTraining::exchange_losses(double loss) {
+  const bool asked = options_.stop != nullptr && options_.stop->here();
+  const std::array<double, 2> mine{loss, asked ? 1.0 : 0.0};
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(members()));
+  group_->all_gather(std::span<const double>(mine), std::span<double>(all));
   new_loss_ = 0;
-  for (int r = 0; r < contributors(); ++r) new_loss_ += all[static_cast<std::size_t>(r)];
+  new_stop_asked_ = false;
+  for (std::size_t r = 0; r < static_cast<std::size_t>(members()); ++r) {
+    if (r < static_cast<std::size_t>(contributors())) new_loss_ += all[2 * r];
+    new_stop_asked_ = new_stop_asked_ || all[2 * r + 1] != 0;
+  }
   new_loss_ /= contributors();
 }
 

@@ -190,24 +190,28 @@ TEST_CASE("RandomSampler seeds each pass from the generator as PyTorch's") {
 
 TEST_CASE("StepSampler: while the ranks stay it deals as DistributedSampler", "[sampler]") {
   const int ranks = GENERATE(1, 2, 3, 5);
-  const std::int64_t batch = GENERATE(1, 3), samples = 31, steps = samples / (ranks * batch);
-  StepSampler steps_of(samples, batch, 9);
-  for (std::int64_t step = 0; step < 2 * steps; ++step) {
-    for (int r = 0; r < ranks; ++r) {
-      DistributedSampler whole(samples, {ranks, r, true, 9, true});
-      whole.set_epoch(step / steps);
-      const auto all = whole.indices();
-      const auto begin = all.begin() + step % steps * batch;
-      CHECK(steps_of.indices(r, ranks) == std::vector(begin, begin + batch));
+  const std::int64_t batch = GENERATE(1, 3), most = GENERATE(1, 2, 4), samples = 31,
+                     batches = samples / (ranks * batch);
+  StepSampler steps_of(samples, batch, 9, most);
+  for (std::int64_t epoch = 0; epoch < 2; ++epoch)
+    for (std::int64_t done = 0; done < batches; done += most) {
+      const std::int64_t group = std::min(most, batches - done);  // the last one may be smaller
+      CHECK(steps_of.epoch(ranks) == epoch);
+      CHECK(steps_of.batches(ranks) == group);
+      for (int r = 0; r < ranks; ++r) {
+        DistributedSampler whole(samples, {ranks, r, true, 9, true});
+        whole.set_epoch(epoch);
+        const auto all = whole.indices();
+        const auto begin = all.begin() + done * batch;
+        CHECK(steps_of.indices(r, ranks) == std::vector(begin, begin + group * batch));
+      }
+      steps_of.step_done(ranks);
     }
-    CHECK(steps_of.epoch(ranks) == step / steps);
-    steps_of.step_done(ranks);
-  }
 }
 
 TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch", "[sampler]") {
-  const std::int64_t samples = 101, batch = 4;
-  StepSampler sampler(samples, batch, 3);
+  const std::int64_t samples = 101, batch = 4, most = GENERATE(1, 3);
+  StepSampler sampler(samples, batch, 3, most);
   const std::vector<int> history{4, 4, 3, 1, 2, 2, 5, 5, 4, 1, 1, 3};
   std::set<std::int64_t> of_epoch;
   std::int64_t epoch = 0;
@@ -217,7 +221,7 @@ TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch
     std::vector<std::int64_t> taken;
     for (int r = 0; r < ranks; ++r)
       for (const std::int64_t s : sampler.indices(r, ranks)) taken.push_back(s);
-    StepSampler joined(samples, batch, 3);  // from what a rank that joins is sent
+    StepSampler joined(samples, batch, 3, most);  // from what a rank that joins is sent
     joined.load_state(sampler.state());
     CHECK(joined.indices(0, ranks) == sampler.indices(0, ranks));
     sampler.step_done(ranks);
@@ -234,6 +238,7 @@ TEST_CASE("StepSampler: ranks come and go, and no sample comes twice in an epoch
 
 TEST_CASE("StepSampler: what cannot be dealt is refused", "[sampler]") {
   CHECK_THROWS_WITH(StepSampler(3, 4, 0), ContainsSubstring("not one full batch"));
+  CHECK_THROWS_WITH(StepSampler(8, 4, 0, 0), ContainsSubstring("at least 1 batch, got 0"));
   StepSampler sampler(8, 4, 0);
   CHECK_THROWS_WITH(sampler.indices(0, 3), ContainsSubstring("not one full batch for each of 3"));
   CHECK_THROWS_AS(sampler.load_state({0, 9}), UsageError);

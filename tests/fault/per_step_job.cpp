@@ -21,6 +21,7 @@
 #include "runtime/comm/bootstrap/store/server.hpp"
 #include "runtime/nn/layers.hpp"
 #include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/stop_request.hpp"
 #include "tests/fault/forked_ranks.hpp"
 
 namespace ringsmith::test {
@@ -63,6 +64,13 @@ struct Training {
   Tensor inputs, targets;
 };
 
+std::vector<std::vector<std::int64_t>> batches_of(const std::vector<std::int64_t>& samples) {
+  std::vector<std::vector<std::int64_t>> out;
+  for (auto at = samples.begin(); at != samples.end(); at += kPerStepBatch)
+    out.emplace_back(at, at + kPerStepBatch);
+  return out;
+}
+
 SGDOptions sgd() { return {.lr = 0.05, .momentum = 0.9}; }
 
 std::vector<float> parameters_of(const Module& model) {
@@ -74,10 +82,13 @@ std::vector<float> parameters_of(const Module& model) {
   return out;
 }
 
-std::string digest_of(const Module& model, const Optimizer& optimizer) {
+std::string digest_of(const Module& model, const Optimizer& optimizer, double scale,
+                      std::int64_t updates) {
   Sha256 hash;
   const std::vector<float> values = parameters_of(model);
   hash.update(std::as_bytes(std::span(values)));
+  hash.update(std::as_bytes(std::span(&scale, 1)));
+  hash.update(std::as_bytes(std::span(&updates, 1)));
   for (const auto& [name, tensor] : optimizer.state_dict()) {
     if (name.rfind("state.", 0) != 0) continue;
     const Tensor t = tensor.cpu().contiguous();
@@ -99,13 +110,15 @@ class Child {
     const DeviceGuard guard(group.device);
     model.to(group.device);
     SGD optimizer(model.parameters(), sgd());
-    StepSampler sampler(kPerStepSamples, kPerStepBatch, kPerStepSeed);
+    StepSampler sampler(kPerStepSamples, kPerStepBatch, kPerStepSeed, plan_.accumulate);
+    GradScaler scaler({.enabled = !plan_.overflows.empty()});
     std::int64_t step = 0;
     register_post_accumulate_grad_hook(model.parameters()[0],
                                        [&](const Tensor&) { die(step, Death::reducing); });
     PerStepOptions options;
     options.group = group;
     options.ddp = {.bucket_cap_mb = 1e-4, .first_bucket_mb = 1e-4, .overlap = Overlap::on};
+    options.scaler = &scaler;
     options.save = [&] {
       return Metadata{{"epoch", std::to_string(sampler.state().epoch)},
                       {"used", std::to_string(sampler.state().used)}};
@@ -113,6 +126,11 @@ class Child {
     options.load = [&](const Metadata& values) {
       sampler.load_state({std::stoll(values.at("epoch")), std::stoll(values.at("used"))});
     };
+    options.begin = [&](bool) {
+      return PerStepOptions::Begin{plan_.begin, plan_.begin, {}, rank_ == plan_.odd ? "B" : "A"};
+    };
+    const StopRequest stop;
+    options.stop = &stop;
     options.at = [&](PerStepMoment moment) {
       if (moment == PerStepMoment::meeting) die(step, Death::meeting);
       if (moment == PerStepMoment::sending) die(step, Death::sending);
@@ -128,23 +146,41 @@ class Child {
                                       Deadline::in(std::chrono::seconds(10))),
         rank_, options);
     self_ = &training;
-    while (!training.over() && training.step() < plan_.steps) {
+    while (!training.over() && training.step() < plan_.steps && !training.stop_asked()) {
       step = training.step();
       const auto quorum = training.quorum();
       std::vector<std::int64_t> mine;
       const bool counts = training.try_step(
           [&](DistributedDataParallel& ddp, const Turn& turn) {
             die(step, Death::forward);
+            if (plan_.stop && plan_.stop->rank == rank_ && plan_.stop->step == step && !stop.here())
+              raise(SIGTERM);
             mine = sampler.indices(turn.rank, turn.ranks);
-            const Tensor x = Training::rows(data.inputs, mine).to(group.device);
-            return data.loss(ddp.forward(x), mine);
+            const bool overflows =
+                turn.rank == 0 && std::ranges::count(plan_.overflows, turn.step) > 0;
+            std::vector<std::vector<std::int64_t>> batches = batches_of(mine);
+            const double share = 1 / static_cast<double>(batches.size());
+            double sum = 0;
+            const auto micro_step = [&](const std::vector<std::int64_t>& samples) {
+              const Tensor x = Training::rows(data.inputs, samples).to(group.device);
+              const Tensor loss = data.loss(ddp.forward(x), samples) * share;
+              sum += loss.item<float>();
+              scaler.scale(overflows ? loss * 1e38 : loss).backward();
+            };
+            for (; batches.size() > 1; batches.erase(batches.begin())) {
+              const auto local = ddp.no_sync();
+              micro_step(batches.front());
+            }
+            micro_step(batches.front());
+            return sum;
           },
           [&](const Turn& turn) { sampler.step_done(turn.ranks); });
       if (counts)
-        say(fmt::format("counted {} {} {} {} {} {} {} {}", quorum.step, quorum.id, quorum.joining,
-                        digest_of(model, optimizer), quorum.ranks.size(),
-                        fmt::join(quorum.ranks, " "), mine.size(), fmt::join(mine, " ")));
-      else
+        say(fmt::format("counted {} {} {} {} {} {} {} {}", step, quorum.id, quorum.joining,
+                        digest_of(model, optimizer, scaler.get_scale(), training.updates()),
+                        quorum.ranks.size(), fmt::join(quorum.ranks, " "), mine.size(),
+                        fmt::join(mine, " ")));
+      else if (!training.stop_asked())
         say("failed");
     }
     step = plan_.steps;
@@ -238,8 +274,8 @@ void read_report(const std::string& text, int rank, PerStepResult& result) {
       result.steps[static_cast<std::size_t>(rank)].push_back(std::move(s));
     }
     if (kind == "end") {
-      result.parameters.clear();
-      for (float value = 0; in >> value;) result.parameters.push_back(value);
+      auto& mine = result.parameters[static_cast<std::size_t>(rank)];
+      for (float value = 0; in >> value;) mine.push_back(value);
     }
   }
 }
@@ -254,6 +290,7 @@ PerStepResult run_per_step(const PerStepPlan& plan) {
   require(board != MAP_FAILED, "no shared mapping");
   PerStepResult result;
   result.steps.resize(world);
+  result.parameters.resize(world);
   result.processes.assign(world, 1);
   result.errors.resize(world);
   result.codes.assign(world, -1);
@@ -307,11 +344,11 @@ PerStepResult run_per_step(const PerStepPlan& plan) {
   return result;
 }
 
-std::vector<float> run_serially(const std::vector<CountedStep>& history) {
+std::vector<float> run_serially(const PerStepPlan& plan, const std::vector<CountedStep>& history) {
   const Training data;
   MLP model({5, 7, 3});
   SGD optimizer(model.parameters(), sgd());
-  StepSampler sampler(kPerStepSamples, kPerStepBatch, kPerStepSeed);
+  StepSampler sampler(kPerStepSamples, kPerStepBatch, kPerStepSeed, plan.accumulate);
   for (const CountedStep& step : history) {
     const int ranks = static_cast<int>(step.ranks.size()) - step.joining;
     optimizer.zero_grad();
@@ -321,7 +358,7 @@ std::vector<float> run_serially(const std::vector<CountedStep>& history) {
       (loss * (1.0 / ranks)).backward();
     }
     sampler.step_done(ranks);
-    optimizer.step();
+    if (std::ranges::count(plan.overflows, step.step) == 0) optimizer.step();
   }
   return parameters_of(model);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,12 @@ struct PerStepPlan {
   int least = 1;
   std::int64_t steps = 8;
   std::vector<Kill> kills;
-  std::vector<Kill> troubles;  // communication fails there, once, and the rank lives
+  std::vector<Kill> troubles;           // communication fails there, once, and the rank lives
+  std::int64_t accumulate = 1;          // batches of each rank in a step
+  std::vector<std::int64_t> overflows;  // steps whose gradients are infinite on the first rank
+  std::int64_t begin = 0;               // steps that an earlier training has done
+  int odd = -1;                         // the rank that begins with another state
+  std::optional<Kill> stop;             // SIGTERM in forward, whatever its death is
   comm::GroupOptions group = {};
   std::chrono::milliseconds patience{20'000};
 };
@@ -38,7 +44,7 @@ struct CountedStep {
   std::vector<int> ranks;
   int joining = 0;
   std::vector<std::int64_t> samples;  // of this rank
-  std::string digest;                 // of its parameters and momentum, after it
+  std::string digest;                 // of parameters, momentum, scale and updates, after it
   bool operator==(const CountedStep&) const = default;
 };
 
@@ -47,8 +53,8 @@ struct PerStepResult {
   std::vector<int> processes;                   // by rank: how many it had
   std::vector<std::string> errors;              // by rank: what it printed
   std::vector<int> codes;                       // by rank: exit code of the last process
-  int failed = 0;                 // tries that did not count, as rank 0 or another saw
-  std::vector<float> parameters;  // of rank `speaker`, at the end
+  int failed = 0;                              // tries that did not count, as rank 0 or another saw
+  std::vector<std::vector<float>> parameters;  // by rank, at the end
 };
 
 constexpr std::int64_t kPerStepBatch = 2;
@@ -59,7 +65,8 @@ constexpr std::uint64_t kPerStepSeed = 5;
 [[nodiscard]] PerStepResult run_per_step(const PerStepPlan& plan);
 
 // What one process computes that deals out the same samples: for each counted step the contributors
-// take part in. Parameters at the end.
-[[nodiscard]] std::vector<float> run_serially(const std::vector<CountedStep>& history);
+// take part in, without a scaler. Parameters at the end.
+[[nodiscard]] std::vector<float> run_serially(const PerStepPlan& plan,
+                                              const std::vector<CountedStep>& history);
 
 }  // namespace ringsmith::test

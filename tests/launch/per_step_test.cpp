@@ -12,6 +12,7 @@
 #include <set>
 
 #include "runtime/base/error.hpp"
+#include "runtime/checkpoint/snapshot.hpp"
 #include "tests/launch/background.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/processes_of.hpp"
@@ -36,7 +37,8 @@ double seconds_now() {
 }
 
 std::vector<std::string> training(const std::string& folder, std::int64_t steps,
-                                  const std::vector<std::string>& more) {
+                                  const std::vector<std::string>& more,
+                                  const std::string& batch = "16") {
   return std::vector<std::string>{kRingrun,
                                   "--standalone",
                                   "--per-step",
@@ -50,7 +52,7 @@ std::vector<std::string> training(const std::string& folder, std::int64_t steps,
                                   "--hidden",
                                   "64",
                                   "--batch",
-                                  "16",
+                                  batch,
                                   "--progress",
                                   "off",
                                   "--run-dir",
@@ -119,7 +121,7 @@ int count(const std::string& text, const std::string& word) {
 // All that saw a step agree on who was in it, on the loss, and on the parameters after one that
 // somebody joined; and no sample came twice in an epoch.
 void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t samples,
-                     std::int64_t batch) {
+                     std::int64_t batch, std::int64_t accumulate = 1) {
   std::map<std::int64_t, json> seen;
   std::map<std::int64_t, std::vector<std::int64_t>> taken;
   for (const auto& of_rank : steps)
@@ -136,16 +138,32 @@ void check_agreement(const std::vector<std::vector<json>>& steps, std::int64_t s
   std::int64_t used = 0, next = 0;
   for (const auto& [step, line] : seen) {
     if (step != next++) FAIL("step " << next - 1 << " is missing");
-    const std::int64_t in_step =
+    const std::int64_t of_all =
         (std::ssize(line["ranks"]) - line["joining"].get<std::int64_t>()) * batch;
-    if (used + in_step > samples) {
+    if (used + of_all > samples) {
       of_epoch.clear();
       used = 0;
     }
-    used += in_step;
+    used += of_all * std::min(accumulate, (samples - used) / of_all);
     for (const std::int64_t s : taken[step])
       if (!of_epoch.insert(s).second) FAIL("step " << step << ": sample " << s << " comes twice");
   }
+}
+
+// Without the header.
+std::string tensors_of(const std::string& file) {
+  const std::string bytes = read_text(file);
+  std::uint64_t header = 0;
+  bytes.copy(reinterpret_cast<char*>(&header), sizeof header);
+  return bytes.substr(sizeof header + header);
+}
+
+// Whose writing was not cut short.
+std::vector<std::int64_t> checkpoints_in(const std::string& run) {
+  std::vector<std::int64_t> out;
+  for (const auto& [step, path] : list_snapshots(run + "/checkpoints"))
+    if (has_manifest(path)) out.push_back(step);
+  return out;
 }
 
 // Up to ten minutes.
@@ -158,6 +176,7 @@ int wait_long(Background& run) {
 struct KillTest {
   double seconds = 10, every = 3;  // of kills; between two
   std::vector<std::string> options;
+  std::int64_t accumulate = 1;  // that the options ask for
 };
 
 void run_kill_test(const KillTest& test) {
@@ -201,7 +220,7 @@ void run_kill_test(const KillTest& test) {
   const auto lines = read_steps(folder / "run");
   const auto times = times_of(lines);
   REQUIRE(std::ssize(times) == steps);
-  check_agreement(lines, 2000, 16);
+  check_agreement(lines, 2000, 16, test.accumulate);
 
   REQUIRE(kills > 0);
   std::set<std::int64_t> failed;
@@ -248,7 +267,13 @@ void run_kill_test(const KillTest& test) {
 
 TEST_CASE("per step: random ranks are killed, the others go on, all agree at the end",
           "[per_step]") {
-  run_kill_test({.seconds = 6, .every = 3, .options = {}});
+  const bool all_at_once = GENERATE(false, true);
+  if (!all_at_once) return run_kill_test({.seconds = 6, .every = 3, .options = {}});
+  run_kill_test(
+      {.seconds = 6,
+       .every = 3,
+       .options = {"--accumulate", "2", "--amp", "f16", "--save-every", "20", "--keep", "2"},
+       .accumulate = 2});
 }
 
 TEST_CASE("per step for minutes, on each transport", "[.per_step_kills]") {
@@ -259,23 +284,162 @@ TEST_CASE("per step for minutes, on each transport", "[.per_step_kills]") {
 }
 
 TEST_CASE("per step without a loss has the bits of DistributedDataParallel", "[per_step]") {
+  const std::vector<std::string> more =
+      GENERATE(std::vector<std::string>{}, std::vector<std::string>{"--accumulate", "3"},
+               std::vector<std::string>{"--accumulate", "2", "--amp", "f16"},
+               std::vector<std::string>{"--amp", "f16"});
+  CAPTURE(more);
+  // With batches of one image, f16 overflows: steps are skipped.
+  const bool skips = more.size() == 2 && more[1] == "f16";
+  const std::string batch = skips ? "1" : "16";
   const TemporaryFolder folder;
-  const ProgramResult with = run_program(training(folder / "a", 40, {}), 60);
-  INFO(with.err);
+  const ProgramResult with = run_program(training(folder / "a", 40, more, batch), 60);
+  INFO(with.out << with.err);
   REQUIRE(with.exit_code == 0);
-  std::vector<std::string> plain = training(folder / "b", 40, {});
+  CHECK((with.out.find("skipped: ") != std::string::npos) == skips);
+  std::vector<std::string> plain = training(folder / "b", 40, more, batch);
   std::erase(plain, "--per-step");
   REQUIRE(run_program(plain, 60).exit_code == 0);
-  const auto tensors_of = [](const std::string& file) {
-    const std::string bytes = read_text(file);
-    std::uint64_t header = 0;
-    bytes.copy(reinterpret_cast<char*>(&header), sizeof header);
-    return bytes.substr(sizeof header + header);
-  };
   CHECK(tensors_of(folder / "a/model.safetensors") == tensors_of(folder / "b/model.safetensors"));
-  const ProgramResult again = run_program(training(folder / "a", 40, {}), 60);
+  const ProgramResult again = run_program(training(folder / "a", 40, more), 60);
   CHECK(again.exit_code == static_cast<int>(ExitCode::usage));
   CHECK_THAT(again.err, ContainsSubstring("choose another run directory with --run-dir"));
+}
+
+TEST_CASE(
+    "per step: a job that is killed or stopped, and started again, has the bits of one that was "
+    "not",
+    "[per_step]") {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kSteps = 150;
+  const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
+  const auto command_for = [&](const std::string& run) {
+    std::vector<std::string> command =
+        training(folder / run, kSteps,
+                 {"--save-every", "7", "--keep", "100", "--accumulate", "2", "--amp", "f16",
+                  "--resume", "auto"});
+    command.insert(command.begin(), {"/usr/bin/env", mark});
+    return command;
+  };
+  REQUIRE(run_program(command_for("whole"), 120).exit_code == 0);
+  CHECK(checkpoints_in(folder / "whole").size() == kSteps / 7 + 1);
+  // Of all ranks; of one, which ends all; of ringrun, which passes it on.
+  enum class End { kill, one, ringrun };
+  for (const End end : {End::kill, End::one, End::ringrun}) {
+    const std::string run = folder / std::to_string(static_cast<int>(end));
+    int ended = 0, code = -1;
+    std::string said;
+    for (std::int64_t until = 20; code != 0; until += 40) {
+      Background job(command_for(std::to_string(static_cast<int>(end))));
+      (void)eventually([&] { return newest_step(run) >= until || !alive(job.pid()); });
+      const int signal = ended % 2 == 0 ? SIGTERM : SIGUSR1;
+      if (end == End::kill) {
+        ::kill(job.pid(), SIGKILL);  // the guardian ends the ranks
+      } else if (end == End::ringrun) {
+        ::kill(job.pid(), SIGTERM);
+      } else if (const pid_t pid = process_of(mark, 2); pid > 0) {
+        ::kill(pid, signal);
+      }
+      code = job.wait();
+      said = job.output();
+      INFO(said);
+      REQUIRE((code == 0 || code == (end == End::kill ? 128 + SIGKILL : 75)));
+      ended += code == 0 ? 0 : 1;
+      if (code == 75)
+        CHECK_THAT(said, ContainsSubstring("stopped by a signal after step ") &&
+                             ContainsSubstring("--run-dir " + run + " --resume auto"));
+      if (ended > 0 && code == 0) CHECK_THAT(said, ContainsSubstring("resumed from '" + run));
+      REQUIRE(eventually([&] { return processes_with(mark).empty(); }));
+    }
+    CHECK(ended >= 2);
+    CHECK(tensors_of(run + "/model.safetensors") == tensors_of(folder / "whole/model.safetensors"));
+    const auto lines = read_steps(run);
+    CHECK(std::ssize(times_of(lines)) == kSteps);
+    check_agreement(lines, 2000, 16, 2);
+    for (const char* file : {"model", "optimizer", "scaler", "state"}) {
+      const std::string of_last = "/checkpoints/" + snapshot_name(kSteps) + "/" + file;
+      const std::string extension = std::string(file) == "state" ? ".json" : ".safetensors";
+      CHECK(read_text(run + of_last + extension) ==
+            read_text(folder / "whole" + of_last + extension));
+    }
+  }
+}
+
+TEST_CASE("per step: when the rank that writes checkpoints is lost, the next one does",
+          "[per_step]") {
+  const TemporaryFolder folder;
+  constexpr std::int64_t kSteps = 200;
+  const std::string mark = "RINGSMITH_TEST_MARK=" + std::to_string(getpid());
+  std::vector<std::string> command =
+      training(folder / "run", kSteps, {"--save-every", "1", "--keep", "500"});
+  command.insert(command.begin(), {"/usr/bin/env", mark});
+  Background run(command);
+  for (const int rank : {0, 1, 2}) {  // by seniority
+    const auto before = checkpoints_in(folder / "run").size();
+    REQUIRE(eventually([&] { return checkpoints_in(folder / "run").size() > before + 10; }));
+    REQUIRE(::kill(process_of(mark, rank), SIGKILL) == 0);
+  }
+  const int code = wait_long(run);
+  const std::string output = run.output();
+  INFO(output);
+  CHECK(code == 0);
+  check_agreement(read_steps(folder / "run"), 2000, 16);
+  // But for those that a killed rank had not written yet, and had not handed on.
+  const auto saved = checkpoints_in(folder / "run");
+  CHECK(std::ssize(saved) >= kSteps - 2 * 3);
+  CHECK(saved.back() == kSteps);
+  for (const std::int64_t step : saved)
+    CHECK(read_snapshot(folder / ("run/checkpoints/" + snapshot_name(step))).step == step);
+}
+
+TEST_CASE("per step and without it: each continues from the other's checkpoints, with its bits",
+          "[per_step]") {
+  const TemporaryFolder folder;
+  const bool per_step_first = GENERATE(true, false);
+  const auto start = [&](const std::string& name, bool per_step, std::int64_t steps,
+                         const std::vector<std::string>& more) {
+    std::vector<std::string> command =
+        training(folder / name, steps, std::vector<std::string>{"--save-every", "10"} + more);
+    if (!per_step) std::erase(command, "--per-step");
+    const ProgramResult result = run_program(command, 60);
+    INFO(result.out << result.err);
+    REQUIRE(result.exit_code == 0);
+    return result.out;
+  };
+  (void)start("whole", !per_step_first, 40, {});
+  const std::string from = folder / ("whole/checkpoints/" + snapshot_name(20));
+  CHECK_THAT(start("rest", per_step_first, 40, {"--resume", from}),
+             ContainsSubstring("resumed from '" + from + "': 20 of 40 steps were done"));
+  for (const char* file : {"model", "checkpoints/step-000040/optimizer"})
+    CHECK(tensors_of(folder / ("whole/" + std::string(file) + ".safetensors")) ==
+          tensors_of(folder / ("rest/" + std::string(file) + ".safetensors")));
+}
+
+TEST_CASE("per step: a checkpoint that cannot be continued from is refused once, or skipped",
+          "[per_step]") {
+  const TemporaryFolder folder;
+  const auto resume = [&](std::int64_t steps, const std::vector<std::string>& more) {
+    return run_program(
+        training(folder / "run", steps, std::vector<std::string>{"--save-every", "10"} + more), 60);
+  };
+  REQUIRE(resume(30, {}).exit_code == 0);
+  const ProgramResult seed = resume(40, {"--resume", "auto", "--seed", "7"});
+  INFO(seed.err);
+  CHECK(seed.exit_code == static_cast<int>(ExitCode::usage));
+  CHECK_THAT(seed.err, ContainsSubstring("is of another training: --seed was 0, here it is 7"));
+  CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // of one rank
+  // Finite numbers, from which no loss is.
+  const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
+  Snapshot snapshot = read_snapshot(newest);
+  for (const auto& [name, tensor] : snapshot.tensors.at("model")) tensor.fill_(3e38);
+  write_snapshot(newest, snapshot);
+  const ProgramResult past = resume(40, {"--resume", "auto"});
+  INFO(past.out << past.err);
+  CHECK(past.exit_code == 0);
+  CHECK(count(past.out, snapshot_name(30) + "' cannot be used: the loss of the step after it") ==
+        1);
+  CHECK(count(past.out, "resumed from '") == 1);
+  CHECK_THAT(past.out, ContainsSubstring(snapshot_name(20) + "': 20 of 40 steps were done"));
 }
 
 TEST_CASE("per step: wrong uses are refused, in one line that names the remedy", "[per_step]") {
@@ -293,10 +457,9 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
           "--per-step is for one node"},
       Row{{}, {"--per-step"}, "start them with 'ringrun --per-step ...'"},
       Row{{"--per-step"}, {}, "were not given --per-step: give it to both, or to none"},
-      Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "does not go with --save-every"},
+      Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "needs --run-dir"},
+      Row{{"--per-step"}, {"--per-step", "--resume", "auto"}, "needs --run-dir"},
       Row{{"--per-step"}, {"--per-step", "--global-batch", "8"}, "give --batch"},
-      Row{{"--per-step"}, {"--per-step", "--accumulate", "2"}, "give a larger --batch"},
-      Row{{"--per-step"}, {"--per-step", "--amp", "f16"}, "bf16 needs none"},
       Row{{"--per-step"}, {"--per-step", "--comm-hook", "fp16"}, "does not go with --comm-hook"},
       Row{{"--per-step"}, {"--per-step", "--check-drift", "1"}, "does not go with --check-drift"},
       Row{{"--per-step"}, {"--per-step", "--json"}, "does not go with --ddp-logging, --json"},
@@ -406,7 +569,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   }
   REQUIRE(eventually([&] { return count(run.output(), "started again as pid") == 7; }));
   kill(run.pid(), SIGTERM);
-  CHECK(run.wait() == 128 + SIGTERM);
+  CHECK(run.wait() == static_cast<int>(ExitCode::preempted));
   const std::string output = run.output();
   INFO(output);
   // From its first return on, it is last in the quorum.

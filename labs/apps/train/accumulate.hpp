@@ -17,6 +17,26 @@
 
 namespace ringsmith::apps {
 
+// micro_step(last) once for each batch of the group; gradients stay local until the last one.
+template <class MicroStep>
+void for_each_micro_step(DistributedDataParallel& ddp, std::int64_t group,
+                         const MicroStep& micro_step) {
+  for (std::int64_t k = 1; k < group; ++k) {
+    const auto local = ddp.no_sync();
+    micro_step(false);
+  }
+  micro_step(true);
+}
+
+// One batch's part of the loss of a step of `group` batches, forward as --amp says.
+template <class LossOf>
+Tensor micro_loss(DistributedDataParallel& ddp, const Batch& batch, std::int64_t group,
+                  const TrainOptions& options, const LossOf& loss_of) {
+  const Autocast autocast = autocast_of(options);
+  const Tensor loss = loss_of(ddp.forward(batch.inputs), batch.targets);
+  return group > 1 ? mul(loss, 1.0 / static_cast<double>(group)) : loss;
+}
+
 // The next group of at most --accumulate batches, forward as --amp says, and backward, with scaled
 // gradients. loss_of(outputs, targets) is a mean over the batch.
 template <class LossOf>
@@ -24,24 +44,14 @@ void accumulate_gradients(TrainingRun& run, DistributedDataParallel& ddp, Batche
                           GradScaler& scaler, const TrainOptions& options, Device device,
                           const LossOf& loss_of) {
   const std::int64_t group = batches.next_group(options.accumulate);
-  const auto micro_step = [&](bool last) {
+  for_each_micro_step(ddp, group, [&](bool last) {
     const Batch batch = batches.next().to(device);
     run.fetched();
-    Tensor loss;
-    {
-      const Autocast autocast = autocast_of(options);
-      loss = loss_of(ddp.forward(batch.inputs), batch.targets);
-      if (group > 1) loss = mul(loss, 1.0 / static_cast<double>(group));
-    }
+    const Tensor loss = micro_loss(ddp, batch, group, options, loss_of);
     run.forward_done(loss, last);
     scaler.scale(loss).backward();
     run.backward_done(last);
-  };
-  for (std::int64_t k = 1; k < group; ++k) {
-    const auto local = ddp.no_sync();
-    micro_step(false);
-  }
-  micro_step(true);
+  });
 }
 
 // The loss of this rank's next batch, without a graph: it shows whether training can continue from

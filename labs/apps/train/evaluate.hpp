@@ -44,4 +44,9 @@ struct EvaluationPlan {
 // Collective: the same if any tensor of the state holds NaN or an infinity. when: "after step 24".
 void require_finite(comm::ProcessGroup& group, const StateDict& state, const std::string& when);
 
+// On all ranks of the group, which know the same: throws likewise if too many of a run's steps were
+// skipped by its GradScaler, so that the model is hardly trained: more than half of at least 20
+// steps, or all of fewer.
+void require_updates(const comm::ProcessGroup& group, std::int64_t steps, std::int64_t updates);
+
 }  // namespace ringsmith::apps

@@ -9,10 +9,14 @@
 #include <fmt/ranges.h>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 
 #include "labs/apps/common/agreement.hpp"
+#include "labs/apps/train/accumulate.hpp"
 #include "labs/apps/train/evaluate.hpp"
 #include "labs/apps/train/progress.hpp"
+#include "labs/apps/train/run_checkpoints.hpp"
 #include "labs/apps/train/run_files.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/sha256.hpp"
@@ -20,6 +24,7 @@
 #include "runtime/data/sampler.hpp"
 #include "runtime/parallel/drift.hpp"
 #include "runtime/parallel/per_step.hpp"
+#include "runtime/parallel/stop_request.hpp"
 
 namespace ringsmith::apps {
 
@@ -27,6 +32,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::system_clock;
+
+constexpr std::chrono::seconds kLockPatience{1};  // with a rank that is ending as this one begins
 
 double seconds_now() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
@@ -37,11 +44,6 @@ void check_options(const TrainOptions& o) {
     require(!given, "--per-step does not go with " + option + ": " + why);
   };
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
-  refuse(o.save_every != 0 || !o.resume.empty(), "--save-every and --resume",
-         "the ranks that go on keep the training's state");
-  refuse(o.accumulate != 1, "--accumulate", "give a larger --batch");
-  refuse(o.amp == "f16", "--amp f16",
-         "a rank that joins is not sent the scale of the losses; bf16 needs none");
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
   refuse(o.check_drift != 0, "--check-drift",
          "ranks compare their parameters at the end; leave it out");
@@ -52,6 +54,10 @@ void check_options(const TrainOptions& o) {
   refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
   refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
          "the ranks meet through ringrun");
+  require(
+      !o.run_dir.empty() || (o.save_every == 0 && o.resume.empty()),
+      "--per-step with --save-every or --resume needs --run-dir: where the next rank writes when "
+      "the first one is lost");
 }
 
 std::string digest_of(const Module& model) {
@@ -64,13 +70,16 @@ std::string digest_of(const Module& model) {
 }
 
 // What this rank did, a line for each try of a step; none without a folder. A rank that is started
-// again goes on in the file of the one before it. UsageError if an earlier run has left one.
+// again goes on in the file of the one before it, and a run that is resumed (reopens) in those of
+// the run before. Otherwise UsageError if an earlier run has left one.
 std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
-                                        const comm::store::QuorumAnswer& quorum) {
+                                        const PerStepTraining& training, bool reopens) {
   if (folder.empty()) return nullptr;
   const std::string path = fmt::format("{}/steps-rank-{}.jsonl", folder, rank);
+  const auto& quorum = training.quorum();
+  if (quorum.step == 0 && reopens) return std::make_unique<JsonLines>(path, training.step() - 1);
   return quorum.id == 1 ? std::make_unique<JsonLines>(path)
-                        : std::make_unique<JsonLines>(path, quorum.step);
+                        : std::make_unique<JsonLines>(path, training.step());
 }
 
 // What the first rank tells people about who is there.
@@ -96,56 +105,189 @@ class Announcer {
   std::vector<int> ranks_;
 };
 
+// Each rank reads checkpoints, and the first one writes them, as if it trained alone: nobody waits
+// for a rank that may be lost. Whichever rank is the first when a step begins writes what the step
+// before has left, if that is due and not done.
+class TurnsToSave {
+ public:
+  struct Length {
+    int ranks;  // at the start
+    std::int64_t steps;
+  };
+  // What is given must outlive it. alone: of this rank.
+  TurnsToSave(comm::ProcessGroup& alone, const TrainOptions& o, const PerStepTask& task,
+              Length length, StepSampler& sampler, GradScaler& scaler)
+      : options_(o),
+        patience_(static_cast<std::int64_t>(500 * o.timeout)),
+        trained_{
+            .model = task.model,
+            .optimizer = task.optimizer,
+            .scaler = scaler,
+            .states = {sampler_state([&] { return sampler.state(); },
+                                     [&](const SamplerState& state) { sampler.load_state(state); }),
+                       order_state(
+                           [this] { return training_->ready_order(); },
+                           [this](const std::vector<int>& order) { begun_.ready_order = order; }),
+                       {"first_loss", [this] { return fmt::format("{}", first_loss_); },
+                        [this](const std::string& text) { first_loss_ = std::stod(text); }}},
+            .ranks = length.ranks,
+            .batch_size = o.batch,
+            .steps = length.steps,
+            // Of the same samples on all ranks, which come to the same verdict.
+            .next_loss =
+                [&, length] {
+                  const NoGradGuard no_grad;
+                  std::vector<std::int64_t> samples = sampler.indices(0, length.ranks);
+                  samples.resize(static_cast<std::size_t>(o.batch));
+                  const Batch batch = task.data.get_in_epoch(samples, sampler.epoch(length.ranks))
+                                          .to(task.model.device());
+                  const Autocast autocast = autocast_of(o);
+                  return task.loss(task.model.forward(batch.inputs), batch.targets).item<float>();
+                },
+            .data = task.inputs.front().second,
+            .fixed = task.fixed},
+        checkpoints_(alone, o, [this](const std::string& text) { say(text); }) {
+    checkpoints_.describe(trained_);
+  }
+
+  // PerStepOptions::begin.
+  PerStepOptions::Begin begin(bool first) {
+    speaks_ = first;
+    try {
+      checkpoints_.look_in(options_.run_dir);
+      const Reached reached = checkpoints_.resume(trained_);
+      begun_.step = saved_ = reached.step;
+      begun_.updates = reached.step - reached.skipped;
+      begun_.from = checkpoints_.resumed_from();
+      if (first && options_.save_every > 0) checkpoints_.take_lock(kLockPatience);
+      return begun_;
+    } catch (const Error& e) {
+      if (first) throw;
+      throw QuietStop(e.exit_code(), e.what());
+    }
+  }
+  void follow(const PerStepTraining& training) { training_ = &training; }
+
+  // For a rank that joins; what else a checkpoint has, PerStepTraining sends.
+  [[nodiscard]] Metadata save_states() const {
+    Metadata out;
+    for (const RunState& state : trained_.states) out[state.name] = state.save();
+    return out;
+  }
+  void load_states(const Metadata& values) const {
+    for (const RunState& state : trained_.states) state.load(values.at(state.name));
+  }
+
+  // Before each try of a step.
+  void save_if_due() {
+    const std::int64_t step = training_->step();
+    if (!training_->is_first() || !checkpoints_.due(step) || saved_ == step) return;
+    if (checkpoints_.ready(patience_)) return save(false);
+    speaks_ = true;
+    say(fmt::format("step {}: no checkpoint is written: the one before is not on the disk yet",
+                    step));
+    saved_ = step;
+  }
+  // Its loss is finite, so what is held is sound.
+  void step_counted() {
+    if (training_->step() == 1) first_loss_ = training_->loss();
+    checkpoints_.prove();
+    if (checkpoints_.failed()) checkpoints_.stop(training_->step());
+  }
+  // On the first rank, after the last step, when the state has proved sound; returns when it is on
+  // the disk.
+  void save_last() {
+    if (training_->step() > begun_.step) save(true);
+    checkpoints_.finish(training_->step());
+  }
+
+ private:
+  void say(const std::string& text) const {
+    if (!speaks_) return;
+    fmt::print("{}\n", text);
+    std::fflush(stdout);
+  }
+  void save(bool last) {
+    saved_ = training_->step();
+    checkpoints_.take_lock(patience_);
+    checkpoints_.step_done({saved_, first_loss_, training_->loss(), saved_ - training_->updates()},
+                           last);
+  }
+
+  const TrainOptions& options_;
+  std::chrono::milliseconds patience_;  // the other ranks wait as long
+  bool speaks_ = false;
+  double first_loss_ = 0;
+  std::int64_t saved_ = 0;  // the step of the last checkpoint of this rank
+  PerStepOptions::Begin begun_;
+  const PerStepTraining* training_ = nullptr;
+  Trained trained_;
+  RunCheckpoints checkpoints_;
+};
+
 }  // namespace
 
 int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   check_options(o);
+  std::optional<StopRequest> stop;
+  if (o.heeds_signals && saves_when_stopped(o)) stop.emplace();
   const int rank = comm::rank_hint();
+  const bool reopens = o.resume == "auto" && holds_checkpoints(o.run_dir);
   if (!o.run_dir.empty()) {
     std::filesystem::create_directories(o.run_dir);
     require_room_for_model(o.run_dir, task.model.state_dict());
   }
-  const auto coordinator =
-      connect_to_coordinator(std::chrono::milliseconds(static_cast<std::int64_t>(o.timeout * 1e3)));
+  const std::chrono::milliseconds timeout(static_cast<std::int64_t>(o.timeout * 1e3));
+  const auto coordinator = connect_to_coordinator(timeout);
   const int world = comm::find_place(comm::BootstrapKind::env, comm::process_environment()).world;
-  const std::int64_t steps = steps_of(
-      o, std::max<std::int64_t>(1, task.data.size() / (o.batch * world)), task.default_steps);
+  const std::int64_t batches = std::max<std::int64_t>(1, task.data.size() / (o.batch * world));
+  const std::int64_t steps =
+      steps_of(o, (batches + o.accumulate - 1) / o.accumulate, task.default_steps);
   const LrSchedule schedule = task.schedule(steps);
-  StepSampler sampler(task.data.size(), o.batch, o.seed);
+  const Device device = task.model.device();
+  StepSampler sampler(task.data.size(), o.batch, o.seed, o.accumulate);
+  GradScaler scaler = scaler_of(o);
+
+  const auto alone = comm::init_process_group(
+      {.timeout = timeout, .device = {}, .bootstrap = comm::BootstrapKind::self});
+  TurnsToSave checkpoints(*alone, o, task, {world, steps}, sampler, scaler);
 
   PerStepOptions options;
   options.group = group_of(o);
   options.group.settings.insert(options.group.settings.end(), task.inputs.begin(),
                                 task.inputs.end());
+  if (o.save_every > 0 || !o.resume.empty())
+    options.group.settings.emplace_back(
+        "the folder of --run-dir, in which ranks take turns to save,",
+        std::filesystem::weakly_canonical(o.run_dir).string());
   options.ddp = ddp_options(o);
-  options.save = [&] {
-    return Metadata{{"sampler.epoch", std::to_string(sampler.state().epoch)},
-                    {"sampler.used", std::to_string(sampler.state().used)}};
-  };
-  options.load = [&](const Metadata& values) {
-    sampler.load_state(
-        {std::stoll(values.at("sampler.epoch")), std::stoll(values.at("sampler.used"))});
-  };
+  options.scaler = &scaler;
+  options.stop = stop ? &*stop : nullptr;
+  options.save = [&] { return checkpoints.save_states(); };
+  options.load = [&](const Metadata& values) { checkpoints.load_states(values); };
+  options.begin = [&](bool first) { return checkpoints.begin(first); };
   PerStepTraining training(task.model, task.optimizer, coordinator, rank, options);
+  checkpoints.follow(training);
   if (training.over()) {
     fmt::print("{}: the training is over; the others have done it\n", task.program);
-    return 0;
+    return stop && stop->here() ? static_cast<int>(ExitCode::preempted) : 0;
   }
 
-  const auto history = open_history(o.run_dir, rank, training.quorum());
+  const auto history = open_history(o.run_dir, rank, training, reopens);
   const auto record = [&](Json line) {
     line["time"] = seconds_now();
     if (history) history->write(line);
   };
   Announcer announcer;
   Progress progress(Progress::parse(o.progress));
-  const Device device = task.model.device();
   const double begin = seconds_now();
   const std::int64_t began_at = training.step();
   std::vector<std::int64_t> mine;  // samples of the step at hand
-  while (training.step() < steps) {
+  while (training.step() < steps && !training.stop_asked()) {
     announcer.look(training);
     const auto quorum = training.quorum();
+    const std::int64_t step = training.step();
+    checkpoints.save_if_due();
     mine.clear();
     const bool counts = training.try_step(
         [&](DistributedDataParallel& ddp, const Turn& turn) {
@@ -153,17 +295,28 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
           manual_seed(o.seed + 1 + static_cast<std::uint64_t>(turn.rank) +
                       1'000'003 * static_cast<std::uint64_t>(turn.step));
           mine = sampler.indices(turn.rank, turn.ranks);
-          const Autocast autocast = autocast_of(o);
-          return task.loss(ddp, task.data.get_in_epoch(mine, sampler.epoch(turn.ranks)).to(device));
+          const std::int64_t epoch = sampler.epoch(turn.ranks), group = sampler.batches(turn.ranks);
+          std::span<const std::int64_t> left(mine);
+          double sum = 0;
+          for_each_micro_step(ddp, group, [&](bool /*last*/) {
+            const auto samples = left.first(static_cast<std::size_t>(o.batch));
+            left = left.subspan(samples.size());
+            const Batch batch = task.data.get_in_epoch(samples, epoch).to(device);
+            const Tensor loss = micro_loss(ddp, batch, group, o, task.loss);
+            scaler.scale(loss).backward();
+            sum += loss.item<float>();
+          });
+          return sum;
         },
         [&](const Turn& turn) {
           sampler.step_done(turn.ranks);
           task.before_update();
-          task.optimizer.set_lr(schedule(turn.step));
+          task.optimizer.set_lr(schedule(training.updates()));
         });
+    if (!counts && training.stop_asked()) break;
     if (!counts) {
       announcer.say(training, "is done again: " + training.last_failure());
-      record({{"step", quorum.step},
+      record({{"step", step},
               {"quorum", quorum.id},
               {"ranks", quorum.ranks},
               {"failed", training.last_failure()}});
@@ -174,10 +327,13 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
       throw Error(
           fmt::format("the loss is {} at step {}; training has stopped, no model was "
                       "written: try a smaller --lr, or look for bad values in the data",
-                      training.loss(), quorum.step));
+                      training.loss(), step));
     }
-    Json line = {{"step", quorum.step},       {"quorum", quorum.id}, {"ranks", quorum.ranks},
-                 {"joining", quorum.joining}, {"samples", mine},     {"loss", training.loss()}};
+    checkpoints.step_counted();
+    Json line = {{"step", step},          {"quorum", quorum.id},
+                 {"ranks", quorum.ranks}, {"joining", quorum.joining},
+                 {"samples", mine},       {"loss", training.loss()}};
+    if (o.amp == "f16") line["scale"] = scaler.get_scale();
     if (quorum.joining > 0) line["sha256"] = digest_of(task.model);
     record(std::move(line));
     if (!training.is_first()) continue;
@@ -191,24 +347,39 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
                      .seconds_left = took / done * static_cast<double>(steps - training.step())});
   }
 
+  const std::int64_t reached = training.step();
+  const bool stopped = reached < steps;
   std::string headline, digest, folder = o.run_dir;
   int ranks = 0;
   bool first = false;
   training.finish([&](comm::ProcessGroup& group) {
     first = group.rank() == 0;
     ranks = group.size();
+    const std::string when = fmt::format("after step {}", reached);
     check_drift(group, task.model.named_parameters());
-    require_finite(group, task.model.state_dict(), fmt::format("after step {}", steps));
-    digest = digest_of(task.model);
-    headline = task.evaluate(group);
+    require_finite(group, task.model.state_dict(), when);
+    require_finite(group, task.optimizer.state_dict(), when);
+    if (!stopped) {
+      require_updates(group, steps, training.updates());
+      digest = digest_of(task.model);
+      headline = task.evaluate(group);
+    }
     if (!first) return;
     // Now: when this has counted nobody will come back to do it.
+    if (stopped || o.save_every > 0) checkpoints.save_last();
+    if (stopped) return;
     if (folder.empty()) folder = create_run_dir("");
     save_model(folder, task.model.state_dict(), task.metadata);
   });
   progress.clear();
+  if (stopped) {
+    if (first) fmt::print("{}\n", how_to_continue(reached, steps, folder));
+    throw QuietStop(ExitCode::preempted);
+  }
   record({{"step", steps}, {"sha256", digest}});
   if (!first) return 0;
+  if (const std::int64_t skipped = steps - training.updates(); skipped > 0)
+    fmt::print("skipped: {} of {} steps, whose gradients were infinite or NaN\n", skipped, steps);
   fmt::print("{}{}\n{} ranks at the end, all with the same parameters: SHA-256 {}\n{}\n", headline,
              task.sample(), ranks, digest, folder + "/model.safetensors");
   return 0;

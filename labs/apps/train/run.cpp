@@ -102,20 +102,11 @@ Evaluation TrainingRun::evaluate() {
           {"validation_accuracy", evaluated_->accuracy},
           {"validation_samples", evaluated_->samples},
           {"evaluation_ms", static_cast<double>(time) / kNsPerMs}});
-  if (step_ == plan_.steps) require_success();
+  if (step_ == plan_.steps) {
+    checkpoints_.require_sound(step_);
+    require_updates(group_, step_, updates_);
+  }
   return *evaluated_;
-}
-
-void TrainingRun::require_success() {
-  checkpoints_.require_sound(step_);
-  constexpr std::int64_t kJudged = 20;  // steps: in the first ones the scale is still falling
-  const std::int64_t skipped = step_ - updates_;
-  if (skipped == 0 || (updates_ > 0 && (step_ < kJudged || 2 * skipped <= step_))) return;
-  if (group_.rank() != 0) throw QuietStop(ExitCode::internal);
-  throw Error(fmt::format(
-      "{} of {} steps were skipped, because gradients were infinite or NaN; no model was "
-      "written: try --amp bf16, or a smaller --lr",
-      skipped, step_));
 }
 
 void TrainingRun::start(const RunPlan& plan) {
@@ -231,10 +222,7 @@ void TrainingRun::step_done(bool made, double lr, double scale) {
 void TrainingRun::stop_here() {
   checkpoints_.finish(step_);
   progress_.clear();
-  say(
-      fmt::format("stopped by a signal after step {} of {}, and saved; continue with\n"
-                  "  --run-dir {} --resume auto",
-                  step_, plan_.steps, folder_));
+  say(how_to_continue(step_, plan_.steps, folder_));
   throw QuietStop(ExitCode::preempted);
 }
 

@@ -71,8 +71,8 @@ class TrainingRun {
   // What --eval-every runs, and evaluate(): collective, and training must not notice it.
   void evaluate_with(std::function<Evaluation()> evaluation);
   // Collective. Of the model as it is; the time counts for no step. After the last step, throws
-  // unless the model is worth writing: its loss, its state and the optimizer's are finite, and of
-  // the run's steps, if at least 20, no more than half were skipped, and not all of fewer.
+  // unless the model is worth writing: its loss, its state and the optimizer's are finite, and not
+  // too many of the run's steps were skipped (require_updates, evaluate.hpp).
   [[nodiscard]] Evaluation evaluate();
 
   void start(const RunPlan& plan);  // the clock of the first step
@@ -102,7 +102,6 @@ class TrainingRun {
   [[nodiscard]] LossExchange::Wish wish() const;
   void stop_here();
   void note(const nlohmann::ordered_json& line);
-  void require_success();
   void record_step(const StepTime& time, double lr, double scale, std::int64_t now);
 
   comm::ProcessGroup& group_;

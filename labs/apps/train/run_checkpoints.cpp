@@ -9,11 +9,13 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "kernels/mode.hpp"
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/train/evaluate.hpp"
 #include "labs/apps/train/run_files.hpp"
+#include "runtime/base/deadline.hpp"
 #include "runtime/base/process.hpp"
 #include "runtime/checkpoint/sha256.hpp"
 #include "runtime/parallel/agreement.hpp"
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
+constexpr std::chrono::milliseconds kLockLook{10};
 constexpr const char* kModel = "model";
 constexpr const char* kOptimizer = "optimizer";
 constexpr const char* kScaler = "scaler";  // of a run with one
@@ -179,23 +182,71 @@ std::string identity_of(const std::vector<std::span<const std::byte>>& data) {
   return fmt::format("{} bytes with SHA-256 {}...", bytes, hash.hex().substr(0, 16));
 }
 
+RunState sampler_state(std::function<SamplerState()> save,
+                       std::function<void(const SamplerState&)> load) {
+  return {"sampler",
+          [save = std::move(save)] {
+            const SamplerState sampler = save();
+            return fmt::format("{} {}", sampler.epoch, sampler.used);
+          },
+          [load = std::move(load)](const std::string& text) {
+            const auto n = numbers<std::int64_t>(text, 2);
+            load({n.at(0), n.at(1)});
+          }};
+}
+
+RunState order_state(std::function<std::vector<int>()> save,
+                     std::function<void(const std::vector<int>&)> load) {
+  return {"ready_order",
+          [save = std::move(save)] { return fmt::format("{}", fmt::join(save(), " ")); },
+          [load = std::move(load)](const std::string& text) {
+            if (!text.empty()) load(numbers<int>(text));
+          }};
+}
+
+std::vector<RunState> states_of(Batches& batches, DistributedDataParallel& ddp) {
+  return {sampler_state([&] { return batches.state(); },
+                        [&](const SamplerState& state) { batches.load_state(state); }),
+          order_state([&] { return ddp.ready_order(); },
+                      [&](const std::vector<int>& order) { ddp.rebuild_in(order); })};
+}
+
+std::string how_to_continue(std::int64_t step, std::int64_t steps, const std::string& folder) {
+  return fmt::format(
+      "stopped by a signal after step {} of {}, and saved; continue with\n"
+      "  --run-dir {} --resume auto",
+      step, steps, folder);
+}
+
 RunCheckpoints::RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& options, Say say)
     : group_(group), options_(options), say_(std::move(say)) {}
 
 std::string RunCheckpoints::open_folder() {
-  const bool resuming = !options_.resume.empty();
   require(!is_auto() || !options_.run_dir.empty(),
           "--resume auto needs --run-dir: the folder of the run to go on with");
-  if (resuming && !is_auto()) {  // before a folder is made for nothing
-    found_ = read_given(options_.resume);
-    found_path_ = options_.resume;
-  }
+  read_given();  // before a folder is made for nothing
   folder_ = is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
-  if (options_.save_every > 0 || is_auto())
-    manager_ = std::make_unique<CheckpointManager>(fs::path(folder_) / kCheckpoints, options_.keep);
+  if (options_.save_every > 0 || is_auto()) take_lock({});
   if (is_auto()) found_ = newest();
   return folder_;
 }
+
+void RunCheckpoints::look_in(const std::string& folder) {
+  read_given();
+  folder_ = folder;
+  if (is_auto()) found_ = newest();
+}
+
+void RunCheckpoints::take_lock(std::chrono::milliseconds patience) {
+  for (const Deadline end = Deadline::in(patience); !manager_;) try {
+      manager_ = std::make_unique<CheckpointManager>(checkpoints(), options_.keep);
+    } catch (const UsageError&) {
+      if (end.passed()) throw;
+      std::this_thread::sleep_for(kLockLook);
+    }
+}
+
+std::string RunCheckpoints::checkpoints() const { return fs::path(folder_) / kCheckpoints; }
 
 // An undamaged checkpoint can still hold a state that has diverged.
 void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) const {
@@ -219,13 +270,14 @@ void RunCheckpoints::examine(const Snapshot& snapshot, const std::string& path) 
 
 // The checkpoint of --resume. If it is unusable, the error names the newest other candidate in the
 // run's folder, the given folder, or the folder that contains the checkpoint.
-Snapshot RunCheckpoints::read_given(const std::string& path) const {
+void RunCheckpoints::read_given() {
+  if (options_.resume.empty() || is_auto()) return;
+  found_path_ = options_.resume;
   try {
-    Snapshot snapshot = read_snapshot(path);
-    examine(snapshot, path);
-    return snapshot;
+    found_ = read_snapshot(found_path_);
+    examine(*found_, found_path_);
   } catch (const UsageError& e) {
-    fs::path given(path);
+    fs::path given(found_path_);
     if (!given.has_filename()) given = given.parent_path();  // runs/x/
     for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
       for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
@@ -240,19 +292,23 @@ Snapshot RunCheckpoints::read_given(const std::string& path) const {
 // If all that is there was cut short, training begins at its start. Any other fault of all of them
 // is for people to look at: a run from the start would write over them.
 std::optional<Snapshot> RunCheckpoints::newest() {
+  const fs::path folder = checkpoints();
   std::vector<std::string> skipped;
-  auto found = manager_->load_newest(
-      [&](const std::string& why) { skipped.push_back(why); },
-      [&](const Snapshot& s) { examine(s, fs::path(manager_->folder()) / snapshot_name(s.step)); });
-  for (const auto& [step, path] : list_snapshots(manager_->folder()))
+  const auto skip = [&](const std::string& why) { skipped.push_back(why); };
+  const auto look = [&](const Snapshot& s) { examine(s, folder / snapshot_name(s.step)); };
+  auto found =
+      manager_ ? manager_->load_newest(skip, look)
+               : newest_snapshot(
+                     folder, [&](const std::string&, const std::string& why) { skip(why); }, look);
+  for (const auto& [step, path] : list_snapshots(folder))
     if (!found && has_manifest(path))
       throw UsageError(fmt::format(
           "{}; no other can be used, and a run from the start would write over them: move '{}' "
           "away, or choose another --run-dir",
-          skipped.front(), manager_->folder()));
+          skipped.front(), folder.string()));
   for (const std::string& why : skipped)
     if (said_.insert(why).second) say_("skipped: " + printable(why));
-  if (found) found_path_ = fs::path(manager_->folder()) / snapshot_name(found->step);
+  if (found) found_path_ = folder / snapshot_name(found->step);
   return found;
 }
 
@@ -305,15 +361,13 @@ void RunCheckpoints::check(const Trained& trained) const {
                   found_path_, found_->step, trained.steps, found_->step));
 }
 
-Reached RunCheckpoints::resume(const Trained& trained) {
+void RunCheckpoints::describe(const Trained& trained) {
   trained_.emplace(trained);
-  const bool resuming = !options_.resume.empty();
-  if (!saves_when_stopped(options_)) return {};
   const TrainOptions& o = options_;
   // With the values that these have in effect,
   free_ = {{"--steps", std::to_string(trained.steps)},
-           {"ranks", std::to_string(group_.size())},
-           {"--global-batch", std::to_string(trained.batch_size * group_.size() * o.accumulate)},
+           {"ranks", std::to_string(trained.ranks)},
+           {"--global-batch", std::to_string(trained.batch_size * trained.ranks * o.accumulate)},
            {"--device", trained.model.device().is_cpu() ? "cpu" : "cuda"},
            {"--bf16-products",
             o.amp == "bf16" ? std::string(name_of(kernels::bf16_products())) : o.bf16_products}};
@@ -325,32 +379,20 @@ Reached RunCheckpoints::resume(const Trained& trained) {
     if (name.starts_with("--") && !named(free_, name) && !named(trained.fixed, name) &&
         std::ranges::find(kOfNoNumber, name) == kOfNoNumber.end())
       free_.emplace_back(name, value);
-  if (group_.rank() == 0) {
-    fixed_ = trained.fixed;
-    fixed_.emplace_back("--seed", std::to_string(o.seed));
-    fixed_.emplace_back(kTrainingData, trained.data);
-  }
-  states_ = {{"sampler",
-              [this] {
-                const SamplerState sampler = trained_->batches.state();
-                return fmt::format("{} {}", sampler.epoch, sampler.used);
-              },
-              [this](const std::string& text) {
-                const auto n = numbers<std::int64_t>(text, 2);
-                trained_->batches.load_state({n.at(0), n.at(1)});
-              }},
-             {"ready_order",
-              [this] { return fmt::format("{}", fmt::join(trained_->ddp.ready_order(), " ")); },
-              [this](const std::string& text) {
-                if (!text.empty()) trained_->ddp.rebuild_in(numbers<int>(text));
-              }}};
-  if (!resuming) return {};
+  fixed_ = trained.fixed;
+  fixed_.emplace_back("--seed", std::to_string(o.seed));
+  fixed_.emplace_back(kTrainingData, trained.data);
+}
+
+Reached RunCheckpoints::resume(const Trained& trained) {
+  describe(trained);
+  if (options_.resume.empty()) return {};
 
   check_same_files();
   for (;;) {
     if (from_rank_0(group_, found_ ? "found" : "").empty()) {
       say_(fmt::format("no checkpoint in '{}' to go on from: training begins at its start",
-                       o.run_dir));
+                       options_.run_dir));
       return {};
     }
     together(group_, [&] {
@@ -372,6 +414,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
         out = {snapshot.step, real(snapshot.values, "first_loss"),
                real(snapshot.values, "last_loss"),
                skipped == snapshot.values.end() ? 0 : std::stoll(skipped->second)};
+        if (group_.rank() == 0) resumed_from_ = seen_in(found_path_, true);
       });
       announce(snapshot);
       return out;
@@ -399,7 +442,7 @@ void RunCheckpoints::load(const Snapshot& snapshot) {
   trained_->optimizer.load_state_dict(optimizer);
   if (const auto scaler = snapshot.tensors.find(kScaler); scaler != snapshot.tensors.end())
     trained_->scaler.load_state_dict(scaler->second);
-  for (const State& state : states_) state.load(value(values, state.name));
+  for (const RunState& state : trained_->states) state.load(value(values, state.name));
   const auto rng = values.find("rng." + std::to_string(group_.rank()));
   constexpr std::uint64_t kApart = 1'000'003;  // steps, so that a new rank repeats no older one
   if (rng != values.end())
@@ -455,9 +498,7 @@ void RunCheckpoints::step_done(const Reached& reached, bool last) {
   if (!due(reached.step) && !last) return;
   if (options_.save_every == 0)  // then there was nothing to manage yet
     together(group_, [&] {
-      if (group_.rank() == 0 && !manager_)
-        manager_ =
-            std::make_unique<CheckpointManager>(fs::path(folder_) / kCheckpoints, options_.keep);
+      if (group_.rank() == 0) take_lock({});
     });
   await_writer(reached.step);
   require_sound(reached.step);
@@ -472,7 +513,7 @@ void RunCheckpoints::step_done(const Reached& reached, bool last) {
                      {"skipped", std::to_string(reached.skipped)}};
   if (StateDict scaler = trained_->scaler.state_dict(); !scaler.empty())
     snapshot.tensors[kScaler] = std::move(scaler);
-  for (const State& state : states_) snapshot.values[state.name] = state.save();
+  for (const RunState& state : trained_->states) snapshot.values[state.name] = state.save();
   for (std::size_t r = 0; r < rng.size(); ++r) snapshot.values["rng." + std::to_string(r)] = rng[r];
   for (const auto& [name, value] : fixed_) snapshot.values[kFixed + name] = value;
   for (const auto& [name, value] : free_) snapshot.values[kFree + name] = value;

@@ -16,6 +16,9 @@
 // numbers in the same order: the order of the buckets, which decides the order of the sums, is in
 // the checkpoint too. Not with --comm-hook powersgd, whose state is in none: a line says so.
 //
+// With --per-step any rank may be lost, the writing one too. There each rank has a RunCheckpoints
+// on a group of itself alone: all read, and the first one at the time writes (per_step.cpp).
+//
 // Sound ones only. A checkpoint is written when the loss of the step after it, or of the evaluation
 // at the end, is finite (CheckpointManager::hold); until then it replaces nothing. Training
 // continues from a checkpoint if its tensors are finite, its optimizer's state is possible, and a
@@ -27,6 +30,7 @@
 // 1'000'003 * step). Sums are rounded in another order from there on.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -49,13 +53,26 @@
 
 namespace ringsmith::apps {
 
+// A part of the training's state that is no tensor, as text; the same on all ranks.
+struct RunState {
+  std::string name;
+  std::function<std::string()> save;
+  std::function<void(const std::string&)> load;
+};
+// Place in the epoch; the order of DDP's buckets (empty: not known yet, and not loaded).
+[[nodiscard]] RunState sampler_state(std::function<SamplerState()> save,
+                                     std::function<void(const SamplerState&)> load);
+[[nodiscard]] RunState order_state(std::function<std::vector<int>()> save,
+                                   std::function<void(const std::vector<int>&)> load);
+[[nodiscard]] std::vector<RunState> states_of(Batches& batches, DistributedDataParallel& ddp);
+
 // What goes on, and the options that say how; the shared ones are added by RunCheckpoints.
 struct Trained {
   Module& model;
   Optimizer& optimizer;
   GradScaler& scaler;
-  DistributedDataParallel& ddp;
-  Batches& batches;
+  std::vector<RunState> states;
+  int ranks;
   std::int64_t batch_size;            // of a rank
   std::int64_t steps;                 // of the whole run
   std::function<double()> next_loss;  // of the next batch of this rank; see accumulate.hpp
@@ -77,6 +94,10 @@ struct Reached {
   return !o.run_dir.empty() || o.save_every > 0 || !o.resume.empty();
 }
 
+// For people, when all ranks have saved because a signal asked them to stop.
+[[nodiscard]] std::string how_to_continue(std::int64_t step, std::int64_t steps,
+                                          const std::string& folder);
+
 class RunCheckpoints {
  public:
   using Say = std::function<void(const std::string&)>;
@@ -86,6 +107,17 @@ class RunCheckpoints {
   // checkpoints, and reads the one of --resume. UsageError.
   [[nodiscard]] std::string open_folder();
 
+  // Where ranks come and go (--per-step) each has a group of its own alone, and all share a folder.
+  // Instead of open_folder(): reads the checkpoint of --resume; takes no lock.
+  void look_in(const std::string& folder);
+  // On the rank that is to write from now on. The rank that wrote before may still be ending: waits
+  // so long for its lock.
+  void take_lock(std::chrono::milliseconds patience);
+  // The checkpoint that resume() has loaded, by its name and contents; "" if none.
+  [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
+
+  // What is trained, for a rank that does not resume(). It must live as long as this.
+  void describe(const Trained& trained);
   // Collective. Where the run goes on: at step 0 if there is nothing to go on from. UsageError, of
   // one rank, if the checkpoint is of another training or the ranks see different ones. What is
   // given must live as long as this.
@@ -101,6 +133,10 @@ class RunCheckpoints {
   void require_sound(std::int64_t step) const;
   // On the rank that writes: an error of the writer waits to be told.
   [[nodiscard]] bool failed() const { return manager_ && manager_->failed(); }
+  // On that rank: whether the checkpoint before is written, now or within so long.
+  [[nodiscard]] bool ready(std::chrono::milliseconds patience) {
+    return !manager_ || manager_->wait_for(patience);
+  }
   // All ranks, when one has said failed(): throws that error, on the others QuietStop.
   [[noreturn]] void stop(std::int64_t step);
   // Collective, when the model has proved sound: until the last checkpoint is on the disk.
@@ -108,9 +144,10 @@ class RunCheckpoints {
 
  private:
   [[nodiscard]] bool is_auto() const { return options_.resume == "auto"; }
+  [[nodiscard]] std::string checkpoints() const;  // their folder
   [[nodiscard]] std::optional<Snapshot> newest();
   void examine(const Snapshot& snapshot, const std::string& path) const;
-  [[nodiscard]] Snapshot read_given(const std::string& path) const;
+  void read_given();
   void check_same_files();
   void check(const Trained& trained) const;
   void load(const Snapshot& snapshot);
@@ -122,18 +159,11 @@ class RunCheckpoints {
   Say say_;
   std::optional<Trained> trained_;
   comm::Settings fixed_, free_;
-  // Of all ranks together, as text; beside it are model, optimizer, and each rank's random numbers.
-  struct State {
-    std::string name;
-    std::function<std::string()> save;
-    std::function<void(const std::string&)> load;
-  };
-  std::vector<State> states_;
   // On rank 0.
   std::string folder_;                          // of the run
   std::unique_ptr<CheckpointManager> manager_;  // if checkpoints are written or looked for
   std::optional<Snapshot> found_;
-  std::string found_path_;
+  std::string found_path_, resumed_from_;
   std::map<std::int64_t, std::string> refused_;  // steps of checkpoints that were tried, and why
   std::set<std::string> said_;                   // reasons for skipped checkpoints, already printed
 };

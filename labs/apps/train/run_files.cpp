@@ -40,11 +40,6 @@ void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }
 
-bool holds_checkpoints(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path / kCheckpoints, error);
-}
-
 // A run that was refused before its first step may have left a folder for checkpoints.
 bool is_unused(const fs::path& path) {
   std::error_code error;
@@ -57,6 +52,11 @@ bool is_unused(const fs::path& path) {
 }
 
 }  // namespace
+
+bool holds_checkpoints(const std::string& folder) {
+  std::error_code error;
+  return fs::is_directory(fs::path(folder) / kCheckpoints, error);
+}
 
 std::string reopen_run_dir(const std::string& wanted) {
   std::error_code error;

@@ -22,6 +22,7 @@ constexpr const char* kCheckpoints = "checkpoints";  // the folder of them, in t
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
 // The same, or a folder of a run that kept checkpoints.
 [[nodiscard]] std::string reopen_run_dir(const std::string& wanted);
+[[nodiscard]] bool holds_checkpoints(const std::string& folder);
 
 // UsageError or Error if the model could not be saved in the folder now: to be called before it is
 // trained.

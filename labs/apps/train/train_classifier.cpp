@@ -59,6 +59,13 @@ comm::Settings inputs_of(const Classifier& c, const ImageSets& sets) {
   return out;
 }
 
+// What a run that continues must have as before.
+comm::Settings fixed_of(const Classifier& c) {
+  comm::Settings out{{"the program", c.program}};
+  out.insert(out.end(), c.fixed.begin(), c.fixed.end());
+  return out;
+}
+
 SGDOptions sgd_options(const TrainOptions& o, const Classifier& c) {
   return {.lr = o.lr, .momentum = c.momentum, .weight_decay = c.weight_decay};
 }
@@ -77,21 +84,21 @@ int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
   const auto model = make_model(common, c, sets);
   SGD optimizer(model->parameters(), sgd_options(common, c));
   return train_per_step(
-      common,
-      {.program = c.program,
-       .metadata = metadata_of(common, c),
-       .data = sets.train,
-       .inputs = inputs_of(c, sets),
-       .model = *model,
-       .optimizer = optimizer,
-       .default_steps = c.default_steps,
-       .schedule = [&](std::int64_t steps) { return schedule_of(common, steps); },
-       .loss = [](DistributedDataParallel& ddp,
-                  const Batch& batch) { return loss_of(ddp.forward(batch.inputs), batch.targets); },
-       .evaluate =
-           [&](comm::ProcessGroup& group) {
-             return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy, sets.test);
-           }});
+      common, {.program = c.program,
+               .metadata = metadata_of(common, c),
+               .data = sets.train,
+               .inputs = inputs_of(c, sets),
+               .fixed = fixed_of(c),
+               .model = *model,
+               .optimizer = optimizer,
+               .default_steps = c.default_steps,
+               .schedule = [&](std::int64_t steps) { return schedule_of(common, steps); },
+               .loss = loss_of,
+               .evaluate =
+                   [&](comm::ProcessGroup& group) {
+                     return headline(evaluate(group, *model, sets.test, kEvaluation).accuracy,
+                                     sets.test);
+                   }});
 }
 
 }  // namespace
@@ -131,17 +138,17 @@ int train_classifier(const TrainOptions& common, const Classifier& c) {
                   c.program, sets->origin, sets->train.size(), sets->test.size(), c.network,
                   parameter_count(*model), group->size(), batch_size, steps, run.folder()));
 
-  Trained trained{.model = *model,
-                  .optimizer = optimizer,
-                  .scaler = scaler,
-                  .ddp = ddp,
-                  .batches = *batches,
-                  .batch_size = batch_size,
-                  .steps = steps,
-                  .next_loss = [&] { return next_loss(ddp, *batches, common, device, loss_of); },
-                  .data = inputs.front().second,
-                  .fixed = {{"the program", c.program}}};
-  trained.fixed.insert(trained.fixed.end(), c.fixed.begin(), c.fixed.end());
+  const Trained trained{
+      .model = *model,
+      .optimizer = optimizer,
+      .scaler = scaler,
+      .states = states_of(*batches, ddp),
+      .ranks = group->size(),
+      .batch_size = batch_size,
+      .steps = steps,
+      .next_loss = [&] { return next_loss(ddp, *batches, common, device, loss_of); },
+      .data = inputs.front().second,
+      .fixed = fixed_of(c)};
   run.evaluate_with([&] {
     ddp.synchronise_buffers();  // the ranks share the test images, and must judge them alike
     return evaluate(*group, *model, sets->test, kEvaluation);

@@ -145,6 +145,15 @@ Metadata metadata_of(const GptOptions& o) {
           {"seed", std::to_string(o.common.seed)}};
 }
 
+// What a run that continues must have as before.
+comm::Settings fixed_of(const GptOptions& o) {
+  return {{"the program", "train_gpt"},
+          {"--context", std::to_string(o.model.context)},
+          {"--heads", std::to_string(o.model.heads)},
+          {"--tie-head", o.model.tied ? "given" : "not given"},
+          {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}};
+}
+
 int train_gpt_per_step(GptOptions& o) {
   const TrainOptions& common = o.common;
   require(o.workers == 0, "--per-step does not go with --workers: leave it out");
@@ -158,14 +167,12 @@ int train_gpt_per_step(GptOptions& o) {
                          .metadata = metadata_of(o),
                          .data = *corpus.train,
                          .inputs = inputs_of(corpus),
+                         .fixed = fixed_of(o),
                          .model = model,
                          .optimizer = optimizer,
                          .default_steps = kDefaultSteps,
                          .schedule = [&](std::int64_t steps) { return schedule_of(o, steps); },
-                         .loss =
-                             [](DistributedDataParallel& ddp, const Batch& batch) {
-                               return next_byte_loss(ddp.forward(batch.inputs), batch.targets);
-                             },
+                         .loss = next_byte_loss,
                          .before_update = [&] { clip_grad_norm_(optimizer.params(), o.clip); },
                          .evaluate =
                              [&](comm::ProcessGroup& group) {
@@ -231,17 +238,13 @@ int train_gpt(int argc, char** argv) {
       {.model = *model,
        .optimizer = optimizer,
        .scaler = scaler,
-       .ddp = ddp,
-       .batches = *batches,
+       .states = states_of(*batches, ddp),
+       .ranks = group->size(),
        .batch_size = batch_size,
        .steps = steps,
        .next_loss = [&] { return next_loss(ddp, *batches, common, device, next_byte_loss); },
        .data = inputs.front().second,
-       .fixed = {{"the program", "train_gpt"},
-                 {"--context", std::to_string(o.model.context)},
-                 {"--heads", std::to_string(o.model.heads)},
-                 {"--tie-head", o.model.tied ? "given" : "not given"},
-                 {"--pad-vocabulary", std::to_string(o.model.vocabulary_multiple)}}});
+       .fixed = fixed_of(o)});
   run.start({steps, "tokens", static_cast<double>(tokens_per_batch), device});
   for (std::int64_t step = done; step < steps; ++step) {
     run.begin_step();
