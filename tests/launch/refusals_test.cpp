@@ -131,7 +131,8 @@ TEST_CASE("a program that is there and cannot run: the message names what it lac
     const auto r = ringrun({"--nproc-per-node", "2", "--", script});
     INFO(r.out << r.err);
     CHECK(r.exit_code == 6);
-    CHECK_THAT(r.err, ContainsSubstring("ringrun: error: cannot run '" + script + "'" + says));
+    CHECK_THAT(r.err, ContainsSubstring("ringrun: error: cannot run '" + script + "': ") &&
+                          ContainsSubstring(says));
     CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
   }
 }
