@@ -209,7 +209,7 @@ std::vector<std::pair<std::int64_t, std::string>> list_snapshots(const std::stri
 
 bool has_manifest(const std::string& path) {
   std::error_code ignored;
-  return fs::exists(fs::path(path) / kManifest, ignored);
+  return fs::is_regular_file(fs::path(path) / kManifest, ignored);  // a FIFO would be waited for
 }
 
 void remove_snapshot(const std::string& path) noexcept {
