@@ -155,7 +155,7 @@ def judge_number(trial, program, option, kind, value):
         return None
     if len(errors) != 1 or (program != "ringrun" and len(lines) != 1):
         return fault(f"{len(errors)} lines of error among {len(lines)}: {trial}")
-    if trial.code == 6 and option not in errors[0] and f"{value}'" not in errors[0]:
+    if trial.code == 6 and option not in errors[0] and value not in errors[0]:
         return fault(f"the option is not named: {trial}")
     return (trial.code, option, value, errors[0]) if trial.code != 6 else None
 
