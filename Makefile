@@ -28,7 +28,7 @@ COMPILE := JOBS="$(JOBS_ASKED)" .ci/compile "$(DIR)"
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:  # two targets, two builds of the same folder; each is parallel by itself
-.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
+.PHONY: help packages core-path deps deps-train deps-vm deps-labs configure build install uninstall train doctor test test-all test-systems test-kills test-resume test-per-step test-neighbours test-sweeps bench nvcc-check test-planted nccl test-nccl test-rdma test-nodes test-slurm test-arm64 test-bf16 test-gpu test-template torch own-ring torch-on-my-ring test-torch lessons ledger figures slides test-slides book test-book offline-bundle lint format hooks sanitize fuzz clean
 
 help: ## this list
 	@.ci/help $(MAKEFILE_LIST)
@@ -117,6 +117,9 @@ test-resume: build ## kill -9 at 200 random moments of trainings that keep check
 
 test-neighbours: build ## (best as root) 100 attacks of each kind on jobs, by another user and by the same user
 	@RINGSMITH_TEST_NEIGHBOURS=100 "$(DIR)"/bin/tests_fault "[neighbours]"
+
+test-sweeps: build ## (best as root) numbers that nobody means, odd files where programs write, closed streams, ignored signals
+	@tests/attacks/sweep.py "$(DIR)"
 
 bench: build ## tables beside those of the peers: medians of alternating runs
 	@tests/bench/run.sh "$(DIR)"

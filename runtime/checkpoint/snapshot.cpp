@@ -223,15 +223,19 @@ std::optional<Snapshot> newest_snapshot(
 
 bool has_manifest(const std::string& path) {
   std::error_code ignored;
-  return fs::exists(fs::path(path) / kManifest, ignored);
+  return fs::is_regular_file(fs::path(path) / kManifest, ignored);  // a FIFO would be waited for
 }
 
 void remove_snapshot(const std::string& path) noexcept {
   try {
     std::error_code ignored;
-    // Of a link only the link: the folder behind it is not this folder's.
-    if (!fs::is_symlink(path, ignored)) fs::remove(fs::path(path) / kManifest, ignored);
-    fs::remove_all(path, ignored);
+    const fs::file_type type = fs::symlink_status(path, ignored).type();
+    if (type == fs::file_type::directory) {
+      fs::remove(fs::path(path) / kManifest, ignored);
+      fs::remove_all(path, ignored);
+    } else if (type == fs::file_type::symlink) {
+      fs::remove(path, ignored);  // the folder behind it is not this folder's
+    }  // anything else is no checkpoint, and stays
   } catch (const std::exception&) {  // no memory for a name: it stays
     return;
   }

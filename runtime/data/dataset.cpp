@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 
 namespace ringsmith {
@@ -25,8 +25,9 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
   const auto fail = [&](const std::string& reason) {
     throw UsageError("cannot read " + what + " '" + path + "': " + reason);
   };
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) fail("it is a folder, not a file");
+  // A device such as /dev/zero has no end.
+  if (const std::string kind = odd_kind(path); !kind.empty() && kind != "a FIFO")
+    fail("it is " + kind + ", not a file");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              &std::fclose);
   if (!file) fail(std::strerror(errno));

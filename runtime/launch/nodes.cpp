@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/core.h>
 #include <fstream>
+#include <iterator>
 #include <numeric>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -29,10 +31,13 @@ constexpr const char* kVerdict = "job/verdict";
 constexpr const char* kDone = "job/done";
 constexpr milliseconds kAtOnce{0};
 constexpr milliseconds kLongWait{3'600'000};  // then asks again
-constexpr milliseconds kTimeToRead{5'000};    // for the others to hear the verdict
+constexpr milliseconds kToAnswer{3'000};      // once the job is over: then a node is cut off
+constexpr milliseconds kTimeToRead{5'000};    // for the others to hear what failed
+constexpr milliseconds kSomeToRead{500};      // the same, when one of them is cut off
 constexpr milliseconds kNodePoll{20};
 
 std::string done_key(int node) { return "job/done/" + std::to_string(node); }
+std::string heard_key(int node) { return "job/heard/" + std::to_string(node); }
 std::string failure_key(int node) { return "job/failure/" + std::to_string(node); }
 
 std::string encode(const Verdict& v) {
@@ -147,6 +152,10 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
   watcher_ = std::thread([this] {
     watch();
     eventfd_write(verdict_ready_.get(), 1);
+    try {
+      watching_->set(heard_key(options_.node), "");
+    } catch (const CommError&) {  // node 0 is out of reach
+    }
   });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -159,8 +168,11 @@ Nodes::~Nodes() {
   }
   watching_.reset();
   client_.reset();
-  if (server_) server_->drain(0, kTimeToRead);
-  if (options_.node == 0 && !options_.port_file.empty()) unlink(options_.port_file.c_str());
+  if (server_) server_->drain(0, cut_off_ ? kSomeToRead : kTimeToRead);
+  if (options_.node != 0 || options_.port_file.empty()) return;
+  std::error_code error;  // what a link names was written, and goes; the link stays
+  const auto file = std::filesystem::canonical(options_.port_file, error);
+  if (!error) std::filesystem::remove(file, error);
 }
 
 void Nodes::open_store() {
@@ -237,6 +249,7 @@ std::string Nodes::still_running() const {
 }
 
 void Nodes::say_over(const std::string& why, Verdict::Kind kind) {
+  client_->answer_within(kToAnswer);
   try {
     client_->compare_and_swap(kVerdict, "", encode({kind, options_.node, why}));
   } catch (const CommError&) {  // the store's end ends the job as well
@@ -256,12 +269,23 @@ std::vector<Failure> Nodes::share_failures(const std::vector<Failure>& here, mil
   const auto first = root_cause(here);
   std::vector<Failure> all = here;
   if (options_.nodes == 1) return all;
+  client_->answer_within(kToAnswer);
   try {
     client_->set(failure_key(options_.node), first ? first->encode() : "");
-    std::vector<std::string> others;
+    std::vector<int> nodes;
     for (int n = 0; n < options_.nodes; ++n)
       if (n != options_.node && !(verdict_.kind == Verdict::Kind::lost && n == verdict_.node))
-        others.push_back(failure_key(n));
+        nodes.push_back(n);
+    const auto keys = [&nodes](std::string (*key)(int)) {
+      std::vector<std::string> out;
+      std::ranges::transform(nodes, std::back_inserter(out), key);
+      return out;
+    };
+    const auto deaf = client_->wait(keys(heard_key), kToAnswer);
+    cut_off_ = !deaf.empty();
+    std::erase_if(nodes,
+                  [&](int n) { return std::ranges::find(deaf, heard_key(n)) != deaf.end(); });
+    const auto others = keys(failure_key);
     const auto missing = client_->wait(others, timeout);
     for (const std::string& key : others) {
       if (std::ranges::find(missing, key) != missing.end()) continue;

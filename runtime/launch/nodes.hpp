@@ -4,6 +4,7 @@
 //     job/verdict     "ok", or why the job ends; the first to write it decides. To write here is a
 //                     launcher's will, so that its death is seen by the others
 //     job/done        a counter: nodes whose ranks have all ended well
+//     job/heard/N     node N knows the verdict: its ranks end, and it will say what failed there
 //     job/failure/N   what failed on node N ("" for nothing), once its ranks have ended; the
 //                     launcher's will, if the job had its verdict before
 #pragma once
@@ -92,6 +93,7 @@ class Nodes {
   std::vector<int> ranks_on_;                    // by node
   Descriptor verdict_ready_, stop_watching_;     // eventfds
   Verdict verdict_;                              // written by the watcher before verdict_ready_
+  bool cut_off_ = false;                         // a node did not hear it
   std::thread watcher_;
 };
 

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <elf.h>
 #include <fcntl.h>
 #include <filesystem>
+#include <fmt/core.h>
 #include <fstream>
 #include <map>
 #include <poll.h>
@@ -134,6 +137,57 @@ std::set<pid_t> children_of(pid_t parent) {
   const int error = errno;
   if (write(report, &error, sizeof error) < 0) _exit(126);
   _exit(127);
+}
+
+// What is behind an offset in the file, at most `size` bytes of it.
+std::string bytes_at(const std::string& path, std::uint64_t offset, std::size_t size) {
+  std::ifstream in(path, std::ios::binary);
+  std::string out(size, '\0');
+  in.seekg(static_cast<std::streamoff>(offset))
+      .read(out.data(), static_cast<std::streamsize>(size));
+  out.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return out;
+}
+
+// The loader that a 64-bit ELF program asks for; empty if it asks for none.
+std::string loader_of(const std::string& path) {
+  Elf64_Ehdr header{};
+  bytes_at(path, 0, sizeof header).copy(reinterpret_cast<char*>(&header), sizeof header);
+  for (std::uint64_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr part{};
+    bytes_at(path, header.e_phoff + i * sizeof part, sizeof part)
+        .copy(reinterpret_cast<char*>(&part), sizeof part);
+    if (part.p_type == PT_INTERP)
+      return bytes_at(path, part.p_offset, std::min<std::size_t>(part.p_filesz, PATH_MAX)).c_str();
+  }
+  return {};
+}
+
+// What a file that is executable lacks to run; empty if nothing can be found. The kernel reports a
+// missing interpreter or loader as an error of the file that asks for it.
+std::string lack_of(const std::string& path, int error, int depth = 0) {
+  constexpr std::size_t kFirstLine = 256;  // in which the kernel looks for the interpreter
+  constexpr int kMostInterpreters = 5;     // which may be scripts themselves, so often
+  const std::string head = bytes_at(path, 0, kFirstLine);
+  const bool elf = head.rfind(ELFMAG, 0) == 0;
+  if (error == ENOEXEC && elf) return "it is a program for another processor";
+  if (error == ENOEXEC && head.rfind("#!", 0) != 0)
+    return "it is neither a program nor a script whose first line begins with #!";
+  std::string needs = elf ? loader_of(path) : std::string();
+  if (head.rfind("#!", 0) == 0) {
+    needs = head.substr(2, head.find('\n') - 2);
+    needs.erase(0, std::min(needs.find_first_not_of(" \t"), needs.size()));
+    needs.resize(std::min(needs.find_first_of(" \t"), needs.size()));
+  }
+  if (needs.empty() || depth == kMostInterpreters) return {};
+  const std::string who = fmt::format("its {} '{}'", elf ? "loader" : "interpreter", needs);
+  if (needs.back() == '\r') return who + " ends in a carriage return: give the file Unix lines";
+  if (runnable(needs)) {
+    const std::string lack = lack_of(needs, error, depth + 1);
+    return lack.empty() ? "" : who + " cannot run: " + lack;
+  }
+  return who + (access(needs.c_str(), F_OK) == 0 ? " is not an executable file"
+                                                 : " does not exist on this host");
 }
 
 // A ringrun started by mpirun or srun is a launcher, not a rank: its own place must not be taken
@@ -291,7 +345,8 @@ Process start_process(const std::string& path, const std::vector<std::string>& c
     kill(process.pid, SIGKILL);                                         // it may be stopped
     waitpid(process.pid, nullptr, 0);
     guardian.forget(process.pid);
-    throw UsageError("cannot run '" + path + "': " + std::strerror(error));
+    const std::string lack = lack_of(path, error);
+    throw UsageError("cannot run '" + path + "': " + (lack.empty() ? std::strerror(error) : lack));
   }
   process.out = std::move(out.read);
   process.err = std::move(err.read);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <regex>
 #include <set>
+#include <tuple>
 
 #include "labs/apps/train/run.hpp"
 #include "runtime/data/images.hpp"
@@ -306,6 +307,30 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
   INFO(wrong.err);
   CHECK(wrong.exit_code == 6);
   CHECK_THAT(wrong.err, ContainsSubstring("train_mlp: error: --lr: '-1' is not a number above 0"));
+}
+
+TEST_CASE("without a launcher every rank says what is wrong with its own options",
+          "[programs][agreement]") {
+  const TemporaryFolder folder;
+  const Program perf{"all_reduce_perf", {"-b", "8", "-n", "1", "-w", "0", "--timeout", "5"}};
+  for (const auto& [program, wrong, says] : std::vector<std::tuple<Program, Options, std::string>>{
+           {mlp(), {"--lr", "-1"}, "train_mlp: error: --lr: '-1' is not a number above 0"},
+           {mlp(), {"--no-such", "1"}, "train_mlp: error: --no-such: unknown option"},
+           {perf, {"--iters", "0"}, "all_reduce_perf: error: --iters: '0' is not a whole number"},
+           {perf, {"--device", "cuda:99"}, "all_reduce_perf: error: "}}) {
+    const std::string log = folder / "log";
+    Ranks alone(2, program, {"--timeout", "5"}, log, wrong);
+    REQUIRE(alone.wait(60));
+    INFO(read_text(log) << read_text(log + ".err"));
+    CHECK(alone.code(1) == 6);
+    CHECK(alone.code(0) != 0);
+    CHECK_THAT(read_text(log + ".err"), ContainsSubstring(says));
+    std::filesystem::remove(log + ".err");
+    Ranks both(2, program, wrong, log);
+    CHECK(result_of(both, log).exit_code == 6);
+    CHECK(error_lines(program.name, read_text(log + ".err")).size() == 2);
+    std::filesystem::remove(log + ".err");
+  }
 }
 
 TEST_CASE("a schedule whose path is the same and whose steps are not", "[programs][agreement]") {

@@ -98,6 +98,10 @@ TEST_CASE(
       check_one_line("ringrun", {option, value, "true"}, {"'" + value});
   }
   check_one_line("broadcast_perf", {"-b", "0", "-e", "1K", "-f", "2"}, {"--minbytes 0"});
+  for (const std::vector<std::string>& steps :
+       {std::vector<std::string>{"-i", "1"}, {"-f", "1.0000000001"}})
+    check_one_line("broadcast_perf", std::vector<std::string>{"-b", "8", "-e", "100G"} + steps,
+                   {"--stepfactor", "--maxbytes"});
 }
 
 TEST_CASE("numbers that an option takes and nobody means end in one line, too", "[programs]") {

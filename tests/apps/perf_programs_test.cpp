@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -115,6 +116,14 @@ TEST_CASE("a calibration is kept and then used", "[perf]") {
   const Run spoilt = run(kBin + "all_reduce_perf -b 1K -n 2");
   CHECK(spoilt.code == 0);
   CHECK_THAT(spoilt.out, ContainsSubstring("unreadable"));
+  std::filesystem::remove(file);
+  REQUIRE(mkfifo(file.c_str(), 0600) == 0);
+  const Run odd = run(kBin + "all_reduce_perf -b 1K -n 2");
+  CHECK(odd.code == 0);
+  CHECK_THAT(odd.out, ContainsSubstring("unreadable"));
+  const Run refused = run(kBin + "all_reduce_perf -b 1K -n 2 --calibrate");
+  CHECK(refused.code == 6);
+  CHECK_THAT(refused.out, ContainsSubstring("calibration.json': it is a FIFO"));
   std::filesystem::remove_all(std::string(RINGSMITH_BINARY_DIR) + "/test-cache");
 }
 

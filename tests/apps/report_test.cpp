@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <sys/stat.h>
 
 #include "labs/apps/train/operations.hpp"
 #include "labs/apps/train/report_page.hpp"
@@ -129,6 +130,12 @@ TEST_CASE("folders of no run, and files that somebody changed, are refused by na
   fs::remove(wrong + "/trace.json");
   write_text(wrong + "/run.json", R"({"communication_hook": 7})");
   refused(wrong, {"wrong", "of another kind than a run writes"});
+  for (const char* file : {"metrics.jsonl", "run.json", "trace.json"}) {
+    const std::string odd = made(folder, std::string("odd-") + file, std::string(kLine) + "\n");
+    fs::remove(odd + "/" + file);
+    REQUIRE(mkfifo((odd + "/" + file).c_str(), 0600) == 0);
+    refused(odd, {file, "it is a FIFO"});
+  }
 }
 
 TEST_CASE("the step of middle length is drawn, every rank's spans cut to it, buckets numbered",

@@ -389,6 +389,26 @@ TEST_CASE("a checkpoint that is a link to a folder: of it only the link is remov
   check_is_of_step(read_snapshot(far));
 }
 
+TEST_CASE("what has a checkpoint's name and is no folder stays, and is no checkpoint") {
+  const Folder folder;
+  const std::string fifo = folder / snapshot_name(1), file = folder / snapshot_name(2);
+  REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+  spill(file, "precious");
+  CheckpointManager manager(folder.path, 1);
+  for (const int step : {3, 4}) {
+    manager.save(of_step(step));
+    manager.wait();
+  }
+  CHECK_FALSE(fs::exists(folder / snapshot_name(3)));
+  for (const int step : {1, 2}) {
+    manager.save(of_step(step));
+    CHECK_THROWS_WITH(manager.wait(), ContainsSubstring(folder / snapshot_name(step)));
+  }
+  CHECK(fs::is_fifo(fifo));
+  CHECK(slurp(file) == "precious");
+  check_is_of_step(read_snapshot(folder / snapshot_name(4)));
+}
+
 TEST_CASE("a lock that is a link, a FIFO or a device is refused, and what it names stays") {
   const Folder folder, elsewhere;
   const std::string lock = folder / "lock", file = elsewhere / "file";

@@ -51,6 +51,12 @@ TEST_CASE("what no rank has written into a meeting folder is an error with a rem
     std::ofstream(folder.path + "/verdict") << verdict;
     CHECK_THROWS_WITH(folder.join(), ContainsSubstring("remove the meeting folder"));
   }
+  for (const char* name : {"rank-0", "rank-1", "verdict"}) {
+    const Folder odd;  // read without a deadline, a FIFO would be waited for
+    REQUIRE(mkfifo((odd.path + "/" + name).c_str(), 0600) == 0);
+    CHECK_THROWS_WITH(odd.join(), ContainsSubstring(std::string(name) + "' is a FIFO") &&
+                                      ContainsSubstring("remove the meeting folder"));
+  }
   const Folder folder;
   std::ofstream(folder.path + "/rank-1") << "7";  // a world size, and no place
   CHECK_THROWS_AS(folder.join(), MismatchError);

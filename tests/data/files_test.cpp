@@ -65,6 +65,7 @@ TEST_CASE("the validation part is the tail of each file, and no byte is in both 
       },
       folder.path() + "/none", "No such file");
   refuses([&] { (void)load_text({folder.path()}); }, folder.path(), "folder");
+  refuses([&] { (void)load_text({"/dev/zero"}); }, "/dev/zero", "it is a device, not a file");
   refuses([&] { (void)load_text({empty}); }, empty, "is empty");
   CHECK_THROWS_AS(load_text({}), UsageError);
   CHECK_THROWS_AS(load_text({a}, 1.0), UsageError);

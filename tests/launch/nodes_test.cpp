@@ -199,16 +199,33 @@ TEST_CASE("a signal to one node's ringrun ends the whole job", "[nodes]") {
   CHECK_THAT(job.output(0), ContainsSubstring("ringrun on node 1 got SIGTERM"));
 }
 
-// Ten seconds, which the store has to answer in: tests_launch "[slow]".
-TEST_CASE("a signal ends a node whose node 0 is stopped", "[.][slow]") {
-  Job job;
-  for (const int n : {0, 1}) job.start(n, 2, {}, "echo y > ready.$RANK; exec sleep 100");
-  REQUIRE(eventually([&] { return !read_text(job.folder / "ready.1").empty(); }));
-  kill(job.running[0]->pid(), SIGSTOP);
-  kill(job.running[1]->pid(), SIGTERM);
-  CHECK(job.running[1]->wait() == 128 + SIGTERM);
-  kill(job.running[0]->pid(), SIGCONT);
-  CHECK(job.running[0]->wait() == 1);
+TEST_CASE("a node ends within seconds, by a signal or a failure, though the other one is silent",
+          "[nodes]") {
+  using std::chrono::steady_clock;
+  for (const std::size_t silent : {0, 1})
+    for (const bool fails : {false, true}) {
+      Job job;
+      const std::size_t other = 1 - silent;
+      for (const int n : {0, 1})
+        job.start(n, 2, {},
+                  "echo y > ready.$RANK; until [ -e fail.$RANK ]; do sleep 0.02; done; "
+                  "exit 9");
+      for (const char* file : {"ready.0", "ready.1"})
+        REQUIRE(eventually([&] { return !read_text(job.folder / file).empty(); }));
+      kill(job.running[silent]->pid(), SIGSTOP);
+      const auto begin = steady_clock::now();
+      if (fails)
+        write_text(job.folder / ("fail." + std::to_string(other)), "");
+      else
+        kill(job.running[other]->pid(), SIGTERM);
+      const int code = job.running[other]->wait();
+      const auto took = steady_clock::now() - begin;
+      INFO("node " << silent << " is silent\n" << job.output(other));
+      CHECK(code == (fails ? 9 : 128 + SIGTERM));
+      CHECK(took < std::chrono::seconds(9));
+      kill(job.running[silent]->pid(), SIGCONT);
+      CHECK(job.running[silent]->wait() > 0);
+    }
 }
 
 TEST_CASE("a node whose ranks have ended waits for the others, but not forever", "[nodes]") {

@@ -1,5 +1,6 @@
 // ringrun --per-step with real trainings: random ranks are killed and started again while the
-// others go on. `make test-per-step` does it for three minutes on each transport.
+// others go on. `make test-per-step` does it for three minutes on each transport, with a kill every
+// 10 s; RINGSMITH_TEST_SECONDS and RINGSMITH_TEST_EVERY (seconds) change that.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -209,9 +210,8 @@ void run_kill_test(const KillTest& test) {
       ++kills;
       killed_at.push_back(seconds_now());
     }
-    std::this_thread::sleep_for(
-        std::chrono::duration<double>(test.every * (0.75 + 0.5 * static_cast<double>(random()) /
-                                                               static_cast<double>(random.max()))));
+    std::this_thread::sleep_for(std::chrono::duration<double>(
+        test.every * std::uniform_real_distribution<double>(0.55, 1.45)(random)));
   }
   const int code = wait_long(run);
   const std::string output = run.output();
@@ -260,7 +260,8 @@ void run_kill_test(const KillTest& test) {
       joined, digests.begin()->c_str());
   std::fflush(stdout);
   CHECK(joined <= kills);  // one may be killed before it has joined
-  if (test.seconds >= 60) CHECK(share >= 0.8);
+  // Where a rank is away for a good part of the time, no third is calm.
+  if (test.seconds >= 60 && test.every >= 10) CHECK(share >= 0.8);
 }
 
 }  // namespace
@@ -279,7 +280,7 @@ TEST_CASE("per step: random ranks are killed, the others go on, all agree at the
 TEST_CASE("per step for minutes, on each transport", "[.per_step_kills]") {
   const std::string transport = GENERATE("shm", "tcp");
   run_kill_test({.seconds = number_from("RINGSMITH_TEST_SECONDS", 180),
-                 .every = 10,
+                 .every = number_from("RINGSMITH_TEST_EVERY", 10),
                  .options = {"--transport", transport}});
 }
 

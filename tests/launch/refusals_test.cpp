@@ -1,6 +1,7 @@
 // What ringrun refuses: each with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
 #include "tests/launch/ringrun.hpp"
 #include "tests/support/catch.hpp"
@@ -93,6 +94,45 @@ TEST_CASE("a table of refusals: one line with the remedy, exit code 6", "[ringru
     INFO(refusal.says << "\n" << r.out << r.err);
     CHECK(r.exit_code == 6);
     CHECK_THAT(r.err, ContainsSubstring("ringrun: error: ") && ContainsSubstring(refusal.says));
+    CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
+  }
+}
+
+TEST_CASE("a program that is there and cannot run: the message names what it lacks", "[ringrun]") {
+  const TemporaryFolder folder;
+  const std::string plain = write_text(folder / "plain", "");
+  std::string program = read_text("/bin/true");
+  const std::size_t loader = program.find("/ld-");
+  REQUIRE(loader != std::string::npos);
+  program.replace(loader, 4, "/no-");
+  const std::string through = write_text(folder / "through", "#!/no/such/python3 -u\n");
+  std::filesystem::permissions(through, std::filesystem::perms::owner_all);
+  const struct {
+    std::string text, says;
+  } rows[] = {
+      {"#!/no/such/python3\n", ": its interpreter '/no/such/python3' does not exist on this host"},
+      {"#! \t/no/such/python3 -u\n", ": its interpreter '/no/such/python3' does not exist"},
+      {"#!/no/such/python3", "'/no/such/python3' does not exist"},
+      {"#!/bin/sh\r\necho\r\n", ": its interpreter '/bin/sh\\x0d' ends in a carriage return"},
+      {"#!" + plain + "\n", ": its interpreter '" + plain + "' is not an executable file"},
+      {"#!" + folder.path.string() + "\n", "' is not an executable file"},
+      {"#!" + through + "\n",
+       "its interpreter '" + through + "' cannot run: its interpreter '/no/such/python3' does not"},
+      {program, ": its loader '"},
+      {"echo hello\n", ": it is neither a program nor a script whose first line begins with #!"},
+      {"", ": it is neither a program nor a script"},
+      {std::string("\x7f") + "ELF" + std::string(100, '\0'), ": it is a program for another"},
+      {"#!\n", ": "},
+  };
+  const std::string script = folder / "script";
+  for (const auto& [text, says] : rows) {
+    write_text(script, text);
+    std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+    const auto r = ringrun({"--nproc-per-node", "2", "--", script});
+    INFO(r.out << r.err);
+    CHECK(r.exit_code == 6);
+    CHECK_THAT(r.err, ContainsSubstring("ringrun: error: cannot run '" + script + "': ") &&
+                          ContainsSubstring(says));
     CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
   }
 }

@@ -136,7 +136,9 @@ case $what in
     on_both 1 $endless -T 4
     in_the_middle
     "$cluster" partition node1
+    SECONDS=0
     for pid in "${pids[@]}"; do wait "$pid" && die "a ringrun ended well without a network"; done
+    [ "$SECONDS" -le 15 ] || die "a deadline of 4 s ended the job after $SECONDS s"
     grep -q 'waited 4000 ms for rank 1' "$work/node0.log" || die "rank 0 did not name rank 1"
     grep -q 'waited 4000 ms for rank 0' "$work/node1.log" || die "rank 1 did not name rank 0"
     grep -h 'waited 4000' "$work"/node?.log ;;

@@ -9,23 +9,11 @@
 #include <span>
 #include <thread>
 
-#include "runtime/comm/bootstrap/place.hpp"
-
 namespace ringsmith::apps {
 
 namespace {
 constexpr std::chrono::seconds kLastWords{2};
-
-bool has_launcher() {
-  try {
-    const auto place =
-        comm::find_place(comm::BootstrapKind::automatic, comm::process_environment());
-    return place.launcher_holds_store || place.kind == comm::BootstrapKind::mpi;
-  } catch (const Error&) {
-    return false;
-  }
 }
-}  // namespace
 
 void together(comm::ProcessGroup& group, const std::function<void()>& body) {
   std::exception_ptr mine;
@@ -56,8 +44,9 @@ int run_program(const char* name, const std::function<int()>& body) {
       // mpirun ends all ranks as soon as one has failed. Were that one of us, the rank that has
       // something to say might be cut off before it has said it: let it be first.
       if (e.exit_code() != ExitCode::preempted) std::this_thread::sleep_for(kLastWords);
-      // A launcher that ends all ranks would have ended this one by now, were it not alone.
-      if (!e.unsaid().empty() && has_launcher()) throw UsageError(e.unsaid());
+      // A launcher would have ended this rank by now, had another one said it. Without a launcher
+      // nobody else may know.
+      if (!e.unsaid().empty()) throw UsageError(e.unsaid());
       return static_cast<int>(e.exit_code());
     }
   });

@@ -22,7 +22,7 @@
 namespace ringsmith::apps {
 
 // "Another rank says why": leaves the program with that rank's exit code, without a word. unsaid:
-// this rank's own error, in case no other rank reports one.
+// this rank's own error, which it says unless a launcher ends it first, because another rank did.
 class QuietStop : public Error {
  public:
   explicit QuietStop(ExitCode code, std::string unsaid = {})

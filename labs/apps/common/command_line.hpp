@@ -24,8 +24,8 @@ class Option;
 
 namespace ringsmith::apps {
 
-// Who prints: all ranks of a job see the same arguments, so rank 0 speaks for them, and the others
-// end quietly with the same exit code.
+// Who prints: all ranks of a job see the same arguments, so rank 0 speaks first. The launcher then
+// ends the others, with the same exit code; a rank that nobody ends says it too (QuietStop).
 enum class Speaker { first_rank, everybody };
 
 // Empty if the text will do, else what is wrong with it: "'x' is not a whole number from 1 to 9".

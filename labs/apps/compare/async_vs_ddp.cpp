@@ -7,8 +7,10 @@
 // for.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fmt/format.h>
 #include <thread>
+#include <utility>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
@@ -233,6 +235,11 @@ int run(int argc, char** argv) {
   });
   const Result ddp = experiment->with_ddp();
   const Result server = experiment->with_server();
+  together(*group, [&] {
+    for (const auto& [name, result] : {std::pair("DDP", &ddp), std::pair("the server", &server)})
+      if (!std::isfinite(result->loss))
+        throw Error(fmt::format("the loss with {} is {}: try a smaller --lr", name, result->loss));
+  });
   if (group->rank() != 0) return 0;
   fmt::print(
       "digits; {} ranks, batches of {}, {} steps of DDP{}\n\n{}", group->size(), o.batch, o.steps,

@@ -17,6 +17,8 @@ struct Refused {
   const char* reason;
 };
 
+constexpr std::size_t kMostSizes = 100'000;  // of which a run would see the end
+
 constexpr Refused kRefused[] = {
     {"-t,--nthreads", "use --ranks-per-process"},
     {"-g,--ngpus", "a rank has one GPU (--device cuda); use --ranks-per-process for more ranks"},
@@ -59,6 +61,9 @@ std::vector<std::size_t> PerfOptions::sizes() const {
   const double last = static_cast<double>(max_bytes);
   while (size <= last) {
     out.push_back(static_cast<std::size_t>(size));
+    require(out.size() < kMostSizes,
+            "these are more than 100000 sizes: give a larger --stepfactor "
+            "or --stepbytes, or a smaller --maxbytes");
     size = factor > 0 ? size * factor : size + static_cast<double>(step_bytes);
     if (min_bytes == 0 && factor > 0) break;  // zero stays zero
   }

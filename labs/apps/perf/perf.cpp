@@ -99,10 +99,10 @@ comm::CostModel calibrate_now(const Benchmark& b, const PerfOptions& o, ProcessG
 
 int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   const int world = group.size();
-  if (const std::string trouble = trouble_with(b, o, world); !trouble.empty()) {
-    if (group.rank() != 0) throw QuietStop(ExitCode::usage);
-    throw UsageError(trouble);
-  }
+  together(group, [&] {
+    const std::string trouble = trouble_with(b, o, world);
+    require(trouble.empty(), trouble);
+  });
   if (o.roots.empty())
     for (int r = 0; r < (b.contract().rooted() ? world : 1); ++r) o.roots.push_back(r);
 
@@ -117,11 +117,10 @@ int run_rank(const Benchmark& b, PerfOptions o, ProcessGroup& group) {
   if (b.collective && group.device().is_cpu())
     model = o.calibrate ? calibrate_now(b, o, group, key) : load_cost_model(key);
   std::vector<comm::SizedChoice> choices;
-  if (o.fastest && !model) {
-    if (group.rank() != 0) throw QuietStop(ExitCode::usage);
-    throw UsageError(
-        "--algorithm fastest needs constants for these links: run it once with --calibrate");
-  }
+  together(group, [&] {
+    require(!o.fastest || model,
+            "--algorithm fastest needs constants for these links: run it once with --calibrate");
+  });
   if (o.fastest) choices = choose_fastest(group, *model);
   PerfReport report(b, o, group);
   report.header(model ? model->origin : "", choices);
@@ -167,7 +166,7 @@ std::shared_ptr<comm::ProcessGroup> join_job(std::shared_ptr<comm::Bootstrap> bo
     return comm::init_process_group(std::move(bootstrap), options);
   } catch (const UsageError& error) {
     if (rank == 0) throw;
-    throw QuietStop(error.exit_code());
+    throw QuietStop(error.exit_code(), error.what());
   }
 }
 

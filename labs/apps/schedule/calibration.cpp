@@ -292,6 +292,7 @@ std::string calibration_file() {
 std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
   std::string trouble;
   try {
+    if (const std::string kind = odd_kind(calibration_file()); !kind.empty()) throw Error(kind);
     std::ifstream file(calibration_file());
     if (file) {
       const json all = json::parse(file);
@@ -307,7 +308,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
         return model;
       }
     }
-  } catch (const std::exception&) {  // parse errors, missing keys, wrong types
+  } catch (const std::exception&) {  // no file, parse errors, missing keys, wrong types
     trouble = "; " + calibration_file() + " is unreadable, --calibrate rewrites it";
   }
   std::optional<CostModel> model = shipped(key);
@@ -317,6 +318,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
 
 void store_cost_model(const CalibrationKey& key, const CostModel& model) {
   const std::string path = calibration_file();
+  try_to_write(path);  // first: it refuses paths that are not files, which cannot be read either
   json all = json::object();
   try {
     if (std::ifstream file(path); file) all = json::parse(file);

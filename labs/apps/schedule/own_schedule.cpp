@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/comm/analysis/checker.hpp"
 #include "runtime/comm/schedule/own.hpp"
@@ -38,6 +39,8 @@ std::string text_of(const std::string& path, int world) {
     return text_from_object(object, world);
   }
   if (fs::path(path).extension() == ".so") return text_from_object(path, world);
+  if (const std::string kind = odd_kind(path); !kind.empty())
+    throw UsageError("--schedule " + path + " is " + kind + ": give a file");
   std::ifstream file(path);
   if (!file) throw UsageError("--schedule " + path + ": cannot be read");
   std::ostringstream text;

@@ -71,6 +71,7 @@ struct Window {
 // trace.json has one event a line (trace_file.cpp).
 template <class Visit>
 void for_each_span(const std::string& path, const char* having, const Visit& visit) {
+  if (const std::string kind = odd_kind(path); !kind.empty()) refuse(path, "it is " + kind);
   std::ifstream in(path, std::ios::binary);
   std::size_t number_of_line = 0;
   for (std::string line; std::getline(in, line);) {

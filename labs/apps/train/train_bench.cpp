@@ -2,6 +2,7 @@
 // the models of tests/bench/peers, in the words of torch_common.py there, so that one parser reads
 // both.
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -174,6 +175,13 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
   const auto ms = slowest(
       *group, {median(forward), median(backward), median(update), median(step), median(alone)});
   check_drift(*group, s.model->named_parameters());
+  together(*group, [&] {
+    if (!std::isfinite(last))
+      throw Error(
+          fmt::format("the loss is {}: these steps train nothing; try --comm-hook none "
+                      "and --amp off",
+                      last));
+  });
   const std::int64_t parameters = parameter_count(*s.model);
   std::string line = fmt::format(
       "{}: procs {} threads {} batch/proc {} params {} ({:.2f} MiB) | {:.0f} {}/s | ms/step {:.2f} "

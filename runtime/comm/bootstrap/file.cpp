@@ -8,6 +8,7 @@
 #include <thread>
 #include <unistd.h>
 
+#include "runtime/base/atomic_file.hpp"
 #include "runtime/base/deadline.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/base/process.hpp"
@@ -24,6 +25,9 @@ constexpr std::array<const char*, 5> kNames{"rank-", "record-", "left-", "aside-
 constexpr char kMismatch = 'M', kLate = 'T';
 
 std::optional<std::string> read_whole(const std::string& path) {
+  if (const std::string kind = odd_kind(path); !kind.empty())
+    throw UsageError("'" + path + "' is " + kind +
+                     ": remove the meeting folder, or name a new one");
   std::ifstream in(path, std::ios::binary);
   if (!in) return {};
   return std::string{std::istreambuf_iterator<char>(in), {}};

@@ -21,7 +21,6 @@ using store::make_message;
 constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two tries to connect
 constexpr milliseconds kOneTry{3000};                       // for connection and handshake
 constexpr milliseconds kPatience{5000};                     // before a word to the user
-constexpr milliseconds kWire{10'000};  // for a reply that the store does not hold back
 
 class CalledOff : public CommError {
  public:
@@ -150,7 +149,7 @@ store::Message StoreClient::call(const store::Message& request, milliseconds tim
   const std::lock_guard lock(turn_);
   if (!socket_.valid()) throw CommError(name() + " is gone since an earlier call failed");
   try {
-    const Deadline deadline = Deadline::in(limited(timeout) + kWire);
+    const Deadline deadline = Deadline::in(limited(timeout) + to_answer_);
     send_all(sealer_->seal(body), deadline);
     for (;;) {
       if (const auto answer = opener_->open(input_); answer) {

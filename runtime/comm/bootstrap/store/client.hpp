@@ -53,6 +53,8 @@ class StoreClient : public Store {
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   // From now on, in place of StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
+  // From now on a store that does not answer for so long, beyond what a call may wait, is gone.
+  void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;
   }
@@ -60,7 +62,7 @@ class StoreClient : public Store {
  private:
   // Connects and proves. False, with the reason, if another try may succeed.
   [[nodiscard]] bool try_connect(const Secret& secret, Deadline deadline, std::string& why);
-  // Sends, and waits for the reply: at most `timeout`, and some time for the wire.
+  // Sends, and waits for the reply: at most `timeout`, and some time for the network.
   store::Message call(const store::Message& request, Milliseconds timeout = {});
   void send_all(std::string_view bytes, Deadline deadline);
   // Until the socket is ready (no socket: until the deadline). False if the deadline has passed.
@@ -70,6 +72,7 @@ class StoreClient : public Store {
 
   tcp::Address address_;
   StoreClientOptions options_;
+  Milliseconds to_answer_{10'000};                    // a call that the store does not hold back
   NoStore::How silence_ = NoStore::How::unreachable;  // of the last try
   Descriptor socket_;
   std::mutex turn_;
