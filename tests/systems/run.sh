@@ -128,7 +128,7 @@ as_user() {
   local c=${1/clang++/clang}
   enter /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin /usr/sbin/runuser -u $USERNAME -- /usr/bin/env -i \
     HOME=/home/$USERNAME USER=$USERNAME LOGNAME=$USERNAME SHELL=/bin/bash TERM=dumb PATH=/usr/local/bin:/usr/bin:/bin \
-    JOBS="$JOBS" CXX="$1" CC="${c/g++/gcc}" /bin/bash -c "cd ~/ringsmith && $2"
+    JOBS="$JOBS" RINGSMITH_WERROR=1 CXX="$1" CC="${c/g++/gcc}" /bin/bash -c "cd ~/ringsmith && $2"
 }
 
 prepare() {  # ROW SUITE PACKAGES
