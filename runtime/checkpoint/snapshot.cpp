@@ -234,8 +234,8 @@ void remove_snapshot(const std::string& path) noexcept {
       fs::remove(fs::path(path) / kManifest, ignored);
       fs::remove_all(path, ignored);
     } else if (type == fs::file_type::symlink) {
-      fs::remove(path, ignored);  // the folder behind it is not this folder's
-    }  // anything else is no checkpoint, and stays
+      fs::remove(path, ignored);     // the folder behind it is not this folder's
+    }                                // anything else is no checkpoint, and stays
   } catch (const std::exception&) {  // no memory for a name: it stays
     return;
   }
