@@ -260,7 +260,8 @@ TEST_CASE("--report: the page of a run, made again by train_report from the same
       tiny_mlp() + std::vector<std::string>{"--report", "--eval-every", "2", "--run-dir", run});
   INFO(r.err);
   REQUIRE(r.exit_code == 0);
-  CHECK_THAT(r.out, ContainsSubstring(run + "/report.html"));
+  CHECK_THAT(r.out,
+             ContainsSubstring("files in " + run + ":\n") && ContainsSubstring(", report.html, "));
   const std::string page = read_text(run + "/report.html");
   const ordered_json data = data_in(page);
   CHECK(data.at("steps").size() == 4);

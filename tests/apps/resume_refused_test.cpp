@@ -21,8 +21,9 @@ struct WrongUse {
   std::vector<std::string> says;  // parts of the one line
 };
 
-// On so many ranks: one line in all, and every rank ends, with the exit code of wrong calls. The
-// uses are started side by side: a rank that was refused gives rank 0 two seconds for its words.
+// On so many ranks: one line, which ranks that no launcher ends repeat if each of them refuses the
+// use, and every rank ends with the exit code of wrong calls. The uses are started side by side: a
+// rank that was refused gives rank 0 two seconds for its words.
 void check_refused(int world, const std::vector<WrongUse>& uses) {
   constexpr std::size_t kAtOnce = 16;
   for (std::size_t first = 0; first < uses.size(); first += kAtOnce) {
@@ -38,7 +39,11 @@ void check_refused(int world, const std::vector<WrongUse>& uses) {
       CHECK_FALSE(r.timed_out);
       CHECK(r.exit_code == 6);
       CHECK(r.err.rfind(use.program.name + ": error: ", 0) == 0);
-      CHECK(std::ranges::count(r.err, '\n') == 1);
+      const auto lines = std::ranges::count(r.err, '\n');
+      CHECK((lines == 1 || lines == world));
+      const std::string line = r.err.substr(0, r.err.find('\n') + 1);
+      for (std::size_t at = 0; at < r.err.size(); at += line.size())
+        CHECK(r.err.substr(at, line.size()) == line);
       for (const std::string& part : use.says) CHECK_THAT(r.err, ContainsSubstring(part));
     }
   }
