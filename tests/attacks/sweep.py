@@ -364,7 +364,7 @@ def judge_file(scenario, path, kind, trial, kept, followed):
         fault(f"{what}: exit code 0: {trial}")
     text = trial.err + trial.out
     if trial.code != 0 and not scenario.fails and \
-            not any(f"{part}'" in text or f"{part} " in text for part in path.parts):
+            not any(part + end in text for part in path.parts for end in "'/ "):
         fault(f"{what}: the path is not named: {trial}")
     return None
 
