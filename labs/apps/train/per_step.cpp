@@ -234,7 +234,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   const int rank = comm::rank_hint();
   const bool reopens = o.resume == "auto" && holds_checkpoints(o.run_dir);
   if (!o.run_dir.empty()) {
-    std::filesystem::create_directories(o.run_dir);
+    share_run_dir(o.run_dir);
     require_room_for_model(o.run_dir, task.model.state_dict());
   }
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(o.timeout * 1e3));

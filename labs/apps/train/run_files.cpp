@@ -69,18 +69,22 @@ std::string reopen_run_dir(const std::string& wanted) {
   return wanted;
 }
 
+bool share_run_dir(const std::string& wanted) {
+  const fs::path path(wanted);
+  const bool made = make(path);
+  std::error_code error;
+  if (!made && !fs::is_directory(path, error)) refuse(path, "a file of that name exists");
+  check_writable(path);
+  return made;
+}
+
 std::string create_run_dir(const std::string& wanted) {
   if (!wanted.empty()) {
     const fs::path path(wanted);
-    if (!make(path)) {
-      std::error_code error;
-      if (!fs::is_directory(path, error)) refuse(path, "a file of that name exists");
-      if (!is_unused(path))
-        throw UsageError("run directory '" + wanted +
-                         "' is not empty; nothing is overwritten: choose another with --run-dir" +
-                         (holds_checkpoints(path) ? ", or go on in it with --resume auto" : ""));
-    }
-    check_writable(path);
+    if (!share_run_dir(wanted) && !is_unused(path))
+      throw UsageError("run directory '" + wanted +
+                       "' is not empty; nothing is overwritten: choose another with --run-dir" +
+                       (holds_checkpoints(path) ? ", or go on in it with --resume auto" : ""));
     return path.string();
   }
   const fs::path base =
