@@ -243,6 +243,7 @@ class Scenario:
     def __init__(self, name, command, prepare=None, env=None, fails=False, midway="", skip=(), only=()):
         self.name, self.command, self.prepare, self.env = name, command, prepare, env
         self.fails, self.midway, self.skip, self.only = fails, midway, skip, only
+        self.inputs = set()
 
 
 def scenarios(binaries, inputs):
@@ -384,6 +385,7 @@ def files(binaries, inputs, folder, only):
             if (trial.code != 0) != scenario.fails:
                 fault(f"{scenario.name}: without anything planted: {trial}")
             paths = {p: data for p, data in tree(here).items() if before.get(p, b"") != data or p in before}
+            scenario.inputs = {p for p in paths if before.get(p, b"") == paths[p]}  # of which it may need none
         kinds = [k for k in KINDS if k not in scenario.skip and (os.geteuid() == 0 or not k.startswith("/dev/"))]
         folders = ("a folder", "a link to a folder")
         work += [(scenario, p, k, data) for p, data in sorted(paths.items()) for k in kinds
@@ -394,7 +396,8 @@ def files(binaries, inputs, folder, only):
         here = pathlib.Path(tempfile.mkdtemp(dir=folder)).resolve() / "here"
         here.mkdir()
         trial, kept = run_scenario(scenario, here, path, kind, old)
-        unused = scenario.name == "constants, read" or (scenario.midway and path.name == "lock")  # opened before
+        opened = scenario.midway and path.name == "lock"
+        unused = scenario.name == "constants, read" or opened or path in scenario.inputs
         judge_file(scenario, path, kind, trial, kept, not unused)
         shutil.rmtree(here.parent, ignore_errors=True)
 

@@ -20,7 +20,7 @@ constexpr const char* kCheckpoints = "checkpoints";  // the folder of them, in t
 // exist or must be empty, but for a folder for checkpoints that holds none. UsageError with the
 // reason and the remedy when that cannot be.
 [[nodiscard]] std::string create_run_dir(const std::string& wanted);
-// A folder that ranks share: made unless it is there, whatever it holds. True if this call made it.
+// A folder that ranks share: made if missing, whatever it holds. True if this call made it.
 bool share_run_dir(const std::string& wanted);
 // As create_run_dir(), or a folder of a run that kept checkpoints.
 [[nodiscard]] std::string reopen_run_dir(const std::string& wanted);
