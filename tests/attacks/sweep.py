@@ -148,6 +148,7 @@ def judge_number(trial, program, option, kind, value):
             fault(f"no end in {LIMIT} s: {trial}")
         return None
     lines = [line for line in trial.err.splitlines() if not line.startswith(("ringrun: ", "  ")) or program == "ringrun"]
+    lines = list(dict.fromkeys(lines))  # two ranks may refuse their host's interface in the same words
     errors = [line for line in lines if re.match(rf"{program}: (error|stopped): ", line)]
     if trial.code == 0:
         if kind != "TEXT" and re.search(r"(?<![\w./'-])-?(nan|inf)(?![\w'])", trial.out):
