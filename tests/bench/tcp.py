@@ -4,7 +4,7 @@
 Both have a process a rank and plain memory. `auto` is what ringsmith takes by itself, `ring` its ring at
 every size. A ratio is the median over rounds of the ratios within a round.
 
---checksum compares `auto` with `--no-checksum` instead: what the CRC32C of all frames costs.
+--checksum compares `auto` with `--checksum` instead: what the CRC32C of all frames costs.
 """
 import argparse
 import os
@@ -21,7 +21,7 @@ def commands_of(world, options):
     ours = [os.path.join(HERE, "../support/mpirun.sh"), str(world), os.path.join(options.dir, "bin/all_reduce_perf"),
             *sizes, "--min-time", str(options.min_ms), "--place", "in", "--memory", "user", "--transport", "tcp"]
     if options.checksum:
-        return {"auto": ours, "without": [*ours, "--no-checksum"]}
+        return {"auto": [*ours, "--checksum"], "without": ours}
     return {"auto": ours, "ring": [*ours, "--algorithm", "ring"],
             "gloo": [os.path.join(options.dir, "peers/allreduce_gloo"), *sizes, "-T", str(options.min_ms), "-p", str(world)]}
 
@@ -55,12 +55,12 @@ def measure(world, options):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("dir", help="build folder with bin/all_reduce_perf and peers/allreduce_gloo (collectives.sh builds it)")
-    p.add_argument("--checksum", action="store_true", help="compare with --no-checksum instead of gloo")
+    p.add_argument("--checksum", action="store_true", help="compare checksums with none instead of gloo")
     measurement_options(p, rounds=3, iterations=5)
     options = p.parse_args()
     results = {world: measure(world, options) for world in map(int, options.worlds.split(","))}
     print("\n# verdicts")
-    least, beside = (0.97, "--no-checksum") if options.checksum else (1, "gloo's ring")
+    least, beside = (0.97, "no checksums") if options.checksum else (1, "gloo's ring")
     good = [verdict(f"{name}, {world} ranks, every size, beside {beside}", least, ratios(rounds, name))
             for world, rounds in results.items() for name in list(rounds[0])[:-1]]
     return 0 if all(good) or not options.strict else 1

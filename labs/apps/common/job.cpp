@@ -29,9 +29,10 @@ void add_meeting_options(CommandLine& app, JobOptions& o) {
          "of tcp: connections between two ranks, 1 to 3; more where the network limits each "
          "connection, or loses packets")
       ->check(whole(1, comm::kLanes));
-  app.add_flag("--no-checksum", o.no_checksum,
-               "of tcp: send no checksum (CRC32C) with the data, so that bytes which the network "
-               "changes are not noticed");
+  app.add_flag(
+      "--checksum", o.checksum,
+      "of tcp: send a checksum (CRC32C) with the data within a host as well; between hosts "
+      "it is always sent, and bytes that the network changes end the job");
 }
 
 void add_node_options(CommandLine& app, JobOptions& o, const std::string& otherwise) {
@@ -55,7 +56,7 @@ comm::GroupOptions group_options(const JobOptions& o) {
           .transport = comm::parse_transport(o.transport),
           .interface = o.interface,
           .sockets = o.sockets,
-          .checksum = !o.no_checksum,
+          .checksum = o.checksum,
           .ranks_per_node = o.ranks_per_node,
           .flight_folder = o.flight_dir,
           .settings = o.settings};

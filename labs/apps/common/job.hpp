@@ -22,7 +22,7 @@ struct JobOptions {
   std::string transport = "auto";
   std::string interface;  // of tcp and rdma
   int sockets = 1;        // of tcp
-  bool no_checksum = false;
+  bool checksum = false;  // of tcp
   int ranks_per_node = 0;
   std::string flight_dir;
   double timeout = 30;  // seconds; the programs add the option themselves
@@ -38,7 +38,7 @@ inline constexpr std::array kMayDiffer{
     "--test-labels", "--tokens",    "--vocab",    "--weights",     "--run-dir",
     "--flight-dir",  "--json-file", "--progress", "--json"};  // its outputs
 
-// --bootstrap, --transport, --interface, --sockets and --no-checksum; the values in o are the
+// --bootstrap, --transport, --interface, --sockets and --checksum; the values in o are the
 // defaults. From here on the program's options are compared.
 void add_meeting_options(CommandLine& app, JobOptions& o);
 // --ranks-per-node and --flight-dir; `otherwise` says where the files go without the latter.

@@ -2,13 +2,38 @@
 
 #include <algorithm>
 #include <linux/sockios.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <string>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <thread>
 
 #include "runtime/base/deadline.hpp"
 
 namespace ringsmith::comm::tcp {
+
+namespace {
+
+// Both ends have one address: what they send stays in this host's memory. Both ends agree about it.
+bool within_host(const Descriptor& socket) {
+  const auto address = [&](auto* of_end) {
+    sockaddr_storage storage{};
+    socklen_t size = sizeof storage;
+    if (of_end(socket.get(), reinterpret_cast<sockaddr*>(&storage), &size) != 0)
+      return std::string();
+    if (storage.ss_family == AF_INET) {
+      const auto& in = reinterpret_cast<const sockaddr_in&>(storage).sin_addr;
+      return std::string(reinterpret_cast<const char*>(&in), sizeof in);
+    }
+    const auto& in = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
+    return std::string(reinterpret_cast<const char*>(&in), sizeof in);
+  };
+  const std::string own = address(getsockname);
+  return !own.empty() && own == address(getpeername);
+}
+
+}  // namespace
 
 TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
                            const Layout& layout, Doorbells doorbells, const GroupOptions& options)
@@ -18,9 +43,11 @@ TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*
       wires_(links.size()) {
   for (std::size_t r = 0; r < links.size(); ++r) {
     wires_[r].address = links[r].address;
-    for (Descriptor& socket : links[r].sockets)
-      wires_[r].streams.push_back(Stream{std::move(socket), Sender(checksum_),
-                                         Receiver(mirrors[r], layout.arena(), checksum_)});
+    for (Descriptor& socket : links[r].sockets) {
+      const bool checks = checksum_ || !within_host(socket);
+      wires_[r].streams.push_back(
+          Stream{std::move(socket), Sender(checks), Receiver(mirrors[r], layout.arena(), checks)});
+    }
     for (const Stream& stream : wires_[r].streams)
       entries_.push_back({stream.socket.get(), POLLIN, 0});
   }
@@ -142,7 +169,7 @@ std::string TcpTransport::describe(int rank) const {
   const std::size_t sockets = wire(rank).streams.size();
   return "rank " + std::to_string(rank) + ": tcp, " + wire(rank).address +
          (sockets > 1 ? ", " + std::to_string(sockets) + " sockets" : "") +
-         (checksum_ ? "" : ", without checksums");
+         (checksum_ ? ", with checksums" : "");
 }
 
 }  // namespace ringsmith::comm::tcp
