@@ -64,7 +64,7 @@ class TcpTransport : public NetworkTransport {
   [[nodiscard]] static bool delivered(const Wire& wire);
 
   Layout layout_;
-  bool checksum_;  // within a host, too
+  bool checksum_;                // within a host, too
   std::vector<Wire> wires_;      // by rank
   std::vector<pollfd> entries_;  // of all streams, in their order; closed ones with -1
 };
