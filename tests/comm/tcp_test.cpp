@@ -306,3 +306,21 @@ TEST_CASE("signals that interrupt a connection in the making do not end it", "[t
   INFO(why);
   CHECK(late.valid());
 }
+
+// 127.0.0.2 speaks to 127.0.0.1 as a host speaks to another one: the ends' addresses differ.
+TEST_CASE("a connection stays in this host if both of its ends have one address", "[tcp]") {
+  for (const bool bound : {false, true}) {
+    const tcp::Listener listener = tcp::listen_on("127.0.0.1", 0);
+    const Descriptor caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in own{}, other{};
+    own.sin_family = other.sin_family = AF_INET;
+    own.sin_addr.s_addr = inet_addr("127.0.0.2");
+    other.sin_addr.s_addr = inet_addr("127.0.0.1");
+    other.sin_port = htons(listener.port);
+    if (bound) REQUIRE(bind(caller.get(), reinterpret_cast<sockaddr*>(&own), sizeof own) == 0);
+    REQUIRE(connect(caller.get(), reinterpret_cast<sockaddr*>(&other), sizeof other) == 0);
+    const Descriptor called(accept(listener.socket.get(), nullptr, nullptr));
+    CHECK(tcp::within_host(caller) == !bound);
+    CHECK(tcp::within_host(called) == !bound);
+  }
+}

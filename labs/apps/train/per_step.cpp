@@ -69,9 +69,9 @@ std::string digest_of(const Module& model) {
   return hash.hex();
 }
 
-// What this rank did, a line for each try of a step; none without a folder. A rank that is started
-// again goes on in the file of the one before it, and a run that is resumed (reopens) in those of
-// the run before. Otherwise UsageError if an earlier run has left one.
+// This rank's file, with a line for each try of a step; none without a folder. A restarted rank
+// appends to the file of its predecessor, and a resumed run (reopens) to the files of the earlier
+// run. Otherwise UsageError if an earlier run has left a file.
 std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                                         const PerStepTraining& training, bool reopens) {
   if (folder.empty()) return nullptr;
@@ -82,7 +82,7 @@ std::unique_ptr<JsonLines> open_history(const std::string& folder, int rank,
                         : std::make_unique<JsonLines>(path, training.step());
 }
 
-// What the first rank tells people about who is there.
+// Tells people, on the first rank, which ranks take part.
 class Announcer {
  public:
   void say(const PerStepTraining& training, const std::string& text) {
@@ -105,16 +105,16 @@ class Announcer {
   std::vector<int> ranks_;
 };
 
-// Each rank reads checkpoints, and the first one writes them, as if it trained alone: nobody waits
-// for a rank that may be lost. Whichever rank is the first when a step begins writes what the step
-// before has left, if that is due and not done.
+// Each rank reads checkpoints, and the first rank writes them, as if it trained alone: no rank
+// waits for a rank that may be lost. The rank that is first when a step begins writes the state
+// after the previous step, if a checkpoint of that step is due and has not been written.
 class TurnsToSave {
  public:
   struct Length {
     int ranks;  // at the start
     std::int64_t steps;
   };
-  // What is given must outlive it. alone: of this rank.
+  // The arguments must outlive this object. alone: a group of this rank only.
   TurnsToSave(comm::ProcessGroup& alone, const TrainOptions& o, const PerStepTask& task,
               Length length, StepSampler& sampler, GradScaler& scaler)
       : options_(o),
@@ -133,7 +133,7 @@ class TurnsToSave {
             .ranks = length.ranks,
             .batch_size = o.batch,
             .steps = length.steps,
-            // Of the same samples on all ranks, which come to the same verdict.
+            // The same samples on all ranks, so that all reach the same verdict.
             .next_loss =
                 [&, length] {
                   const NoGradGuard no_grad;
@@ -188,7 +188,7 @@ class TurnsToSave {
                     step));
     saved_ = step;
   }
-  // Its loss is finite, so what is held is sound.
+  // The step's loss is finite, so the checkpoint that is held is sound.
   void step_counted() {
     if (training_->step() == 1) first_loss_ = training_->loss();
     checkpoints_.prove();
@@ -365,7 +365,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
       headline = task.evaluate(group);
     }
     if (!first) return;
-    // Now: when this has counted nobody will come back to do it.
+    // Inside finish(): after it, no rank is left to write the model.
     if (stopped || o.save_every > 0) checkpoints.save_last();
     if (stopped) return;
     if (folder.empty()) folder = create_run_dir("");

@@ -66,7 +66,8 @@ struct RunState {
                                    std::function<void(const std::vector<int>&)> load);
 [[nodiscard]] std::vector<RunState> states_of(Batches& batches, DistributedDataParallel& ddp);
 
-// What goes on, and the options that say how; the shared ones are added by RunCheckpoints.
+// The training to save or resume, with the program's own options; RunCheckpoints adds the shared
+// options.
 struct Trained {
   Module& model;
   Optimizer& optimizer;
@@ -107,20 +108,20 @@ class RunCheckpoints {
   // checkpoints, and reads the one of --resume. UsageError.
   [[nodiscard]] std::string open_folder();
 
-  // Where ranks come and go (--per-step) each has a group of its own alone, and all share a folder.
-  // Instead of open_folder(): reads the checkpoint of --resume; takes no lock.
+  // With --per-step, where each rank has a group of itself alone and all ranks share the folder.
+  // Replaces open_folder(): reads the checkpoint of --resume, and takes no lock.
   void look_in(const std::string& folder);
-  // On the rank that is to write from now on. The rank that wrote before may still be ending: waits
-  // so long for its lock.
+  // On the rank that writes from now on. The previous writer may still be ending: waits for its
+  // lock at most as long as patience.
   void take_lock(std::chrono::milliseconds patience);
   // The checkpoint that resume() has loaded, by its name and contents; "" if none.
   [[nodiscard]] const std::string& resumed_from() const { return resumed_from_; }
 
-  // What is trained, for a rank that does not resume(). It must live as long as this.
+  // Names the training, for a rank that does not resume(). It must live as long as this object.
   void describe(const Trained& trained);
-  // Collective. Where the run goes on: at step 0 if there is nothing to go on from. UsageError, of
-  // one rank, if the checkpoint is of another training or the ranks see different ones. What is
-  // given must live as long as this.
+  // Collective. The step at which the run continues: 0 without a checkpoint. UsageError, on one
+  // rank, if the checkpoint is of another training or the ranks see different checkpoints. The
+  // argument must live as long as this object.
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;

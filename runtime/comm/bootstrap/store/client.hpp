@@ -14,8 +14,8 @@ namespace ringsmith::comm {
 // No store has answered within the time.
 class NoStore : public TimeoutError {
  public:
-  // refused: nobody listens there; silent: somebody does, and takes calls without a right answer;
-  // unreachable: neither yes nor no.
+  // refused: no process listens there; silent: a process accepts the connection, but never gives a
+  // store's answer; unreachable: the host does not respond.
   enum class How { refused, silent, unreachable };
   NoStore(const std::string& message, How how) : TimeoutError(message), how_(how) {}
   [[nodiscard]] How how() const { return how_; }
@@ -34,8 +34,8 @@ struct StoreClientOptions {
 class StoreClient : public Store {
  public:
   // Tries until the deadline: the server may start later than its clients. After 5 s a line on
-  // standard error says so. CommError at once if what listens there is no store, or refuses the
-  // secret; NoStore if nobody answers.
+  // standard error says so. CommError at once if the listener is no store, or refuses the secret;
+  // NoStore if there is no answer.
   StoreClient(tcp::Address address, const Secret& secret, Deadline deadline,
               StoreClientOptions options = {});
 
@@ -53,7 +53,7 @@ class StoreClient : public Store {
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   // From now on, in place of StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // From now on a store that does not answer for so long, beyond what a call may wait, is gone.
+  // From now on a store counts as gone if its answer is later than a call's own timeout by `time`.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;

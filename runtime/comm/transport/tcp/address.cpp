@@ -218,6 +218,17 @@ Descriptor connect_to(const Address& address, Deadline deadline, std::string& wh
   return {};
 }
 
+bool within_host(const Descriptor& socket) {
+  const auto number = [&](auto* address_of_end) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    auto* const at = reinterpret_cast<sockaddr*>(&address);
+    return address_of_end(socket.get(), at, &size) == 0 ? number_of(at) : std::string();
+  };
+  const std::string own = number(getsockname);
+  return !own.empty() && own == number(getpeername);
+}
+
 void tune(const Descriptor& socket) {
   const auto set = [&socket](int level, int option, int value) {
     setsockopt(socket.get(), level, option, &value, sizeof value);

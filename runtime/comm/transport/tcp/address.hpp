@@ -48,6 +48,9 @@ struct Listener {
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 
+// Whether the connection stays in this host: both ends have the same address, so they agree.
+[[nodiscard]] bool within_host(const Descriptor& socket);
+
 // Has the kernel notice, within 15 s, a peer whose host is gone without a word; no small-packet
 // delay. Bytes may stay unacknowledged for 40 s: see endure().
 void tune(const Descriptor& socket);

@@ -2,38 +2,15 @@
 
 #include <algorithm>
 #include <linux/sockios.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <string>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
 #include <thread>
 
 #include "runtime/base/deadline.hpp"
+#include "runtime/comm/transport/tcp/address.hpp"
 
 namespace ringsmith::comm::tcp {
-
-namespace {
-
-// Both ends have one address: what they send stays in this host's memory. Both ends agree about it.
-bool within_host(const Descriptor& socket) {
-  const auto address = [&](auto* of_end) {
-    sockaddr_storage storage{};
-    socklen_t size = sizeof storage;
-    if (of_end(socket.get(), reinterpret_cast<sockaddr*>(&storage), &size) != 0)
-      return std::string();
-    if (storage.ss_family == AF_INET) {
-      const auto& in = reinterpret_cast<const sockaddr_in&>(storage).sin_addr;
-      return std::string(reinterpret_cast<const char*>(&in), sizeof in);
-    }
-    const auto& in = reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr;
-    return std::string(reinterpret_cast<const char*>(&in), sizeof in);
-  };
-  const std::string own = address(getsockname);
-  return !own.empty() && own == address(getpeername);
-}
-
-}  // namespace
 
 TcpTransport::TcpTransport(std::vector<Link> links, const std::vector<std::byte*>& mirrors,
                            const Layout& layout, Doorbells doorbells, const GroupOptions& options)
