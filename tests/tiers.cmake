@@ -51,6 +51,7 @@ ringsmith_needs("^package_page$" ringrun installed)
 ringsmith_needs("^package_" installed)
 ringsmith_needs("^(nccl_|vgpu_nvcc$)" nccl_client)
 ringsmith_needs("^fuzz_store$" fuzz_store)
+ringsmith_needs("^one_file$" train_mlp ringrun)
 ringsmith_needs("^book_programs$" book_strides book_tape book_buckets book_race)
 # Their programs are built elsewhere, by themselves, or not at all.
 ringsmith_needs("^(torch|tiers|labs?_.*|core_path|ledger_references|lessons_(text|spelling|checks))$" -)
