@@ -90,7 +90,7 @@ struct Tensor {
   int rows, columns;  // row-major
   std::vector<float> value, own_grad;
   std::span<float> grad;             // own_grad, or a parameter's place in a bucket
-  std::function<void()> grad_ready;  // of parameters
+  std::function<void()> grad_ready;  // set for parameters: grad is complete
   int uses = 0;                      // during backward: operations that have yet to add to grad
 };
 using TensorPtr = std::shared_ptr<Tensor>;
@@ -208,7 +208,7 @@ constexpr int kFloats = (kPixels + 1) * kHidden + (kHidden + 1) * (kHidden + kCl
 // Each rank writes only to its own RankMemory. The counter has its own cache line: a line with the
 // counters of two ranks would move between their cores at every step (false sharing).
 struct RankMemory {
-  alignas(kCacheLine) std::atomic<std::uint64_t> steps_done{0};  // of all calls; never reset
+  alignas(kCacheLine) std::atomic<std::uint64_t> steps_done{0};  // ring steps of all calls
   alignas(kCacheLine) std::array<float, kFloats> gradients{};
 };
 struct SharedMemory {
@@ -347,7 +347,7 @@ class Reducer {
 
   void communicate(int calls) {
     for (int call = 0; call < calls; ++call) {
-      started_.wait(call);  // while started_ == call
+      started_.wait(call);  // blocks while started_ == call
       ring_.all_reduce(buckets_[call % buckets_.size()]);
       ++finished_;
       finished_.notify_one();
