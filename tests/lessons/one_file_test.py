@@ -128,7 +128,10 @@ def fail_by(sent, program, code, words):
     where = r"rank [02], training step \d+: the all-reduce of bucket \d waits for rank [0-2] in ring step \d"
     for pattern in words:
         expect(re.search(pattern.replace("WHERE", where), said, re.M), f"{sent.name}: no '{pattern}' in: {said}")
-    expect(not any(map(runs, pids)), f"{sent.name}: ranks are left")
+    left = [pid for pid in pids if runs(pid)]
+    expect(not left, f"{sent.name}: ranks are left")
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
 
 
 def check(folder, build_folder):
