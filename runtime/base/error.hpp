@@ -62,6 +62,13 @@ class UsageError : public Error {
   [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::usage; }
 };
 
+// The system refused memory for a tensor: no peer is to blame.
+class OutOfMemoryError : public Error {
+ public:
+  using Error::Error;
+  [[nodiscard]] ExitCode exit_code() const noexcept override { return ExitCode::resources; }
+};
+
 // Any failure of communication; the five below are its named kinds.
 class CommError : public Error {
  public:

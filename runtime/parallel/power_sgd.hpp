@@ -51,19 +51,18 @@ class PowerSgdState {
   // All is as before the last backward pass (CommHook::skipped).
   void forget();
 
-  // Elements of all gradients so far, and of what travelled instead, since compression began.
-  [[nodiscard]] std::int64_t before() const { return now_.before; }
-  [[nodiscard]] std::int64_t after() const { return now_.after; }
+  // State carried from one backward pass to the next.
+  struct Memory {
+    std::map<int, Tensor> errors, qs;  // by bucket index; a Q in the map is warm
+    Generator seeds;
+    std::int64_t iteration = 0;  // number of backward passes
+    // Elements of all gradients since compression began, and elements sent in their place.
+    std::int64_t before = 0, after = 0;
+  };
+  [[nodiscard]] const Memory& memory() const { return now_; }
 
  private:
   struct Pass;
-  // State carried from one backward pass to the next.
-  struct Memory {
-    std::map<int, Tensor> errors, qs;  // by bucket; a Q that is there is warm
-    Generator seeds;
-    std::int64_t iteration = 0;
-    std::int64_t before = 0, after = 0;
-  };
   [[nodiscard]] std::shared_ptr<Pass> prepare(const GradBucket& bucket);
   void draw(const Pass& pass);
   [[nodiscard]] Tensor finish(const GradBucket& bucket, Pass& pass);
@@ -72,7 +71,7 @@ class PowerSgdState {
   PowerSgdOptions options_;
   CommHook plain_;
   TravelTensors ps_, qs_, rest_;  // by bucket
-  Memory now_, last_;             // last_: at the begin of the last pass
+  Memory now_, last_;             // last_: at the start of the last pass
 };
 
 [[nodiscard]] CommHook power_sgd_hook(std::shared_ptr<PowerSgdState> state);

@@ -122,7 +122,8 @@ class Cache {
     // aligned_alloc wants a multiple of the alignment.
     void* block = std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
     if (block == nullptr)
-      throw Error("out of memory: the system has no " + std::to_string(size) + " bytes left");
+      throw OutOfMemoryError("out of memory: the system has no " + std::to_string(size) +
+                             " bytes left for a tensor");
     if (huge) madvise(block, size, MADV_HUGEPAGE);  // a wish; refused is fine
     return static_cast<std::byte*>(block);
   }

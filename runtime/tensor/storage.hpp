@@ -62,7 +62,7 @@ namespace host_allocator {
 
 inline constexpr std::size_t kAlignment = 64;
 
-// Never null, also for zero bytes. Error if the system has no memory left.
+// Never null, also for zero bytes. OutOfMemoryError if the system has no memory left.
 [[nodiscard]] std::byte* allocate(Bytes size);
 void free(std::byte* block, Bytes size);  // size as given to allocate()
 [[nodiscard]] AllocatorStats stats();

@@ -261,7 +261,8 @@ TEST_CASE("PowerSGD: what it leaves out of one step comes in later ones") {
         const Tensor behind = sub(mul(mean, step + 1), total);
         off.push_back(sqrt(sum(mul(behind, behind))).item<float>());
       }
-      if (state->before() != 22 * kRows * kColumns || state->after() != 22 * 2 * (kRows + kColumns))
+      if (state->memory().before != 22 * kRows * kColumns ||
+          state->memory().after != 22 * 2 * (kRows + kColumns))
         throw Error("PowerSGD counts what it sends wrongly");
       return Values{off, total.to_vector<float>()};
     });

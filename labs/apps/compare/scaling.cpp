@@ -82,7 +82,11 @@ void require_algorithms(const Options& o, const comm::Topology& topology) {
   require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
   for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {
     require(std::find(o.algorithms.begin(), a, *a) == a, "--algorithms names '" + *a + "' twice");
-    (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+    try {
+      (void)comm::all_reduce_time(topology, *a, std::min(2, topology.most_ranks()), 1024);
+    } catch (const UsageError& e) {
+      throw UsageError(std::string("--algorithms: ") + e.what());
+    }
   }
 }
 
