@@ -8,7 +8,7 @@
 // The order of every floating-point sum is fixed by (algorithm, world, count), never by timing: see
 // runtime/comm/schedule, and runtime/comm/executor/engine.hpp for the choice of `automatic` at each
 // size. Every addition rounds to the element type, including f16 and bf16. All ranks get the same
-// bits, and so does a repeated run.
+// bits, in every run.
 //
 // Device memory. A group with a device (GroupOptions::device) accepts buffers in the memory of that
 // device wherever it accepts host memory; in one call, all ranks must use the same kind. Then:

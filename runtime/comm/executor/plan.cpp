@@ -131,7 +131,7 @@ class Replay {
 
   void receive(const Step& step) {
     const int chunk = step.recv_chunk;
-    // A receive from oneself takes one's own contribution; no message is sent.
+    // A receive from this rank itself takes its own contribution; no message is sent.
     Source message{Source::Kind::input, kNobody, chunk, true};
     if (step.recv_peer != rank_) {
       const std::size_t number = received_[at(step.recv_peer)]++;

@@ -74,8 +74,8 @@ class LastWords {
   };
   LastWords(int rank, std::vector<Peer> peers);
   ~LastWords();
-  // Flight files to write as well, by rank; null: none. Writes this rank's, and the file of a rank
-  // that is gone if this host has its memory. They must live as long as this object.
+  // The flight files to write then, by rank; null: none. Writes this rank's file, and the file of
+  // the peer that failed if it is on this host. They must outlive this object.
   void keep_flights(const std::vector<FlightFile>* files) { flights_ = files; }
   // The rank has found the failure and is about to report it: gives it time to do so.
   static void already_said();

@@ -49,7 +49,7 @@ struct alignas(kLine) Board {
   std::atomic<std::uint32_t> waited{0};     // how long it has waited, milliseconds
 };
 
-// Precedes the text of a failure in the calls after it.
+// Prefix of a failure's text in later calls.
 inline constexpr const char* kBrokenBefore = "the group is broken since an earlier call failed: ";
 
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };

@@ -60,10 +60,10 @@ class WaitForGraph {
   std::vector<Place> places_;
 };
 
-// The kernel's state of a process that others wait for, which distinguishes a hang from a stop: ":
-// its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process computes",
-// ": its process sleeps in open() of a file or a FIFO", ": its process has ended"; empty if this
-// process cannot see it. Only for processes of the same machine.
+// The kernel's state of a process that others wait for, which distinguishes a hang from a stop:
+// ": its process is stopped by a signal; kill -CONT 4711 lets it continue", ": its process
+// computes", ": its process sleeps in open() of a file or a FIFO", ": its process has ended"; empty
+// if this process cannot see it. Only for processes of the same machine.
 [[nodiscard]] std::string state_of_process(pid_t pid);
 
 // True if stopped by a signal or a debugger. False if this process cannot see it.

@@ -38,7 +38,7 @@ class PeerFailures : public PeerMemory {
   // Like fail(), but does not throw; the next call will. Only the first failure counts.
   void record_failure(FailureKind kind, int culprit, const std::string& text);
   [[nodiscard]] Where where(int peer) const;
-  // This rank no longer takes part. The thread that is in a call notices it and reports it;
+  // Marks the group as aborted. The thread that is in a call notices it and reports it;
   // report_aborted() reports it for a group that is in no call.
   void mark_aborted(Site site);
   void report_aborted();

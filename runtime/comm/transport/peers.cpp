@@ -35,7 +35,7 @@ constexpr std::int64_t kTracedWait = 20'000;  // ns; shorter waits would fill th
 
 Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : PeerFailures(std::move(bootstrap), options) {
-  // Only ranks with a core each spin.
+  // Spin only if each rank has its own core.
   foreground_ =
       oversubscribed() ? Patience{0, microseconds(1000)} : Patience{4000, microseconds(2000)};
   background_ = {0, microseconds(50)};
@@ -115,7 +115,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
     sleep_until_told(ready, context);
   }
   me.board.waits_for.store(-1, std::memory_order_relaxed);
-  if (next_show > start + kShowInterval) show_board();  // the last one shown says "waits"
+  if (next_show > start + kShowInterval) show_board();  // the board sent last says "waits"
   return last;
 }
 

@@ -37,7 +37,7 @@ enum class Extent : std::uint8_t {
 struct Contract {
   const char* name;
   Extent input, output;
-  bool reduces = false;    // the output is the sum of all inputs
+  bool reduces = false;    // the output is the reduction of all inputs
   bool exchanges = false;  // output part p of rank r is input part r of rank p
 
   [[nodiscard]] constexpr bool rooted() const {

@@ -32,8 +32,8 @@ struct GroupOptions {
   // Deadline of every wait; milliseconds::max() for none. UsageError unless it is above 0.
   std::chrono::milliseconds timeout{30'000};
   Algorithm algorithm = Algorithm::automatic;  // for collectives that have it
-  Device device;  // of this rank; cpu: host memory only. Same kind on all ranks
-  CudaEngine engine = CudaEngine::automatic;           // same on all ranks
+  Device device;                               // cpu: host memory only; same kind on all ranks
+  CudaEngine engine = CudaEngine::automatic;   // same on all ranks
   BootstrapKind bootstrap = BootstrapKind::automatic;  // how the ranks find each other
   Transport transport = Transport::automatic;          // same on all ranks
   // tcp: "eth0" or an address of this host; rdma: a device, or several that the ranks take in turn

@@ -3,7 +3,7 @@
 // Ranks that train with different options or data do not fail: their replicas drift apart while the
 // losses keep falling. So ranks compare their settings first: when a group is made
 // (GroupOptions::settings), or when the program asks for it (runtime/parallel/agreement.hpp). All
-// ranks then print the same line, which names the first difference:
+// ranks then report the same line, which names the first difference:
 //
 //     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: give the same on all ranks
 //     --x is 3 on ranks 0, 2, but rank 1 has no --x: give the same on all ranks

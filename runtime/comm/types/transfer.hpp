@@ -63,9 +63,9 @@ struct Transfer {
   }
 };
 
-// The handle of an operation. A group's operations run in the order of the calls, on its
-// communication thread; wait() returns when this one is done and rethrows its error. On device
-// memory, "done" refers to streams: see runtime/comm/process_group.hpp.
+// The handle of an operation. A group's operations run one at a time, in the order of the calls
+// (queue.hpp); wait() returns when this one is done and rethrows its error. On device memory,
+// "done" refers to streams: see runtime/comm/process_group.hpp.
 class Work {
  public:
   virtual ~Work() = default;

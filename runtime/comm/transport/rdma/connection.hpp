@@ -85,7 +85,7 @@ class Connection {
   std::size_t first_slot_;
   MemoryRegion mirror_, slots_;
   QueuePair queue_pair_;
-  // Random: with a guess of it and the queue pair's number, a remote attacker could forge packets.
+  // Random, because a remote attacker that knew it and the queue pair could forge packets.
   std::uint32_t first_packet_ = std::random_device()() & 0xffffff;
   Endpoint theirs_;
   std::deque<Request> noted_;

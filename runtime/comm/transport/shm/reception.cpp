@@ -111,7 +111,7 @@ class Reception {
     if (!of_our_user(caller.get())) lost(peer);  // the peer has gone, and a stranger took its name
     limit_waiting(caller, std::chrono::milliseconds(0));  // no limit
     link(peer).socket = std::move(caller);
-    (void)send_greeting(link(peer).socket.get(), link(peer).word, rank_, -1);  // hear() sees it
+    (void)send_greeting(link(peer).socket.get(), link(peer).word, rank_, -1);  // hear() sees errors
     return true;
   }
   static void limit_waiting(const Descriptor& socket, std::chrono::milliseconds most) {
@@ -158,7 +158,7 @@ class Reception {
       if (!caller.valid() && errno == EAGAIN) return;
       if (!caller.valid() && (errno == EMFILE || errno == ENFILE)) {
         if (guests_.empty()) fail_to_connect("accept");
-        if (n > 0) return;  // accept() also fails if there is no caller
+        if (n > 0) return;  // accept() fails like this even without a caller
       }
       if (!caller.valid() || guests_.size() == kMostGuests)
         if (!guests_.empty()) guests_.erase(guests_.begin());  // silent the longest

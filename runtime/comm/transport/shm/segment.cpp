@@ -15,7 +15,7 @@ namespace {
 
 constexpr Bytes kLeast = MiB(64), kLeastUnlimited = MiB(1024), kMost = MiB(256 << 10);
 constexpr std::size_t kAlign = 64;                       // bytes
-constexpr std::size_t kReturned = std::size_t{1} << 20;  // least freed block to return its memory
+constexpr std::size_t kReturned = std::size_t{1} << 20;  // smaller freed blocks keep their memory
 
 // The segments that this process has mapped, by device and inode of the anonymous file.
 struct Registry {

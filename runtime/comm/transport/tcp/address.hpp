@@ -17,8 +17,8 @@ struct Address {
   [[nodiscard]] std::string str() const;
 };
 
-// Throws UsageError naming `what` ("MASTER_PORT") unless text is a port: 1, or 0 if or_zero, to
-// 65535.
+// Throws UsageError naming `what` ("MASTER_PORT") unless text is a port, 1 to 65535; 0 is valid if
+// or_zero.
 [[nodiscard]] std::uint16_t parse_port(const std::string& what, const std::string& text,
                                        bool or_zero = false);
 
@@ -50,7 +50,7 @@ struct Listener {
 [[nodiscard]] Descriptor connect_to(const Address& address, Deadline deadline, std::string& why,
                                     int* error = nullptr);
 
-// True if the connection stays within this host: both ends have the same address, so they agree.
+// True if the connection stays within this host: both ends have the same address, and so agree.
 [[nodiscard]] bool within_host(const Descriptor& socket);
 
 // Makes the kernel detect, within 15 s, a peer whose host has disappeared, and turns off the delay

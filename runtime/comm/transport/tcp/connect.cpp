@@ -24,9 +24,9 @@ constexpr std::size_t kMostGuests = 256;
 constexpr std::chrono::milliseconds kMoment{300};
 // A rank that gives up waits this long for ranks that have not connected yet.
 constexpr std::chrono::milliseconds kLinger{1000};
-constexpr std::chrono::milliseconds kBetweenQuestions{100};  // polls of the bootstrap
+constexpr std::chrono::milliseconds kBetweenQuestions{100};  // between polls of the bootstrap
 
-// The kernel tolerates silence for this much longer than the deadline, which so passes first.
+// The kernel tolerates silence for this long after the deadline, so the deadline passes first.
 constexpr std::chrono::milliseconds kSlack{10'000};
 
 // The first bytes that the connecting rank sends: "I am rank 3, and here is your word". Both ends

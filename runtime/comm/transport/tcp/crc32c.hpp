@@ -9,7 +9,8 @@
 
 namespace ringsmith::comm::tcp {
 
-// Returns the checksum of the bytes with checksum `before` followed by `bytes`. No bytes have 0.
+// Returns the checksum of `bytes` appended to the bytes whose checksum is `before`. The checksum of
+// no bytes is 0.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 // One of the implementations. All give the same result.
@@ -17,7 +18,7 @@ struct Crc32cWay {
   const char* name;
   std::uint32_t (*compute)(std::span<const std::byte> bytes, std::uint32_t before);
 };
-// The implementations that this processor supports: first the reference, last the one of crc32c().
+// The implementations that this processor supports: first the reference; crc32c() uses the last.
 [[nodiscard]] std::span<const Crc32cWay> crc32c_ways();
 
 }  // namespace ringsmith::comm::tcp
