@@ -4,8 +4,8 @@ namespace ringsmith::comm {
 
 namespace {
 
-// Up to this size of a rank's part, one hand-off with a copy beats two without (bytes). With more
-// than two ranks there are usually fewer cores than ranks, and a hand-off costs a context switch.
+// Up to this size of a rank's part, in bytes, one hand-off with a copy is faster than two without.
+// More than two ranks usually have fewer cores than ranks, so a hand-off costs a context switch.
 constexpr std::size_t kSmallForTwo = std::size_t{8} << 10;
 constexpr std::size_t kSmallForMore = std::size_t{16} << 10;
 

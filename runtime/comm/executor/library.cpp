@@ -9,7 +9,7 @@ namespace ringsmith::comm {
 
 namespace {
 
-constexpr std::size_t kMostPrepared = 512;  // then all are dropped, and what is used comes back
+constexpr std::size_t kMostPrepared = 512;  // when reached, all are dropped
 
 }  // namespace
 

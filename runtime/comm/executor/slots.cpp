@@ -25,7 +25,7 @@ class SlotRun {
         width_(size_of(transfer.call.dtype)) {
     std::size_t longest = 0;
     for (const Chunk& chunk : schedule.chunks) longest = std::max(longest, chunk.count);
-    // Enough of them that one moves while another is reduced.
+    // A chunk has enough slices for one to move while another is reduced.
     slice_ =
         std::clamp(longest * width_ / kSlicesOfChunk, kSlotBytes, peers.message_bytes()) / width_;
     slices_ = (longest + slice_ - 1) / slice_;
@@ -52,11 +52,11 @@ class SlotRun {
   }
 
  private:
-  // One slice on its way through the plan.
+  // A slice that is being run through the plan.
   struct InFlight {
     int index = 0;
     std::size_t slice = 0;
-    std::size_t next = 0;  // move of the plan
+    std::size_t next = 0;  // index of a move in the plan
   };
 
   InFlight& oldest() { return lanes_[oldest_]; }
@@ -73,7 +73,7 @@ class SlotRun {
     return begin < all ? std::min(slice_, all - begin) : 0;
   }
 
-  // Is everything there that the next move of this slice needs? If not, blocker_ is the peer.
+  // True if the next move of this slice can run. If not, blocker_ is the peer that it waits for.
   bool ready(const InFlight& lane) {
     if (lane.next == plan_.size()) return false;
     const Move& move = plan_[lane.next];
@@ -122,7 +122,7 @@ class SlotRun {
       if (source.kind == Source::Kind::message) channels_.in(source.peer, lane.index).release();
   }
 
-  // Where the bytes of a move already stand that changes nothing, or null.
+  // The address of the data if the move changes nothing, or null.
   [[nodiscard]] static const std::byte* unchanged(const Move& move,
                                                   const kernels::ReduceSource& source) {
     const bool plain =
@@ -130,7 +130,7 @@ class SlotRun {
     return plain ? source.data : nullptr;
   }
 
-  // Raw values that are only passed on stay raw: their receiver applies the factor.
+  // Raw values that are only sent on stay raw; their receiver applies the factor.
   [[nodiscard]] bool must_scale(const Move& move) const {
     return move.sources.size() > 1 || schedule_.world == 1;
   }

@@ -10,14 +10,14 @@ namespace ringsmith::comm::rdma {
 
 namespace {
 
-// "::ffff:10.0.0.1", as RoCE v2 writes IPv4.
+// "::ffff:10.0.0.1", the form of IPv4 addresses in RoCE v2.
 bool is_ipv4(const ibv_gid& gid) {
   constexpr std::array<std::uint8_t, 12> kPrefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(kPrefix.begin(), kPrefix.end(), gid.raw);
 }
 
-// Routable before local: RoCE v2 over IPv4, RoCE v2 over IPv6, InfiniBand; RoCE v1 last, which no
-// router passes on. RINGSMITH_GID_INDEX overrules.
+// Prefers routable addresses: RoCE v2 over IPv4, RoCE v2 over IPv6, InfiniBand, and last RoCE v1,
+// which routers do not forward. RINGSMITH_GID_INDEX overrides the choice.
 int rank_of(const ibv_gid_entry& entry) {
   const bool v2 = entry.gid_type == IBV_GID_TYPE_ROCE_V2;
   return v2 && is_ipv4(entry.gid) ? 0 : v2 ? 1 : entry.gid_type == IBV_GID_TYPE_IB ? 2 : 3;
@@ -40,7 +40,7 @@ void choose_gid(Device& device) {
   device.gid = ours.front().gid;
 }
 
-// Empty, or why the device does not do.
+// Returns "", or the reason why the device is unusable.
 std::string use(ibv_device* candidate, Device& device) {
   device.name = ibv_get_device_name(candidate);
   device.context.reset(ibv_open_device(candidate));
@@ -58,7 +58,7 @@ std::string use(ibv_device* candidate, Device& device) {
   return {};
 }
 
-// The name that is this rank's turn.
+// Returns this rank's name in the comma-separated list; the ranks take the names in turn.
 std::string turn(const std::string& wanted, int rank) {
   std::vector<std::string> names;
   std::istringstream in(wanted);
