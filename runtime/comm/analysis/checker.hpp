@@ -1,5 +1,4 @@
-// Proves that a schedule keeps the contract of its collective, or reports where and why it does
-// not.
+// Proves that a schedule keeps its collective's contract, or reports where and why it does not.
 //
 // 1. shape       peers are other ranks of the world, chunk numbers exist; chunks lie inside the
 //                buffer, do not overlap and leave no gap
@@ -50,8 +49,7 @@ struct Finding {
 
 struct CheckOptions {
   // Connections with which progress is proved. one_shot and double_tree need slots that hold whole
-  // messages and fail with {0, true} (messages larger than the slots); every other shipped schedule
-  // passes.
+  // messages and fail with {0, true} (messages larger than the slots); all others pass.
   std::vector<LinkModel> wires = {{1, false}, {2, false}, {8, false}};
 };
 

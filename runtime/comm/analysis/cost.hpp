@@ -62,8 +62,7 @@ struct CostShape {
 };
 [[nodiscard]] CostShape shape_of(const Schedule& schedule);
 
-// Predicted seconds. Elements of one byte; the schedule contains node_of; the buffer is the working
-// set.
+// Predicted seconds. Elements of one byte; the schedule has node_of; the buffer is the working set.
 [[nodiscard]] double predicted_time(const CostModel& model, const Schedule& schedule);
 
 // The textbook times in seconds, for uniform links and chunks of equal size; simulate() gives the

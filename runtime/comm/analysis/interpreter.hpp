@@ -3,8 +3,7 @@
 // One run is enough. A rank's steps are fixed in advance, a receive names its peer, and a message
 // never makes an earlier possible step impossible: executions are monotone. So, in whatever order
 // the ranks are served, all maximal executions perform the same steps and stop at the same place
-// (Kahn process networks, with bounded queues). Hence "this run finished" means "every run
-// finishes".
+// (Kahn process networks, with bounded queues): if this run finishes, every run finishes.
 //
 //     rank 0   post ---message---> receive   rank 1        a connection holds at most k messages
 //              step 4              step 4                  that were posted and not yet received
@@ -23,8 +22,7 @@ struct LinkModel {
   // has reached the matching receive.
   int slots = kUnlimited;
   // With 0 slots: the send and the receive of a step proceed concurrently, as they do when a
-  // message is larger than all slots together and moves in slices. The step ends when both have
-  // ended.
+  // message is larger than all slots together and moves in slices. The step ends when both end.
   bool streamed = false;
 };
 

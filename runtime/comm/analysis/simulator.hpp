@@ -87,8 +87,7 @@ struct Topology {
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
   // Of a world that fills one node after the other. Throws UsageError if world > most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
-  // The links as a schedule sees them in which senders_per_node ranks of a node send to other
-  // nodes.
+  // The links as seen by a schedule in which senders_per_node ranks per node send to other nodes.
   [[nodiscard]] Network network(int senders_per_node) const;
 };
 

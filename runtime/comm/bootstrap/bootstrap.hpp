@@ -53,9 +53,8 @@ class MpiBootstrap : public Bootstrap {
 // one that another user owns or may write to: that user could speak for ranks.
 class FileBootstrap : public Bootstrap {
  public:
-  // Creates the folder (mode 0700) if it is missing. Throws MismatchError if the rank is taken or
-  // world sizes disagree; UsageError if it cannot be used, is open to other users, or holds other
-  // files.
+  // Creates a missing folder (mode 0700). Throws MismatchError if the rank is taken or world sizes
+  // disagree; UsageError if it cannot be used, is open to other users, or holds other files.
   FileBootstrap(std::string folder, int rank, int world, std::chrono::milliseconds timeout);
   ~FileBootstrap() override;
   FileBootstrap(const FileBootstrap&) = delete;

@@ -27,7 +27,7 @@ namespace ringsmith::comm {
 
 struct Membership {
   std::string noun = "rank";             // "rank" or "node", for messages
-  std::string size_name = "WORLD_SIZE";  // the variable that sets `size`, for messages
+  std::string size_name = "WORLD_SIZE";  // variable or option that sets `size`, for messages
   std::string prefix = "ranks";          // of the keys
   int index = 0;
   int size = 1;

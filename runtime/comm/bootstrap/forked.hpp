@@ -23,8 +23,7 @@ class ForkedMeeting {
   ForkedMeeting(const ForkedMeeting&) = delete;
   ForkedMeeting& operator=(const ForkedMeeting&) = delete;
 
-  // Call it once, in the child that is this rank. all_gather throws TimeoutError naming the
-  // missing.
+  // Call once, in the child that is this rank. all_gather throws TimeoutError naming missing ranks.
   [[nodiscard]] std::shared_ptr<Bootstrap> join(int rank, std::chrono::milliseconds timeout) const;
 
   struct Seat;

@@ -38,8 +38,7 @@ class ThreadRendezvous {
       : processes_(std::move(processes)), mine_(static_cast<std::size_t>(ranks_per_process)) {}
   [[nodiscard]] Bootstrap& processes() const { return *processes_; }
   [[nodiscard]] int ranks_per_process() const { return static_cast<int>(mine_.size()); }
-  // Throws UsageError if another process has another number of ranks. All threads get the same
-  // error.
+  // Throws on all threads: UsageError if another process has another number of ranks.
   [[nodiscard]] std::vector<std::string> all_gather(int thread, const std::string& record);
 
  private:

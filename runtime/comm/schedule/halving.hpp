@@ -2,8 +2,7 @@
 //
 // Reduce-scatter by halving: in every round a rank exchanges half of its current range with the
 // partner at half the distance, and adds the received half to the half that it keeps. After log2(p)
-// rounds each rank holds one chunk of the sum; the all-gather doubles the ranges again in the same
-// way.
+// rounds each rank holds one chunk of the sum; the all-gather doubles the ranges again.
 //
 //     p = 8, rank 2 (010)     range it works on       partner   sends       receives and adds
 //     round 0, distance 4     [0 1 2 3 4 5 6 7]       6         4 5 6 7     0 1 2 3

@@ -3,8 +3,7 @@
 // Links are fast within a node and slow between nodes, and a flat algorithm ignores the difference.
 // Here rank l of every node owns the l-th part of the buffer: each node sums its ranks' copies of
 // each part, the owners of the same part on all nodes sum theirs over the network, and each node
-// distributes the results. Between nodes, a rank sends only its part, 1/m of the buffer, to one
-// peer.
+// distributes the results. Between nodes, a rank sends only its part, 1/m of the buffer.
 //
 //     2 nodes of m = 4                node 0                          node 1
 //     1. reduce-scatter within   r0 <-> r1 <-> r2 <-> r3         r4 <-> r5 <-> r6 <-> r7

@@ -15,8 +15,7 @@
 
 namespace ringsmith::comm {
 
-// Throws UsageError quoting the line that it cannot parse. It does not verify the schedule:
-// analysis/checker.hpp does.
+// Throws UsageError quoting the line that it cannot parse. analysis/checker.hpp verifies schedules.
 [[nodiscard]] Schedule parse_schedule(std::string_view text, std::size_t count);
 
 // From now on make_schedule() returns this schedule, with its chunks cut for the requested count,

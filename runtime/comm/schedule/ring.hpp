@@ -20,8 +20,7 @@
 //     chunk c = (...((x[c+1] + x[c+2]) + x[c+3]) + ...) + x[c]          ranks modulo world
 // The sum is formed once, along one path, and copied from there: all ranks get the same bits.
 // all_reduce is reduce_scatter followed by all_gather, bit for bit. With direction -1 the ring runs
-// the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], which is the order of gloo's
-// ring.
+// the other way:  chunk c = (...((x[c-1] + x[c-2]) + ...) + x[c], the order of gloo's ring.
 //
 // Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 #pragma once

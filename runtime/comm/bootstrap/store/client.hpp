@@ -53,8 +53,7 @@ class StoreClient : public Store {
   [[nodiscard]] store::QuorumAnswer ask_quorum(const store::QuorumAsk& ask, Milliseconds timeout);
   // Replaces StoreClientOptions::hurry.
   void hurry_at(int descriptor) { options_.hurry = descriptor; }
-  // From now on the store counts as gone if a reply takes `time` longer than the call's own
-  // timeout.
+  // The store counts as gone if a reply takes `time` longer than the call's own timeout.
   void answer_within(Milliseconds time) { to_answer_ = time; }
   [[nodiscard]] std::string name() const override {
     return "the store at " + address_.str() + options_.holder;
@@ -66,8 +65,7 @@ class StoreClient : public Store {
   // Sends the request and waits for the reply: at most `timeout` + to_answer_.
   store::Message call(const store::Message& request, Milliseconds timeout = {});
   void send_all(std::string_view bytes, Deadline deadline);
-  // Blocks until the socket is ready (events 0: until the deadline). False if the deadline has
-  // passed.
+  // Blocks until the socket is ready (events 0: until the deadline). False at the deadline.
   [[nodiscard]] bool await(short events, Deadline deadline);
   // Appends received bytes until `bytes` has at least `size`; false if the connection has ended.
   [[nodiscard]] bool receive(std::string& bytes, std::size_t size, Deadline deadline);

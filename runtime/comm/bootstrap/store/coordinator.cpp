@@ -60,8 +60,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
-    // A new process has the rank of one that is still connected: the launcher has given up the old
-    // one.
+    // A new process has the rank of one that is still connected: the launcher has given that up.
     for (auto* workers : {&members_, &joiners_})
       for (Worker& other : *workers)
         if (other.caller != nullptr && other.rank == ask.rank) {
@@ -80,8 +79,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   if (ask.vote == Vote::no && worker >= members_.data() &&
       worker < members_.data() + members_.size())
     give_up(*worker, "has given the step up");
-  // A joining rank waits for the members, however long their step takes: it sets no deadline for
-  // them.
+  // A joining rank waits for the members' step, however long it takes: it sets no deadline.
   if (!due_ && (id_ == 0 || !joins)) due_ = now + options_.patience;
   settle(now);
 }

@@ -7,21 +7,18 @@
 //     rank 2   ask: I am new            --'                   '
 //
 // Each rank asks before each step. The answer arrives when all members of the last quorum have
-// asked or are lost; it contains both decisions, so they cost one round trip. A step counts if
-// every member votes yes; a member that is lost before its vote has voted no. The number of the
-// quorum grows when its members change and when a step has failed: the members then create a new
-// group.
+// asked or are lost; both decisions cost one round trip. A step counts if every member votes yes; a
+// member that is lost before its vote has voted no. The quorum's number grows when its members
+// change and when a step has failed: the members then form a new group.
 //
 // Members are ordered by seniority: the first has been a member for the longest time, so it always
 // has the training's state, and the order of all sums follows from the history of the membership.
 // Ranks that join together are ordered by rank. They are members immediately, as the last `joining`
-// ones, and receive the state during their first step. A member that is silent for too long counts
-// as lost.
+// ones, and receive the state during their first step. A member is lost if it is silent too long.
 //
 // The idea comes from torchft's lighthouse (github.com/pytorch/torchft). Here the coordinator runs
 // next to the table of the launcher's store, whose connections also tell which ranks are lost.
-// There is one coordinator; without it the job ends. No threads, sockets or clock: store/server.hpp
-// has them.
+// There is one coordinator; without it the job ends. Threads, sockets and clock: store/server.hpp.
 #pragma once
 
 #include <chrono>

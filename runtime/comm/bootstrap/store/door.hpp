@@ -24,8 +24,7 @@ struct Door {
 // Throws CommError if the kernel refuses.
 [[nodiscard]] Door make_door();
 
-// Value of kDoorVariable: the descriptor, and the inode number by which the kernel knows the
-// socket.
+// Value of kDoorVariable: the descriptor and the inode number of the socket.
 [[nodiscard]] std::string describe_door(int outside);
 // Parses such a text and returns the descriptor, now close-on-exec. -1 if the text is malformed or
 // the descriptor is not that socket, because a parent process has closed it.

@@ -30,15 +30,13 @@ class Secret {
   // The file's content without trailing white space. Throws UsageError unless it is a regular file
   // of this user that no other user may read.
   [[nodiscard]] static Secret from_file(const std::string& path);
-  // From RINGSMITH_SECRET, otherwise from the file that RINGSMITH_SECRET_FILE names, otherwise
-  // nothing.
+  // From RINGSMITH_SECRET, or from the file that RINGSMITH_SECRET_FILE names; otherwise nothing.
   [[nodiscard]] static std::optional<Secret> from_environment();
   // Creates a file, mode 0600, with a random secret; it is on the disk when this returns. Throws
   // UsageError if the file exists; Error, and leaves no file, if it cannot be written.
   static void create_file(const std::string& path);
   // The file .ringsmith-secret in the user's home folder; if it is missing, it is created and
-  // `made` is true. All hosts that share the folder use the same. Throws UsageError if there is no
-  // such folder.
+  // `made` is true. All hosts that share the folder use one file. UsageError if there is no folder.
   [[nodiscard]] static Secret of_user(bool& made);
   // A constant. It separates jobs that meet by mistake; it does not keep attackers out.
   [[nodiscard]] static Secret known_to_all();
