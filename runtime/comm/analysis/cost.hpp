@@ -33,7 +33,7 @@ class Rate {
 };
 
 struct CostModel {
-  // The links between nodes, if they differ from the links within: as fast as they are for a single
+  // The links between nodes, if they differ from the links within a node: their speed for one
   // sending rank per node.
   struct Wire {
     double alpha = 0;
@@ -88,7 +88,7 @@ struct SizedChoice {
   bool operator==(const SizedChoice&) const = default;
 };
 
-// The candidates: every all-reduce that a user can select (process_group.hpp's Algorithm).
+// The candidates: all all-reduces of types/collective.hpp's Algorithm except the variants of ring.
 [[nodiscard]] const std::vector<std::string>& choosable_algorithms();
 
 // The fastest algorithm for each range of sizes, in increasing order; adjacent ranges differ. Sizes

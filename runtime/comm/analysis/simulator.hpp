@@ -85,7 +85,7 @@ struct Topology {
   double flops = 1e12;  // per second, of one GPU, as training reaches them
 
   [[nodiscard]] int most_ranks() const { return nodes * gpus_per_node; }
-  // Of a world that fills one node after the other. Throws UsageError if world > most_ranks().
+  // The world fills one node after the other. Throws UsageError if world > most_ranks().
   [[nodiscard]] std::vector<int> node_of(int world) const;
   // The links as seen by a schedule in which senders_per_node ranks per node send to other nodes.
   [[nodiscard]] Network network(int senders_per_node) const;

@@ -303,8 +303,8 @@ std::optional<LostMember> StoreBootstrap::lost_rank() {
   }
 }
 
-// After an error, which the others read in the store: it would end with this process. expected:
-// number of ranks that must have connected.
+// After an error, which the others read in this rank's store: it would end with this process.
+// expected: number of ranks that must have connected.
 void StoreBootstrap::let_others_read(int expected) {
   if (server_) server_->drain(exchange_ ? 1 : 0, kTimeToRead, static_cast<std::size_t>(expected));
 }

@@ -1,5 +1,5 @@
 // The interface between the host and the kernels of engine B: a call, with which the host starts
-// them, and the report that they leave if a wait in it does not end.
+// them, and the report that they leave if a wait does not end.
 //
 // Calls are plain data, copied into the kernel's arguments. Pointers are device pointers of the
 // rank that launches: its own memory, or a peer's as mapped into this process.

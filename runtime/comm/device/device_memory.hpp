@@ -79,11 +79,11 @@ struct Catalogue {
 //
 //     Location of rank r  ->  r == me                 my region + offset
 //                             r in my process         its pointer + offset, and peer access
-//                            r in another process    cudaIpcOpenMemHandle once per region, + offset
+//                             r in another process    cudaIpcOpenMemHandle (once) + offset
 //
 // The first regions are opened when the group is created (ping.hpp), others when they are first
 // needed; all stay open until close(). A peer's memory must be released before its owner frees it:
-// close, tell the others, wait until they have told, free.
+// close, notify the others, wait for their notice, free.
 class DevicePeers {
  public:
   // Collective. Creates this rank's events; the callers fill the other fields of its catalogue
@@ -143,7 +143,7 @@ class DevicePeers {
 // kept until the arena ends, because peers have them open.
 class DeviceArena : public std::enable_shared_from_this<DeviceArena> {
  public:
-  // `communication` runs the group's collectives. The catalogue is this rank's; `keep` owns it.
+  // `communication` runs the group's collectives. `keep` owns the catalogue, which is this rank's.
   DeviceArena(Stream communication, Catalogue& catalogue, std::shared_ptr<CommMemory> keep);
   ~DeviceArena();
 

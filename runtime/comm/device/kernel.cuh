@@ -243,7 +243,7 @@ __device__ void flow_elements(const Flow& f, const Factored& a) {
   }
 }
 
-// Called by all threads of the block. Two arrays may be the same memory, but not overlap in part.
+// Called by all threads of the block. Two arrays may be the same memory, but not overlap partly.
 template <class T>
 __device__ void flow(const Flow& f, const Factored& a) {
   constexpr int kLanes = static_cast<int>(16 / sizeof(T));

@@ -176,9 +176,9 @@ int KernelEngine::blocks_for(std::size_t bytes, std::size_t bytes_per_thread) co
       std::clamp<std::size_t>((bytes + block - 1) / block, 1, at(shape_.channels)));
 }
 
-// Numbers from 1 on. Before they wrap around, all packets are zeroed: a line that was last written
-// 2^32 calls ago must not look like a new one. All ranks do so in the same call, and no rank sends
-// the next packet before all have zeroed theirs.
+// Calls by packets are numbered from 1 on. Before the numbers wrap around, all packets are zeroed:
+// a line that was last written 2^32 calls ago must not look like a new one. All ranks do so in the
+// same call, and no rank sends the next packet before all have zeroed theirs.
 std::uint32_t KernelEngine::next_packet_flag() {
   if (++packet_calls_ != 0) return packet_calls_;
   packet_calls_ = 1;

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-// How long an ending group waits for its peers to release its memory: normally, after a failure.
+// How long an ending group waits for its peers to release its memory: normally; after a failure.
 constexpr std::chrono::milliseconds kFarewell{2000}, kHastyFarewell{1000};
 // A call on the device may fail because of a death that has not been noticed yet.
 constexpr std::chrono::milliseconds kNotice{500};

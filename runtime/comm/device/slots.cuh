@@ -8,8 +8,7 @@
 //
 //   a sender    has read in `head` (acquire) that the slot's last message was taken, then barrier:
 //               its stores cannot precede the receiver's loads of that message;
-//               stores the message; barrier; `tail` (release): a receiver that sees the new tail
-//               sees the whole message.
+//               stores the message; barrier; `tail` (release): readers of the new tail see it all.
 //   a receiver  has read in `tail` (acquire) that the message is there, then barrier: every thread
 //               of the block sees all of it;
 //               loads the message; barrier; `head` (release): the slot is free only after the

@@ -39,7 +39,7 @@ void add_star(Schedule& schedule, const Contract& contract) {
     }
 }
 
-// Step s pairs ranks that add up to s, modulo world: each sends a part, then receives in its place.
+// In step s, two ranks that add up to s (modulo world) swap their parts for each other.
 void add_exchange(Schedule& schedule) {
   const int world = schedule.world;
   require(schedule.count % static_cast<std::size_t>(world) == 0,

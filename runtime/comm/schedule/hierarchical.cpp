@@ -37,7 +37,7 @@ class Builder {
     return nodes_[static_cast<std::size_t>(node)][static_cast<std::size_t>(local)];
   }
 
-  // Ranks beyond the first m of a node: they send their whole buffer before, and receive it after.
+  // Ranks beyond the first m of a node send their whole buffer before, and receive the sum after.
   void fold(int node, Action action) {
     const int size = static_cast<int>(nodes_[static_cast<std::size_t>(node)].size());
     const int all = n_ * m_;

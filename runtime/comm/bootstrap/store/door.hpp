@@ -1,4 +1,4 @@
-// A way into the store, for the processes that its launcher started, that strangers cannot block.
+// A way into the store that strangers cannot block, for the processes that its launcher started.
 //
 // The launcher creates a pair of connected sockets, keeps one end for its store, and lets every
 // rank inherit the other end: the door. A process that connects to the store creates its own

@@ -53,7 +53,7 @@ StoreServer::StoreServer(Secret secret, StoreServerOptions options, Descriptor d
       counted_(options_.quorums ? static_cast<std::size_t>(options_.quorums->world) : 0) {
   if (!stop_.valid()) throw_errno("eventfd", errno);
   if (options_.quorums) coordinator_.emplace(*options_.quorums);
-  // Signals that the program receives are for its own threads.
+  // The program's own threads must handle its signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
