@@ -53,7 +53,7 @@ void require_ours(const std::string& folder, const std::string& where) {
               "name a new one");
 }
 
-// "SIZE PLACE" of rank-N.
+// Content of rank-N: "SIZE PLACE".
 std::string size_in(const std::string& member) { return member.substr(0, member.find(' ')); }
 std::string place_in(const std::string& member) {
   const std::size_t blank = member.find(' ');
@@ -95,7 +95,7 @@ FileBootstrap::~FileBootstrap() {
     for (const auto& entry : fs::directory_iterator(folder_, error))
       if (is_ours(entry.path().filename())) fs::remove(entry.path(), error);
     fs::remove(folder_, error);
-  } catch (const std::exception&) {  // the next to come is told to remove it
+  } catch (const std::exception&) {  // the next job is told to remove the folder
   }
 }
 
@@ -124,7 +124,7 @@ bool FileBootstrap::create(const std::string& name, const std::string& text) con
   return linked;
 }
 
-// All that came must have been told the same number of ranks.
+// Fails if there is a verdict, or if the ranks that have arrived disagree on the world size.
 void FileBootstrap::look_at_members() const {
   if (const auto text = read_whole(path("verdict")); text) {
     if (text->size() < 2 || (text->front() != kMismatch && text->front() != kLate))
@@ -161,7 +161,7 @@ std::vector<std::string> FileBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) report_missing();
     std::this_thread::sleep_for(kFilePoll);
   }
-  // A rank that has written this round's record has read those of the last.
+  // A rank that has written its record of this round has read all records of the last one.
   if (round_ > 0) unlink(path(record_name(rank_, round_ - 1)).c_str());
   ++round_;
   return records;

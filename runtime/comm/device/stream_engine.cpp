@@ -27,13 +27,13 @@ void HandOff::record(std::uint32_t event) {
 }
 
 void HandOff::wait_for_event(int rank, std::uint32_t event) {
-  if (rank == peers_.rank()) return;  // one stream: in order
+  if (rank == peers_.rank()) return;  // the same stream is in order
   cuda_check(cudaStreamWaitEvent(stream_.get(), device_peers_.event(rank, event), 0));
 }
 
 namespace {
 
-constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // for input, and for output
+constexpr std::size_t kStagingBytes = std::size_t{4} << 20;  // each for input and output
 constexpr std::size_t kPieceBytes = std::size_t{512} << 10;  // of a message
 
 // The other ranks whose memory these moves touch.
@@ -83,7 +83,7 @@ void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const B
   run_moves(prepared, *mapping, transfer, {buffers}, 0);
 }
 
-// Progress counts from base on; the events of `after` are points in the same count on other ranks.
+// Progress is counted from `base` on; `after` refers to points in the same count on other ranks.
 void StreamEngine::run_moves(const Prepared& prepared, const Mapping& mapping,
                              const Transfer& transfer, const View& view, std::uint64_t base) {
   const Arithmetic arithmetic = arithmetic_of(transfer.call.op, peers_.size());
@@ -155,7 +155,7 @@ void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
 
   std::uint64_t base = 0;
   for (std::size_t skipped = 0; skipped < longest; skipped += slice) {
-    // f(chunk, place of the slice in the chunk, elements of it)
+    // f(chunk, offset of its slice in the staging memory, size of the slice), both in bytes
     const auto for_each_chunk = [&](auto f) {
       for (int c = 0; c < chunks; ++c) {
         const std::size_t all = schedule.chunks[at(c)].count;
@@ -209,7 +209,7 @@ void Messages::send(const Transfer& transfer) {
   const std::size_t size = transfer.input.size().value;
   for (std::size_t at = 0; at < size; at += kPieceBytes) {
     peers_.at_step(static_cast<std::int64_t>(at / kPieceBytes));
-    // Room on the host's lane is room on the device: every piece has a message there.
+    // Room in the host's lane implies room on the device: every piece has a message in the lane.
     peers_.wait(peer, [&] { return out.has_room(); });
     if (slots.sent >= kSlots) hand_off_.wait_for_event(peer, kCreditEvent);
     std::byte* const slot = slots.memory->data() + slots.sent++ % kSlots * kPieceBytes;

@@ -12,7 +12,7 @@ namespace ringsmith::comm::cuda_ipc {
 
 namespace {
 
-// The pid alone would be shared by processes of different containers.
+// Processes of different containers may have the same pid.
 std::string process_token() {
   static const std::string nonce = [] {
     std::random_device random;
@@ -37,7 +37,7 @@ cudaDeviceProp properties_of(int device) {
   return properties;
 }
 
-// As many blocks as leave most of the device to others; small ones where that is an emulator.
+// Few enough blocks to leave most of the device to other kernels; small ones on an emulator.
 Shape shape_for(const cudaDeviceProp& properties) {
   constexpr int kLargeDevice = 16;  // multiprocessors
   if (properties.multiProcessorCount < kLargeDevice) return {2, 32, std::size_t{8} << 10};
@@ -65,7 +65,7 @@ Whereabouts parse(const std::string& record) {
   return w;
 }
 
-// Can my device reach that one? A device that this process does not see may still be reached.
+// True if my device can reach that one, or if it is invisible to this process and may be reachable.
 bool reaches(int mine, const std::string& uuid) {
   for (int device = 0; device < device_count(); ++device) {
     if (uuid_of(properties_of(device)) != uuid) continue;
@@ -80,7 +80,7 @@ struct Shared {
   int first = -1, second = -1;
 };
 
-// Two ranks on one device: of different processes if there are such, else of one.
+// Two ranks on one device: of the same process if one_process, otherwise of different ones.
 Shared find_shared(const std::vector<Whereabouts>& ranks, bool one_process) {
   for (int a = 0; a < static_cast<int>(ranks.size()); ++a)
     for (int b = a + 1; b < static_cast<int>(ranks.size()); ++b)

@@ -18,9 +18,9 @@ namespace {
 using std::chrono::milliseconds;
 using store::make_message;
 
-constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two tries to connect
-constexpr milliseconds kOneTry{3000};                       // for connection and handshake
-constexpr milliseconds kPatience{5000};                     // before a word to the user
+constexpr milliseconds kFirstPause{5}, kLongestPause{250};  // between two attempts to connect
+constexpr milliseconds kOneTry{3000};                       // per attempt, with the handshake
+constexpr milliseconds kPatience{5000};                     // before the user is told
 
 class CalledOff : public CommError {
  public:
@@ -60,7 +60,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
   const Deadline limit = deadline.at_most(kOneTry);
   if (options_.door >= 0) {
     socket_ = store::knock(options_.door, limit);
-    if (!socket_.valid()) options_.door = -1;  // nobody is there; TCP will say why
+    if (!socket_.valid()) options_.door = -1;  // no store at the other end; TCP reports the reason
   }
   if (!socket_.valid()) {
     int error = 0;
@@ -79,7 +79,7 @@ bool StoreClient::try_connect(const Secret& secret, Deadline deadline, std::stri
                           "port; choose another");
     const store::Handshake handshake{hello.substr(store::kMagic.size(), store::kNonce),
                                      random_bytes(store::kNonce)};
-    std::string verdict = hello.substr(store::kHello);  // from an honest store, nothing yet
+    std::string verdict = hello.substr(store::kHello);  // an honest store has not sent more
     send_all(handshake.client_nonce + handshake.client_proof(secret), limit);
     if (!receive(verdict, store::kVerdict, limit)) return false;
     if (verdict[0] == '\0')
@@ -164,7 +164,7 @@ store::Message StoreClient::call(const store::Message& request, milliseconds tim
   } catch (const UsageError&) {
     throw;
   } catch (const CommError&) {
-    socket_ = Descriptor();  // question and answer no longer match
+    socket_ = Descriptor();  // requests and replies are no longer in step
     throw;
   }
 }

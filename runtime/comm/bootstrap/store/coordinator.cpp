@@ -60,7 +60,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
-    // A new process has the number of one that is still connected: that one has been given up.
+    // A new process has the rank of one that is still connected: the old one has been given up.
     for (auto* workers : {&members_, &joiners_})
       for (Worker& other : *workers)
         if (other.caller != nullptr && other.rank == ask.rank) {
@@ -79,7 +79,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   if (ask.vote == Vote::no && worker >= members_.data() &&
       worker < members_.data() + members_.size())
     give_up(*worker, "has given the step up");
-  // Who joins waits for the members, however long their step is: it does not hurry them.
+  // A joining rank waits for the members' step, however long it takes: it sets no deadline.
   if (!due_ && (id_ == 0 || !joins)) due_ = now + options_.patience;
   settle(now);
 }
@@ -124,7 +124,7 @@ std::size_t Coordinator::joiners() const { return id_ == 0 ? 0 : joiners_.size()
 void Coordinator::settle(Clock::time_point now) {
   if (over_ || !failure_.empty()) return answer_all(false);
   bool late = due_ && now >= *due_;
-  if (id_ > 0 && late && drop_silent()) {  // if too few are left, those may return in time
+  if (id_ > 0 && late && drop_silent()) {  // if too few remain, dropped ranks may return in time
     due_ = now + options_.patience;
     late = false;
   }
@@ -180,11 +180,11 @@ void Coordinator::form(bool counts) {
   std::ranges::sort(joiners_, {}, &Worker::rank);
   const bool come = !joiners_.empty();
   for (Worker& worker : joiners_) {
-    worker.has_state = step_ == 0;  // all begin with the same
+    worker.has_state = step_ == 0;  // all ranks start from the same state
     members_.push_back(std::move(worker));
   }
   joiners_.clear();
-  // After a failed step, those whose state did not come still wait for it.
+  // After a failed step, members that have not received the state yet still wait for it.
   std::stable_partition(members_.begin(), members_.end(),
                         [](const Worker& w) { return w.has_state; });
   if (lost || come || (voted && !counts)) ++id_;

@@ -131,7 +131,7 @@ bool Session::advance(Clock::time_point now) {
       return true;
     }
     closing_ = now >= proof_due_;
-    if (closing_) output_.clear();  // he may never read it
+    if (closing_) output_.clear();  // the client may never read it
     return false;
   }
   if (coordinator_ != nullptr && coordinator_->is_dropped(this)) {
@@ -148,7 +148,7 @@ bool Session::advance(Clock::time_point now) {
     if (!well_formed(request)) throw CommError("a request to the store makes no sense");
     answer(request, now);
   } catch (const CommError&) {
-    // Not what a client of ours sends, and there is no finding the next frame.
+    // No client of ours sends this, and the start of the next frame is unknown.
     input_.clear();
     closing_ = true;
   }
@@ -165,7 +165,7 @@ void Session::judge_proof() {
     opener_.emplace(key, Direction::to_store);
     sealer_.emplace(key, Direction::to_client);
   } else {
-    output_ += std::string(kVerdict, '\0');  // no proof for those who gave none
+    output_ += std::string(kVerdict, '\0');  // a client without a proof gets none
     closing_ = true;
   }
 }
@@ -246,7 +246,7 @@ void Session::leave(Clock::time_point now) {
   try {
     for (std::size_t key = 1; key < will_.size(); ++key)
       if (table_.compare_and_swap(will_[key], "", will_[0]) == will_[0]) break;
-  } catch (const UsageError&) {  // the table is full: nobody is left to be told
+  } catch (const UsageError&) {  // the table is full: the will cannot be written
   }
   will_.clear();
   if (coordinator_ != nullptr) coordinator_->lost(this, now);
