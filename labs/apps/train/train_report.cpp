@@ -1,4 +1,4 @@
-// train_report: report.html of a run's folder, made again from its files.
+// train_report: makes report.html of a run's folder again from its files.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
