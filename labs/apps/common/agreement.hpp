@@ -49,14 +49,14 @@ class LossExchange {
   LossExchange(const LossExchange&) = delete;
   LossExchange& operator=(const LossExchange&) = delete;
 
-  // This rank's request to all ranks: stop because of an error on this rank, or save a checkpoint
-  // and end (StopRequest).
+  // This rank's request to all ranks. preempt: save a checkpoint and end (StopRequest); stop: end
+  // now, because of an error on this rank.
   enum class Wish : std::uint8_t { none, preempt, stop };
   void begin(double loss, Wish wish = Wish::none);
   // Returns the mean over the ranks. If any loss is not finite, every rank throws: rank 0 an Error
   // that names the step and the rank, the others QuietStop.
   double finish(std::int64_t step);
-  [[nodiscard]] Wish wish() const { return wish_; }  // strongest of the last exchange
+  [[nodiscard]] Wish wish() const { return wish_; }  // strongest wish of the last exchange
 
  private:
   comm::ProcessGroup& group_;

@@ -66,7 +66,7 @@ std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-// Flushes, also into a pipe, because the rows for thousands of GPUs take seconds.
+// Flushes after each row, even into a pipe, because rows for thousands of GPUs take seconds.
 void print_row(const Options& o, double compute, const Row& row) {
   for (std::size_t a = 0; a < row.steps.size(); ++a) {
     const PredictedStep& step = row.steps[a];

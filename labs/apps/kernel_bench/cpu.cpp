@@ -40,7 +40,7 @@ struct Case {
 
 double bytes(std::int64_t floats) { return 4.0 * static_cast<double>(floats); }
 
-// The forward and backward products of a Linear layer, called like in linear's functions.
+// The forward and backward products of a Linear layer, called as in linear's functions.
 void add_linear(std::vector<Case>& cases, const std::string& layer, std::int64_t n, std::int64_t in,
                 std::int64_t out) {
   struct Data {

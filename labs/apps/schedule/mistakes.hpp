@@ -1,4 +1,4 @@
-// Common mistakes in a ring, planted in a correct schedule; the checker must find the consequences.
+// Common mistakes in a ring, planted in a correct schedule; the checker reports the consequences.
 // Each changes only data, so that the faulty schedule can be drawn, run and priced like any other.
 //
 //     receive_first    rank 0 waits for rank 3, which waits for rank 2, ... which waits for rank 0

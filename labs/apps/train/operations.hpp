@@ -5,8 +5,8 @@
 //   ...
 //   between operations                     3.10   2.9 %
 //
-// On a GPU the time is spent in the operation's kernels there. The last row is the rest of
-// the step: the loop itself, data and waiting; on a GPU, the time in which the device was idle.
+// On a GPU the times are those of the operation's kernels. The last row is the rest of the step:
+// the loop itself, data and waiting; on a GPU, the time in which the device was idle.
 #pragma once
 
 #include <cstdint>

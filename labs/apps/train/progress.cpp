@@ -50,7 +50,7 @@ std::string render_progress(const ProgressState& s, int width) {
   const std::string count = fmt::format("{}/{}", s.step, s.steps);
   struct Field {
     std::string text;
-    int importance;  // the least important field is dropped first when space is short
+    int importance;  // the least important field is dropped first
   };
   std::vector<Field> fields = {{fmt::format("loss {:.4f}", s.loss), 5},
                                {fmt::format("{} {}/s", format_count(s.rate), s.unit), 3},

@@ -119,14 +119,14 @@ class RunCheckpoints {
 
   // Sets the training, for a rank that does not resume(). It must outlive this object.
   void describe(const Trained& trained);
-  // Collective. Returns the step at which the run continues, 0 without a checkpoint. Throws
+  // Collective. Returns the progress restored from the checkpoint, step 0 without one. Throws
   // UsageError, on one rank, if the checkpoint is of another training or the ranks see different
   // checkpoints. The argument must outlive this object.
   [[nodiscard]] Reached resume(const Trained& trained);
 
   [[nodiscard]] bool due(std::int64_t step) const;
-  // Collective, at the end of a step. Takes a checkpoint if it is due or the step is the last; it
-  // is written by prove(). Throws like require_finite() (evaluate.hpp).
+  // Collective, at the end of a step. Takes a checkpoint, which prove() writes, if one is due or
+  // the step is the last. Throws like require_finite() (evaluate.hpp).
   void step_done(const Reached& reached, bool last);
   // Writes the held checkpoint; the loss after it is finite.
   void prove();

@@ -67,7 +67,8 @@ class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();
-  // Runs body once for each rank. Throws kit::Hang, kit::Misuse, and a rank's own exception.
+  // Runs body once for each rank. Throws kit::Hang, kit::Misuse, and std::runtime_error naming the
+  // rank if body threw.
   void run(const std::function<void(Group&)>& body);
 
   // For drivers. compute: advances the rank's clock by `seconds`. end_of_step: synchronizes the
