@@ -67,8 +67,7 @@ class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options);
   ~Cluster();
-  // Runs body once for each rank. Throws kit::Hang, kit::Misuse, and std::runtime_error naming the
-  // rank if body threw.
+  // Runs body on each rank. Throws kit::Hang, kit::Misuse, or body's error with the rank's number.
   void run(const std::function<void(Group&)>& body);
 
   // For drivers. compute: advances the rank's clock by `seconds`. end_of_step: synchronizes the
