@@ -81,7 +81,7 @@ class Family {
     }
   }
 
-  // Until all pipes are closed. Looks at the boards in between.
+  // Runs until all pipes are closed, and checks the boards meanwhile.
   void collect() {
     std::uint64_t moves = 0;
     auto moved = Clock::now();
@@ -109,8 +109,8 @@ class Family {
   }
 
  private:
-  // Waits a little for answers; false when there are none to come. A child that ends without one,
-  // or with an error, ends the run: the others may be waiting for it forever.
+  // Waits briefly for answers; returns false if none is outstanding. A child that ends without an
+  // answer, or with an error, ends the run, because the others may be waiting for it forever.
   bool listen() {
     std::vector<pollfd> polled;
     std::vector<int> ranks;

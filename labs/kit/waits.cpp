@@ -5,7 +5,7 @@
 namespace kit {
 namespace {
 
-// A walk from each rank along its first peer ends at a rank that waits for nobody, or closes.
+// Follows first peers from each rank until a rank waits for none or the walk closes a cycle.
 std::vector<int> cycle_of(const std::vector<Wait>& waits) {
   for (std::size_t from = 0; from < waits.size(); ++from) {
     std::vector<int> path{int(from)};

@@ -47,7 +47,7 @@ std::string find_source_root() {
 }
 
 std::vector<std::string> list_sources(const std::string& root) {
-  std::vector<std::string> paths;  // relative: the order must not depend on where the root is
+  std::vector<std::string> paths;  // relative: the order must not depend on root's location
   for (const char* folder : kFolders) {
     if (std::error_code ignored; !fs::is_directory(fs::path(root) / folder, ignored)) continue;
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(root) / folder)) {

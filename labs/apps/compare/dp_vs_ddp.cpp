@@ -1,11 +1,11 @@
-// dp_vs_ddp: the same training through DataParallel and DistributedDataParallel, counted and drawn.
-// The ranks of DDP are threads of this process. Both see the same model, the same batches and the
-// same devices.
+// dp_vs_ddp: the same training through DataParallel and DistributedDataParallel, with bytes counted
+// and curves drawn. The ranks of DDP are threads of this process. Both use the same model, batches
+// and devices.
 //
-//   a batch of N * rows    DataParallel    the whole batch goes to the root, which deals it out
+//   a batch of N * rows    DataParallel    the whole batch goes to the root, which scatters it
 //                          DDP             rank r reads rows [r * rows, (r + 1) * rows) itself
 //
-// And once more on the CPU without either, as the arbiter.
+// A serial training on the CPU, without either, is the reference.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -31,13 +31,13 @@ namespace ringsmith::apps {
 namespace {
 
 constexpr double kMostApart = 1e-5;      // relative: the two add in different orders
-constexpr double kMostDeviation = 0.01;  // counters from the formulas
+constexpr double kMostDeviation = 0.01;  // of the counters from the formulas
 
 struct Training {
   Device::Kind kind = Device::Kind::cuda;
   std::int64_t inputs = 64, hidden = 128, classes = 1024;  // widths of the MLP
-  std::int64_t rows = 8;                                   // of each device and step
-  int steps = 5;                                           // measured; kWarmup more come before
+  std::int64_t rows = 8;                                   // per device and step
+  int steps = 5;                                           // measured; kWarmup steps precede them
   std::uint64_t seed = 1;
   bool simulate_gil = false;
   std::chrono::milliseconds timeout{120'000};
@@ -70,7 +70,7 @@ std::vector<Batch> make_batches(int devices, const Training& o) {
   return out;
 }
 
-// One step of any of the three; everything queued by it is done when it returns.
+// One step of any of the three trainings; all work that it queued is complete when it returns.
 template <class Forward>
 void step(const Forward& forward, SGD& optimizer, const Batch& batch,
           const std::vector<Device>& devices) {
@@ -148,7 +148,7 @@ Values train_data_parallel(const std::vector<Device>& devices, const std::vector
   return values_of(*model);
 }
 
-// usage: of this rank alone; its memory is root_memory.
+// usage: receives the values of this rank alone; its memory goes to root_memory.
 Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, Device device,
                   const std::vector<Batch>& batches, const Training& o, Usage& usage) {
   model.to(device);
@@ -173,7 +173,7 @@ Values train_rank(MLP& model, const std::shared_ptr<comm::ProcessGroup>& group, 
   const Bytes gradients = metered->sent_by_all_reduces();
   usage.sent = usage.received = static_cast<double>(gradients.value) / o.steps;
   usage.besides = static_cast<double>((metered->sent() - gradients).value) / o.steps;
-  // Gradients live in communication memory, which is not the allocator's.
+  // Gradients are in communication memory, which the allocator does not count.
   if (device.is_cuda())
     usage.root_memory = peak_of(device) + static_cast<double>(metered->memory().value);
   return values_of(model);
@@ -183,7 +183,7 @@ Values train_ddp(const std::vector<Device>& devices, const std::vector<Batch>& b
                  const Training& o, Usage& usage) {
   const int world = static_cast<int>(devices.size());
   const auto rendezvous = std::make_shared<comm::ThreadRendezvous>(world);
-  std::vector<std::unique_ptr<MLP>> models;  // made here: the default generator is one thread's
+  std::vector<std::unique_ptr<MLP>> models;  // made here: the default generator is per thread
   for (int r = 0; r < world; ++r) models.push_back(make_model(o));
   std::vector<Values> parameters(devices.size());
   std::vector<Usage> of_rank(devices.size());

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// A file's values, each asked for by name; what is missing or out of range names the file.
+// The values of a file, requested by name; errors for missing or invalid values name the file.
 class Description {
  public:
   explicit Description(const std::string& name) : file_(find(name)) {
@@ -140,7 +140,7 @@ std::vector<double> buckets_of(const TrainedModel& model, Bytes first_cap, Bytes
   for (const Elements n : model.tensors)
     items.push_back({Elements(n.value * model.gradient.value), DType::u8});
   std::vector<int> ready(items.size());
-  std::iota(ready.rbegin(), ready.rend(), 0);  // the last layer's gradients come first
+  std::iota(ready.rbegin(), ready.rend(), 0);  // the last layer's gradients are ready first
   std::vector<double> bytes;
   for (const BucketLayout& bucket : rebuilt_plan(items, {first_cap, cap}, ready).buckets)
     bytes.push_back(static_cast<double>(bucket.size().value));

@@ -1,4 +1,4 @@
-// scaling: how fast a model would train on a cluster that is described in a file, from 2 to 16,384
+// scaling: predicts how fast a model would train on a cluster described in a file, from 2 to 16,384
 // GPUs, with the ring, the double tree and the hierarchical all-reduce. Nothing is measured: every
 // number comes from the simulator.
 #include <algorithm>
@@ -41,7 +41,7 @@ nodes nothing blocks; the ring is one ring, which uses one NIC of each node.
 Exit codes: 0 done, 6 wrong options or files.
 )";
 
-constexpr std::size_t kIndent = 11;  // of what the model and the machine are
+constexpr std::size_t kIndent = 11;  // of the lines that describe the model and the machine
 
 struct Row {
   int world = 1;
@@ -52,7 +52,7 @@ Row predict(const Options& o, const comm::Topology& topology, double compute,
             const std::vector<double>& buckets, int world) {
   Row row{world, {}};
   for (const std::string& algorithm : o.algorithms) {
-    std::map<double, double> known;  // most buckets are alike
+    std::map<double, double> known;  // most buckets have the same size
     row.steps.push_back(predict_step(compute, buckets, [&](double bytes) {
       const auto [entry, fresh] = known.try_emplace(bytes);
       if (fresh) entry->second = comm::all_reduce_time(topology, algorithm, world, bytes);
@@ -66,7 +66,7 @@ std::string ms(double seconds) {
   return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.1 ? 2 : seconds < 10 ? 1 : 0);
 }
 
-// At once, in a pipe as well: thousands of GPUs take seconds.
+// Flushes after each row, even into a pipe, because rows for thousands of GPUs take seconds.
 void print_row(const Options& o, double compute, const Row& row) {
   for (std::size_t a = 0; a < row.steps.size(); ++a) {
     const PredictedStep& step = row.steps[a];
@@ -77,7 +77,7 @@ void print_row(const Options& o, double compute, const Row& row) {
   std::fflush(stdout);
 }
 
-// Asks for one time of each, before anything is printed.
+// Simulates each algorithm once, so that errors are reported before anything is printed.
 void require_algorithms(const Options& o, const comm::Topology& topology) {
   require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
   for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {

@@ -1,4 +1,4 @@
-// doctor: what this machine has and lets a job do; for a launched job, how its ranks are connected.
+// doctor: reports what this machine offers to a job; in a launched job, how ranks are connected.
 #include <algorithm>
 #include <cstdio>
 #include <fmt/chrono.h>

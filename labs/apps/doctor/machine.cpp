@@ -1,5 +1,5 @@
-// doctor's look at one machine, and how findings are shown. Everything is read from the kernel or
-// tried in a child process.
+// doctor's examination of one machine, and the rendering of findings. All information is read from
+// the kernel or tried out in a child process.
 #include <algorithm>
 #include <array>
 #include <cstdlib>
@@ -35,7 +35,7 @@ using Verdict = Finding::Verdict;
 constexpr std::array<const char*, 4> kNames{"ok", "note", "warn", "FAIL"};
 constexpr std::size_t kIndent = 20;  // columns before the text
 
-// Without white space at its end; empty if there is no such file.
+// The first line without trailing white space; empty if there is no such file.
 std::string first_line(const fs::path& path) {
   std::string line;
   std::getline(std::ifstream(path), line);
@@ -60,7 +60,7 @@ std::string find_program(const std::string& name) {
   return {};
 }
 
-// Does this succeed in a child process, which it cannot change us?
+// True if trial succeeds; it runs in a child process, so it cannot change this process.
 bool succeeds(bool (*trial)()) {
   const pid_t child = fork();
   if (child == 0) _exit(trial() ? 0 : 1);
@@ -119,8 +119,7 @@ Finding locked_memory() {
 }
 
 Finding open_files() {
-  constexpr rlim_t kEnough =
-      1024;  // a socket and a memory file for each rank of the host, and more
+  constexpr rlim_t kEnough = 1024;  // a socket and a memory file per rank of the host, and more
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto has = static_cast<unsigned long long>(limit.rlim_cur);
@@ -165,7 +164,7 @@ Finding kernel_clock() {
           "if the processor has a stable TSC: clocksource=tsc on the kernel's command line"};
 }
 
-// The processor, and what the emulator can see with it.
+// The processor, and whether the emulator can use its memory keys.
 void processor(Findings& out) {
   const std::string text = processor_text();
   out.push_back({Verdict::ok, "processor", processor_name(text)});
@@ -181,7 +180,7 @@ void processor(Findings& out) {
 #endif
 }
 
-// Of an interface's entry; empty if it is none that other hosts, or this one, can call.
+// The address in an interface's entry; empty if neither this host nor others can connect to it.
 std::string address_in(const ifaddrs& entry) {
   if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return {};
   const int family = entry.ifa_addr->sa_family;
@@ -204,7 +203,7 @@ std::string describe_interface(const ifaddrs& entry, const std::string& address)
                      speed.empty() || speed == "-1" ? "" : ", " + speed + " Mbit/s");
 }
 
-// The loopback interface, and those that lead to other hosts.
+// The loopback interface, and the interfaces that lead to other hosts.
 void networks(Findings& out) {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return;
@@ -232,7 +231,7 @@ void networks(Findings& out) {
                    "bring an interface up, or start the container with --network host"});
 }
 
-// The ports of a device, and of each the GIDs that are set with their kinds.
+// The ports of a device, and the GIDs that are set on each port with their kinds.
 std::string describe_rdma_device(const fs::path& device) {
   std::string text = device.filename().string() + ":";
   for (const auto& port : fs::directory_iterator(device / "ports")) {

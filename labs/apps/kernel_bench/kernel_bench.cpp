@@ -1,4 +1,4 @@
-// kernel_bench: how fast the kernels are, on the CPU or on a device.
+// kernel_bench: measures the speed of the kernels, on the CPU or on a device.
 #include "labs/apps/kernel_bench/kernel_bench.hpp"
 
 #include <fmt/ranges.h>

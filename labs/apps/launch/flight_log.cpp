@@ -15,13 +15,13 @@ namespace ringsmith::comm {
 
 namespace {
 
-// What lies in the file behind the header.
+// Layout of the file after the header.
 struct Body {
   SiteText sites[kSites];
   Flight flight;
 };
 
-// Its first bytes, `most` of them.
+// Reads at most `most` bytes from the start of the file.
 std::string read_file(const std::string& path, std::size_t most) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.valid(), "cannot read '" + path + "': " + std::strerror(errno));
@@ -38,8 +38,8 @@ std::string read_file(const std::string& path, std::size_t most) {
   return bytes;
 }
 
-// Calls that have a name, and whose numbers fit into one ring: the reader's work grows with the
-// distance between the first number and the last.
+// True if every call has a name and the numbers fit into one ring. The reader's work grows with the
+// distance between the first and the last number.
 bool are_plausible(const std::vector<FlightRecord>& records) {
   if (records.empty()) return true;
   if (records.back().number - records.front().number >= kFlightEntries) return false;
@@ -108,7 +108,7 @@ std::optional<Divergence> first_divergence(const std::vector<FlightLog>& logs) {
   for (const FlightLog& log : logs) {
     const auto first =
         std::ranges::find_if(log.records, [](const auto& r) { return !r.is_message(); });
-    // A recorder that has not been round knows everything from the start on.
+    // A ring that has not wrapped around holds every call since the start.
     const bool full = !log.records.empty() && log.records.front().number > 1;
     if (full && first != log.records.end()) from = std::max(from, first->sequence);
     for (const FlightRecord& r : log.records)

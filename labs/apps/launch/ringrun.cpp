@@ -1,5 +1,5 @@
-// ringrun: starts N ranks of a program on this host, or on each of several, and stays until all
-// of them have ended. The options are torchrun's where it has them.
+// ringrun: starts N ranks of a program on this host, or on each of several hosts, and waits until
+// all of them have ended. Its options follow torchrun's where torchrun has them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -120,7 +120,7 @@ int ranks_per_node(const std::string& text) {
   return whole_number("--nproc-per-node", text, 1, 1024);
 }
 
-// "4", or torchrun's "2:4": the least and the most.
+// "4", or torchrun's "2:4": the minimum and the maximum.
 std::pair<int, int> number_of_nodes(const std::string& text) {
   const std::size_t colon = text.find(':');
   const int least = whole_number("--nnodes", text.substr(0, colon), 1, 1024);
@@ -130,12 +130,12 @@ std::pair<int, int> number_of_nodes(const std::string& text) {
   return {least, most};
 }
 
-// Where the nodes meet: what --rdzv-backend, --rdzv-endpoint and --rdzv-id say, as torchrun has it.
+// The rendezvous of the nodes: --rdzv-backend and --rdzv-endpoint, with torchrun's meaning.
 struct Meeting {
   std::string backend, endpoint;
 };
 
-constexpr const char* kStaticPort = "29500";  // torchrun's, and for c10d
+constexpr const char* kStaticPort = "29500";  // torchrun's default, and its default for c10d
 constexpr const char* kC10dPort = "29400";
 
 // "host:29400", "host", "[::1]:29400"
@@ -151,7 +151,7 @@ void read_endpoint(launch::LaunchOptions& o, const std::string& text, const char
       colon == std::string::npos ? default_port : text.substr(colon + 1), o.nodes == 1);
 }
 
-// torchrun's key=value,key=value.
+// Parses torchrun's key=value,key=value.
 void read_conf(const std::string& text, double& join, double& last_call) {
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) {
@@ -170,7 +170,7 @@ std::chrono::milliseconds milliseconds(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1e3));
 }
 
-// What torchrun has and ringrun cannot mean, with what to do instead.
+// torchrun options that ringrun does not support, with the alternative.
 struct NotHere {
   const char* option;
   const char* instead;
@@ -188,7 +188,7 @@ constexpr std::array<NotHere, 10> kNotHere{{
     {"--local-addr", "--bind INTERFACE says where node 0 listens"},
 }};
 
-// torchrun's users write --nproc_per_node. Only options are touched, not what follows the program.
+// Accepts torchrun's --nproc_per_node. Changes only options, not words after the program's name.
 std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** argv) {
   std::vector<std::string> out{"ringrun"};
   bool options = true, value = false;
@@ -211,7 +211,7 @@ std::vector<std::string> with_hyphens(const CommandLine& app, int argc, char** a
   return out;
 }
 
-// What the options say on nodes and on where they meet, put together.
+// Combines the options on the nodes and on their rendezvous.
 void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool address_given,
                     const std::string& port, bool port_given) {
   require(meeting.backend == "static" || meeting.backend == "c10d",
@@ -243,7 +243,7 @@ void settle_meeting(launch::LaunchOptions& o, const Meeting& meeting, bool addre
       "shared file system");
 }
 
-// False if there is nothing to launch any more.
+// Returns false if there is nothing to launch.
 bool read_options(launch::LaunchOptions& o, int argc, char** argv) {
   std::string ranks = "1", nodes = "1", master_port = "0", new_secret, conf;
   Meeting meeting{"static", ""};

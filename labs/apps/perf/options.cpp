@@ -17,7 +17,7 @@ struct Refused {
   const char* reason;
 };
 
-constexpr std::size_t kMostSizes = 100'000;  // of which a run would see the end
+constexpr std::size_t kMostSizes = 100'000;  // an upper bound, so that the run ends
 
 constexpr Refused kRefused[] = {
     {"-t,--nthreads", "use --ranks-per-process"},

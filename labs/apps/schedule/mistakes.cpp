@@ -17,7 +17,7 @@ int next_chunk(const Schedule& schedule, int chunk) {
   return comm::wrap(chunk + 1, static_cast<int>(schedule.chunks.size()));
 }
 
-// The first step of the lowest rank that has one which fits.
+// The first step that satisfies `fits`, in rank order; null if none does.
 template <class Fits>
 Step* first_step(Schedule& schedule, Fits fits) {
   for (auto& steps : schedule.steps)
@@ -26,7 +26,7 @@ Step* first_step(Schedule& schedule, Fits fits) {
   return nullptr;
 }
 
-void skip(Schedule& schedule) {  // of one rank only: its neighbours count on it
+void skip(Schedule& schedule) {  // in one rank only; its neighbours rely on the step
   for (auto& steps : schedule.steps)
     if (!steps.empty()) {
       steps.erase(steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2));
@@ -49,7 +49,7 @@ void adds_to_the_end(Schedule& schedule) {
     for (Step& step : steps) step.action = Action::reduce;
 }
 
-void owner_off_by_one(Schedule& schedule) {  // the copies begin with the wrong chunk
+void owner_off_by_one(Schedule& schedule) {  // the copy phase starts with the wrong chunk
   for (auto& steps : schedule.steps)
     for (std::size_t s = steps.size() / 2; s < steps.size(); ++s) {
       steps[s].send_chunk = next_chunk(schedule, steps[s].send_chunk);

@@ -1,5 +1,5 @@
-// schedule_player: shows, draws, proves and prices the schedule of a collective. Needs no other
-// rank: everything happens on paper.
+// schedule_player: shows, draws, proves and prices the schedule of a collective. It needs no other
+// rank and sends no messages.
 #include <algorithm>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -33,7 +33,7 @@ struct Options {
 };
 
 constexpr int kMaxTableRanks = 36;
-constexpr double kMaxSteps = 2e7;  // of all ranks together, when written down
+constexpr double kMaxSteps = 2e7;  // over all ranks, for a schedule that is written out
 
 std::string table_of_algorithms() {
   std::string out = "\nCollectives and their algorithms (the first is the default):\n";
@@ -54,7 +54,7 @@ std::string table_of_algorithms() {
          "\nExit codes: 0 done, 1 --check found a fault or --run got stuck, 6 wrong\noptions.\n";
 }
 
-// With --run, progress is proved with --slots slots; else with each number that matters.
+// With --run, proves progress with --slots slots, else with every relevant number of slots.
 CheckOptions how_to_check(const Options& o) {
   CheckOptions options;
   if (o.run || o.json) options.wires = {{o.slots, false}};
@@ -169,7 +169,7 @@ int run(int argc, char** argv) {
                                      1e-9 / o.reduce_bandwidth, o.overhead_us * 1e-6);
   network.slots = o.slots;
 
-  // A large ring is simulated without writing its steps down; everything else needs them.
+  // A large ring is simulated without its steps in memory; everything else needs them.
   const bool large = o.world > 256;
   const bool plain = !o.check && !o.run && !o.json && o.mistake.empty() && o.svg.empty();
   if (large && o.simulate && plain && collective == Collective::all_reduce &&

@@ -35,7 +35,7 @@ finishes its step on all ranks, saves, and ends with exit code 75. A second
 signal ends it at once. With --resume auto the same command continues.)";
 }
 
-// For CLI11: empty, or what is wrong.
+// A validator for CLI11: returns an empty string or the error.
 std::string is_a_device(const std::string& name) {
   try {
     (void)parse_device(name);
@@ -45,9 +45,9 @@ std::string is_a_device(const std::string& name) {
   }
 }
 
-// A replica's bits depend on these, too, since each rank computes the norm of the gradients and the
-// update by itself. (Gradients are averaged: ranks may multiply matrices of bf16 by different
-// instructions, kernels/cpu/fast/matmul_bf16.hpp.)
+// A replica's bits depend on these settings, too, because each rank computes the norm of the
+// gradients and the update by itself. (Gradients are averaged, so ranks may multiply bf16 matrices
+// with different instructions; see kernels/cpu/fast/matmul_bf16.hpp.)
 comm::Settings surroundings_of(const MachineOptions& o) {
   const bool on_cpu = parse_device(o.device).is_cpu();
   comm::Settings out{{"the version of ringsmith", RINGSMITH_VERSION},
@@ -60,7 +60,7 @@ comm::Settings surroundings_of(const MachineOptions& o) {
   std::string library = "not there";
   try {
     library = kernels::cpu::blas_description();
-  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first product says it, in full
+  } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the first product reports it in full
   }
   out.emplace_back("the library of --products openblas", library);
   return out;
@@ -205,14 +205,14 @@ void add_train_options(CommandLine& app, TrainOptions& o, const std::string& def
                "print what DistributedDataParallel knows of itself: buckets, order of the "
                "gradients, times");
   app.add_flag("--json", o.json, "the closing report as one JSON object on standard output");
-  // What it was once: hidden, and refused by the name of the program that does it.
+  // A former option: hidden, and rejected with the name of the program that replaces it.
   app.refuse("--bench", "--bench: unknown option; train_bench measures steps");
 }
 
 comm::GroupOptions group_of(const MachineOptions& o) {
   kernels::set_mode(kernels::parse_mode(o.kernels));
   kernels::set_products(kernels::parse_products(o.products));
-  if (o.bf16_products != "auto")  // which asks Linux for tiles, on first use
+  if (o.bf16_products != "auto")  // the first use requests tiles from Linux
     kernels::set_bf16_products(kernels::parse_bf16_products(o.bf16_products));
   kernels::set_float32(kernels::parse_float32(o.float32));
   kernels::set_threads(o.threads);

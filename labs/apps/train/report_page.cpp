@@ -91,7 +91,7 @@ constexpr const char* kHead = R"html(<!doctype html>
 </main>
 <script type="application/json" id="data">)html";
 
-// What every figure needs: elements, numbers, axes, the value under the pointer.
+// The tools that every figure needs: elements, numbers, axes, the value under the pointer.
 constexpr const char* kTools = R"html(</script>
 <script>
 'use strict';

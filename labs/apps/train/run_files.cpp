@@ -25,7 +25,7 @@ constexpr const char* kRemedy = "; choose a writable place with --run-dir";
   throw UsageError("cannot create run directory '" + path.string() + "': " + why + kRemedy);
 }
 
-// True if made, false if something of that name is there already.
+// Returns true if the folder was created, false if the path exists.
 bool make(const fs::path& path) {
   std::error_code error;
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
@@ -35,12 +35,12 @@ bool make(const fs::path& path) {
   return made;
 }
 
-// A folder can exist and still take no files: a read-only mount, a foreign owner.
+// An existing folder may still not be writable: a read-only mount, another owner.
 void check_writable(const fs::path& path) {
   if (access(path.c_str(), W_OK | X_OK) != 0) refuse(path, std::strerror(errno));
 }
 
-// A run that was refused before its first step may have left a folder for checkpoints.
+// True if the folder is empty, apart from a checkpoint folder left by a run that failed to start.
 bool is_unused(const fs::path& path) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path, error)) {
@@ -131,7 +131,7 @@ JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(pa
 }
 
 JsonLines::JsonLines(const std::string& path, std::int64_t step) : path_(path) {
-  AtomicFile file(path);  // first: it refuses paths that are not files, which cannot be read either
+  AtomicFile file(path);  // first: it rejects paths that are not files, which cannot be read either
   std::ifstream before(path);
   std::string kept;
   for (std::string line; std::getline(before, line);) {

@@ -1,5 +1,5 @@
-// train_gpt: the main job. A GPT, trained on this repository's own lessons and sources or any other
-// text, byte by byte or by tokens, data-parallel over all ranks of its launcher.
+// train_gpt: the main job. Trains a GPT on this repository's own lessons and sources or any other
+// text, as bytes or tokens, data-parallel over all ranks of its launcher.
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
@@ -95,11 +95,11 @@ bool read_options(GptOptions& o, int argc, char** argv) {
   return app.parse(argc, argv);
 }
 
-// Text as the options have it; what they leave open about the model is filled in from it.
+// Loads the text that the options select and completes the model's options from it.
 Corpus load(GptOptions& o) {
   Corpus corpus = load_corpus({o.common.data, o.tokens, o.vocabulary}, o.model.context);
   o.model.vocabulary = corpus.alphabet;
-  if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // nobody could read it
+  if (!o.tokens.empty() && !corpus.vocabulary) o.sample.tokens = 0;  // cannot be decoded
   require(!o.prompt.empty() || o.sample.tokens == 0, "--prompt is empty; give at least one byte");
   return corpus;
 }
@@ -130,7 +130,7 @@ LrSchedule schedule_of(const GptOptions& o, std::int64_t steps) {
   return cosine_lr(o.common.lr, warmup, steps, o.floor * o.common.lr);
 }
 
-// "" if none is asked for.
+// "" if no sample is requested.
 std::string sample_of(const GptOptions& o, const Corpus& corpus, GPT& model) {
   if (o.sample.tokens == 0) return {};
   return "\n---- a sample ----\n" +
@@ -145,7 +145,7 @@ Metadata metadata_of(const GptOptions& o) {
           {"seed", std::to_string(o.common.seed)}};
 }
 
-// What a run that continues must have as before.
+// The settings that must be unchanged when a run is resumed.
 comm::Settings fixed_of(const GptOptions& o) {
   return {{"the program", "train_gpt"},
           {"--context", std::to_string(o.model.context)},
@@ -212,7 +212,7 @@ int train_gpt(int argc, char** argv) {
 
   DistributedDataParallel ddp(*model, group, ddp_options(common));
   register_comm_hook(common, ddp, group);
-  // Every rank drops other activations; the parameters above are the same on all.
+  // Dropout must differ between ranks; the parameters above are the same on all.
   manual_seed(common.seed + 1 + static_cast<std::uint64_t>(group->rank()));
   AdamW optimizer(model->parameters(), adam_options(o));
 

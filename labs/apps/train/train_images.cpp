@@ -1,7 +1,7 @@
-// train_images: a residual network or a small convolutional one that tells images apart, on any
+// train_images: trains an image classifier, a residual or a small convolutional network, on any
 // number of ranks.
 //
-// Images come from CIFAR-10's or MNIST's files, or are drawn when none are given.
+// Images come from CIFAR-10's or MNIST's files, or are drawn if no folder is given.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"
@@ -16,9 +16,9 @@ namespace {
 constexpr int kClasses = 10;
 constexpr std::int64_t kDefaultSteps = 200;
 constexpr std::int64_t kWidth = 64;             // torchvision's
-constexpr std::int64_t kPad = 4;                // pixels of black around an image that is cropped
-constexpr std::int64_t kSmallImage = 64;        // up to this size a ResNet's stem is small
-constexpr std::uint64_t kCropSeed = 0x63726f7;  // crops and sample order must not go together
+constexpr std::int64_t kPad = 4;                // pixels of black border added before cropping
+constexpr std::int64_t kSmallImage = 64;        // up to this size a ResNet has a small stem
+constexpr std::uint64_t kCropSeed = 0x63726f7;  // keeps crops independent of the sample order
 
 struct ImageOptions {
   TrainOptions common;
@@ -67,7 +67,7 @@ bool read_options(ImageOptions& o, int argc, char** argv) {
   return app.parse(argc, argv);
 }
 
-// flips: an image's mirror image is one of the same class.
+// flips: true if an image's mirror image is of the same class.
 Augmentation augmentation_of(const ImageOptions& o, bool flips) {
   const bool automatic = o.augment == "auto";
   const bool flip = o.augment == "crop-flip" || (automatic && flips);
@@ -84,7 +84,7 @@ ImageSets load(const ImageOptions& o) {
         ImageDataset(std::move(test), kClasses, statistics), origin};
   };
   const std::string& folder = o.common.data;
-  // Fixed seeds: another --seed trains differently on the same shapes.
+  // Fixed seeds: a different --seed trains differently on the same shapes.
   if (folder.empty())
     return sets(draw_shapes(o.draw, 1), draw_shapes(o.draw / 10 + 1, 2), true, "drawn shapes");
   if (!find_cifar10(folder).empty())

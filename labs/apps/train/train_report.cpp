@@ -1,4 +1,4 @@
-// train_report: report.html of a run's folder, made again from its files.
+// train_report: regenerates report.html in a run's folder from the folder's files.
 #include <fmt/format.h>
 
 #include "labs/apps/common/agreement.hpp"

@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A request counts when it is over: who counts requests knows what is in the folder.
+// Counts a request when it has completed, so the count implies the request's effect.
 struct Counted {
   ~Counted() { ++whereabouts().requests; }
 };
@@ -38,7 +38,7 @@ std::string Folder::path_of(const std::string& name) const {
   return path_ + "/" + name;
 }
 
-// A complete file beside the folder. It gets its name in the folder in one step.
+// Writes a complete file outside the folder; the caller moves it into the folder in one step.
 std::string Folder::draft(const std::string& text) const {
   static std::atomic<int> number = 0;
   const std::string path =

@@ -25,8 +25,8 @@ std::string& own_host() {
   return name;
 }
 
-// In the child: closes the judge's channel. Once: in a child of a child, the same number may be the
-// pipe that was opened since.
+// In the child: closes the judge's channel. Only once, because in a child of a child the same
+// descriptor may be a pipe that was opened later.
 void forget_the_judge() {
   static bool forgotten = false;
   if (!std::exchange(forgotten, true)) channel::forget();
@@ -80,7 +80,7 @@ int Nodes::start(const std::string& node, const Seat& seat) {
   const pid_t pid = fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a launcher that is killed takes its job with it
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // if the launcher is killed, its job ends too
     forget_the_judge();
     close(ends[0]);
     be_at(place);
@@ -94,7 +94,7 @@ int Nodes::start(const std::string& node, const Seat& seat) {
   return pid;
 }
 
-// Keeps how a process ended, and what it put into its record.
+// Stores how a process ended, and its record.
 Ended Nodes::settle(Process& one, int status) {
   one.waited_for = one.place.ended = true;
   one.how.process = one.pid;

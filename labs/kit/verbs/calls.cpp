@@ -1,5 +1,5 @@
-// The calls on queue pairs and completion queues: what may be posted in which state, and polling,
-// which is when the device goes on and another rank gets its turn.
+// The calls on queue pairs and completion queues: checks what may be posted in which state, and
+// polls, which lets the device advance and another rank run.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,14 +11,14 @@ using namespace kit::verbs;
 
 namespace {
 
-constexpr int kPatience = 4000;  // idle polls of all ranks together, until it is a hang
+constexpr int kPatience = 4000;  // idle polls of all ranks together that count as a hang
 
 const char* name_of(ibv_qp_state state) {
   constexpr const char* names[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   return names[state];
 }
 
-// Who waits for what, for the report of a hang.
+// The wait of every rank, for the report of a hang.
 std::vector<kit::Wait> waits() {
   Hub& h = hub();
   std::vector<kit::Wait> all;
@@ -162,7 +162,7 @@ int ibv_poll_cq(ibv_cq* given, int most, ibv_wc* completions) {
     ibv_wc wc = queue.waiting.front();
     queue.waiting.pop_front();
     const auto pair = h.pairs.find(wc.qp_num);
-    if (wc.vendor_err != 0 && pair != h.pairs.end())  // a send: all places up to its own are free
+    if (wc.vendor_err != 0 && pair != h.pairs.end())  // a send: frees all places up to its own
       pair->second->freed = std::max(pair->second->freed, std::uint64_t(wc.vendor_err));
     wc.vendor_err = 0;
     completions[found] = wc;
