@@ -21,8 +21,8 @@
 
 // ---- vector types ----
 //
-// dim3, uint3 and the short vectors with their make_ functions; alignment as on the device, so that
-// a misaligned vector load is one here too (UBSan names it).
+// dim3, uint3 and the short vectors with their make_ functions. Alignment as on the device, so that
+// a misaligned vector load is an error here too (UBSan reports it).
 
 struct uint3 {
   unsigned x, y, z;
