@@ -38,7 +38,7 @@ struct Heads {
 struct AttentionShape {
   std::int64_t batch = 0, heads = 0, tokens = 0, dim = 0;
   bool causal = false;
-  // Rows of scores: (batch, head, token).
+  // Number of rows of scores, one per (batch, head, token).
   [[nodiscard]] constexpr std::int64_t rows() const { return batch * heads * tokens; }
 };
 
@@ -101,7 +101,7 @@ struct AttentionBf16Saved {
 };
 namespace cuda {
 // True if the current device has such cores, dim is 1 to 128, and, on the emulator (where they are
-// slow), the selected version of the matrix product uses them too.
+// slow), the selected version of the matrix product is 8 or 9.
 [[nodiscard]] bool has_attention_bf16(const AttentionShape& shape);
 void attention_bf16(Heads<const bf16> q, Heads<const bf16> k, Heads<const bf16> v, Heads<bf16> out,
                     std::span<RowStatistic<float>> statistics, const AttentionShape& shape);

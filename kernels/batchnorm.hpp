@@ -5,7 +5,7 @@
 //   evaluation  mean, var = the running statistics
 //   y = (x - mean) * inv_std * weight + bias,   inv_std = 1 / sqrt(var + eps)
 //
-// Statistics are accumulated in double, so that a large mean does not cancel the variance. The
+// Statistics are accumulated in double, so that a large mean does not swamp the variance. The
 // oracle adds in ascending (n, pixel) order and rounds where PyTorch's scalar build does: each
 // squared deviation and their sum to T; y is x alpha + (bias - mean alpha); the sums of the
 // backward pass use eight lanes of T within an image, then double over the images. If images have

@@ -4,7 +4,7 @@
 //                                                 * w[o][c][kh][kw]
 //
 // where a pixel outside the image is zero and c runs over the channels of o's group. The two
-// backward products are the same triple sum read from the other sides.
+// backward products are the same triple sum with x, w and y in exchanged roles.
 //
 // Oracle (kernels/cpu/conv.cpp): these loops, in the order of PyTorch's scalar build: y starts from
 // the bias and adds in ascending (c, kh, kw); dw is one product per sample (ascending output

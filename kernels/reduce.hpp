@@ -7,7 +7,7 @@
 // same bits: a ring that adds one neighbour at a time and a direct algorithm that reads all ranks
 // in one pass agree whenever they add in the same order.
 //
-// NaN: min and max propagate it from either side. Equal values (+0 and -0) keep the later operand.
+// NaN: min and max propagate it from either side. Of equal values (+0 and -0) they keep the later.
 // Integers wrap around. A scaled source contributes  x * scale,  rounded once to the element type
 // (floating types only): average = sum of contributions times 1/world.
 #pragma once
@@ -37,7 +37,7 @@ struct ReduceSource {  // no default values: every call builds arrays of it
 
 constexpr std::size_t kMaxReduceSources = 64;
 
-// Throws UsageError unless there are 1 to 64 sources, none of them integers to be scaled.
+// Throws UsageError if there are no sources or more than 64, or if integers are to be scaled.
 void check_reduce(DType dtype, std::span<const ReduceSource> sources, double scale);
 
 namespace cpu {

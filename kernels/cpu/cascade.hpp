@@ -1,5 +1,5 @@
 // PyTorch's float sums, term by term: the order in which the oracles add, so that a sum has
-// PyTorch's bits (those from its scalar CPU build, ATEN_CPU_CAPABILITY=default).
+// PyTorch's bits (of its scalar CPU build, ATEN_CPU_CAPABILITY=default).
 //
 // Adding n floats one after the other accumulates up to n roundings. A cascade keeps four running
 // sums: after every `step` terms level 0 is carried into level 1, after every step^2 terms level 1

@@ -2,7 +2,7 @@
 //
 //   1  one thread per row: of out and dq, with a loop over the keys, or of dk and dv, with a loop
 //      over the queries. Scores are recomputed whenever they are needed. Any dim, float and double;
-//      on a device only for cases that version 2 does not support
+//      used only for cases that version 2 does not support
 //   2  tiles in shared memory (attention_forward.cu, attention_backward.cu): float, dim up to 128
 //   3  bf16 on tensor cores (attention_tensor.cu), under its own name: attention_bf16
 #include <cmath>

@@ -4,8 +4,8 @@
 //             (attention_forward.cu); the next tiles of keys and values arrive during the work
 //   dq        one block per tile of queries, looping over the keys: P and dS from the rows'
 //             statistics, dQ += dS K
-//   dk, dv    one block per tile of keys, looping over the queries: the same transposed, S^T = K
-//             Q^T, dV += P^T dO, dK += dS^T Q
+//   dk, dv    one block per tile of keys, looping over the queries: the same transposed,
+//             S^T = K Q^T, dV += P^T dO, dK += dS^T Q
 //
 // P is computed three times and dS twice. One kernel for the whole backward pass would compute both
 // only once, but need atomics for dQ, in unpredictable order: this version gives the same bits in
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kTensorThreads) forward(Problem p) {
     for (int j = 0; j < kKeys / 8; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) {
-        // A masked score gives 0 even if all of the row so far are -infinity, where exp gives NaN.
+        // Masked scores give 0 explicitly: exp would give NaN if the whole row were -infinity.
         const float e = scores[j][q] == -INFINITY ? 0.0F : exp_of(scores[j][q] - most[q / 2]);
         scores[j][q] = e;
         total[q / 2] += e;

@@ -1,7 +1,7 @@
 // Batch normalisation over (n, c, pixels): folds compute a channel's sums, one pass the elements.
 //
 //   batch_stats      the mean by a fold, then the squared deviations by another, both in double: a
-//                    large mean does not cancel the variance
+//                    large mean does not swamp the variance
 //   batch_norm       element-wise; the channel's four numbers are in cache
 //   batch_norm_grad  two folds (of dy, and of dy xhat), then element-wise
 //

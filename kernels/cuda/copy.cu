@@ -64,8 +64,8 @@ void copy_nest(Nest<2> nest, D* out, const S* in) {
 
 constexpr int kTile = 32, kTileRows = 8;
 
-// In the two dimensions of the tile, which `nest` does not have, out[row][column] =
-// in[column][row]. out is contiguous along its columns, in along out's rows.
+// `nest` lacks the two dimensions of the tile, in which out[row][column] = in[column][row]: out is
+// contiguous along columns, in along rows.
 template <class Word>
 __global__ void copy_tiles(std::int64_t batches, Nest<2> nest, std::int64_t rows,
                            std::int64_t columns, std::int64_t out_stride, std::int64_t in_stride,

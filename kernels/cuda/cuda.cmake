@@ -41,9 +41,8 @@ function(ringsmith_vgpu_library NAME)
     set(KIND ${ARGN})
   endif()
   add_library(${NAME} ${KIND} EXCLUDE_FROM_ALL ${SOURCES})
-  target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)  # its flags are
-                                                                                  # for these
-                                                                                  # sources
+  # Boost::context's flags are for these sources only.
+  target_link_libraries(${NAME} PUBLIC ringsmith_headers PRIVATE Boost::context)
   target_include_directories(${NAME} PUBLIC ${PROJECT_SOURCE_DIR}/kernels/vgpu/include)
   target_compile_definitions(${NAME} PUBLIC RINGSMITH_VGPU)
   if(RINGSMITH_VGPU_CHECKS)

@@ -204,9 +204,7 @@ __global__ void join_pieces(Sums<T> s) {
     const unsigned row = s.uses[end - 1].row;
     if (row == s.rows || !s.is_of(end, row)) continue;  // no row continues
     const std::int64_t begin = piece * s.piece;
-    if (s.uses[begin].row == row && s.is_of(begin - 1, row))
-      continue;  // it began in an earlier
-                 // piece
+    if (s.uses[begin].row == row && s.is_of(begin - 1, row)) continue;  // it began earlier
     T sum = s.tail[e];
     for (std::int64_t next = piece + 1; next < s.pieces; ++next) {
       if (!s.is_of(next * s.piece, row)) break;

@@ -20,8 +20,7 @@ namespace ringsmith::kernels::cuda {
 
 constexpr int kWarp = 32;
 constexpr int kThreads = 256;           // per block, unless there is a reason for another number
-constexpr int kBlocksPerProcessor = 8;  // of kThreads: all 2048 threads that a multiprocessor can
-                                        // hold
+constexpr int kBlocksPerProcessor = 8;  // of kThreads: all 2048 threads of a multiprocessor
 
 inline cudaStream_t stream() { return Stream::current().get(); }
 

@@ -52,8 +52,8 @@ __global__ void forward_any(Forward<T> p) {  // version 1
   for (std::int64_t r = blockIdx.x; r < p.rows; r += gridDim.x) {
     const T* const row = (kAdds ? p.sum : p.x) + r * p.n;
     T sum = 0, squares = 0;
-    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {  // each thread later reads only
-                                                                  // its own
+    // Later each thread reads only elements of sum that it has written here.
+    for (std::int64_t i = threadIdx.x; i < p.n; i += kThreads) {
       if constexpr (kAdds) p.sum[r * p.n + i] = p.x[r * p.n + i] + p.residual[r * p.n + i];
       sum += row[i];
     }

@@ -68,8 +68,8 @@ struct MatmulVersion {
 };
 [[nodiscard]] std::span<const MatmulVersion> matmul_versions();
 
-// Selects the version that multiplies floats from now on; 0: the best available. Throws UsageError
-// for a number that is not in the list or does not run here.
+// Selects the version that multiplies floats (and bf16, see above) from now on; 0: the best
+// available. Throws UsageError for a number that is not in the list or does not run here.
 void set_matmul_version(int number);
 [[nodiscard]] int matmul_version();
 

@@ -1,4 +1,4 @@
-// Sums and maxima over any dimensions of a strided tensor, on the engine of kernels/cuda/fold.cuh.
+// Sums and maxima over any dimensions of a strided tensor, by the folds of kernels/cuda/fold.cuh.
 //
 //   sum, max           a fold: rows or columns, in packs of 16 bytes if the terms are contiguous
 //   max_backward       a thread per element of the gradient, which checks whether it is the maximum

@@ -4,7 +4,8 @@
 //   block   the warps' totals through shared memory, combined by all threads in order of the warps
 //
 // Addition commutes, so both partners of an exchange get the same bits, and the result does not
-// depend on which warp is first. All threads of the warp (block) must call, or the kernel hangs.
+// depend on which warp is first. All threads of the warp (block) must call them, or the kernel
+// hangs.
 #pragma once
 
 #include "kernels/cuda/grid.cuh"

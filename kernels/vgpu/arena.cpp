@@ -16,7 +16,7 @@ namespace vgpu {
 namespace {
 
 constexpr std::size_t kBlock = 2 << 20;
-constexpr std::size_t kSmall = 1 << 20;  // up to here allocations share blocks
+constexpr std::size_t kSmall = 1 << 20;  // allocations up to this size share blocks
 constexpr std::size_t kAlignment = 256;
 constexpr unsigned char kGuardPattern = 0xb7;
 constexpr int kFresh = 0xff;

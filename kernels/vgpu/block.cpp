@@ -73,7 +73,7 @@ void BlockRunner::run(Grid& grid, unsigned share, std::uint64_t block_number) {
   active_runner = this;
   watched_.begin_block();
   current_block = &view_;
-  // This OS thread has initialised its thread_local variables.
+  // The block's threads run after this OS thread has initialised its thread_local variables.
   declare_before(&shared_order_[blocks_run_ % 2]);
   Fiber* first = idle_fiber();
   running_ = first;

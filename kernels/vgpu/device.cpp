@@ -202,7 +202,7 @@ void Device::synchronize() {
 
 }  // namespace vgpu
 
-// ---- the calls ----
+// ---- the CUDA calls ----
 
 using vgpu::Device;
 using vgpu::fail;

@@ -16,7 +16,7 @@ namespace vgpu {
 
 class Queue;
 
-// Waits that a driver is allowed to have, emulated if VGPU_DRIVER_WAITS is set: calls that allocate
+// Waits that a real driver may impose, emulated if VGPU_DRIVER_WAITS is set: calls that allocate
 // or free, and the first launch of a kernel that is not loaded (CUDA_MODULE_LOADING other than
 // EAGER), wait for the device's running kernels, and all launches and event queries wait for these
 // calls.

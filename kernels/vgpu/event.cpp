@@ -21,8 +21,7 @@ namespace vgpu {
 
 namespace {
 
-constexpr timespec kLook{0, 100'000'000};  // interval at which a waiter checks that the recorder
-                                           // lives
+constexpr timespec kLook{0, 100'000'000};  // interval of checks that the recorder lives
 // The event of a dead recorder is never reached, but a process that has opened it may still record
 // it anew: the program gets time to notice the death itself and to release its streams.
 constexpr int kLooksInVain = 20;

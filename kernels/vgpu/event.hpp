@@ -23,7 +23,7 @@ class Moment {
   virtual ~Moment() = default;
   // Called when the stream reaches the moment. All functions are called Quiet.
   virtual void reach() = 0;
-  // Everything before reach() happens before the code after wait(), or after a reached() of true.
+  // Everything before reach() happens before the code after wait(), or after reached() is true.
   virtual void wait() = 0;
   [[nodiscard]] virtual bool reached() = 0;
 };

@@ -104,7 +104,7 @@ void stop_at(const std::string& line, const std::string& what) {
 }
 
 #ifdef VGPU_TSAN
-// The handler allocates, but never returns to the code it interrupted.
+// A handler that reports an error allocates, but never returns to the code it interrupted.
 extern "C" const char* __tsan_default_options() { return "report_signal_unsafe=0"; }
 #endif
 

@@ -98,7 +98,7 @@ std::string Imports::describe(const Import& import, const void* address) const {
 
 }  // namespace vgpu
 
-// ---- the calls ----
+// ---- the CUDA calls ----
 
 using vgpu::Device;
 using vgpu::fail;

@@ -32,7 +32,7 @@ class Imports {
     int opened = 0;  // times
   };
   static Imports& get();
-  // Returns null and the reason if the exporter does not provide the block.
+  // Returns null and sets reason if the exporter does not provide the block.
   void* open(const MemoryName& name, int device, std::string& reason);
   // False if no block is open at `start`. The blocks that were closed last remain inaccessible, and
   // their addresses are not reused.

@@ -189,8 +189,7 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
     const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const timeval patience{left / 1'000'000, left % 1'000'000};
     ::setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);  // for connect(),
-                                                                                // too
+    ::setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);  // connect() too
     const bool connected = ::connect(socket, address.get(), address.bytes) == 0;
     if (!connected || !of_our_user(socket))
       answer = Answer::late;

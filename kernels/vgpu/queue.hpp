@@ -55,8 +55,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   // Waits for all operations that have been added so far.
   void synchronize();
   [[nodiscard]] bool idle();
-  // Between begin_ and end_capture(), operations that are added go into a graph instead. False, or
-  // null: the stream was (not) being captured before.
+  // Between begin_ and end_capture(), operations that are added go into a graph instead. begin_ is
+  // false if a capture has begun already, end_capture() null if none has.
   [[nodiscard]] bool begin_capture();
   [[nodiscard]] std::unique_ptr<Graph> end_capture();
   [[nodiscard]] bool capturing();
@@ -100,9 +100,8 @@ namespace vgpu {
 // null on other threads. constinit: read without a wrapper function, for which g++'s UBSan reports
 // a null pointer.
 extern constinit thread_local const std::string* current_operation;
-extern constinit thread_local bool
-    in_copy;  // and may touch device memory, though it runs no kernel
-extern constinit thread_local bool in_host_function;  // and must not call CUDA
+extern constinit thread_local bool in_copy;  // true during a copy, which may access device memory
+extern constinit thread_local bool in_host_function;  // true in one, which must not call CUDA
 
 // Ends the program if a host function makes this call.
 void outside_host_functions(const char* call);

@@ -38,8 +38,7 @@ struct Settings {
   bool protection_keys;       // VGPU_PROTECTION_KEYS: 0: as on a processor without any; 1
   PeerAccess peers;           // VGPU_PEERS: all, none or broken; all
   bool driver_waits;          // VGPU_DRIVER_WAITS: 1: see Driver in device.hpp; 0
-  std::size_t guard_page;     // VGPU_PAGE_KB: size of guards, a multiple of the system's page; that
-                              // page
+  std::size_t guard_page;     // VGPU_PAGE_KB: guards, a multiple of the system's page; one page
   bool legacy_stream;         // VGPU_LEGACY_STREAM: 1: the legacy default stream may be used; 0
   bool eager_loading;         // CUDA_MODULE_LOADING: EAGER, as for the driver; else lazy
 

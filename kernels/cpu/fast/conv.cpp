@@ -37,9 +37,9 @@ namespace ringsmith::kernels::cpu::fast {
 
 namespace {
 
-// What a tile processes in one pass: kPixels pixels for dw; for y and dx, as many taps as let the
-// weights of all rows fit in L2 together with B. (A tile needs less of B per cycle than L2
-// delivers.)
+// The amount that a tile processes in one pass: kPixels pixels for dw; for y and dx, as many taps
+// as let the weights of all rows fit in L2 with B. (A tile needs less of B per cycle than L2
+// gives.)
 constexpr std::int64_t kPixels = 512;
 constexpr std::int64_t kWeights = 3 << 15, kLeastTaps = 384, kMostTaps = 1024;
 constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
@@ -48,8 +48,7 @@ constexpr std::int64_t taps_at_once(std::int64_t taps, std::int64_t rows) {
   return (taps + passes - 1) / passes;
 }
 constexpr std::int64_t kBlockColumns = 256;     // processed before the next taps
-constexpr std::int64_t kFrameFloats = 1 << 20;  // size of the images that are framed together for
-                                                // dw
+constexpr std::int64_t kFrameFloats = 1 << 20;  // of the images that are framed together for dw
 
 using Offsets = std::vector<std::int64_t>;
 
@@ -333,9 +332,9 @@ Windows windows_of(const Conv2dShape& s) {
   return out;
 }
 
-// In one dimension: the taps that reach the input pixels of class `phase`, the ones with (pixel +
-// pad) mod stride == phase, and the outputs that they belong to. Pixel number m of the class, first
-// + m stride, receives from output m + shift of each tap.
+// In one dimension: the taps that reach the input pixels of class `phase`, which are the pixels
+// with (pixel + pad) mod stride == phase, and the outputs that they belong to. Pixel number m of
+// the class is first + m stride and receives from output m + shift of each tap.
 struct Phase {
   std::int64_t first = 0, count = 0;                        // the first pixel, the number of pixels
   std::vector<std::pair<std::int64_t, std::int64_t>> taps;  // tap, shift; ascending in shift

@@ -34,7 +34,7 @@ inline constexpr std::int64_t kTallRows = 12;  // for narrow tiles, to use as ma
 
 // One register of floats.
 typedef float Vec __attribute__((vector_size(kLanes * 4)));
-// Access any address; the compiler turns each into one instruction.
+// Load from and store to any address; each compiles to one instruction.
 [[gnu::always_inline]] inline Vec load(const float* from) {
   Vec v;
   std::memcpy(&v, from, sizeof v);

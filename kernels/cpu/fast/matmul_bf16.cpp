@@ -8,13 +8,13 @@
 //      B   (pair, column)   pair p of 16 columns: a vector, or a row of a tile
 //
 //    Zeros fill columns up to whole vectors and k up to whole pairs, and for AMX all dimensions up
-//    to whole tiles, so neither has a remainder below. A copied word serves all rows, or columns,
+//    to whole tiles, so step 2 has no remainders there. A copied word serves all rows, or columns,
 //    of a block of C.
 //
 // 2. Sums stay in registers while k runs: 6 rows by 4 vectors, as in gemm_tile.hpp, or 2 x 2 tiles,
 //    so that each loaded tile is used twice.
 //
-// Functions with instructions that the rest of the program may not use carry them as an attribute,
+// Functions with instructions that the rest of the program may not use have a target attribute,
 // whatever processor the file is compiled for. Tile instructions are written in assembler: g++'s
 // intrinsics do not tell the compiler which memory they read.
 #include "kernels/cpu/fast/matmul_bf16.hpp"
@@ -46,8 +46,7 @@ struct Registers {
 };
 Registers cpuid(unsigned leaf, unsigned part) {
   Registers r;
-  __get_cpuid_count(leaf, part, &r.eax, &r.ebx, &r.ecx, &r.edx);  // zeros if the leaf does not
-                                                                  // exist
+  __get_cpuid_count(leaf, part, &r.eax, &r.ebx, &r.ecx, &r.edx);  // zeros if there is no such leaf
   return r;
 }
 

@@ -4,7 +4,7 @@
 //     cudaStreamBeginCapture   kernel, copy, kernel   cudaStreamEndCapture --> graph
 //     cudaGraphInstantiate(graph) --> exec      cudaGraphLaunch(exec, stream), repeatedly
 //
-// A capture does not include other streams by events; graphs cannot be built or changed by nodes.
+// Events do not add other streams to a capture. Graphs cannot be built or changed node by node.
 #pragma once
 
 #include <cstddef>

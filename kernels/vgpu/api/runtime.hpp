@@ -147,7 +147,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 // ---- device memory, pinned host memory and copies ----
 //
-// All copies are asynchronous, also from and to pageable memory: the strictest case in CUDA.
+// All copies are asynchronous, also from and to pageable memory: CUDA promises no more.
 
 enum cudaMemcpyKind : int {
   cudaMemcpyHostToHost = 0,
