@@ -1,4 +1,4 @@
-// Convolution as matrix products of which no factor is stored as a whole: the three products of a
+// Convolution as matrix products whose im2col factors are never stored: the three products of a
 // layer are instances of the register-blocked tile (tile_product.cuh), which requests elements one
 // by one.
 //
