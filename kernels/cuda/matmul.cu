@@ -1,5 +1,5 @@
-// kernels::cuda::matmul, linear and column_sum: which version of the ladder runs, and the sum of a
-// bias gradient, which is a fold over columns.
+// kernels::cuda::matmul and linear choose the version of the ladder; column_sum, the sum of a bias
+// gradient, is a fold over columns.
 #include <array>
 #include <atomic>
 #include <string>
@@ -21,7 +21,7 @@ constexpr int kBest = 7;
 #define RINGSMITH_ON_DEVICES(kernel) kernel
 #endif
 
-// Those of several types are named through a pointer to the one for float.
+// Overloaded versions are selected through a pointer to the overload for float.
 void (*const kBlocked)(const Product<float>&) = matmul_blocked;
 #ifndef RINGSMITH_VGPU
 void (*const kLibrary)(const Product<float>&) = matmul_cublaslt;

@@ -1,5 +1,5 @@
-// Copies and fills. Pointers are checked against their kind and their allocation when the call is
-// made; the copy itself happens on the stream's worker, visible to the sanitizers.
+// Copies and fills. Pointers are checked against the kind and their allocation when the call is
+// made; the copy itself runs on the stream's worker, visible to the sanitizers.
 #include <cstring>
 #include <string>
 
@@ -20,9 +20,9 @@ using vgpu::Quiet;
 
 namespace {
 
-constexpr std::uint32_t kAllKeys = ~1U;  // a copy engine reaches every device
+constexpr std::uint32_t kAllKeys = ~1U;  // a copy engine can access every device
 
-// In its scope the thread is a copy engine.
+// Makes the thread a copy engine for the lifetime of this object.
 class CopyEngine {
  public:
   CopyEngine() { vgpu::in_copy = true; }
@@ -93,7 +93,7 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
   return check_side(call, "source", from, from_bytes, from_side);
 }
 
-// Rows of width bytes.
+// Queues a copy of `height` rows of `width` bytes.
 void add_copy(Queue& queue, const char* name, void* to, std::size_t to_pitch, const void* from,
               std::size_t from_pitch, std::size_t width, std::size_t height) {
   queue.add(name, [=] {

@@ -24,12 +24,12 @@ namespace vgpu {
 
 namespace {
 
-// Addresses for each device: the more there are, the later one that was freed is used again.
+// Size of each device's address range: the larger it is, the later a freed address is reused.
 // ThreadSanitizer leaves programs little more than a terabyte.
 constexpr std::size_t kMostSpan = kTsan ? std::size_t{64} << 30 : std::size_t{1} << 40;
 
-// As many addresses for each of n devices as the system has: some arm64 kernels have half a
-// terabyte in all, and `ulimit -v` may leave less, half of which is for the program.
+// Reserves as many addresses for each of n devices as the system allows: some arm64 kernels have
+// half a terabyte in total, and `ulimit -v` may allow less, half of which is left to the program.
 std::span<std::byte> reserve(std::size_t n) {
   const std::size_t least = std::bit_ceil(Settings::get().memory_bytes) * 2;  // guards, gaps
   rlimit limit{};
@@ -123,7 +123,7 @@ Device::Device(int index, std::byte* base, std::size_t span)
 
 int Device::number() const { return Settings::get().devices[static_cast<std::size_t>(index_)]; }
 
-// Two processes of one machine must agree, two machines must not: from the kernel's boot id.
+// From the kernel's boot id: two processes of one machine must agree, two machines must not.
 cudaUUID_t Device::uuid() const {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
@@ -202,7 +202,7 @@ void Device::synchronize() {
 
 }  // namespace vgpu
 
-// ---- the calls ----
+// ---- the CUDA calls ----
 
 using vgpu::Device;
 using vgpu::fail;
@@ -310,7 +310,7 @@ cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(ve
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   const Quiet quiet;
   if (!exists(device)) return no_device(device);
-  constexpr int kLength = 13;  // with the zero at its end
+  constexpr int kLength = 13;  // including the terminating zero
   if (length < kLength)
     return fail(cudaErrorInvalidValue, "cudaDeviceGetPCIBusId: give 13 characters or more");
   std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",

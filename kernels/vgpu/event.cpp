@@ -21,9 +21,9 @@ namespace vgpu {
 
 namespace {
 
-constexpr timespec kLook{0, 100'000'000};  // how often a waiter looks whether the recorder lives
-// A dead recorder's event never comes, but whoever has opened it may still record it anew: the
-// program gets time to notice the death by itself and to release its streams.
+constexpr timespec kLook{0, 100'000'000};  // interval of checks that the recorder lives
+// The event of a dead recorder is never reached, but a process that has opened it may still record
+// it anew: the program gets time to notice the death itself and to release its streams.
 constexpr int kLooksInVain = 20;
 
 long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
@@ -32,7 +32,7 @@ long futex(std::atomic<std::uint32_t>* word, int operation, std::uint32_t value,
                    nullptr, 0);
 }
 
-// Counters wrap round.
+// Counters wrap around.
 bool at_least(std::uint32_t reached, std::uint32_t number) {
   return static_cast<std::int32_t>(reached - number) >= 0;
 }
@@ -157,7 +157,7 @@ using vgpu::SharedMoment;
 
 namespace {
 
-// What the event stands for now; null if it was never recorded.
+// The moment that the event stands for now; null if it was never recorded.
 std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   if (event->counters != nullptr) {
     const std::uint32_t number = event->counters->recorded.load();
@@ -167,7 +167,7 @@ std::shared_ptr<Moment> moment_of(cudaEvent_t event) {
   return event->moment;
 }
 
-// The event stands for a new moment from now on.
+// Makes the event stand for a new moment from now on.
 std::shared_ptr<Moment> new_moment(cudaEvent_t event) {
   if (event->counters != nullptr) {
     event->counters->recorder = ::getpid();

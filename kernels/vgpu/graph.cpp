@@ -18,7 +18,7 @@ namespace vgpu {
 
 namespace {
 
-// Never destroyed, as streams() and events().
+// Never destroyed, like streams() and events().
 template <class T>
 Living<T>& living() {
   static auto* const all = new Living<T>;

@@ -98,7 +98,7 @@ std::string Imports::describe(const Import& import, const void* address) const {
 
 }  // namespace vgpu
 
-// ---- the calls ----
+// ---- the CUDA calls ----
 
 using vgpu::Device;
 using vgpu::fail;
@@ -113,7 +113,7 @@ struct EventName {
   std::uint64_t index = 0;
 };
 
-// A handle is a tag, so that garbage is recognised, and a name.
+// A handle consists of a tag, by which garbage is recognised, and a name.
 template <class Handle, class Name>
 void write_handle(Handle& handle, std::uint64_t tag, const Name& name) {
   static_assert(sizeof tag + sizeof name <= sizeof handle);

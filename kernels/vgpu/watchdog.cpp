@@ -26,8 +26,8 @@ const int kSignal = SIGRTMIN + 7;
 }
 
 void where_are_you(int, siginfo_t*, void* context) {
-  if (active_runner == nullptr) return;  // it has just ended
-  if (!begin_last_words()) return;       // a fault, perhaps of this very thread: the better reason
+  if (active_runner == nullptr) return;  // the block has just ended
+  if (!begin_last_words()) return;       // a fault, perhaps of this thread, has a better reason
   report(*active_runner, describe_code(code_at(*static_cast<const ucontext_t*>(context))));
 }
 
@@ -89,7 +89,7 @@ class Watchdog {
     w.unchanged_ += interval;
     if (w.unchanged_ < deadline) return;
     ::pthread_kill(w.thread_, kSignal);
-    // ThreadSanitizer delivers signals at the next call only, and an endless loop makes none.
+    // ThreadSanitizer delivers signals only at the next call, and an endless loop makes none.
     constexpr std::uint64_t kPatience_ms = 2000;
     sleep_ms(kPatience_ms);
     if (w.busy_.load(std::memory_order_relaxed) &&
