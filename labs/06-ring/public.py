@@ -1,4 +1,4 @@
-"""Public tests of lab 06: what a student runs at every save."""
+"""Public tests of lab 06, which a student runs at every save."""
 from labs.course.testing import WORLDS, expect, floats, lab_test
 
 

@@ -1,4 +1,4 @@
-"""Public tests of lab 08: what a student runs at every save. hidden.py uses train() too."""
+"""Public tests of lab 08, which a student runs at every save. hidden.py uses train() too."""
 from labs.course.testing import expect, floats, lab_test
 
 

@@ -1,4 +1,4 @@
-"""Public tests of lab 09: what a student runs at every save. hidden.py uses Model and train() too."""
+"""Public tests of lab 09, which a student runs at every save. hidden.py uses Model and train() too."""
 from labs.course.testing import Wrong, expect, floats, lab_test
 
 

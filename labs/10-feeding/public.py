@@ -1,4 +1,4 @@
-"""Public tests of lab 10: what a student runs at every save."""
+"""Public tests of lab 10, which a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
 # torch.randperm(n), CPU, after torch.manual_seed(seed); PyTorch 1.13. (Later versions draw the same for fewer than

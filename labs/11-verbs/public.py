@@ -1,4 +1,4 @@
-"""Public tests of lab 11: what a student runs at every save."""
+"""Public tests of lab 11, which a student runs at every save."""
 from labs.course.testing import expect, lab_test
 
 

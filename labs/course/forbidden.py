@@ -116,8 +116,7 @@ def _included(lab, written):
 
 @functools.cache
 def _kit_words(drivers):
-    """Identifiers of the kit's and the drivers' code, except those in capitals and those of one or
-    two characters."""
+    """Identifiers of the kit's and the drivers' code, except all-capitals and very short ones."""
     found = set()
     for path in [*(LABS / "kit").rglob("*.hpp"), *drivers]:
         found.update(re.findall(r"[A-Za-z_]\w{2,}", re.sub(r'//[^\n]*|"[^"\n]*"', "", path.read_text())))
