@@ -133,7 +133,7 @@ def run(lab, program, root, **how):
 @lab_test
 def rules(lab):
     """Task 1: the value of each operation alone, and the gradient of each input."""
-    for kind, name in ((SUM, "sum"), (MUL, "mul"), (ADD, "add"), (RELU, "relu")):  # all use sum, and the last two use mul
+    for kind, name in ((SUM, "sum"), (MUL, "mul"), (ADD, "add"), (RELU, "relu")):  # all use sum, the last two also mul
         p = Program()
         a = p.leaf([3, -2, 0, 5, -0.5, 2 ** 40 + 1], name=f"the first input of {name}")
         b = p.leaf([7, 11, -1, 0, 2, 3], name=f"the second input of {name}")

@@ -24,8 +24,7 @@ constexpr int kMostThreads = 256;
 __global__ void row_reduce(std::int64_t rows, std::int64_t cols, kit::Loads<float> x,
                            float* largest, float* sum) {
   __shared__ float best[2][kMostThreads], total[2][kMostThreads];
-  int half =
-      0;  // two alternating sets: one row's results are read while the next row's are written
+  int half = 0;  // two alternating sets: a row's results are read while the next row is reduced
   for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x, half ^= 1) {
     float b = -std::numeric_limits<float>::infinity(), s = 0;
     for (std::int64_t c = threadIdx.x; c < cols; c += blockDim.x) {
