@@ -1,5 +1,5 @@
 // A layer between the student's file of lab 07 and CUDA: it counts calls, watches flags, and delays
-// ranks that store or see a flag. Included before that file; driver.cpp removes the macros after it.
+// ranks that store or see a flag. Included before that file; driver.cpp undefines the macros later.
 //
 //   a post of a flag     the whole block pauses after it, by seed: data that follow it are late
 //   a look that sees     the block pauses before it continues: a slot that is not protected by a

@@ -191,7 +191,7 @@ KIT_SCENARIO(load) {
   const std::int64_t takes = in.integer("takes", -1);  // then the loader is destroyed
   const std::int64_t ahead = options.ahead;
   const std::int64_t rest_after = in.integer("rest_after", -1), rest = in.integer("rest", 0);
-  const std::int64_t batches = in.integer("rest_always", 0);  // all of them: a rest before each
+  const std::int64_t batches = in.integer("rest_always", 0);  // a rest before each of these
   std::vector<std::int64_t> ids, lengths, begun_at;
   std::string errors;
   {
