@@ -63,7 +63,7 @@ def given_twice(lab):
 
 @lab_test
 def crowd(lab):
-    """Tasks 2 and 3: many more ranks than cores, one of them late. Waiting must not be polling."""
+    """Tasks 2 and 3: many more ranks than cores, one of them late. Ranks must not poll."""
     world, late = 40, 400
     seen = public.whole(lab, [24, 16], patience=5000, late=[0] * 7 + [late])
     for rank in range(world):

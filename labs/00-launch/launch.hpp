@@ -1,4 +1,4 @@
-// Lab 00, part 1: start the processes of a job, and see the job to its end.
+// Lab 00, part 1: start the processes of a job, and supervise them to the end.
 //
 //     slots: a 2, b 3          node a: rank 0, 1      node b: rank 2, 3, 4      world 5
 //
@@ -65,7 +65,7 @@ struct Job {
 #endif
 // Task 2. Starts the job's program once for each slot, and returns when the job is over. Ranks are
 // numbered through the nodes in the given order; a node may have no slots. As soon as a process
-// fails (nonzero exit code or signal), the job is over. An exception of start reaches the caller.
+// fails (nonzero exit code or signal), the job is over. Exceptions from start propagate.
 inline Outcome launch(kit::Nodes& nodes, const std::vector<kit::Slots>& where) {
 #ifdef SOLUTION
   int world = 0;

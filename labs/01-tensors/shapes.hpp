@@ -22,7 +22,7 @@ namespace lab01 {
 
 using Shape = std::vector<std::int64_t>;  // sizes, strides or an index; empty for a single number
 
-// Given: how to refuse. An impossible request throws this, and has changed nothing.
+// Given: how to refuse. An impossible request throws this and changes nothing.
 [[noreturn]] inline void refuse(const std::string& why) { throw std::invalid_argument(why); }
 
 inline std::string text(const Shape& shape) {  // "[2, 3]"

@@ -65,7 +65,7 @@ class Tensor {
   [[nodiscard]] Tensor expand(const Shape& sizes) const;
 
   // Task 4. Other sizes for the same elements in the same order; one may be -1 (shapes.hpp).
-  // Always a view. Refuses if that needs a copy; names sizes and strides as text() writes them.
+  // Always a view. Refuses if that needs a copy; the message has text() of sizes and strides.
   [[nodiscard]] Tensor view(const Shape& sizes) const;
   // A view if possible, else a view of a contiguous copy.
   [[nodiscard]] Tensor reshape(const Shape& sizes) const;

@@ -90,8 +90,7 @@ def frozen_and_unused(lab):
 
 @lab_test
 def second_backward(lab):
-    """Refused without retain, and then nothing has changed; with retain it adds the same gradients
-    again."""
+    """Without retain it is refused and changes nothing; with retain it adds the same gradients again."""
     p = Program()
     x, w, v = p.leaf([2], name="x"), p.leaf([3], name="w"), p.leaf([7], name="v")
     h = p.mul(x, w)

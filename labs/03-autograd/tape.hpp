@@ -193,7 +193,7 @@ inline int contributions(const Var& root, const Var& of) {
 //         million nodes deep and may share nodes in any way.
 // Task 4: when the last contribution of a leaf has been added, and before the rule of any other
 //         node is called, its hooks run, in the order of their registration: once per backward().
-//         An exception of a hook reaches the caller; a later backward() of other graphs must work.
+//         An exception from a hook propagates; a later backward() of other graphs must work.
 // Task 5: unless retain is true, the graph is used up: a second backward() through any result of it
 //         throws std::logic_error and changes nothing. With retain it may be repeated.
 inline void backward(const Var& root, bool retain = false) {

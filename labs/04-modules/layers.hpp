@@ -29,7 +29,7 @@ struct Matrix {
   float operator()(std::size_t i, std::size_t j) const { return data[i * cols + j]; }
 };
 
-// A learned value, and the gradient that backward() adds into. Both are flat and of one length.
+// A learned value, and the gradient that backward() adds into. Both are flat and equally long.
 //
 // A frozen parameter (requires_grad is false) does not change: backward() does not touch its
 // gradient and runs none of its hooks, and an optimizer's step does not touch its value. Its layer

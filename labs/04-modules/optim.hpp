@@ -16,7 +16,7 @@
 // state() returns everything that an optimizer remembers between steps, as numbers; load() restores
 // it in an optimizer of the same kind for parameters of the same lengths, which then continues as
 // the first one would have, bit for bit. The meaning of the numbers is up to you. load() throws
-// std::invalid_argument if their count is wrong, and has then changed nothing. Options and
+// std::invalid_argument if their count is wrong, and then changes nothing. Options and
 // parameters are not part of the state.
 #pragma once
 

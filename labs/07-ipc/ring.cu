@@ -1,5 +1,5 @@
 // Lab 07: the ring of lab 06 on GPUs. One kernel per rank and call stores directly into the memory
-// of the next rank's device and waits for the previous rank's stores, without the host.
+// of the next rank's device and waits for the previous rank's stores; the host is not involved.
 //
 //      previous rank                 this rank                      next rank
 //    stores slots, tail --->   waits for tail, loads slots

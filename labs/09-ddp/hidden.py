@@ -89,8 +89,8 @@ def unused(lab):
 
 @lab_test
 def no_sync(lab):
-    """Nothing is sent under no_sync, nested or not; afterwards, also if the body threw, all is as
-    before."""
+    """Nothing is sent under no_sync, nested or not; afterwards, also if the body threw, the
+    state is as before."""
     sizes, limit = [4, 3, 2], 12
     for world in (1, 2, 3, 4):
         model = Model(sizes, world)

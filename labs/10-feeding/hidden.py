@@ -90,7 +90,7 @@ def padding(lab):
             for drop_last in (0, 1):
                 compare(lab, samples, world, 0, 0, drop_last, [0])
         compare(lab, 3 * world + 1, world, 1, 11, 0, [0, 4])
-    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # no float is 2^24 + 1
+    compare(lab, (1 << 24) + 1, 1 << 22, 0, 0, 0, [-1], ranks=[5])  # 2^24 + 1 is not a float
 
 
 @lab_test
@@ -133,7 +133,7 @@ def ahead(lab):
 
 @lab_test
 def errors(lab):
-    """An exception of fetch is thrown by the next() of its batch; the other batches are unaffected.
+    """An exception from fetch is thrown by the next() for its batch; the other batches are unaffected.
     No data race."""
     for workers, failing, plain in [(1, [0], 0), (2, [3, 8], 1), (3, [2, 3, 4, 9], 0), (2, [9], 0)]:
         ids = lab.random.sample(range(1000), 20)

@@ -226,7 +226,7 @@ def _rules():
     return b"".join(pathlib.Path(__file__).with_name(name).read_bytes() for name in files)
 
 
-# Compiler output that shows that it exceeded one of our limits, and the message for the student.
+# Compiler output that indicates an exceeded limit, and the message for the student.
 LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler was not done after "
            f"{sandbox.COMPILER['processor']} s of processor time: a template or a constant that does not end?"),
           (r"(cc1plus|as|ld|LLVM ERROR): .*out of memory|virtual memory exhausted|: Cannot allocate memory",
@@ -299,8 +299,8 @@ class Unit:
             macros[owner.macro(name)] = new / owner.slug / name
         said, cheat = self._apart(new, options, macros)
         if not cheat and said is None:
-            # The driver's first include of a student's file becomes the text of all of them; the
-            # others become empty.
+            # The first student's file that the driver includes is replaced by the text of all of
+            # them, the others by an empty file.
             (new / "empty.hpp").write_text("#pragma once\n")
             first = next(iter(self._asked(macros)), None)
             options += [f'-D{m}="{new / ("clean.hpp" if m == first else "empty.hpp")}"' for m in macros]

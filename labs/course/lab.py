@@ -10,7 +10,7 @@ from labs.course.verdicts import AuthorError
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LABS = ROOT / "labs"
 WORK = pathlib.Path(os.environ.get("LABS_WORK", ROOT / "work"))
-BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs")).resolve()  # tests change folders
+BUILD = pathlib.Path(os.environ.get("LABS_BUILD", ROOT / "build" / "labs")).resolve()  # independent of cwd
 PATIENCE = float(os.environ.get("LABS_PATIENCE", 1))  # factor for every deadline, for slow or busy machines
 NAME = re.compile(r"(\d\d)-[a-z0-9-]+")
 

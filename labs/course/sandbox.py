@@ -1,4 +1,4 @@
-"""Compiles and runs a submission where it sees the system (read-only), the kit, and a private folder.
+"""Compiles and runs a submission that sees only the system (read-only), the kit, and a private folder.
 
     bubblewrap        separate namespaces for processes, network, files, IPC; a driver is /driver in a new root
     Landlock          where namespaces are forbidden (containers): the same files, by a kernel rule; seccomp

@@ -13,7 +13,7 @@ MARK = re.compile(r"\s*#\s*(ifdef|ifndef|if|elif|else|endif)\b\s*(\w*)")
 
 def split(text, solution, name="source"):
     kept = []
-    open_ifs = []  # one entry an open # one entry per open #if: None for a foreign one, else whether its lines are kept
+    open_ifs = []  # one entry per open #if: None for a foreign one, else whether its lines are kept
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         mark = MARK.match(line)
         word = mark.group(1) if mark else None
