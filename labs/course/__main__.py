@@ -1,4 +1,4 @@
-"""python3 -m labs.course COMMAND [--lab 06] ...: what the targets of the Makefile call.
+"""python3 -m labs.course COMMAND [--lab 06] ...: the commands behind the Makefile's targets.
 
 For students:
   lab       copy the skeleton to work/ (never overwrites)      check     the public tests
@@ -19,7 +19,7 @@ import sys
 
 sys.dont_write_bytecode = True
 
-if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would end in a traceback (no tomllib)
+if sys.version_info < (3, 11):  # Ubuntu 22.04: the imports below would fail with a traceback (no tomllib)
     version = ".".join(str(n) for n in sys.version_info[:3])
     print(f"labs: python3 is {version}, and the labs need 3.11 or newer: install it first in PATH", file=sys.stderr)
     sys.exit(2)
@@ -76,7 +76,7 @@ def run(args):
 
 
 def trouble(error):
-    """A line for what the system refuses, with a remedy where the owner of a folder is the reason."""
+    """One line about a system error, with a remedy if a folder belongs to another user."""
     if error.filename is None:
         return f"labs: {error.strerror or error}"
     text = f"labs: '{error.filename}': {error.strerror}"
@@ -86,7 +86,7 @@ def trouble(error):
             if path.stat().st_uid != os.geteuid():
                 return f"{text}; '{path}' belongs to {path.owner()}: sudo chown -R {getpass.getuser()} '{path}'"
             break
-        except (OSError, KeyError):  # not made yet, not to be seen, or of a user without a name
+        except (OSError, KeyError):  # not created yet, inaccessible, or owned by a user without a name
             path = path.parent
     return text
 
@@ -119,6 +119,6 @@ if __name__ == "__main__":
         sys.exit(130)
     except BrokenPipeError:
         os._exit(141)
-    except OSError as error:  # after `sudo make` the folders are root's; or the disk is full, or read-only
+    except OSError as error:  # after `sudo make` the folders belong to root; or the disk is full or read-only
         print(trouble(error), file=sys.stderr)
         sys.exit(2)

@@ -13,7 +13,7 @@ from labs.course.verdicts import FINE, AuthorError
 
 
 def submission(lab, folder=None):
-    """The student's files; complains by name about what is missing."""
+    """Returns the student's files. Raises AuthorError with the name of a missing one."""
     where = pathlib.Path(folder) if folder else lab.work
     missing = [f for f in lab.files if not (where / f).exists()]
     if missing:
@@ -34,7 +34,7 @@ def start(lab):
 
 
 def _task(message):
-    """The number of "task 2, launch: ..."."""
+    """The number in "task 2, launch: ...", else 0."""
     number = re.match(r"task (\d+)", message)
     return int(number.group(1)) if number else 0
 
@@ -56,7 +56,8 @@ def check(lab, only=None, seed=None):
 
 
 def full_grade(lab, submission_folder=None, only=None, seed=None, reports_folder=None, unsafe=False):
-    """Every test that is here. A handout whose tests were edited scores zero; so does anything that is a cheat."""
+    """Runs every test that is present. A handout with edited tests scores zero, and so does a
+    cheat."""
     sandbox.require(unsafe)
     report = grade(lab, submission(lab, submission_folder), only=only, seed=seed)
     report.sandbox = sandbox.here().describe()
@@ -98,7 +99,8 @@ def _remember(lab, report):
 
 
 def hint(lab):
-    """The next hint of lab.toml; what was shown is remembered in work/, so that each call tells more."""
+    """Prints the next hint of lab.toml. work/ records how many were shown, so each call tells
+    more."""
     lab.work.mkdir(parents=True, exist_ok=True)
     path, state = _state(lab)
     shown = min(state.get("hints", 0) + 1, len(lab.hints))
@@ -110,7 +112,7 @@ def hint(lab):
 
 
 def reset(lab):
-    """Puts the student's files aside, never away, and starts over."""
+    """Moves the student's files aside, without deleting any, and starts over."""
     if lab.work.exists():
         aside = lab.work.with_name(f"{lab.slug}.{time.strftime('%Y%m%d-%H%M%S')}")
         shutil.move(lab.work, aside)

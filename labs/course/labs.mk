@@ -1,4 +1,4 @@
-# The course's targets: included by the Makefile of the repository and by that of a handout.
+# The course's targets, included by the Makefiles of the repository and of a handout.
 COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
 .PHONY: lab check hint grade watch reset progress mine
