@@ -227,7 +227,7 @@ KIT_SCENARIO(ring) {
       errors[std::size_t(rank)] = error.what();
     }
     // No rank frees its memory before all ranks have left. To the others' devices, a rank that
-    // stopped is then only silent.
+    // stopped is merely silent meanwhile.
     net.left_all[std::size_t(rank)] = 1;
     while (std::count(net.left_all.begin(), net.left_all.end(), 1) < net.world)
       kit::verbs::stand_still(1);
