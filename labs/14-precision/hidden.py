@@ -23,7 +23,7 @@ def every_exponent(lab):
 
 @lab_test
 def scaler_rules(lab):
-    """Task 4: any factors and intervals; a non-finite value in any parameter; limits of the scale; calls out of order."""
+    """Task 4: any factors and intervals; a non-finite value anywhere; limits of the scale; calls out of order."""
     for _ in range(3):
         do = Deeds()
         do.load((lab.random.uniform(0.001, 1e6), lab.random.uniform(1.01, 9), lab.random.uniform(0.01, 0.99),

@@ -87,7 +87,7 @@ def encodes(lab, form, values, want):
 
 @functools.cache
 def at_every_code(form):
-    """Each finite number of a format, its midpoint to the next one, and the floats next to the midpoint: (bits, codes)."""
+    """Each finite number of a format, its midpoint to the next, and the floats next to the midpoint: (bits, codes)."""
     value = values_of(form)[:INFINITE[form]]
     middle = bits_of(floats(a / 2 + b / 2 for a, b in zip(value, [*value[1:], BEYOND[form]])))
     bits = [b for exact, half in zip(bits_of(floats(value)), middle) for b in (exact, half - 1, half, half + 1)]
@@ -274,7 +274,7 @@ class Training:
         return [f32(g / self.world) for g in total]
 
     def expected(self, epochs):
-        """The steps made, masters and state of each epoch; the calls of backward: (epoch, step, batch, factor, codes)."""
+        """Steps made, masters and state of each epoch; calls of backward as (epoch, step, batch, factor, codes)."""
         scaler, masters, velocity = Scaler(self.first), list(self.initial), [0.0] * self.size
         outcomes, calls, self.reductions = [], [], 0
         for epoch, batches in enumerate(epochs):

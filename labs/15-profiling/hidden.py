@@ -165,7 +165,7 @@ def large(lab):
 
 @lab_test
 def clocks(lab):
-    """Task 4: offsets of any size and sign, one-way delays, equal round trips, long answers; lines to the nanosecond."""
+    """Task 4: offsets of any size and sign, one-way delays, equal round trips, long answers; lines exact to 1 ns."""
     rounds, wants = [], []
     for scale in (4, 1000, 1 << 33):
         for start in (0, -7, 1_790_000_000 * 10 ** 9, -(1 << 58)):

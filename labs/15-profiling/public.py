@@ -45,7 +45,7 @@ def hidden(lab, times):
 
 @lab_test
 def union_by_hand(lab):
-    """Task 1: six intervals, two of them inside another: 14 ns, though their lengths add up to 18; none; an empty one."""
+    """Task 1: six intervals, two of them inside another: 14 ns, though the lengths add up to 18; none; an empty one."""
     six = [(20, 25), (4, 9), (23, 24), (2, 6), (21, 22), (9, 11)]
     got, seen = covered(lab, [six, [], [(5, 8), (5, 8)], [(5, 8), (30, 30)]])
     for value, want, what in zip(got, (14, 0, 3, 3), ("six intervals", "no interval", "one given twice", "one and an empty one")):
@@ -120,7 +120,7 @@ def pings(lab):
 
 @lab_test
 def drift(lab):
-    """Task 4: a clock 100 ns ahead at 1000 and 300 ns ahead at 5000: before, between, after; and a clock hours ahead."""
+    """Task 4: a clock 100 ns ahead at 1000 and 300 ns at 5000: before, between, after; and a clock hours ahead."""
     rows = [(1000, 900), (3000, 2800), (5000, 4700), (9000, 8500), (0, -50)]
     far = 1_700_000_000 * 10 ** 9 + 123
     seen = lab.run("stamps", rows=[n for stamp, _ in rows for n in (stamp, 100, 1000, 300, 5000)]
@@ -240,7 +240,7 @@ def roof(lab, lists, machines):
 
 @lab_test
 def roof_by_hand(lab):
-    """Task 8: 1 Tflop/s and 100 GB/s, ridge at 10; kernels below, above and at it, a copy, one without memory traffic."""
+    """Task 8: 1 Tflop/s and 100 GB/s, ridge at 10; kernels below, above and at it, a copy, one without traffic."""
     kernels = [(2 * 10 ** 9, 10 ** 9, 2 * 10 ** 7), (10 ** 10, 10 ** 8, 12_500_000), (0, 10 ** 9, 10 ** 7),
                (10 ** 9, 0, 10 ** 6), (10 ** 9, 10 ** 8, 500_000)]
     seen = roof(lab, [kernels], [(1e12, 1e11)])
