@@ -13,7 +13,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstLook{1}, kLastLook{20};  // between two looks: doubled up to the last
+// pause between two polls, doubled up to kLastLook
+constexpr milliseconds kFirstLook{1}, kLastLook{20};
 
 }  // namespace
 

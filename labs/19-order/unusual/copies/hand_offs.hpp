@@ -124,8 +124,8 @@ class Meeting {
   typename Memory::template atomic<Count> opened_;
 };
 
-// A worker posts work, and a sleeper does it. Waking the sleeper is slow, so the worker first checks
-// whether it sleeps. The loop of the sleeper, which has done `seen` pieces of work:
+// A worker posts work, and a sleeper does it. Waking the sleeper is slow, so the worker first
+// checks whether it sleeps. The loop of the sleeper, which has done `seen` pieces of work:
 //
 //     while (bell.posted() == seen) {
 //       if (bell.may_sleep(seen)) sleep until woken;
