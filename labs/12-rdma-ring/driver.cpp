@@ -116,7 +116,7 @@ KIT_SCENARIO(messages) {
   const auto pause = int(in.integer("pause", 0));
   std::vector<std::int64_t> got;
   std::int64_t wrong = 0, most = 0, refused = 0, wrong_echo = 0;
-  // the receiver returns each message on the same channel
+  // The receiver returns each message on the same channel.
   const bool echo = in.integer("echo", 0) != 0;
   kit::verbs::run(2, std::uint64_t(in.integer("seed")), [&](int rank) {
     net.connect(rank);
@@ -190,9 +190,8 @@ KIT_SCENARIO(both_ways) {
   kit::verbs::observe(out);
 }
 
-// Runs the ring `calls` times. Rank `dies`, if given, leaves in the middle of the call in which it
-// has been idle three times. With other_slot_bytes, every second call uses a second set of channels
-// with other slots.
+// Runs the ring `calls` times. Rank `dies`, if given, leaves in its third idle(). With
+// other_slot_bytes, every second call uses a second set of channels with other slots.
 KIT_SCENARIO(ring) {
   Net net(in);
   std::optional<Net> other;
@@ -226,8 +225,8 @@ KIT_SCENARIO(ring) {
       if (dies < 0) throw;
       errors[std::size_t(rank)] = error.what();
     }
-    // No rank frees its memory before all ranks have left. To the others' devices, a rank that
-    // stopped is merely silent meanwhile.
+    // No rank frees its memory before all ranks have left. Until then, a rank that has stopped is
+    // merely silent to the others' devices.
     net.left_all[std::size_t(rank)] = 1;
     while (std::count(net.left_all.begin(), net.left_all.end(), 1) < net.world)
       kit::verbs::stand_still(1);

@@ -80,7 +80,7 @@ class Channel {
 
  private:
 #ifdef SOLUTION
-  static constexpr std::uint32_t credit = 0x80000000;  // longer than any message
+  static constexpr std::uint32_t credit = 0x80000000;  // exceeds every length
 
   // Lengths and credits arrive in one sequence, whichever of them the caller is waiting for.
   void listen() {

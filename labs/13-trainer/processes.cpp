@@ -389,7 +389,7 @@ KIT_SCENARIO(overlap) {
           elements.push_back(0);
           for (const int i : bucket) elements.back() += bytes[std::size_t(i)] / sizeof(float);
         }
-        // lab 09: which parameters had a gradient
+        // Lab 09 also exchanges which parameters had a gradient.
         ready.push_back(seconds * double(parameters.size()));
         elements.push_back(parameters.size());
         seen.put("predicted",

@@ -1,4 +1,4 @@
-// Lab 14, part 3: training steps that lose nothing on N ranks.
+// Lab 14, part 3: mixed-precision training steps on N ranks.
 //
 //     masters, f32 --round--> weights, 16 bits --backward--> gradients of a batch, 16 bits
 //        ^                                                        |

@@ -63,7 +63,7 @@ inline std::vector<Interval> subtract(const std::vector<Interval>& a,
 #endif
 
 // Task 1. Returns the time that is in at least one of the intervals, in O(n log n). They may
-// overlap, contain each other, touch, be equal or empty, and are in any order.
+// overlap, contain each other, touch, be equal or empty, and are not sorted.
 inline Time covered(std::span<const Interval> intervals) {
 #ifdef SOLUTION
   Time sum = 0;
@@ -93,7 +93,7 @@ enum class Category {
   compute,  // arithmetic: forward, backward, the optimizer
   comm,     // a collective in progress
   wait,     // this thread waits, for a collective or anything else
-  frame     // encloses other events (a step); has no time of its own
+  frame     // encloses other events (a step); ignored in all sums
 };
 
 struct Event {
@@ -148,7 +148,8 @@ inline double hidden_fraction(const StepTime& time) {
 }
 
 // Task 3. Returns the most that hiding communication could win: the time by which the step would
-// become shorter if computation hid as much communication as its own length allows.
+// become shorter if as much communication as possible were hidden. Computation can hide at most its
+// own length.
 inline Time most_to_win(const StepTime& time) {
 #ifdef SOLUTION
   return time.exposed - std::max<Time>(0, time.comm - time.compute);

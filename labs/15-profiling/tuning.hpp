@@ -62,7 +62,7 @@ inline Time last_end(std::span<const Gradient> gradients, const Network& network
 }
 
 // Task 6. Returns the cap with the earliest end of the last all-reduce; of several, the largest,
-// because it needs fewer messages. The caps are in no order. Throws std::invalid_argument if there
+// because it needs fewer messages. The caps are not sorted. Throws std::invalid_argument if there
 // are none.
 inline std::int64_t best_cap(std::span<const Gradient> gradients, const Network& network,
                              std::span<const std::int64_t> caps) {

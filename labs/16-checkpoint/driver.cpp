@@ -125,7 +125,7 @@ KIT_SCENARIO(packing) {
   Bytes twice = packed;
   twice.insert(twice.end(), packed.begin(), packed.end());
   judge(twice, std::int64_t(packed.size()));
-  // the digest of the empty rest, which is no snapshot
+  // The digest matches the empty rest, which is no snapshot.
   const std::uint64_t of_nothing = digest({});
   Bytes bare(sizeof of_nothing);
   std::memcpy(bare.data(), &of_nothing, sizeof of_nothing);
@@ -242,7 +242,7 @@ KIT_SCENARIO(history) {
     const char deed = script[i];
     if (deed == 'k') checkpoints = std::make_unique<Checkpoints>(disk, folder, int(numbers[i]));
     if (deed == 's') checkpoints->save(make(i));
-    // as a power cut during save() leaves it
+    // Leaves the file that a power cut during save() would leave.
     if (deed == 'u') disk.overwrite(path + ".tmp", Bytes(9));
     if (deed == 'f') {
       for (const std::int64_t room : in.integers("rooms")) {

@@ -21,7 +21,7 @@ KIT_SCENARIO(top_k) {
 }
 
 // Compresses a sequence of gradients, each with an object (0 or 1), a bucket and a size. Reports
-// what each call sent, and the residual of its bucket.
+// the values sent by each call, and the residual of its bucket.
 KIT_SCENARIO(compress) {
   const std::vector<std::int64_t> objects = in.integers("objects"),
                                   indices = in.integers("indices"), sizes = in.integers("sizes"),

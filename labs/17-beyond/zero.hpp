@@ -33,8 +33,8 @@ struct Shard {
 };
 
 // Task 9. Returns the shard of `rank` among `count` elements. Each rank has count / world of them,
-// rounded up, as long as elements remain; the last ranks have fewer, or none: 7 on 3 ranks give 3 3
-// 1, and 4 on 3 ranks give 2 2 0 (like torch.chunk). An empty shard begins at `count`.
+// rounded up, as long as elements remain; the last ranks have fewer, or none, as in torch.chunk:
+// 7 on 3 ranks are 3, 3, 1, and 4 on 3 ranks are 2, 2, 0. An empty shard begins at `count`.
 inline Shard shard_of(std::size_t count, int world, int rank) {
 #ifdef SOLUTION
   const std::size_t ranks = std::size_t(world), each = (count + ranks - 1) / ranks;

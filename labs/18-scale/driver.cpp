@@ -104,8 +104,8 @@ KIT_SCENARIO(queue) {
   out.put("refuses", threw);
 }
 
-// Several jobs in one process. plans: four numbers each; failures: those of all jobs, counts[i] of
-// job i.
+// Several jobs in one process. plans: four numbers each; failures: of all jobs together, of which
+// counts[i] belong to job i.
 KIT_SCENARIO(timelines) {
   const Integers plans = in.integers("plans"), counts = in.integers("counts");
   const Integers failures = in.integers("failures");

@@ -17,7 +17,7 @@ KIT_SCENARIO(formula) {
     for (std::size_t i = 0; i + arity <= x.size(); i += arity) results.push_back(call(&x[i]));
   };
   if (name == "job_mtbf") {
-    // another job, which must not influence the next
+    // Another job, which must not influence the next one.
     (void)lab18::job_mtbf(std::vector<double>{3, 6});
     results.push_back(lab18::job_mtbf(x));
   }
@@ -37,7 +37,7 @@ KIT_SCENARIO(formula) {
 
 KIT_SCENARIO(statistics) {
   const std::vector<double> a = in.numbers("a"), b = in.numbers("b");
-  // other samples, which must not influence the next
+  // Other samples, which must not influence the next ones.
   (void)lab18::estimate(std::vector<double>{1, 2, 4});
   const lab18::Estimate one = lab18::estimate(a);
   out.put("estimate", std::vector<double>{one.mean, one.error});

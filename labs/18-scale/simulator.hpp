@@ -151,7 +151,7 @@ class Progress {
  private:
   Plan plan_;
   Kind kind_ = Kind::work;
-  // saved_: work in the last complete save; done_: work in memory
+  // Work: saved_ in the last complete save, done_ in memory.
   Time begin_ = 0, saved_ = 0, done_ = 0;
 };
 #endif

@@ -163,8 +163,8 @@ class Bell {
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0), made_(lived) {}
 
   // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
-  // everything before it. Returns true if the sleeper must be woken: false if it has never
-  // announced to sleep, or is awake again.
+  // everything before it. Returns true if the sleeper must be woken; false if it has not announced
+  // that it sleeps, or is awake again.
   bool post() {
 #ifdef SOLUTION
     posted_.store(++made_, Memory::release);

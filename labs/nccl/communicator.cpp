@@ -268,7 +268,7 @@ void Communicator::start(const std::vector<MessageCall>& calls) {
       others.push_back(call.stream);
   if (captured && !others.empty())
     throw Refusal(ncclInvalidUsage, "messages on several streams cannot be captured into a graph");
-  // their buffers must be ready before the messages start
+  // Their buffers must be ready before the messages start.
   for (const cudaStream_t other : others) {
     cuda_check(cudaEventRecord(done_, other));
     cuda_check(cudaStreamWaitEvent(stream, done_, 0));

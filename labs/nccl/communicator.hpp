@@ -9,7 +9,7 @@
 // kernels of all ranks must run simultaneously, and every rank needs its own device.
 //
 // Calls of one communicator share counters, so they run one after the other, also on several
-// streams: a call on another stream than the last call waits for the last call's event.
+// streams: a call on a different stream waits for the event of the last call.
 //
 // A thread watches the started operations: if a peer dies or fails, it records the failure and then
 // stops the kernels. A kernel that has waited too long stops by itself and leaves a report.
@@ -100,8 +100,8 @@ class Communicator {
   void finish();
   // Aborts the communicator on all ranks.
   void abort();
-  // First step of destruction: the kernels have finished or are told to stop, and the peers learn
-  // that this rank no longer uses their memory.
+  // First step of destruction: waits until the kernels have finished or, after a failure, have had
+  // time to stop; then tells the peers that this rank no longer uses their memory.
   void close() noexcept;
   // True if all peers have closed or are gone, so the memory that they may write to can be freed.
   [[nodiscard]] bool is_forgotten() const;

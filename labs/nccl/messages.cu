@@ -45,7 +45,7 @@ class Post {
   // Transfers slot by slot. The barriers are needed for the same reasons as in slots.cuh: one
   // thread acquires and releases in a hand-off, and all threads load and store.
   __device__ void carry() {
-    // number of slots that the pair has used so far
+    // Number of slots that the pair has used so far.
     std::uint64_t number = message_.sends ? mine_.sent : mine_.taken;
     const std::uint64_t per_slot = call_.shape.slot_bytes;
     for (std::uint64_t at = 0; at < message_.bytes; at += per_slot) {

@@ -13,7 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// pause between two polls, doubled up to kLastLook
+// Pause between two polls, doubled each time up to kLastLook.
 constexpr milliseconds kFirstLook{1}, kLastLook{20};
 
 }  // namespace

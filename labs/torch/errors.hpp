@@ -30,7 +30,7 @@ class PythonError : public torch::PyTorchError {
   PyObject* type_;  // lives as long as the module
 };
 
-// Where of an error that a rank detected, alone or in an operation with a peer.
+// Returns the Where of an error that a rank detected, alone or in an operation with a peer.
 [[nodiscard]] Where seen_by(int rank, int peer = -1);
 
 // Returns the exception that is being handled, in the form in which it may leave to PyTorch: a

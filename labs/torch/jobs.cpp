@@ -27,7 +27,7 @@ Job::Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor>
 
 void Job::run() {
   try {
-    const at::NoGradGuard no_grad;  // results may be leaves of a graph
+    const at::NoGradGuard no_grad;  // allows writing to leaves of a graph
     body_();
   } catch (...) {
     error_ = current_as_python_error();

@@ -37,8 +37,8 @@ class Job final : public c10d::Work {
   Job(int rank, c10d::OpType type, const char* title, std::vector<at::Tensor> results,
       std::function<void()> body);
 
-  // Blocks until the job is done; kNoTimeout: until the group's own deadline. Throws the job's
-  // error.
+  // Blocks until the job is done, and throws its error. Throws TimeoutError after `timeout`;
+  // kNoTimeout leaves the deadline to the group.
   bool wait(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
   std::vector<at::Tensor> result() override { return results_; }

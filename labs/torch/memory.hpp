@@ -15,8 +15,8 @@
 
 namespace ringsmith::pytorch {
 
-// Smaller tensors do not benefit: their collectives are a single hand-off. And an arena should have
-// few blocks.
+// Smaller tensors do not benefit, because their collectives are a single hand-off, and an arena
+// works best with few blocks.
 constexpr std::size_t kLeastShared = std::size_t{16} << 10;  // bytes
 
 // Opens and closes a scope of the calling thread. Scopes nest.

@@ -29,8 +29,8 @@
 
 namespace ringsmith::pytorch {
 
-// A tensor to send, or to receive into. done(error) is called once, on the thread that serves the
-// direction; nullptr means success.
+// A tensor to send, or to receive into. done(error) is called once, by post() or on the thread that
+// serves the direction; nullptr means success.
 struct Message {
   at::Tensor tensor;
   int tag = 0;

@@ -210,7 +210,7 @@ class RingGroup {
   }
   void broadcast(std::span<float> data, int root) {
     const auto leftward = [this, data, root] {
-      // distance to the left of the root
+      // `distance` is counted to the left of the root.
       const int n = world(), distance = (root - rank() + n) % n;
       if (distance > 0) link_->recv((rank() + 1) % n, data);
       if (distance + 1 < n) link_->send((rank() + n - 1) % n, data);

@@ -20,7 +20,7 @@ struct Bucket {
   std::span<float> data;
 };
 
-// Fills the ranks in order with equal blocks: 7 elements on 3 ranks are 3 3 1.
+// Fills the ranks in order with equal blocks: 7 elements on 3 ranks are 3, 3, 1.
 inline Counts blocks(std::size_t count, std::size_t world) {
   Counts out(world, 0);
   const std::size_t each = (count + world - 1) / world;

@@ -169,7 +169,7 @@ inline std::vector<Lateness> lateness(std::span<const Time> arrivals, int ranks)
   if (ranks < 1 || arrivals.size() % ranks != 0) throw std::invalid_argument("arrivals");
   std::vector<Lateness> out(ranks);
   for (std::size_t first = 0; first < arrivals.size(); first += ranks) {
-    // negated ranks: the last element is the lowest rank that arrived last
+    // Ranks are negated, so that the last element is the lowest rank that arrived last.
     std::set<std::pair<Time, int>> by_time;
     for (int r = 0; r < ranks; ++r) by_time.insert({arrivals[first + r], -r});
     const auto [end, negative] = *by_time.rbegin();

@@ -83,7 +83,7 @@ class Slots {
   typename Memory::template atomic<Count> tail_;  // messages sent; written by the sender
   typename Memory::template atomic<Count> head_;  // messages received; written by the receiver
   Count sent_, received_;                         // each used by one thread only
-  // the last values of head_ and tail_ that each has read
+  // The last values of head_ and tail_ that the sender and the receiver have read.
   Count taken_ = sent_, stored_ = sent_;
 };
 
@@ -140,8 +140,8 @@ class Bell {
   explicit Bell(Count lived = 0) : posted_("posted", lived), asleep_("asleep", 0) {}
 
   // Task 4. Called by the worker. Posts one more piece of work, and makes it visible with
-  // everything before it. Returns true if the sleeper must be woken: false if it has never
-  // announced to sleep, or is awake again.
+  // everything before it. Returns true if the sleeper must be woken; false if it has not announced
+  // that it sleeps, or is awake again.
   bool post() {
     posted_.fetch_add(1, Memory::release);
     Memory::fence(Memory::seq_cst);
