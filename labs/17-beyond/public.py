@@ -86,7 +86,7 @@ class Buckets:
         self.k = k or [[0, 0]] * self.world
 
     def expected(self):
-        """One list of numbers per call; sets self.sent to the total number of values that each rank sends."""
+        """Returns one list of numbers per call; sets self.sent to the total number of values that each rank sends."""
         objects = [[Feedback(k) for k in row] for row in self.k]
         outcomes, self.sent = [], [0] * self.world
         for which, index, rows in self.calls:
@@ -142,7 +142,7 @@ def average_hook(lab):
 
 @lab_test
 def bf16_hook(lab):
-    """Task 2: bf16 on the wire: rounded, added up in float, divided, and rounded again."""
+    """Task 2: bf16 on the wire: rounded, divided, summed in float, and rounded again."""
     Buckets("bf16", [(0, 0, [[1, 2, -3, 256], [3, 2, 5, 512]])]).check(lab)
     Buckets("bf16", [(0, 0, [[257, 0.1, -259, 1e-3, 7], [258, 0.2, 1, 1e3, 7], [1, 0.3, 3, -1e3, 7]])]).check(lab)
     Buckets("bf16", [(0, 1, [[256.0, 1.0], [1.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), (0, 2, [[], [], [], []]),

@@ -473,7 +473,7 @@ def pace(lab):
     cases = [(lab.random.randrange(1, 90), lab.random.randrange(1, 90), lab.random.randrange(300),
               lab.random.randrange(20)) for _ in range(200)]
     cases += [(12 * SECOND, 10 * SECOND, 600 * SECOND, 10 ** 6), (11, 10, 0, 0), (10, 10, 0, 0), (9, 10, 0, 0),
-              (10 * SECOND + 1, 10 * SECOND, 600 * SECOND + 1, 10 ** 6)]  # a double is too inexact
+              (10 * SECOND + 1, 10 * SECOND, 600 * SECOND + 1, 10 ** 6)]  # beyond a double's precision
     seen = lab.run("worth", cases=[n for case in cases for n in case])
     for (slow, fast, restart, redo), got in zip(cases, seen["from"]):
         want = (restart + redo * fast) // (slow - fast) + 1 if slow > fast else -1

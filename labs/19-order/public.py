@@ -3,7 +3,7 @@ from labs.course.testing import expect, lab_test
 
 
 def right(lab, task, *numbers):
-    """One program of the driver; the numbers are explained there, at letters(), slots(), ..."""
+    """Runs one program of the driver; driver.cpp explains the numbers at letters(), slots(), ..."""
     seen = lab.run("executions", task=task, numbers=list(numbers))
     text = "" if not seen["failure"] else \
         f"{seen['failure']}, in execution {seen['executions'] + 1}{expect.where(seen)}:\n{seen['execution']}"

@@ -205,7 +205,7 @@ inline std::vector<Update> asynchronous(std::span<const Time> times, int ranks) 
       pushes.emplace_back(at += times[i], r, s);
   }
   std::sort(pushes.begin(), pushes.end());
-  std::map<int, std::int64_t> before;  // rank -> total number of pushes after its last one
+  std::map<int, std::int64_t> before;  // rank -> number of pushes up to its last one
   std::vector<Update> updates;
   for (const auto& [at, rank, step] : pushes) {
     const auto number = std::int64_t(updates.size());
