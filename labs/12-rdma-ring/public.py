@@ -1,4 +1,4 @@
-"""Public tests of lab 12: what a student runs at every save."""
+"""Public tests of lab 12, which a student runs after every save."""
 from labs.course.testing import expect, lab_test
 
 ELEMENT = 12  # bytes of the elements that count contributions

@@ -1,4 +1,4 @@
-"""Public tests of lab 16: what a student runs at every save."""
+"""Public tests of lab 16, which a student runs after every save."""
 from labs.course.testing import expect, floats, lab_test
 
 NOTHING, NAMES, TORN, DATA, EVERYTHING, ZEROS, RANDOM = range(7)  # disk.hpp, Disk::After
@@ -8,7 +8,7 @@ AFTER = ["nothing that was not synced is there", "names are there, bytes are not
 
 
 def request(step, tensors, texts):
-    """The snapshot of a request: tensors and texts by name."""
+    """The request that describes a snapshot: tensors and texts by name."""
     out = {"step": step, "tensors": len(tensors), "lines": len(texts)}
     for i, (name, values) in enumerate(tensors.items()):
         out.update({f"tensor.{i}": name, f"floats.{i}": floats(values)})
@@ -34,9 +34,9 @@ def packed(lab, step, tensors, texts, damage=0):
 
 
 def cuts(lab, steps, keep, afters, depth=0):
-    """Every row of the scenario power_cuts: what was promised is there, or what was being saved; and it is right.
+    """Every row of the scenario power_cuts loads the step whose save() returned or the one being saved, intact.
 
-    Of steps that do not ascend the newest by number is there, whichever was saved last.
+    If the steps do not ascend, the newest by number is loaded, whichever was saved last.
     """
     ascending = steps == sorted(set(steps))
     seen = lab.run("power_cuts", steps=steps, keep=keep, afters=afters, depth=depth)
@@ -81,20 +81,20 @@ def same_as_undisturbed(lab, world, stop_at, steps, samples):
 
 @lab_test
 def round_trip(lab):
-    """Task 1: what was packed comes back, bit for bit; a cut or changed file is Damaged."""
+    """Task 1: unpack() restores the snapshot bit for bit; a truncated or changed file is Damaged."""
     packed(lab, 20, {"w": [1.5, -2.0, 3.25], "m": [0.1]}, {"epoch": "3", "used": "7"})
     packed(lab, 21, {"w": [1.5]}, {"epoch": "3"}, damage=1)
 
 
 @lab_test
 def old_or_new(lab):
-    """Task 2: whenever the power is cut, the file is the old one or the new one."""
+    """Task 2: whenever the power is cut, the file is either the old one or the new one."""
     cuts(lab, [10, 20], 1, [NOTHING, NAMES, DATA, EVERYTHING])
 
 
 @lab_test
 def newest(lab):
-    """Task 3: the newest by number, the damaged ones skipped; `keep` of them stay."""
+    """Task 3: the newest by number is loaded, damaged ones are skipped; `keep` of them stay."""
     seen = lab.run("history", keep=2, script="lsslsldl", numbers=[0, 8, 9, 0, 10, 0, 10, 0], rooms=[])
     expect.equal("the steps that load_newest found", list(seen["found"]), [-1, 9, 10, 9], seen)
     expect.equal("skipped", seen["skipped"], "\n\n\nstep-10 \n", seen)
@@ -106,7 +106,7 @@ def newest(lab):
 
 @lab_test
 def same_run(lab):
-    """Task 4: three ranks, ten samples, killed after the save: every later step has the bits of the undisturbed run."""
+    """Task 4: three ranks, ten samples, killed after the save: later steps are bitwise equal to the undisturbed run."""
     for stop_at in (0, 2, 3, 5):
         same_as_undisturbed(lab, 3, stop_at, 9, 10)
 

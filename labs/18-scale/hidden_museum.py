@@ -1,4 +1,4 @@
-"""The museum of lab 18: simulators with one bug each, as (plan, failures) -> account. hidden.py judges by them."""
+"""The museum of lab 18: simulators with one bug each, as (plan, failures) -> account. hidden.py uses them."""
 from labs.course.lab import load_sibling
 
 public = load_sibling(__file__, "public")
@@ -6,7 +6,7 @@ WORK, SAVE, RESTART = public.WORK, public.SAVE, public.RESTART
 
 
 def exhibit(bug=None, most=None, rounded=int):
-    """A simulator with a bug of that name, which knows so many failures, and rounds its sums so; without all: right."""
+    """A simulator with the named bug, that knows at most `most` failures and rounds its sums. Defaults: correct."""
     def overlooked(at, kind, begin, end, saved, last):
         return at < end and (bug == f"overlooked in {public.KINDS[kind]}" or
                              bug == "overlooked in the last stretch" and kind == WORK and last or
@@ -18,7 +18,7 @@ def exhibit(bug=None, most=None, rounded=int):
         failures = list(failures)[:most]
         sums = dict.fromkeys(public.FIELDS, 0)
         kind, begin, saved, pending = WORK, 0, 0, 0
-        used, again = 0, False  # of the interval before the last failure; whether the last phase was a cut restart
+        used, again = 0, False  # part of the interval used before the last failure; the last phase was a cut restart
         while saved < work or kind != WORK:
             length = min(interval - (used if bug == "timer" else 0), work - saved)
             if kind == WORK and bug == "whole":
@@ -84,7 +84,7 @@ def exhibit(bug=None, most=None, rounded=int):
 
 
 def as_float(number):
-    """number, cut to the 24 bits of a float"""
+    """number, truncated to the 24 bits of a float"""
     shift = max(0, number.bit_length() - 24)
     return number >> shift << shift
 

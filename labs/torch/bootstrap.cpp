@@ -13,7 +13,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstLook{1}, kLastLook{20};  // between two looks: doubled up to the last
+// Pause between two polls, doubled each time up to kLastLook.
+constexpr milliseconds kFirstLook{1}, kLastLook{20};
 
 }  // namespace
 
