@@ -58,8 +58,7 @@ class GradScaler {
   [[nodiscard]] Tensor scale(const Tensor& loss);
   // Divides the gradients by the scale; at most once between two updates. They must be f32 or f64.
   void unscale_(Optimizer& optimizer);
-  // True if the optimizer stepped. Waits for the device. At most once per optimizer between two
-  // updates.
+  // True if the optimizer stepped. Waits for the device. Once per optimizer between two updates.
   bool step(Optimizer& optimizer);
   // Call it at the end of a step, after step() of every optimizer. Throws Error if the scale falls
   // to 0, or so far that its inverse overflows (PyTorch continues with NaN). Throws UsageError if

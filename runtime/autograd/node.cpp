@@ -1,4 +1,4 @@
-// Nodes, edges and grad mode: builds the graph, records into it, and destroys it.
+// Nodes, edges and grad mode: building the graph, recording into it, and destroying it.
 
 #include "runtime/autograd/node.hpp"
 

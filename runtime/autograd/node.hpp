@@ -95,8 +95,7 @@ void skip_step(const std::vector<Tensor>& leaves);
 // backward() throws its exception.
 void queue_backward_callback(std::function<void()> callback);
 
-// The leaves (with requires_grad) that backward from these roots would reach, in no particular
-// order.
+// The leaves (with requires_grad) that backward from these roots would reach, in any order.
 [[nodiscard]] std::vector<Tensor> reachable_leaves(const std::vector<Tensor>& roots);
 
 // ---- building the graph, for authors of functions ----

@@ -86,8 +86,7 @@ inline GradMeta* meta_of(const Tensor& t) {
 }
 GradMeta& meta_or_new(const Tensor& t);
 
-// Throws UsageError naming shapes, dtypes and devices unless `other`, described by `what`, matches
-// t.
+// Throws UsageError naming shapes, dtypes and devices unless `other` (named `what`) matches t.
 void require_fits(const Tensor& t, const Tensor& other, const char* what);
 
 // Destination of the gradient of t: its grad_fn, the accumulator of a leaf, or none.

@@ -7,8 +7,9 @@
 //
 // Another user with write access to the folder cannot redirect the write: the random name cannot be
 // guessed, and the file is created with O_EXCL. NAME may be a symbolic link: then its target is
-// replaced, unless another user owns the link and the folder is world-writable. A folder, a device,
-// a FIFO or a socket of that name is refused and left unchanged.
+// replaced, unless the folder is world-writable and the link belongs neither to this user nor to
+// the folder's owner. A folder, a device, a FIFO or a socket of that name is refused and left
+// unchanged.
 #pragma once
 
 #include <cstddef>

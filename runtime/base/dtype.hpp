@@ -21,8 +21,7 @@ struct TypeTag {
   using type = T;
 };
 
-// Calls f(TypeTag<T>{}) with the C++ type of the tag. bool tensors store one byte, 0 or 1, per
-// element.
+// Calls f(TypeTag<T>{}) with the C++ type of the tag. A bool element is one byte, 0 or 1.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {

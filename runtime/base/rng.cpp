@@ -1,5 +1,4 @@
-// Random numbers as PyTorch's CPU generator draws them; unusual rules are explained where they
-// apply.
+// Random numbers as PyTorch's CPU generator draws them; unusual rules are explained in place.
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>

@@ -25,8 +25,7 @@ namespace {
                    "; choose a folder for checkpoints that may be written to");
 }
 
-// An flock is held by the kernel: it ends with the process, even on kill -9. The file names the
-// holder.
+// The kernel releases an flock when its process ends, even by kill -9. The file names the holder.
 Descriptor lock_folder(const std::string& folder) {
   const std::string path = fs::path(folder) / "lock";
   if (const std::string kind = odd_kind(path); !kind.empty())

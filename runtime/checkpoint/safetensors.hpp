@@ -26,8 +26,7 @@ struct Checkpoint {
   Metadata metadata;
 };
 
-// Tensors may be on any device. Throws UsageError naming path and reason if the file cannot be
-// written.
+// Tensors may be on any device. Throws UsageError naming path and reason if writing fails.
 void save_safetensors(const std::string& path, const StateDict& tensors,
                       const Metadata& metadata = {});
 

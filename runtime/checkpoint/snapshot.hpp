@@ -38,8 +38,7 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot);
 // unless every byte matches the manifest.
 [[nodiscard]] Snapshot read_snapshot(const std::string& path);
 
-// "step-000200", and the folders of that form in `folder`, by step. Empty if `folder` does not
-// exist.
+// "step-000200", and the folders of that form in `folder`, by step; none if it does not exist.
 [[nodiscard]] std::string snapshot_name(std::int64_t step);
 [[nodiscard]] std::vector<std::pair<std::int64_t, std::string>> list_snapshots(
     const std::string& folder);

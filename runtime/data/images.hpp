@@ -118,8 +118,7 @@ struct IdxArray {
 // points, then rotates, shears, scales and shifts them, draws them with a pen of random width, and
 // adds noise. Sample i depends only on (seed, i), so a longer set begins with the shorter one.
 //
-// Returns n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out
-// digits.
+// n images of 28 x 28 with labels 0..9, in random order. Use another seed for held-out digits.
 [[nodiscard]] GreyImages draw_digits(std::int64_t n, std::uint64_t seed);
 
 // ---- coloured shapes, also drawn (shapes.cpp) ----

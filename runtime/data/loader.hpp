@@ -6,7 +6,7 @@
 //   next()             ^ waits for task 4, although task 7 completed first
 //
 // A worker's exception is stored in its slot like a batch and thrown by the corresponding next();
-// epoch can continue after it. Ending an Epoch early stops the workers after their current batch.
+// the epoch can continue after it. Ending an Epoch early stops workers after their current batch.
 #pragma once
 
 #include <cstdint>

@@ -170,7 +170,7 @@ Nodes::~Nodes() {
   client_.reset();
   if (server_) server_->drain(0, cut_off_ ? kSomeToRead : kTimeToRead);
   if (options_.node != 0 || options_.port_file.empty()) return;
-  std::error_code error;  // of a symbolic link the target is removed: it was written
+  std::error_code error;  // removes a link's target, which was written; the link stays
   const auto file = std::filesystem::canonical(options_.port_file, error);
   if (!error) std::filesystem::remove(file, error);
 }

@@ -1,8 +1,8 @@
 // How the launchers of a job communicate: one per node, all clients of the store in node 0's
 // launcher. They exchange the number of ranks that each one starts, and how these ended.
 //
-//     job/verdict     "ok", or why the job ends; the first launcher to write it decides. This is
-//                     each launcher's will, so that the others notice its death
+//     job/verdict     "ok", or why the job ends; the first write decides. It is also each
+//                     launcher's will, so that the others notice its death
 //     job/done        a counter: nodes on which all ranks have succeeded (job/done/N: node N has)
 //     job/heard/N     node N knows the verdict: it ends its ranks and will report its failures
 //     job/failure/N   the failure on node N ("" for none), once its ranks have ended; also the
@@ -23,8 +23,7 @@
 namespace ringsmith::launch {
 
 struct Verdict {
-  // over: a rank failed; stopped: a ringrun got a signal; lost: a launcher died; joined: a node
-  // arrived.
+  // over: a rank failed; stopped: ringrun got a signal; lost: a launcher died; joined: a new node.
   enum class Kind : char { ok = 'o', over = 'e', stopped = 's', lost = 'l', joined = 'j' };
   Kind kind = Kind::ok;
   int node = -1;     // the node that decided, or whose launcher is lost
@@ -50,8 +49,7 @@ class Nodes {
   [[nodiscard]] RankPlace place_of(int local_rank) const;
   [[nodiscard]] const StorePlace& store() const { return store_place_; }
   [[nodiscard]] std::uint16_t port() const { return store_place_.port; }
-  // The outer end of the store's door, which the ranks here inherit; -1: the store is on another
-  // node.
+  // The outer end of the store's door, which the ranks inherit; -1: the store is elsewhere.
   [[nodiscard]] int door() const { return door_.get(); }
 
   // With per_step: whether all steps have been counted; whether no further step can be; how many
@@ -74,11 +72,9 @@ class Nodes {
   [[nodiscard]] std::string still_running() const;
   // Proposes the end of the job. The verdict is the first proposal of any node.
   void say_over(const std::string& why, Verdict::Kind kind = Verdict::Kind::over);
-  // A rank has succeeded. If the ranks have not met yet, they never will: it is declared lost to
-  // them.
+  // A rank ended without failure. If the ranks have not met yet, it counts as lost to the others.
   void say_rank_ended(int rank, const std::string& how);
-  // Called after the ranks here have ended: publishes the failures here, returns all nodes'
-  // failures.
+  // Publishes the failures of the ranks here, which have ended. Returns the failures of all nodes.
   [[nodiscard]] std::vector<Failure> share_failures(const std::vector<Failure>& here,
                                                     std::chrono::milliseconds timeout);
 

@@ -1,7 +1,6 @@
 // The ranks' output: read by one thread, shown line by line with the rank in front, written to
 // files; the last lines of each rank are kept for the report. A carriage return ends a piece of a
-// line, which is shown immediately: such output is usually a progress display that overwrites
-// itself.
+// line, which is shown immediately, for progress displays that overwrite themselves.
 //
 // A dedicated thread, so that a terminal that stops reading (a pager, a suspended ssh) blocks the
 // ranks that print, as it should, but never the launcher's supervision of them.

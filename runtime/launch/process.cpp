@@ -214,7 +214,7 @@ Guardian::Guardian() {
   if (pid_ == 0) {
     setsid();  // the terminal's signals to the launcher are not for the guardian
     prctl(PR_SET_NAME, "ringrun-guard");
-    prctl(PR_SET_PDEATHSIG, SIGCONT);  // should it be stopped when the launcher dies
+    prctl(PR_SET_PDEATHSIG, SIGCONT);  // resumes it, if it is stopped when the launcher dies
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, nullptr);

@@ -21,8 +21,7 @@ namespace ringsmith::launch {
 // of a pipe. When the other end closes, it kills the groups.
 //
 // Any process that may signal the launcher may also stop or kill the guardian. Therefore the
-// launcher never waits for it without a limit, and keeps the same list to kill the groups itself if
-// need be.
+// launcher never waits for it without a limit, and keeps the same list to kill the groups itself.
 class Guardian {
  public:
   Guardian();   // forks: call it while the program has one thread
@@ -110,7 +109,7 @@ struct StorePlace {
 };
 
 // The environment of a rank: `inherited` (NAME=value each), without the variables that other
-// launchers set, and with the following (with torchrun's names, where it has them):
+// launchers set, and with the following, under torchrun's names where these exist:
 //   RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE MASTER_ADDR MASTER_PORT
 //   TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID RINGSMITH_ROUND
 //   RINGSMITH_STORE RINGSMITH_SECRET, RINGSMITH_STORE_FD if there is a door

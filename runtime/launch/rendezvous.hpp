@@ -39,13 +39,11 @@ struct Round {
 
 class Rendezvous {
  public:
-  // How a round ended. failed: counts as a restart; joined: another node has arrived, does not
-  // count.
+  // How a round ended. failed: counts as a restart; joined: another node arrived, does not count.
   enum class End { none, well, failed, joined, stopped };
 
-  // Holds the rendezvous, or connects to its holder. Throws UsageError or TimeoutError. Does
-  // neither for a job on one node or of one round between numbered nodes, which needs no
-  // rendezvous.
+  // Holds the rendezvous, or connects to its holder. Does neither for a job on one node, or of one
+  // round between numbered nodes, which needs none. Throws UsageError or TimeoutError.
   Rendezvous(const LaunchOptions& options, const comm::Secret& secret);
   ~Rendezvous();
 

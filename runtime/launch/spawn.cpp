@@ -33,7 +33,7 @@ using Body = std::function<void(std::shared_ptr<comm::ProcessGroup>)>;
 constexpr milliseconds kSettle{200};     // for ranks that fail because of a dead rank to say so
 constexpr milliseconds kDeath{5'000};    // for SIGKILL to take effect
 constexpr milliseconds kLook{500};       // poll interval: a rank's children may hold its pipe open
-constexpr milliseconds kReap{2};         // poll interval from a rank's end of file to its end
+constexpr milliseconds kReap{2};         // poll interval between a rank's end of file and exit
 constexpr std::size_t kMostText = 4096;  // bytes of an error; less than a pipe takes in one write
 
 void require_alone() {
@@ -123,7 +123,7 @@ class Children {
   struct Rank {
     int number = 0;
     pid_t pid = -1;
-    Descriptor report;  // read end; its error as text; ends with the process
+    Descriptor report;  // read end: the rank's error as text, then end of file
     std::string text;
     bool running = true;
   };

@@ -70,8 +70,7 @@ class Supervisor {
   [[nodiscard]] RoundEnd run(const std::string& program) {
     look_after_guardian();
     start(program);
-    // With other nodes, one of their ranks may be the cause: they get the whole time to find it
-    // dead.
+    // A rank of another node may be the cause: our ranks get the whole time to find it dead.
     const auto undecided = [this] {
       return (phase_ == Phase::running && !verdict_seen_) ||
              (phase_ == Phase::settling && options_.nodes > 1);
@@ -121,7 +120,7 @@ class Supervisor {
     bool ended_by_us = false;
     End end;
     Clock::time_point started{};
-    std::int64_t counted = 0;  // counted steps that include it, when it started
+    std::int64_t counted = 0;  // counted steps that included it before this start
     int vain_lives = 0;        // lives in a row without a counted step
   };
 
@@ -467,7 +466,7 @@ class Supervisor {
   std::optional<Deadline> due_;  // end of the current phase
   Clock::time_point ending_since_{};
   bool lingering_ = false;  // a rank's leader has ended, but not its whole group
-  milliseconds grace_ = options_.failure_grace;  // that the ranks got
+  milliseconds grace_ = options_.failure_grace;  // grace period that the ranks were given
   bool verdict_seen_ = false, said_done_ = false;
   int signal_ = 0;  // that ringrun got; 0: none
 };

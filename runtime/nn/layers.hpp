@@ -56,9 +56,8 @@ class GELU : public Module {
   Gelu approximate_;
 };
 
-// In training each element is 0 with probability p, otherwise divided by 1 - p. Masks are drawn
-// from the default generator: seed it differently on each rank, or all ranks drop the same
-// elements.
+// In training each element is 0 with probability p, else divided by 1 - p. Masks come from the
+// default generator: seed it differently on each rank, or all ranks drop the same elements.
 class Dropout : public Module {
  public:
   explicit Dropout(double p = 0.5);  // UsageError unless p is in [0, 1)
@@ -165,9 +164,8 @@ class GlobalAvgPool2d : public Module {
   Tensor forward(const Tensor& x) override { return global_avg_pool2d(x); }
 };
 
-// Two 3x3 convolutions to 32 and 64 channels, each followed by ReLU, then a 2x2 maximum and a
-// Linear layer. Parameters are named as in the equivalent torch.nn.Sequential: "0.weight",
-// "6.bias".
+// Two 3x3 convolutions to 32 and 64 channels with ReLU, a 2x2 maximum and a Linear layer.
+// Parameters are named as in the equivalent torch.nn.Sequential: "0.weight", "6.bias".
 class SmallCNN : public Sequential {
  public:
   // Images (n, channels, height, width) of at least 6 x 6 pixels.

@@ -7,8 +7,7 @@
 
 namespace ringsmith {
 
-// With "a" and "a.b", two tensors could have the name "a.b", and a checkpoint would lose one of
-// them.
+// "a" and "a.b" could give two tensors the name "a.b": a checkpoint would lose one of them.
 void Module::require_new(const char* what, const std::string& name) const {
   const auto refuse = [&](const std::string& why) {
     throw UsageError(fmt::format("register_{}(\"{}\"): {}", what, name, why));

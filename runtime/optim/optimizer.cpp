@@ -358,8 +358,7 @@ void Adam::update(const std::vector<Update>& all) {
   step.eps = options_.eps;
   step.weight_decay = options_.weight_decay;
   step.decoupled = decoupled_;
-  // Consecutive parameters of one device, dtype and step count share a kernel call: usually all of
-  // them.
+  // Consecutive parameters of one device, dtype and step count (usually all) share a kernel call.
   for (auto first = all.begin(); first != all.end();) {
     const auto last = std::find_if(first, all.end(), [&](const Update& u) {
       return u.param.options() != first->param.options() || u.steps != first->steps;

@@ -19,8 +19,7 @@
 
 namespace ringsmith {
 
-// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}; flags are 0 or
-// 1.
+// An optimizer's options by PyTorch's names: {"lr", {0.1}}, {"betas", {0.9, 0.999}}; flags: 0 or 1.
 using Hyperparameters = std::map<std::string, std::vector<double>>;
 
 class Optimizer {
@@ -45,8 +44,7 @@ class Optimizer {
 
   // The gradients that step() would use, by reference; GradScaler divides them.
   [[nodiscard]] virtual std::vector<Tensor> gradients() const;
-  // Collective if the ranks' gradients() differ: true if any rank passes true. Otherwise returns
-  // `mine`.
+  // Collective if the ranks' gradients() differ: true if any rank passes true. Otherwise `mine`.
   [[nodiscard]] virtual bool any_rank(bool mine) const { return mine; }
 
   // Names of the tensors that it may keep per parameter: "exp_avg", ...
@@ -159,8 +157,7 @@ struct AdamOptions {
 
 class Adam : public Optimizer {
  public:
-  // Throws UsageError if a beta is outside [0, 1), or eps or weight_decay is negative or not
-  // finite.
+  // Throws UsageError if a beta is outside [0, 1), or eps or weight_decay negative or not finite.
   Adam(std::vector<Tensor> params, AdamOptions options) : Adam(std::move(params), options, false) {}
 
  protected:

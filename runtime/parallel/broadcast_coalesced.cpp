@@ -58,8 +58,8 @@ class Packer {
     std::size_t size;
   };
 
-  // A tensor that already holds these bytes counts as unmodified: a constant buffer that was saved
-  // by a graph whose backward is still to run stays valid. Not checked on a device: that would
+  // A tensor that already holds these bytes counts as unmodified: a constant buffer saved by a
+  // graph that is still to run backward stays valid. Not checked on a device: that would
   // synchronise.
   void unpack(const Piece& piece, const std::byte* from) const {
     const Device device = piece.tensor->device();

@@ -1,8 +1,7 @@
 // Broadcasts many tensors from one rank to all in few messages.
 //
 // A model has hundreds of small tensors, and each collective has a latency. Consecutive tensors are
-// therefore packed into a staging buffer of communication memory, which is broadcast as bytes,
-// whatever the dtypes.
+// therefore packed into a staging buffer of communication memory and broadcast as bytes.
 //
 //   w0 b0 w1 b1 ...  --pack-->  |w0|b0|w1|..|  --broadcast-->  |w0|b0|w1|..|  --unpack--> w0 b0 ...
 //     on the root                 staging                        staging        on the others

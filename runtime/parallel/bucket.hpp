@@ -96,8 +96,7 @@ struct BucketPlan {
 [[nodiscard]] BucketPlan initial_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, bool find_unused);
 
-// ready_order: the order in which gradients arrived; it must name every parameter once
-// (UsageError).
+// ready_order: the order in which gradients arrived; every parameter once (UsageError).
 [[nodiscard]] BucketPlan rebuilt_plan(std::span<const BucketItem> parameters,
                                       const BucketCaps& caps, std::span<const int> ready_order);
 

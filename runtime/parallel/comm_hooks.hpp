@@ -69,7 +69,7 @@ struct CommHook {
 [[nodiscard]] comm::WorkPtr run_hook(const CommHook& hook, GradBucket bucket, std::string& fault);
 
 // ---- the built-in hooks ----
-// Divides by the number of ranks, then sums. As DDP without a hook, except that it really divides.
+// Divides by the number of ranks, then sums: as DDP without a hook, but with a true division.
 [[nodiscard]] CommHook allreduce_hook(std::shared_ptr<comm::ProcessGroup> group);
 // The same in 16 bits, half the bytes: rounds, divides, sums with a rounding after each addition,
 // and converts back to the gradients' dtype. f16 has 11 significant bits and overflows at 65520;

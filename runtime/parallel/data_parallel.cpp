@@ -20,8 +20,7 @@ struct DataParallel::Job {
   void count(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& moved) {
     if (replica > 0) traffic[replica].*what += size_in_bytes(moved);
   }
-  // Moves a gradient of replica i to the root. The result is a fresh copy if it came from
-  // elsewhere.
+  // Moves a gradient of replica i to the root; a fresh copy if it came from elsewhere.
   Tensor bring(std::size_t replica, Bytes LinkTraffic::*what, const Tensor& t) {
     count(replica, what, t);
     return t.to(root());
@@ -86,8 +85,7 @@ void require_alike(Module& module, Module& replica) {
                       parents_first(replica).size(), parents_first(module).size()));
 }
 
-// Backward of a whole forward: takes the gathered output's gradient, returns the parameters' and
-// the input's.
+// Backward of a whole forward: the gathered output's gradient in, parameters' and input's out.
 class DataParallelBackward : public Node {
  public:
   DataParallelBackward(std::shared_ptr<DataParallel::Job> job,

@@ -43,8 +43,8 @@ namespace ringsmith {
 // The bytes that DataParallel sends over the link between the root and one other device.
 //
 // Counted where the copies are made, whatever transport carries them; the root's own part crosses
-// no link. Per training step, with P bytes of parameters on N devices, the root's links carry (N -
-// 1) P out and (N - 1) P back, in addition to inputs and outputs. This grows with every device,
+// no link. Per training step on N devices, with P bytes of parameters, the root's links carry (N -
+// 1) P out and as much back, in addition to inputs and outputs. This grows with every device,
 // whereas a rank of a ring all-reduce sends 2 P (N - 1) / N, which is bounded.
 struct LinkTraffic {
   // from the root
@@ -73,8 +73,8 @@ struct LinkTraffic {
 
 struct DataParallelOptions {
   // Replicas run the host code of their forward one at a time, as under Python's interpreter lock.
-  // Kernels on GPUs still overlap. Backward is not affected: PyTorch's engine does not run in
-  // Python.
+  // Kernels on GPUs still overlap. Backward is not affected, as PyTorch's engine is not Python
+  // code.
   bool simulate_gil = false;
 };
 

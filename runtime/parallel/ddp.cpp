@@ -29,8 +29,7 @@ std::string describe_options(const DdpOptions& o) {
       o.algorithm ? static_cast<int>(*o.algorithm) : -1);
 }
 
-// Counts all cores of the machine, not only those this rank is bound to: bound ranks leave cores
-// free.
+// Counts all cores of the machine, not only this rank's: bound ranks leave other cores free.
 bool has_core_to_spare(const comm::ProcessGroup& group) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   return static_cast<long>(group.size()) * kernels::threads() < cores;

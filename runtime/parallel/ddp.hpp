@@ -64,9 +64,8 @@ struct DdpOptions {
   Overlap overlap = Overlap::automatic;
   comm::ReduceOp op = comm::ReduceOp::avg;        // or sum, if the loss is a sum over samples
   std::optional<comm::Algorithm> algorithm = {};  // of all later all-reduces of the group
-  // Names of parameters and buffers that differ per rank: neither broadcast nor reduced. The names
-  // must be the same on every rank; the sizes may differ. UsageError for a name that the model
-  // lacks.
+  // Names of parameters and buffers that differ per rank: neither broadcast nor reduced. The same
+  // names on every rank; sizes may differ. UsageError for a name that the model lacks.
   std::vector<std::string> ignored = {};
 };
 

@@ -87,7 +87,7 @@ struct PerStepOptions {
     // Identifies the state by name and contents, for comparison among the ranks.
     std::string from;
   };
-  // Of the groups of all quorums. Every rank that arrives compares its settings, and the model's
+  // Options of every quorum's group. Every rank that arrives compares its settings, and the model's
   // names, shapes and dtypes, with the first rank's.
   comm::GroupOptions group;
   DdpOptions ddp;
@@ -135,9 +135,8 @@ class PerStepTraining {
   // quorum. Returns false without trying if stop_asked().
   bool try_step(const Gradients& gradients, const Update& before_update);
 
-  // After the last step: runs body on all ranks that are present, again if a rank is lost
-  // meanwhile. When it returns, the training is over for all ranks, including those that arrive
-  // later.
+  // After the last step: runs body on all ranks present, again if a rank is lost meanwhile. When it
+  // returns, the training is over for all ranks, including any that arrive later.
   void finish(const std::function<void(comm::ProcessGroup&)>& body);
 
   // Steps that have counted, including those before begin().
@@ -146,8 +145,7 @@ class PerStepTraining {
   [[nodiscard]] std::int64_t updates() const { return updates_; }
   // True if the training ended before this process could take part.
   [[nodiscard]] bool over() const { return quorum_.over; }
-  // quorum(): the quorum of the next step. last_failure(): why the last try failed; "" if it
-  // counted.
+  // quorum(): the next step's quorum. last_failure(): why the last try failed; "" if it counted.
   [[nodiscard]] const comm::store::QuorumAnswer& quorum() const { return quorum_; }
   [[nodiscard]] const std::string& last_failure() const { return failure_; }
   [[nodiscard]] bool joins() const { return place_ >= contributors(); }  // in the next step

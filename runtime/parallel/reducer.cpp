@@ -316,8 +316,7 @@ void Reducer::shadow_backward() {
   if (!allows_unused())  // other ranks may miss a gradient; this rank never does
     for (int p = 0; p < static_cast<int>(parameters_.size()); ++p) usage_.mark(p);
   finish_backward();
-  // The other ranks' scalers skip such a step. This rank makes no step, so its hooks are not
-  // called.
+  // The other ranks' scalers skip such a step. This rank makes no step, so no hook is called.
   for (std::size_t b = 0; may_skip_ && b < plan_.buckets.size(); ++b)
     if (!raw::all_finite(buffer_of(b))) on_skip();
   drop_gradients();

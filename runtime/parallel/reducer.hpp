@@ -77,8 +77,7 @@ class ReducerClock {
  public:
   explicit ReducerClock(Device device) : device_(device) {}
   void restart();
-  // Records the time now, or when the current stream gets here. `seconds` must be valid until
-  // settle().
+  // Records the time now, or when the current stream gets here. `seconds` must live until settle().
   void mark(double& seconds);
   void settle();  // writes pending times; waits for the device
 
@@ -116,8 +115,7 @@ class Reducer {
   void set_synchronising(bool on) { synchronising_ = on; }
   [[nodiscard]] bool synchronising() const { return synchronising_; }
 
-  // Replaces the all-reduce of the buckets. Throws UsageError after the first forward, or if called
-  // twice.
+  // Replaces the all-reduce of the buckets. UsageError after the first forward, or the second time.
   void register_comm_hook(CommHook hook);
   [[nodiscard]] const std::string& comm_hook() const { return hook_.name; }  // empty: none
 
@@ -144,10 +142,10 @@ class Reducer {
   [[nodiscard]] const std::vector<int>& last_ready_order() const { return last_ready_order_; }
   [[nodiscard]] bool used(int parameter) const { return usage_.used_on(group_->rank(), parameter); }
   [[nodiscard]] bool rebuilt() const { return rebuilt_; }
-  // The order for the rebuild, as rank 0 knows it: every parameter once; empty before it is known,
-  // or if buckets are never rebuilt. A run that continues from a checkpoint and passes it to
-  // rebuild_in() has the same buckets, and so the same bits, as without the interruption.
-  // rebuild_in() throws UsageError unless every parameter is named once.
+  // The order of the rebuild; before it, this rank's proposal, of which rank 0's is used. Every
+  // parameter once; empty before it is known, or if buckets are never rebuilt. A run that continues
+  // from a checkpoint and passes it to rebuild_in() has the same buckets, and so the same bits, as
+  // without the interruption. rebuild_in() throws UsageError unless every parameter is named once.
   [[nodiscard]] std::vector<int> ready_order() const;
   void rebuild_in(std::vector<int> order);  // the same on every rank, before the first forward
   // True after a synchronising forward, until its backward begins.
@@ -155,8 +153,7 @@ class Reducer {
   [[nodiscard]] Bytes communication_memory() const { return memory_.size(); }
   [[nodiscard]] std::size_t launched() const { return next_; }  // buckets of this backward
   [[nodiscard]] bool all_launched_are_in() const;
-  // Statistics of the last synchronised backward. On a GPU this blocks until that backward is
-  // complete.
+  // Of the last synchronised backward. On a GPU this blocks until that backward is complete.
   [[nodiscard]] const ReducerStatistics& statistics() const {
     clock_.settle();
     return statistics_;

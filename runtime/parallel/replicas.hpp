@@ -28,8 +28,7 @@ namespace ringsmith {
 // Returns a separate copy of t, for another replica, which may be on the same device.
 [[nodiscard]] Tensor copy_to(const Tensor& t, Device device);
 
-// Returns the rows of each chunk. The first is a view of batch, the others are copies on their
-// devices.
+// The rows of each chunk. The first is a view of batch, the others are copies on their devices.
 [[nodiscard]] std::vector<Tensor> scatter(const Tensor& batch,
                                           const std::vector<std::int64_t>& starts,
                                           const std::vector<Device>& devices);

@@ -47,8 +47,7 @@ class StopRequest {
   // True if this process got a signal. Other ranks may not have got it, so no rank may stop because
   // of this alone. For programs that exchange data in each step anyway and include this flag.
   [[nodiscard]] bool here() const noexcept;
-  // Collective: true if any rank got a signal; the same on all ranks. Costs an all-reduce of one
-  // value.
+  // Collective: true if any rank got a signal; the same on all ranks. An all-reduce of one value.
   [[nodiscard]] bool agreed(comm::ProcessGroup& group) const;
   // Everything is written, and only the process's exit remains: from here on a first signal has no
   // effect, so that it cannot turn exit code 0 into 143.

@@ -61,8 +61,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   // step() is collective. A parameter without a gradient is left unchanged, as by every optimizer.
 
   // Collective. As clip_grad_norm_: scales the averaged gradients so that their 2-norm is at most
-  // max_norm; returns the norm before. Scattered gradients are summed in double over parts and
-  // ranks.
+  // max_norm; returns the norm before. Scattered: summed in double over parts and ranks.
   double clip_grad_norm(double max_norm);
 
   void set_lr(double lr) override;
@@ -77,8 +76,7 @@ class ZeroRedundancyOptimizer : public Optimizer {
   [[nodiscard]] bool any_rank(bool mine) const override;
 
   // Collective: the state of all ranks, in the format of a plain optimizer of ddp's parameters
-  // (Optimizer::state_dict), so that any number of ranks, or a plain optimizer, can continue from
-  // it.
+  // (Optimizer::state_dict): any number of ranks, or a plain optimizer, can continue from it.
   [[nodiscard]] StateDict state_dict() const override;
   // The state must be the same on every rank. Throws UsageError naming the entry that does not fit.
   void load_state_dict(const StateDict& state) override;

@@ -68,7 +68,7 @@ class Tensor {
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   [[nodiscard]] std::string str() const;  // values and shape, for people
 
-  // ---- values for the host: T must be dtype()'s C++ type, maybe const (UsageError) ----
+  // ---- values for the host: T must be dtype()'s C++ type, possibly const (UsageError) ----
   // data() and span() refer to the tensor's own memory: UsageError for a tensor on a device.
   // item() and to_vector() copy, and wait for the device.
   template <class T>
@@ -161,8 +161,7 @@ class Tensor {
   // Makes this object refer to `other`'s memory, which must have the same sizes and dtype
   // (UsageError).
   void set_data(const Tensor& other) const;
-  // Counts in-place writes to the storage, shared by all views; backward checks it in saved
-  // tensors.
+  // Counts in-place writes to the storage and its views; backward checks it in saved tensors.
   [[nodiscard]] std::uint32_t version() const;
   void bump_version() const;
   // True if this handle is the only one to its object and to its storage, and covers all of it: the
@@ -186,8 +185,7 @@ class Tensor {
   std::shared_ptr<Impl> impl_;
 };
 
-// The first byte of a tensor, and the number of bytes of its elements; for functions that move
-// bytes.
+// The first byte of a tensor, and its size in bytes; for functions that move bytes.
 [[nodiscard]] inline std::byte* data_of(const Tensor& t) {
   return t.storage()->data() + static_cast<std::size_t>(t.storage_offset()) * size_of(t.dtype());
 }

@@ -65,7 +65,7 @@ void check_loss_inputs(const char* name, const Tensor& x, const Tensor& target) 
   (void)detail::common_device(name, x, target);
 }
 
-// Per row of logits, as the kernel expects them.
+// The statistics of cross_entropy_rows(): one LogSum per row of logits.
 template <class T>
 std::span<kernels::LogSum<T>> log_sums(const Tensor& t) {
   static_assert(sizeof(kernels::LogSum<T>) == 2 * sizeof(T));
