@@ -17,7 +17,7 @@ namespace ringsmith {
 
 namespace {
 
-// The inverse of a smaller scale is infinite or nearly so.
+// The inverse of a smaller scale overflows or nearly does.
 constexpr double kLeast = std::numeric_limits<float>::min();
 constexpr double kMost = std::numeric_limits<float>::max();
 
@@ -39,7 +39,7 @@ void check_scaler_options(const GradScalerOptions& o) {
     fail("growth_interval must be at least 1 step, got " + std::to_string(o.growth_interval));
 }
 
-// Divides the gradients; whether one is infinite or NaN then.
+// Divides the gradients; true if one of them is infinite or NaN.
 bool unscale(const std::vector<Tensor>& gradients, float inverse) {
   std::map<int, Tensor> found;  // by device; -1 is the CPU
   for (const Tensor& grad : gradients) {

@@ -43,8 +43,8 @@ std::string dump(const Json& json, const std::string& path) {
   }
 }
 
-// Of an object's text, without the last brace and the line break before it: with one more line, the
-// digest of all before it.
+// Appends the digest of the preceding text as the last entry. `open_object`: an object's text
+// without its last brace and the line break before it.
 std::string seal(const std::string& open_object) {
   const std::string text = open_object + ",\n";
   return text + " \"sha256\": \"" + sha256(bytes_of_text(text)) + "\"\n}\n";
@@ -96,7 +96,7 @@ class Folder {
     return facts;
   }
 
-  // Checks all files that it names.
+  // Returns the manifest after checking all files that it names.
   [[nodiscard]] Json manifest() const {
     std::string text;
     (void)examine(kManifest, &text);
@@ -163,7 +163,7 @@ void write_snapshot(const std::string& path, const Snapshot& snapshot) {
     sync_folder(fs::path(path).parent_path(), path);
     write_files(Folder(path), snapshot);
   } catch (...) {
-    remove_snapshot(path);  // on a full disk there is no room for what is of no use
+    remove_snapshot(path);  // a full disk has no room for unusable files
     throw;
   }
 }
@@ -223,7 +223,7 @@ std::optional<Snapshot> newest_snapshot(
 
 bool has_manifest(const std::string& path) {
   std::error_code ignored;
-  return fs::is_regular_file(fs::path(path) / kManifest, ignored);  // a FIFO would be waited for
+  return fs::is_regular_file(fs::path(path) / kManifest, ignored);  // opening a FIFO would block
 }
 
 void remove_snapshot(const std::string& path) noexcept {
@@ -234,8 +234,8 @@ void remove_snapshot(const std::string& path) noexcept {
       fs::remove(fs::path(path) / kManifest, ignored);
       fs::remove_all(path, ignored);
     } else if (type == fs::file_type::symlink) {
-      fs::remove(path, ignored);     // the folder behind it is not this folder's
-    }                                // anything else is no checkpoint, and stays
+      fs::remove(path, ignored);     // its target is not ours to remove
+    }                                // anything else is not a checkpoint, and stays
   } catch (const std::exception&) {  // no memory for a name: it stays
     return;
   }

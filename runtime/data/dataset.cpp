@@ -25,14 +25,14 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
   const auto fail = [&](const std::string& reason) {
     throw UsageError("cannot read " + what + " '" + path + "': " + reason);
   };
-  // A device such as /dev/zero has no end.
+  // A device such as /dev/zero has no end of file.
   if (const std::string kind = odd_kind(path); !kind.empty() && kind != "a FIFO")
     fail("it is " + kind + ", not a file");
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
                                                              &std::fclose);
   if (!file) fail(std::strerror(errno));
   std::vector<std::uint8_t> bytes;
-  std::vector<std::uint8_t> piece(1 << 18);  // read to the end, not to a size: pipes work too
+  std::vector<std::uint8_t> piece(1 << 18);  // read up to end of file: pipes have no size
   for (;;) {
     errno = 0;
     const std::size_t n = std::fread(piece.data(), 1, piece.size(), file.get());
@@ -40,7 +40,7 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
     if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
     if (n < piece.size()) break;
   }
-  // Compressed bytes are bytes, and a model would be trained on them.
+  // Compressed files are refused: the model would be trained on the compressed bytes.
   struct Compressed {
     std::string_view begins, kind, tool;
   };

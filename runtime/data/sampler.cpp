@@ -9,7 +9,7 @@
 namespace ringsmith {
 namespace {
 
-// Of samples and epochs: sums and products with a number of ranks are numbers then.
+// Limits on samples and epochs, and on ranks, so that positions do not overflow.
 constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
 constexpr std::int64_t kMostRanks = 1 << 20;
 
@@ -72,7 +72,7 @@ SamplerState DistributedSampler::state(std::int64_t taken) const {
 }
 
 void DistributedSampler::load_state(const SamplerState& state) {
-  // The last samples of an epoch may be padding, of one rank more than there are samples at most.
+  // The last samples of an epoch may be padding: at most one per rank beyond the dataset.
   require(state.used >= 0 && state.used <= dataset_size_ + kMostRanks,
           "DistributedSampler: cannot go on at sample " + std::to_string(state.used) +
               " of an epoch of " + count(dataset_size_, "sample"));

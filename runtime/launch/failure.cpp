@@ -22,14 +22,14 @@ std::string local_time(std::int64_t us) {
                      us / 1000 % 1000);
 }
 
-constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1 has a number for that
+constexpr std::int64_t kNoLimit = std::int64_t{1} << 60;  // version 1's "no limit" is a huge number
 
 std::string whole_file(const std::string& path) {
   std::ifstream in(path);
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The number on the line that starts with the word; -1 without one.
+// The number that follows `word`; -1 if there is none.
 std::int64_t number_after(const std::string& text, const std::string& word) {
   std::istringstream in(text);
   std::int64_t number = -1;
@@ -59,7 +59,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(End, signalled, core_dumped, code)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Failure, rank, local_rank, node, host, pid, end, when_us,
                                    after_us, tail, log, hint, blames)
 
-// CBOR, not text: what a rank has printed need not be UTF-8.
+// CBOR rather than text: a rank's output need not be valid UTF-8.
 std::string Failure::encode() const {
   const auto bytes = nlohmann::json::to_cbor(*this);
   return {bytes.begin(), bytes.end()};
@@ -117,7 +117,7 @@ std::string describe(const Failure& f, int nodes) {
   return out;
 }
 
-// Lines "4:memory:/a/b" in version 1, "0::/a/b" in version 2; on some machines both.
+// The lines are "4:memory:/a/b" in version 1 and "0::/a/b" in version 2; some hosts have both.
 std::string memory_group_folder(const std::string& proc_cgroup, const std::string& mounts) {
   std::istringstream in(proc_cgroup);
   std::string folder;

@@ -148,7 +148,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
                      "; load it into an optimizer of the kind and the parameters that it is of");
   };
   check_optimizer_state(state);
-  // Everything is checked before anything is changed. What is asked for is known.
+  // Everything is checked before anything is changed. find() records the keys that are known.
   std::set<std::string> known;
   const auto find = [&](const std::string& key) -> const Tensor* {
     known.insert(key);
@@ -252,7 +252,7 @@ namespace {
 
 constexpr std::size_t kMomentum = 0;
 
-// Not negative, not NaN, not infinite.
+// Throws UsageError if the value is negative, NaN or infinite.
 void check_amount(const char* what, double value) {
   require(std::isfinite(value) && value >= 0,
           fmt::format("{} must {}, got {}", what,
@@ -358,7 +358,7 @@ void Adam::update(const std::vector<Update>& all) {
   step.eps = options_.eps;
   step.weight_decay = options_.weight_decay;
   step.decoupled = decoupled_;
-  // Those of one device, one type and one step go together: in most models, all of them.
+  // Consecutive parameters of one device, dtype and step count (usually all) share a kernel call.
   for (auto first = all.begin(); first != all.end();) {
     const auto last = std::find_if(first, all.end(), [&](const Update& u) {
       return u.param.options() != first->param.options() || u.steps != first->steps;

@@ -87,8 +87,7 @@ void StateTransfers::send(std::shared_ptr<comm::ProcessGroup> pair,
       std::int64_t size = std::ssize(*bytes);
       pair->send(std::span<const std::int64_t>(&size, 1), 1);
       pair->send(as_buffer(*bytes), 1);
-    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the receiver's vote says that it has
-                              // not come
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the receiver votes no
     }
   };
   transfers_.push_back({pair, std::thread(std::move(work))});
