@@ -203,8 +203,8 @@ class Endpoint {
 #endif
   }
 
-  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests report nothing
-  // by themselves: an empty write (no pieces, no immediate value) after them can.
+  // Task 5. Blocks until all puts have arrived; throws like put. Unsignalled requests do not report
+  // their completion: an empty write (no pieces, no immediate value) after them can.
   void flush() {
 #ifdef SOLUTION
     if (posted_ == done_) return throw_if_failed();
