@@ -1,4 +1,4 @@
-// Batch normalization: the fast version compared with the oracle, the oracle with the definition.
+// Batch normalisation: the fast version compared with the oracle, the oracle with the definition.
 #include "kernels/batchnorm.hpp"
 
 #include <algorithm>

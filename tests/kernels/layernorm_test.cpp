@@ -1,4 +1,4 @@
-// Layer normalization in both modes compared with float64, for odd sizes and difficult rows.
+// Layer normalisation in both modes compared with float64, for odd sizes and difficult rows.
 #include "kernels/layernorm.hpp"
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// The vectorizable exp, log, tanh, sigmoid and erf compared with float64, over the whole range of
+// The vectorisable exp, log, tanh, sigmoid and erf compared with float64, over the whole range of
 // float.
 #include "kernels/cpu/fast/vecmath.hpp"
 

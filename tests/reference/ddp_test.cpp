@@ -1,4 +1,5 @@
-// What every rank must hold after backward: the mean over ranks of the gradients of their shards.
+// The gradients that every rank must have after backward: the mean over ranks of their shards'
+// gradients.
 #include <nlohmann/json.hpp>
 
 #include "runtime/autograd/functions.hpp"

@@ -1,4 +1,5 @@
-// What lone_setenv.c must find, and what it must let pass: `lone_setenv_planted after|beside`.
+// Calls that lone_setenv.c must report, and calls that it must accept: `lone_setenv_planted
+// after|beside`.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

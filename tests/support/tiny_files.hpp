@@ -1,5 +1,5 @@
-// As on a full disk: while this lives, no file that this process writes may grow beyond a few
-// bytes.
+// Simulates a full disk: while this object exists, no file that this process writes can grow beyond
+// a few bytes.
 #pragma once
 
 #include <csignal>

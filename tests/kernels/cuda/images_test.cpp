@@ -1,4 +1,4 @@
-// Pooling and batch normalization on a device compared with the CPU's oracles.
+// Pooling and batch normalisation on a device compared with the CPU's oracles.
 #include <cmath>
 #include <limits>
 

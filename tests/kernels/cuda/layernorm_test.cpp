@@ -1,4 +1,4 @@
-// Layer normalization on a device compared with float64 on the CPU: rows that fit in a warp, in a
+// Layer normalisation on a device compared with float64 on the CPU: rows that fit in a warp, in a
 // block, and in neither; aligned and not.
 #include "kernels/layernorm.hpp"
 
