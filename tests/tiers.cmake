@@ -1,9 +1,8 @@
-# The two tiers of tests (tests/README.md has the reason for each choice), and the targets that
-# every entry needs.
+# The two tiers of tests (tests/README.md has the reason for each choice), and the targets that every entry needs.
 #   quick   `make test`: entries that the processor, kernel, MPI, network, users or limits of a machine can break
 #   all     `make test-all`: every entry
-# A subset of a program's cases is a separate entry, NAME_quick, and NAME has the other cases: none
-# runs twice. tests/support/tiers_test.py checks that.
+# A subset of a program's cases is a separate entry, NAME_quick, and NAME has the other cases: none runs twice.
+# tests/support/tiers_test.py checks that.
 set(QUICK_ENTRIES
     base kernels tensor autograd nn optim amp data checkpoint parallel comm comm_tcp reference  # this processor
     device                                                                        # keys and pages of this kernel
@@ -14,18 +13,17 @@ set(QUICK_ENTRIES
     surroundings_no-ipv6 surroundings_only-ipv6 surroundings_host-name surroundings_other-user surroundings_memory
     tiers)
 
-# Entries that mostly wait, for deadlines and for programs that start (apps keeps a third of two
-# cores busy). CTest only supports whole numbers, so run_tests.py counts half cores: --parallel 2 (N
-# + 1) on N cores; these entries take 1, the others 2 for each of their PROCESSORS, and at most the
-# machine's cores, so that a waiting entry runs concurrently with them. Entries that take all cores
-# start first: at the end, when the short ones are done, none would be left to run with them.
+# Entries that mostly wait, for deadlines and for programs that start (apps keeps a third of two cores busy).
+# CTest only supports whole numbers, so run_tests.py counts half cores: --parallel 2 (N + 1) on N cores; these entries take
+# 1, the others 2 for each of their PROCESSORS, and at most the machine's cores, so that a waiting entry runs concurrently
+# with them. Entries that take all cores start first: at the end, when the short ones are done, no entry would be left to
+# run with them.
 set(WAITING_ENTRIES apps apps_quick apps_resume front launch launch_quick
     fault fault_quick fault_tcp fault_tcp_quick nodes_heal)
 
-# ringsmith_needs(REGEX TARGETS...): entries whose names match need these targets; the first
-# matching row counts. TARGETS: - for none; % is the group of the expression. Without a row:
-# tests_ENTRY, or everything if that does not exist. A test program's own dependencies
-# (add_dependencies) are the programs that it starts.
+# ringsmith_needs(REGEX TARGETS...): entries whose names match need these targets; the first matching row counts.
+# TARGETS: - for none; % is the group of the expression. Without a row: tests_ENTRY, or everything if that does not exist.
+# A test program's own dependencies (add_dependencies) are the programs that it starts.
 set(NEEDS_ROWS 0)
 function(ringsmith_needs REGEX)
   math(EXPR ROW "${NEEDS_ROWS} + 1")

@@ -5,8 +5,8 @@
 
 Two ranks train under a folder whose name is markup. Then, for each width and scheme: nothing is on the console, nothing
 is wider than the page, no text is too small or overlaps another, nothing was fetched, and every curve and bar is drawn
-at the values in the run's files: the script below reads the drawing back (path, ticks), this program reads the files. Finally,
-the page is broken in five ways, and each fault must be detected. PICTURES: a folder for screenshots.
+at the values in the run's files: the script below reads the drawing back (path, ticks), this program reads the files.
+Finally, the page is broken in five ways, and each fault must be detected. PICTURES: a folder for screenshots.
 """
 import html
 import json

@@ -149,8 +149,8 @@ TEST_CASE("batches that some ranks began are dealt out to others: no sample twic
   };
   constexpr std::int64_t kGlobal = 12;
   const Numbers numbers;
-  // This number of steps with `world` ranks, starting from a state: the samples of each step over
-  // all ranks, sorted.
+  // Runs `steps` steps with `world` ranks, starting from a state. Returns the samples of each step
+  // over all ranks, sorted.
   const auto deal = [&](int world, const std::optional<SamplerState>& from, int steps,
                         int workers) {
     std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(steps));

@@ -115,7 +115,7 @@ class Ranks {
       if (pids_[r] > 0 && (only < 0 || static_cast<std::size_t>(only) == r))
         ::kill(pids_[r], signal);
   }
-  // True if all ranks have ended within this time.
+  // Waits until all ranks have ended; false after this time.
   bool wait(double seconds) {
     using Clock = std::chrono::steady_clock;
     const auto end = Clock::now() + std::chrono::duration<double>(seconds);

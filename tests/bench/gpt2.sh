@@ -9,7 +9,7 @@
 # parameters in total.
 #
 # MFU, the share of the device's peak: (6 N + 12 layers x width x context) operations a token
-# (Chowdhery et al., "PaLM", 2022, appendix B), N is the number of parameters in matrix products;
+# (Chowdhery et al., "PaLM", 2022, appendix B), where N is the number of parameters in matrix products;
 # dense peaks are from NVIDIA's data sheets.
 #
 # GPT2_DEVICE (default cuda): where to train. GPT2_SHAPE=tiny: a model and batch that the emulator

@@ -31,7 +31,7 @@ def main():
         finally:
             nodes.cluster("down")
     m = options.per_node
-    # Bytes that one node sends to the other in an all-reduce, in messages.
+    # Bytes that one node sends to the other in an all-reduce, in units of the message.
     each_way = {"ring": (2 * m - 1) / m, "direct": m, "hierarchical": 1}
     print(f"# 2 nodes of {m} ranks, {options.rate}, {options.delay} each way, {options.size} MiB, "
           f"medians of {options.rounds} rounds:")

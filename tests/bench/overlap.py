@@ -5,7 +5,7 @@ backward.
 Two network namespaces, one rank in each (as root). First a training with negligible communication
 measures how long backward takes; then the link is shaped so that the gradients take as long (or
 --slower times that). One more training corrects this, because a processor that idles between its
-steps is slower in them. Then come trainings in which every second step overlaps (train_gpt
+steps is slower in them. Then trainings follow in which every second step overlaps (train_gpt
 --overlap alternate): each step is compared with its neighbour, since a shared machine's speed
 drifts by more than a tenth within a minute. The batch is large so that the processor time of TCP,
 which a real network card would save, is small compared with the gradients' time on the wire.
@@ -15,8 +15,8 @@ Printed are medians:
     on    forward | backward ........... |== tail ==| optimizer
                     ===== gradients =====
 
-  speed-up   the step's time without overlap over that with it
-  ideal      the same if all but the first bucket's computing and the last one's travel were hidden
+  speed-up   the step's time without overlap divided by its time with it
+  ideal      the speed-up if only the first bucket's computation and the last one's transfer were exposed
   exposed    from the trace: communication while nothing computes. Its difference between two
              neighbours should be the difference of their times.
 """

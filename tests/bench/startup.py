@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""startup.py BUILD_DIR: how long a job of 2 to 64 ranks on this host takes from its command to its end.
+"""startup.py BUILD_DIR: measures how long a job of 2 to 64 ranks on this host takes from its command to its end.
 
     launcher   ringrun with a program that does nothing: processes, prefixes, exit
     shm, tcp   the same with one all-reduce of 4 bytes: rendezvous, connections, the sum, shutdown

@@ -169,7 +169,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
   mutate("one step too many", ring, Fault::cost, "promises 6 steps, this takes 7",
          [](Schedule& s) { s.steps[0].emplace_back(); });
   mutate("bytes too many", tree_broadcast(2, 16, 0), Fault::cost, "elements sent in all",
-         [](Schedule& s) {  // the leaf sends the value back, within the promised one step each
+         [](Schedule& s) {  // the leaf sends the value back, still in one step per rank
            step_of(s, 1, 0) = {kNobody, 0, 0, 0, Action::copy};
            s.algorithm = "tree";
            s.collective = Collective::broadcast;

@@ -35,7 +35,7 @@ TEST_CASE("CRC32C gives the numbers of RFC 3720, appendix B.4, in every way", "[
   const std::map<std::size_t, std::uint8_t> set{{0, 0x01},  {1, 0xc0},  {16, 0x14}, {22, 0x04},
                                                 {27, 0x14}, {31, 0x18}, {32, 0x28}, {40, 0x02}};
   for (const auto& [at, value] : set) command[at] = std::byte{value};
-  const std::string_view digits = "123456789";  // the usual check value of CRC catalogues
+  const std::string_view digits = "123456789";  // the usual check input of CRC catalogues
   for (const Crc32cWay& way : crc32c_ways()) {
     INFO(way.name);
     CHECK(way.compute(std::vector<std::byte>(32), 0) == 0x8a9136aa);

@@ -1,4 +1,4 @@
-// Finds the schedules that are safe if receivers read directly from the senders' buffers.
+// Which schedules are safe if receivers read directly from the senders' buffers.
 #include "runtime/comm/analysis/credits.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/schedule/tree.hpp"
@@ -30,8 +30,7 @@ TEST_CASE("a buffer that is overwritten while a peer may still read it needs a c
   REQUIRE(waits.size() == 1);
   REQUIRE((waits[0].rank == 0 && waits[0].step == 1 && waits[0].chunk == 0));
   REQUIRE((waits[0].reader == 1 && waits[0].reader_step == 0));
-  // A message from rank 1 after its read to rank 2 would create the dependency that protects rank 0
-  // ...
+  // If rank 2 first waits for a message that rank 1 sends after its read, rank 0 is protected ...
   schedule.steps[1].push_back({2, 1, kNobody, 0, Action::copy});
   schedule.steps[2].insert(schedule.steps[2].begin(), Step{kNobody, 0, 1, 1, Action::copy});
   REQUIRE(check_credits(schedule).waits.empty());

@@ -54,7 +54,7 @@ GroupOptions over_tcp(int sockets = 1) {
   return options;
 }
 
-// Connects to the listener of every rank as a stranger, between two steps of the bootstrap.
+// Connects to every rank's listener as a stranger, after each exchange of the bootstrap.
 class WithStrangers : public ThreadBootstrap {
  public:
   using ThreadBootstrap::ThreadBootstrap;

@@ -30,7 +30,7 @@ using namespace ringsmith::test;
 
 namespace {
 
-// Holds its rank, as soon as its sockets exist, until all attackers have attacked them.
+// Blocks its rank, as soon as its sockets exist, until all attackers have attacked them.
 class Besieged : public Bootstrap {
  public:
   Besieged(std::shared_ptr<Bootstrap> inner, Scene& scene, int attackers)

@@ -64,8 +64,8 @@ constexpr std::uint64_t kPerStepSeed = 5;
 // Waits at most a minute, then kills the ranks that still run.
 [[nodiscard]] PerStepResult run_per_step(const PerStepPlan& plan);
 
-// Computes the same training in one process with the same samples: for each counted step those of
-// the contributors in history, without a scaler. Returns the parameters at the end.
+// Computes the same training in one process: each counted step uses the samples of its contributors
+// in `history`; there is no scaler. Returns the parameters at the end.
 [[nodiscard]] std::vector<float> run_serially(const PerStepPlan& plan,
                                               const std::vector<CountedStep>& history);
 

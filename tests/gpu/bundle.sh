@@ -24,8 +24,8 @@ mkdir -p "$work/cache/partial"
 echo "offline-bundle: looking for packages (apt)"
 # shellcheck disable=SC2086
 names $wanted | sort > "$work/all"
+# libssl-dev's links point to the node's copy.
 # shellcheck disable=SC2086
-# libssl-dev's links point to the node's copy
 names $brought | grep -v /libssl3 | sort > "$work/brought"
 comm -23 "$work/all" "$work/brought" > "$work/uris"
 [ -s "$work/uris" ] || { echo "offline-bundle: apt named no packages; run apt-get update first" >&2; exit 1; }

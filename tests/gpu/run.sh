@@ -29,7 +29,8 @@
 #
 # A part is added to the report when it ends, so a run that is killed leaves the earlier parts.
 # After a part that failed the others still run, except after the build.
-# Exit codes: 0 all parts passed, 1 one failed, 3 none failed but the budget left parts out, 6 wrong options.
+# Exit codes: 0 all parts passed, 1 one failed, 3 none failed but the budget left parts out, 6 wrong
+# options.
 set -u
 cd "$(dirname "$0")/../.." || exit
 stop() { echo "test-gpu: $1" >&2; exit 6; }

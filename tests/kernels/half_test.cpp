@@ -1,5 +1,5 @@
 // Products of 16-bit matrices must have the bits of the float product of the widened matrices,
-// rounded once, and conversions of whole arrays those of kernels/half.hpp. Products by a
+// rounded once, and conversions of whole arrays must equal kernels/half.hpp. Products by a
 // processor's instructions for bf16 (kernels/cpu/fast/matmul_bf16.hpp) are compared with the exact
 // sums, for every kind that this processor has. `make test-bf16` runs this on emulated processors
 // that have them.
@@ -154,8 +154,7 @@ std::vector<float> small_integers(std::int64_t n, unsigned seed) {
   return values;
 }
 
-// Every storage order of a and b (each at least once if they are large), and the matching ones of
-// c.
+// Every storage order of a and b (each at least once if they are large); c's order follows theirs.
 void check_bf16_shape(std::int64_t m, std::int64_t n, std::int64_t k, bool integers) {
   const auto values = [&](std::int64_t count, unsigned seed) {
     return rounded<bf16>(integers ? small_integers(count, seed) : random_values(count, seed));

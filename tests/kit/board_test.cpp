@@ -1,5 +1,5 @@
 // The labs' judge reports a hang only if there is one: it watches, without pause, processes that
-// pass a token to each other. The parent's looks happen between any two of their instructions.
+// pass a token to each other. The parent may look between any two of their instructions.
 #include "labs/kit/board.hpp"
 
 #include <array>

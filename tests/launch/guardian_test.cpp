@@ -119,7 +119,7 @@ void random_round(std::mt19937& random) {
   Job job(kill_guardian && kill_launcher ? "exec sleep 300" : "sleep 300 & wait");
   const pid_t launcher = job.job.pid();
   const std::string name = "/proc/" + std::to_string(launcher) + "/comm";
-  // Ringrun is no longer a copy of the test.
+  // The child process has become ringrun.
   REQUIRE(eventually([&] { return read_text(name) == "ringrun\n"; }));
   std::this_thread::sleep_for(std::chrono::microseconds(below(40'000)));
   const pid_t guardian = job.guardian();

@@ -97,7 +97,7 @@ TEST_CASE("a failure on one node ends all, and every node tells the same story",
 }
 
 TEST_CASE("a culprit on one node goes before witnesses on the other", "[nodes]") {
-  // The culprit closes the pipe when it ends; only then does the witness end.
+  // The culprit, rank 3, ends after the witness, rank 0, whose end closes the pipe.
   Job job;
   REQUIRE(mkfifo((job.folder / "fifo").c_str(), 0600) == 0);
   for (const int n : {0, 1})

@@ -5,11 +5,11 @@
 //     user script, standalone, number of processes, wrong configuration    here, refusals_test
 //     place in node and job, homogeneous and heterogeneous nodes           here, nodes_test
 //     happy, sad and bipolar jobs, exit codes, nested failures             here
-//     which failure is reported as the cause                                   failure_test,
-//     nodes_test redirected and copied output, log files                              here,
-//     output_test signals, ranks that ignore them, a launcher that dies
-//     signals_test, nodes_test nodes that never arrive, arrive twice, or disagree
-//     nodes_test the barrier at the end, and its deadline                             nodes_test
+//     which failure is reported as the cause                               failure_test, nodes_test
+//     redirected and copied output, log files                              here, output_test
+//     signals, ranks that ignore them, a launcher that dies                signals_test, nodes_test
+//     nodes that never arrive, arrive twice, or disagree                   nodes_test
+//     the barrier at the end, and its deadline                             nodes_test
 #include <chrono>
 #include <csignal>
 #include <set>

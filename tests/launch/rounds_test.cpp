@@ -38,7 +38,7 @@ struct Job {
       REQUIRE(eventually([&] { return somebody_listens(); }));
     return *running.back();
   }
-  // So that the first one runs the rendezvous.
+  // True if a ringrun listens at the port. The first one to listen runs the rendezvous.
   [[nodiscard]] bool somebody_listens() const {
     const auto at = static_cast<std::uint16_t>(std::stoi(port));
     std::string why;

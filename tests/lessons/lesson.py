@@ -1,8 +1,8 @@
 """A parsed lesson: its lines, its fenced blocks, its prose, its headings.
 
 Markdown is read line by line. The lines between ``` lines are a Fence; an HTML comment directly
-above a fence is its directive (`<!-- quote: ... -->`), one directly below it a claim (`<!-- holds:
-... -->`).
+above a fence is its directive (`<!-- quote: ... -->`), one directly below it a claim
+(`<!-- holds: ... -->`).
 """
 import dataclasses
 import pathlib

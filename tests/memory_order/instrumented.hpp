@@ -7,7 +7,8 @@
 //
 //     tail_->load()  -->  __tsan_atomic64_load(tail_, seq_cst)  -->  explorer::load(...)
 //
-// The explored program names the memory that the explorer watches here, in every execution.
+// The explored program declares the memory that the explorer watches with the functions below, in
+// every execution.
 #pragma once
 
 #include <cstddef>

@@ -124,7 +124,7 @@ class Guarded {
 
  private:
   static constexpr std::size_t kGuard = 64;
-  // A copy of the values that host code may access.
+  // The values in memory that host code may access.
   [[nodiscard]] std::byte* host() const {
     return mirror_.empty() ? data_ : const_cast<std::byte*>(mirror_.data());
   }

@@ -15,7 +15,7 @@ constexpr int kSteps = 20;
 
 bool shares_equally() { return kGlobalBatch % group().size() == 0; }
 
-// x|, with slope 0 at 0, since relu has value and slope 0 there.
+// |x|, with slope 0 at 0, since relu has value and slope 0 there.
 Tensor absolute(const Tensor& x) { return add(relu(x), relu(neg(x))); }
 
 // All values are whole numbers far below 2^24 in every step: the trained layer feeds a frozen one

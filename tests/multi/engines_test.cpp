@@ -67,7 +67,7 @@ TEMPLATE_TEST_CASE("engine a, engine b and shared memory give the same bits", "[
         INFO(name_of(algorithm) << " " << name_of(op) << " of " << count);
         const auto mine = wide_values<TestType>(group().rank(), count);
         auto answer = mine;
-        groups.front()->all_reduce(std::span(answer), op);  // host memory, by shared memory
+        groups.front()->all_reduce(std::span(answer), op);  // in host memory
         for (const auto& g : groups) {
           INFO("engine " << name_of(g->options().engine));
           CHECK(all_reduce_and_compare(*g, mine, op, answer) == 0);

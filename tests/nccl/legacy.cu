@@ -57,7 +57,7 @@ void blocking_streams_wait() {
   CHECK(cudaStreamDestroy(blocking) == cudaSuccess);
 }
 
-// It is independent of non-blocking streams.
+// The default stream is independent of non-blocking streams.
 void other_streams_do_not() {
   cudaStream_t free = NULL;
   CHECK(cudaStreamCreateWithFlags(&free, cudaStreamNonBlocking) == cudaSuccess);

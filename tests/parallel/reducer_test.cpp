@@ -67,7 +67,7 @@ TEST_CASE("given the order of an earlier run, a reducer has its buckets from the
   CHECK_THROWS_AS(after.reducer->rebuild_in({1, 0}), UsageError);
   after.reducer->rebuild_in(order);
   after.step({0, 1, 2});
-  // Of the order, which the other reducer was given.
+  // The order is broadcast; the other reducer was given it.
   REQUIRE(before.group->log.front() == "broadcast");
   before.group->log.erase(before.group->log.begin());
   CHECK(after.group->log == before.group->log);

@@ -1,6 +1,6 @@
 // The first steps of whole models under real PyTorch DDP: initial values, losses, parameters and
 // buffers, bit for bit, by ranks as threads. Millions of parameters are compared by checksums,
-// which torch_models.py, the creator of the runs, defines.
+// defined in torch_models.py, which created the runs.
 #include <bit>
 #include <fmt/format.h>
 #include <map>

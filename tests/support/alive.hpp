@@ -1,4 +1,4 @@
-// Does a process still run?
+// Checks whether a process still runs.
 #pragma once
 
 #include <fstream>

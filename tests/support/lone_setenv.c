@@ -4,9 +4,9 @@
 // every run.
 //
 //   - the program itself may call setenv(), putenv(), unsetenv() and clearenv() only as its only
-//   thread;
+//     thread;
 //   - a library (Open MPI in MPI_Init) may call them while threads run that it started for itself,
-//   which the program cannot prevent, but not while threads run that the program has started.
+//     which the program cannot prevent, but not while threads run that the program has started.
 //
 // A thread is the program's if pthread_create() is called by the program or by libstdc++
 // (std::thread).

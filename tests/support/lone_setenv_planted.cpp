@@ -1,5 +1,4 @@
-// Calls that lone_setenv.c must report, and calls that it must accept: `lone_setenv_planted
-// after|beside`.
+// `lone_setenv_planted after|beside`: a call that lone_setenv.c must accept, or must report.
 #include <atomic>
 #include <cstdlib>
 #include <cstring>

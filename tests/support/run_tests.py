@@ -100,7 +100,7 @@ def choose(entries, args):
 
 
 def recorded(folder, entries):
-    """({entry: seconds}, the machine on which they were measured)"""
+    """Returns ({entry: seconds}, where they were measured)."""
     here, text = {}, folder / "Testing/Temporary/CTestCostData.txt"
     if text.exists():
         for line in text.read_text().split("---")[0].splitlines():

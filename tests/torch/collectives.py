@@ -238,8 +238,7 @@ def rank_main(short):
             dist.broadcast(tensor, members[-1], group=group)
             same(tensor, values(9, torch.int64, members[-1]), f"broadcast in {members}")
 
-    # ---- calls that are refused by name on the calling rank; the group must still work afterwards
-    # ----
+    # ---- refused calls: named on the calling rank; the group must still work afterwards ----
     def refused(text, call):
         nonlocal checked
         checked += 1

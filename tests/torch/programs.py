@@ -4,8 +4,8 @@
     programs.py [--worlds 2,3,4]
 
 1. The peers' MLP, CNN and GPT (tests/bench/peers/torch_ddp_*.py), unchanged: init_process_group("gloo") creates the
-other backend instead, and every loss.item() is recorded. In gloo's order of sums each loss has the bits of
-   the run on gloo itself; in the backend's own order it may differ by rounding.
+   other backend instead, and every loss.item() is recorded. In gloo's order of sums each loss has the bits of the run on
+   gloo itself; in the backend's own order it may differ by rounding.
 2. The trajectories in tests/reference/data/strict, which the runtime's own trainer follows bit for bit
    (tests/reference): PyTorch on this backend must follow them too, so that both train identically on the same ring.
 """

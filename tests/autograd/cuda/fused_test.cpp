@@ -1,5 +1,5 @@
 // Functions that a device computes in one kernel have the same bits as the separate functions, keep
-// no more memory than they must, and are launched once.
+// no more memory than needed, and are launched once.
 #include <cstring>
 
 #include "runtime/autograd/autocast.hpp"

@@ -19,8 +19,8 @@ namespace {
 // | tail_acquire    | the same                                          | ring      |
 // | head_release    | a slot is written while its message is still read | broadcast |
 // | head_acquire    | the same                                          | broadcast |
-// | arrival_release | a buffer is read before it is written             | direct  |
-// | arrival_acquire | the same                                          | direct  |
+// | arrival_release | a buffer is read before it is written             | direct    |
+// | arrival_acquire | the same                                          | direct    |
 // | report_release  | the host reads a report while a kernel writes it | report    |
 // | report_acquire  | the same                                          | report    |
 //

@@ -58,7 +58,7 @@ template <class T>
 struct Parameter {
   std::vector<T> p, g, m, v, largest;
   OnDevice<T> p_, g_, m_, v_, largest_;
-  // misaligned: which of the five arrays is not aligned; otherwise none.
+  // misaligned: number of the array, 1 to 5, that is not aligned; otherwise all are.
   Parameter(const std::vector<T>& gradient, unsigned seed, std::size_t misaligned, bool amsgrad)
       : p(values<T>(gradient.size(), seed)),
         g(gradient),

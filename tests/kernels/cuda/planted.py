@@ -19,7 +19,7 @@ OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cu
 CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
          OPTIM: "[optim]", LOSS: "[cross_entropy]", NORM: "[add_layer_norm]"}
 
-# Description, source, text, replacement, ...
+# Description, source, then the text to replace and its replacement.
 PLANTED = [
     ("no commit: copies of two slabs are one group", PIPELINED, "      commit_copies();  // an", "      // an"),
     ("no wait for a slab", PIPELINED, "      wait_for_copies<stages - 2>();\n", ""),
