@@ -153,8 +153,8 @@ TEST_CASE("options that may differ: the list is short, and the ranks train the s
   const TemporaryFolder folder;
   const Program text = gpt(folder);
   const std::string copy = write_text(folder / "copy", read_text(folder / "text"));
-  // The last rank's additional options. None for an option about data: the next case compares
-  // those.
+  // The last rank's additional options. None for an option about data, which the next case
+  // compares.
   const std::map<std::string, std::optional<Options>> known{
       {"--bootstrap", Options{"env"}},
       {"--data", Options{copy}},

@@ -1,5 +1,4 @@
-// The parameter server, tested with sums that are exact in any order, and async_vs_ddp as a user
-// runs it.
+// The parameter server with sums that are exact in any order, and async_vs_ddp as a user runs it.
 #include <algorithm>
 #include <numeric>
 #include <optional>

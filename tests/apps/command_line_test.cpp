@@ -1,5 +1,4 @@
-// The command line that the programs share: the values it reads, and its messages about those that
-// it cannot read.
+// The command line that the programs share: the values it reads, and its messages about wrong ones.
 #include "labs/apps/common/command_line.hpp"
 
 #include "runtime/base/error.hpp"
@@ -77,8 +76,7 @@ TEST_CASE("a misspelt option is named as typed, with the nearest one", "[command
         "--nam: unknown option; did you mean --name?");
   CHECK(refused({"--frobnicate"}) == "--frobnicate: unknown option;");
   CHECK(refused({"-z"}) == "-z: unknown option;");
-  // The value of an option is not taken for an option, and an option that is refused is never
-  // suggested.
+  // An option's value is not taken for an option, and a refused option is never suggested.
   CHECK(refused({"--name", "--stepz", "--rat", "1"}) ==
         "--rat: unknown option; did you mean --rate?");
   CHECK(refused({"--gpu", "3"}) == "--gpu: unknown option;");

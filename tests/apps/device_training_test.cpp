@@ -1,6 +1,5 @@
 // train_gpt under DDP with one rank per device: equal to the CPU's training, and bit-identical to
-// its own repetition. Also kernel_bench on a device. (vgpu simulates the devices if it is built
-// in.)
+// its own repetition. Also kernel_bench on a device. (vgpu, if built in, simulates the devices.)
 #include <cmath>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -124,8 +123,7 @@ TEST_CASE("ranks that see one GPU each, as their cuda:0: the same bits, other GP
   };
   const std::string all = model_of("all", "");
   CHECK(model_of("one", "CUDA_VISIBLE_DEVICES=$((5 - OMPI_COMM_WORLD_LOCAL_RANK))") == all);
-  // Several ranks on one GPU, which has another number in each: their cuda:0, 1 and 2 are the
-  // machine's GPU 6.
+  // Ranks on one GPU, which has another number in each: their cuda:0, 1 and 2 are the GPU 6.
   CHECK(model_of("shared",
                  "[ $OMPI_COMM_WORLD_LOCAL_RANK = 0 ] && export CUDA_VISIBLE_DEVICES=6,4;"
                  "[ $OMPI_COMM_WORLD_LOCAL_RANK = 1 ] && export CUDA_VISIBLE_DEVICES=3,6;"

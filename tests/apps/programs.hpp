@@ -45,9 +45,8 @@ inline std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-// Runs the program alone (world 0), or on `world` ranks under mpirun. Open MPI leaks memory at
-// exit, in modules that are unloaded by then and have no name: leaks are detected only without
-// mpirun.
+// Runs the program alone (world 0), or on `world` ranks under mpirun. Open MPI leaks at exit, in
+// unloaded modules without names, so leaks are detected only without mpirun.
 inline ProgramResult run_app(int world, const std::string& program,
                              const std::vector<std::string>& options) {
   std::vector<std::string> argv;

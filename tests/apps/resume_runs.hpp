@@ -75,8 +75,7 @@ inline std::string checkpoint(const std::string& run, int step) {
   return run + "/checkpoints/" + snapshot_name(step);
 }
 
-// Ranks without a launcher, so that a test can kill any of them at any moment without ending
-// another.
+// Ranks without a launcher, so that a test can kill any of them without ending the others.
 class Ranks {
  public:
   // Standard output is appended to `log`, standard error to `log`.err. of_last: additional options

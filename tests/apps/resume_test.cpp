@@ -127,8 +127,7 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   CHECK_THAT(run(2, program, more).out, ContainsSubstring("no checkpoint in '" + to + "'"));
   check_same(whole, to, 0);
 
-  // As after a kill -9 in step 23 that truncated the checkpoint of step 21, and a line of the
-  // metrics.
+  // As after a kill -9 in step 23 that truncated step 21's checkpoint and a line of the metrics.
   fs::remove_all(checkpoint(to, kSteps));
   fs::remove(checkpoint(to, 21) + "/manifest.json");
   fs::remove(to + "/model.safetensors");
@@ -249,7 +248,7 @@ TEST_CASE("kill -9 at random moments: --resume auto ends with the bits of the un
       if (kill_number < kMostInARun && killed < kills && !ranks.wait(moment)) {
         ranks.kill(victim);
         ++killed;
-        // They wait for a rank that was never started, until --timeout.
+        // Survivors wait for a rank that never arrived, until --timeout.
         if (!ranks.wait(3)) ranks.kill();
       }
       const bool ended = ranks.wait(60);

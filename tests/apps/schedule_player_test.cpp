@@ -65,8 +65,7 @@ TEST_CASE("schedule_player --mistake: the checker names each one that is planted
       {"one_step_short", "missing contribution"},
       {"remainder_dropped", "elements 16 to 17 are in no chunk"}};
   for (const auto& [mistake, fault] : faults) {
-    // The sizes reveal a skipped or wrong chunk unless all are equal, and a missing remainder only
-    // if they are not.
+    // Equal sizes, which do not reveal a skipped or wrong chunk; a remainder needs unequal ones.
     const bool equal = std::string(mistake) != "remainder_dropped";
     const std::string arguments =
         "-q --check -w 4 -n " + std::string(equal ? "16" : "18") + " --mistake " + mistake;

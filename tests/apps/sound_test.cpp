@@ -1,5 +1,4 @@
-// A diverged run never overwrites a good checkpoint or model, and a run whose steps are mostly
-// skipped fails.
+// A diverged run never overwrites a good checkpoint or model; a run that skips most steps fails.
 #include <algorithm>
 
 #include "tests/apps/resume_runs.hpp"
@@ -68,8 +67,7 @@ TEST_CASE("a run that diverges keeps its last good checkpoint, from which --resu
       const std::string to = folder / (program.name + std::to_string(world));
       const Options keep_one{"--save-every", "1", "--keep",   "1",
                              "--run-dir",    to,  "--resume", "auto"};
-      // Diverges from its first step on: no checkpoint is left, and the next run starts from the
-      // beginning.
+      // Diverges from its first step on: no checkpoint is left, and the next run starts anew.
       (void)failure(world, program, {"--lr", "1e30", "--save-every", "1", "--keep", "1"}, to);
       CHECK(steps_in(to).empty());
       CHECK_THAT(run(world, program, keep_one + Options{"--steps", "9"}).out,
@@ -114,8 +112,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
                                 ContainsSubstring("resumed from '" + checkpoint(to, 7) + "'"));
     check_same(whole, to, 0);
 
-    // A bad checkpoint that is given by name is refused; if no checkpoint is good, none is
-    // overwritten.
+    // A bad checkpoint that is given by name is refused; without a good one, none is overwritten.
     for (const auto& [step, fault] : {std::pair(24, of_nan), std::pair(21, huge)}) {
       change(checkpoint(to, step), [&](Snapshot& s) {
         for (const auto& [name, tensor] : s.tensors.at("model"))

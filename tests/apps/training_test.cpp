@@ -1,5 +1,4 @@
-// Whole runs of the training programs: the files that they write, and that repetitions are equal
-// bit for bit.
+// Whole runs of the training programs: their files, and repetitions that are equal bit for bit.
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -331,8 +330,7 @@ TEST_CASE("--no-trace leaves no trace, and the same model as with it", "[program
 }
 
 TEST_CASE("train_bench trains what the PyTorch peer trains, and prints its line", "[programs]") {
-  // The first losses that tests/bench/peers/torch_ddp_*.py print, with the same initial values and
-  // data.
+  // The first losses of tests/bench/peers/torch_ddp_*.py, with the same initial values and data.
   const auto bench = [](int world, const char* model) {
     const auto r = run_app(world, "train_bench", {model, "--steps", "2", "--warmup", "1"});
     INFO(r.err << r.out);

@@ -48,8 +48,7 @@ struct Net {
   }
 };
 
-// Everything that a training step can observe, as text: values, gradients, order, and the next
-// random numbers.
+// All that a training step can observe, as text: values, gradients, order, the next random numbers.
 std::string trace_of(Way way) {
   manual_seed(7);
   const Net net;

@@ -1,5 +1,4 @@
-// conv2d, pooling and batch_norm: gradients compared with slopes in f64, and the errors for wrong
-// shapes.
+// conv2d, pooling and batch_norm: gradients compared with slopes in f64; errors for wrong shapes.
 
 #include <functional>
 #include <string>

@@ -1,5 +1,4 @@
-// The generator compared with numbers drawn by PyTorch 1.13 (scalar build, seed given in each
-// case).
+// The generator compared with PyTorch 1.13's numbers (scalar build, seed given in each case).
 #include "runtime/base/rng.hpp"
 
 #include <algorithm>

@@ -77,9 +77,8 @@ def peers_of(world, options):
     segmented = ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "coll_tuned_allreduce_algorithm", "5",
                  "--mca", "coll_tuned_allreduce_algorithm_segmentsize", str(256 * KIB)]
     peer = [*sizes, "-T", str(options.min_ms)]
-    # The cost model is calibrated in the same process that uses it for its prediction, at other
-    # sizes: on virtual machines the time of a hand-off changes up to threefold from one minute to
-    # the next.
+    # The cost model is calibrated in the process that uses it, at other sizes: on virtual machines
+    # the time of a hand-off changes up to threefold from one minute to the next.
     calibrate = [] if options.no_calibration else ["--calibrate"]
     commands = {"own": [*ours, "own", *calibrate], "ring": [*ours, "own", "--algorithm", "ring"],
                 "user": [*ours, "user", *calibrate],

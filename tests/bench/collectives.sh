@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # collectives.sh BUILD_DIR [--quick | options of collectives.py]: builds the peers' all-reduce
-# programs and runs the comparison. Gloo is built if its headers are installed (Debian, Ubuntu:
+# programs and runs the comparison. Gloo is built if its headers exist (Debian, Ubuntu:
 # libgloo-dev).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

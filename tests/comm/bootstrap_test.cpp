@@ -1,6 +1,5 @@
 // Ranks, as threads, that find each other through a store or a folder: records in rank order, the
-// collectives built on them, and one clear error on all ranks when one is missing, duplicate or
-// lost.
+// collectives built on them, and one clear error on all ranks if one is missing, duplicate or lost.
 #include "runtime/comm/bootstrap/bootstrap.hpp"
 
 #include <filesystem>

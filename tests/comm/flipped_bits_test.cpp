@@ -322,8 +322,7 @@ TEST_CASE("a bit that changes is noticed wherever it is, before anything of it i
       const Received r = receive(changed, words, true, static_cast<std::uint32_t>(bit));
       missed += r.damaged && r.trouble.find(kReason) == 0 ? 0 : 1;
       published += r.counter() == 0 ? 0 : 1;
-      // Only a large frame's bytes are written to their destination before the checksum is
-      // compared.
+      // Only a large frame's bytes are written in place before the checksum is compared.
       const bool in_header = bit < 8 * kHeader, in_bytes = bit < 8 * (kHeader + size);
       if (in_header || (in_bytes && size <= 2048)) written += r.untouched() ? 0 : 1;
     }
@@ -354,8 +353,7 @@ TEST_CASE("a bit that the network changes ends every call on all ranks, with the
         const std::vector<Outcome> right = run_meddled(world, named, n, watches, true);
         for (const Outcome& outcome : right) REQUIRE(outcome.error.empty());
         for (const bool to_listener : {true, false}) {
-          // The first byte after the connecting rank's greeting, or a byte of the second or third
-          // round.
+          // The first byte after the greeting, or a byte of the second or third round.
           const std::uint64_t begin = to_listener ? kGreeting : 0;
           const std::uint64_t end = watches.carried(to_listener);
           const std::uint64_t byte = ++number % 2 == 0 ? begin : begin + (end - begin) / 2;

@@ -1,5 +1,4 @@
-// An inherited socket as a private way into the store, past all strangers; and the behaviour
-// without it.
+// An inherited socket as a private way into the store, past all strangers; and a store without it.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <future>

@@ -110,8 +110,7 @@ TEST_CASE("several nodes and shared memory alone do not go together", "[group][g
 }
 
 TEST_CASE("a size picks its algorithm, until another one is set", "[group]") {
-  // The last bits reveal the order of the additions: the same as if the algorithm had been
-  // requested.
+  // The last bits reveal the order of the additions: the same as with the requested algorithm.
   const auto results = run_threads<int>(4, [](ProcessGroup& g) {
     const auto sum = [&](std::size_t n) {
       std::vector<float> x(n);

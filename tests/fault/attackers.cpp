@@ -98,8 +98,7 @@ class Siege {
  public:
   Siege(Scene& scene, const Plan& plan) : scene_(scene), plan_(plan) {}
 
-  // Attacks every socket that was not attacked before. Returns the number of ranks that own
-  // sockets.
+  // Attacks every socket not attacked before. Returns the number of ranks that own sockets.
   int attack_all(const char* prefix, const char* suffix, bool vgpu) {
     int ranks = 0;
     for (int r = 0; r < scene_.world.load(); ++r) {

@@ -68,8 +68,7 @@ void check_survivors(const std::vector<Outcome>& outcomes) {
   }
 }
 
-// Number of abstract sockets, the group's or the emulator's, that belong to processes which no
-// longer exist.
+// Number of the group's or the emulator's abstract sockets whose process no longer exists.
 std::size_t orphaned_sockets(const std::vector<Outcome>& outcomes) {
   std::ifstream table("/proc/net/unix");
   std::size_t n = 0;

@@ -1,5 +1,4 @@
-// The flight recorder: the files that ranks leave when they fail or are killed, and the conclusions
-// drawn from them.
+// The flight recorder: the files of ranks that fail or are killed, and the conclusions from them.
 #include <csignal>
 #include <filesystem>
 #include <fstream>

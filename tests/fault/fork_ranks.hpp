@@ -20,8 +20,7 @@ struct Outcome {
 };
 
 // Runs body on every rank. Waits at most 20 s for all of them, then kills the rest and reports that
-// in `error`. If the options have a device, rank r gets the r-th device after it as its current
-// one.
+// in `error`. If the options have a device, rank r's current device is the r-th after it.
 std::vector<Outcome> run_ranks(int world, comm::GroupOptions options,
                                const std::function<void(comm::ProcessGroup&)>& body);
 

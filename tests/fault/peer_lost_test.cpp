@@ -1,5 +1,4 @@
-// A rank is killed with -9: every other rank ends within seconds and names it, and nothing is left
-// behind.
+// A rank is killed with -9: every other rank ends within seconds and names it; nothing is left.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>

@@ -210,8 +210,8 @@ class Child {
       }
   }
 
-  // Ensures that a returning rank joins with the next step: the current try does not end before it
-  // has asked.
+  // Ensures that a returning rank joins with the next step: the current try waits until it has
+  // asked.
   void await_joiners(std::int64_t step) const {
     const std::vector<int>& there = self_->quorum().ranks;
     std::uint64_t expected = 0;
@@ -221,8 +221,7 @@ class Child {
         ++expected;
     while (board_.joiners < expected) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  // The step in which it asks to join: the one in which it was lost, or the next one if that
-  // counted.
+  // The step in which it asks to join: the one in which it was lost, or if that counted, the next.
   [[nodiscard]] static std::int64_t returns_in(const Kill& kill) {
     return kill.step + (kill.death == Death::counted ? 1 : 0);
   }

@@ -1,5 +1,5 @@
 // The store on a port that any process can reach: 1,000 hostile connections, floods, no leaked
-// descriptors. Clients that know the secret are not disturbed; others can neither read nor change
+// descriptors. Clients with the secret are not disturbed; others can neither read nor change
 // anything.
 #include <atomic>
 #include <csignal>

@@ -1,5 +1,4 @@
-// Actions of the ranks in wrong_programs_test.cpp: calls of a group, sleeping, dying, starting,
-// training.
+// The ranks' actions in wrong_programs_test.cpp: group calls, sleeping, dying, starting, training.
 #pragma once
 
 #include <csignal>

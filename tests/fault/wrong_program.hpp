@@ -17,8 +17,7 @@ namespace ringsmith::test {
 // Timeout of every wait in these programs: 500 ms, or more if the run queues of the cores are long,
 // so that no rank is late by accident.
 [[nodiscard]] std::chrono::milliseconds deadline();
-// Timeout of programs with their own `start`, in units of deadline(): starting processes takes
-// time.
+// Timeout of programs with their own `start`, in units of deadline(): processes start slowly.
 constexpr int kStartPatience = 4;
 
 // One rank, as its part of the program uses it.

@@ -25,8 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 TABLE = HERE / "REGISTERS.md"
 RINGS = "runtime/comm/device/"
-# The first block of a rank to report, among those of its device: the only order that stays inside a
-# device.
+# The first block of a rank to report, among those of its device: the only order within a device.
 INSIDE = "atom.cas.relaxed.gpu.b64"
 
 

@@ -1,5 +1,4 @@
-// Fast element-wise kernels and sums compared with the oracles, over strides, broadcasts and
-// threads.
+// Fast element-wise kernels and sums compared with oracles, over strides, broadcasts and threads.
 #include "kernels/elementwise.hpp"
 
 #include "kernels/reduction.hpp"
@@ -122,8 +121,7 @@ TEST_CASE("sums over any dimensions agree with the oracle and with f64", "[reduc
                                   {100003}, {3, 5},    {64, 32},   {257, 100},  {1, 40},
                                   {40, 1},  {4, 3, 5}, {2, 9, 33}, {3, 2, 4, 5}};
   for (const Shape& shape : shapes) {
-    // Shifted away from zero: the error is relative to the sum, which must not be small from
-    // cancellation.
+    // Shifted away from zero: errors are relative to the sum, which must not cancel to a small one.
     const Tensor base = raw::scalar(raw::Scalar::add, values_of(shape, 7), 3, "test");
     for (const Tensor& x : layouts(base))
       for (unsigned choice = 0; choice < 1U << shape.size(); ++choice) {

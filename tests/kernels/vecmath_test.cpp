@@ -1,5 +1,4 @@
-// The vectorisable exp, log, tanh, sigmoid and erf compared with float64, over the whole range of
-// float.
+// The vectorisable exp, log, tanh, sigmoid and erf compared with float64, over all of float.
 #include "kernels/cpu/fast/vecmath.hpp"
 
 #include <algorithm>

@@ -159,9 +159,8 @@ TEST_CASE("--bootstrap self ignores the launcher, another kind asks for its vari
 
 TEST_CASE("a rank that dies or leaves early under ringrun is named by all", "[programs]") {
   const std::string perf = kBin + "all_reduce_perf -b 1K -n 20 -N 0";
-  // Rank 1's program dies while the others are in the middle of a collective: rank 0 has started
-  // its table. Rank 1's shell stays until they have reported it, because ringrun would soon end
-  // them.
+  // Rank 1's program dies in the middle of a collective: rank 0 has started its table. Rank 1's
+  // shell stays until the others have reported it, because ringrun would soon end them.
   const TemporaryFolder folder;
   const std::string dies = perf +
                            " & await table.0; kill -KILL $!; wait $!; await said.0; await said.2; "

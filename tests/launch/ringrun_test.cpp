@@ -117,8 +117,7 @@ const std::vector<Case> kCases = {
      {},
      {"rank 1 failed first: signal 9 (SIGKILL)", "it printed nothing"}},
     {"a segmentation fault", {}, "ulimit -c 0; kill -SEGV $$", 139, {}, {"signal 11 (SIGSEGV)"}},
-    // ringrun is stopped until the witness has ended, and continues when the culprit is about to
-    // end.
+    // ringrun is stopped until the witness has ended, and continues just before the culprit ends.
     {"a witness is not the culprit",
      kFour,
      "case $RANK in 0) echo y > fifo; exit 3;; 3) kill -STOP $PPID; while read y; do :; done < "

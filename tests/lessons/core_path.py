@@ -17,8 +17,7 @@ MOST_FILES, MOST_LINES = 45, 7000
 COMM = "runtime/comm"
 ROOMS = ("runtime", "kernels", "labs", "tests", "lessons")
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
-# The README's sizes may be off by this share, or by a thousand, so that not every commit changes
-# them.
+# The README's sizes may be off by this share, or by a thousand: not every commit changes them.
 NEAR = 0.05
 
 DAYS = [

@@ -36,8 +36,7 @@ std::size_t try_all_reduce(ReduceOp op, const Shape& shape, unsigned seed) {
   return output.wrong(answer) + input.wrong(mine);
 }
 
-// In place at an aligned address, and out of place at an unaligned one, each in both kinds of
-// memory.
+// In place at an aligned address, out of place at an unaligned one, each in both kinds of memory.
 template <class T>
 void sweep(const std::vector<Algorithm>& algorithms, const std::vector<std::size_t>& counts) {
   unsigned seed = 0;

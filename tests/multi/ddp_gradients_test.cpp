@@ -148,8 +148,7 @@ TEST_CASE("no_sync ends when its body throws", "[ddp]") {
 
 TEST_CASE("ranks whose gradients arrive in different orders still agree", "[ddp]") {
   const int world = group().size(), rank = group().rank();
-  // Branches of a sum: backward visits the last one built first, and each rank builds them in a
-  // different order.
+  // Branches of a sum, built in a different order on each rank: backward visits the last one first.
   std::vector<Tensor> branch;
   NamedTensors parameters;
   for (std::uint32_t i = 0; i < 6; ++i) {

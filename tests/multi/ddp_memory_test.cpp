@@ -1,6 +1,6 @@
 // Memory that DDP needs beyond plain training: none in a running step, because the gradients are
 // stored in the buckets; temporarily at most one buffer of the gradients' size, at construction
-// (the broadcast's staging) and when the buckets are rebuilt around existing gradients; and a small
+// (the broadcast's staging) and when the buckets are rebuilt around existing gradients; a small
 // constant.
 #include "runtime/optim/optimizer.hpp"
 #include "runtime/tensor/storage.hpp"

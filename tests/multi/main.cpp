@@ -152,8 +152,7 @@ void take_options(int& argc, char**& argv) {
 int main(int argc, char** argv) {
   start_mpi(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  // deadline() reads the environment here: Open MPI has changed it until now, and a test may change
-  // it later.
+  // Reads the environment here: Open MPI has changed it until now, and a test may change it later.
   std::thread(watch, deadline()).detach();
   take_options(argc, argv);
   std::ostringstream report;

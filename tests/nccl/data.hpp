@@ -93,8 +93,7 @@ double to_double(T x) {
     return static_cast<double>(x);
 }
 
-// The factor of this rank's contributions to a premulsum. Negative ones show that an unsigned
-// factor wraps.
+// The factor of a rank's contributions to a premulsum. Negative ones show if an unsigned one wraps.
 template <class T>
 T factor_of(int rank) {
   if constexpr (std::is_integral_v<T>)

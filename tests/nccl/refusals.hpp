@@ -1,5 +1,4 @@
-// Calls that the library must refuse: each with its result, and words that its message must
-// contain.
+// Calls that the library must refuse, each with its result and words of its message.
 #pragma once
 
 #include "tests/nccl/checks.hpp"

@@ -38,8 +38,8 @@ unshare --net --mount --propagation private true 2> /dev/null ||
 up() { "$cluster" up "${nodes:-2}" "$@" > "$work/up.log" 2>&1 || { cat "$work/up.log" >&2; exit 1; }; }
 die() { echo "nodes: $*" >&2; for log in "$work"/node?.log; do echo "---- $log"; tail -n 30 "$log"; done >&2; exit 1; }
 
-# on_both PER_NODE PROGRAM ARGS...: node 0 has PER_NODE ranks, node 1 has one fewer, but at least
-# one.
+# on_both PER_NODE PROGRAM ARGS...: PER_NODE ranks on node 0, one fewer (but at least one) on node
+# 1.
 on_both() {
   local ranks=$1 node per
   shift
@@ -59,8 +59,7 @@ elastic_node() {
     "$bin/elastic_train" "$work/run" "$epochs" > "$work/$2.log" 2>&1 &
   pids+=($!)
 }
-# until_ranks N: waits for a new round with N ranks, whose rank 0 has started and made four more
-# steps.
+# until_ranks N: waits for a new round with N ranks, whose rank 0 has made four steps.
 until_ranks() {
   local seen=${round:--1} begun
   for ((i = 0; i < 1200; ++i)); do
@@ -72,8 +71,7 @@ until_ranks() {
   done
   die "no round with $1 ranks"
 }
-# The samples in the model: the steps of each round up to the checkpoint from which the next one
-# started.
+# The samples in the model: each round's steps up to the checkpoint from which the next started.
 count_samples() {
   for round in $(seq 0 "$1"); do
     begun=$(cat "$work/run/begun.$((round + 1))" 2> /dev/null || echo $((epochs * 20)))
@@ -85,8 +83,7 @@ count_samples() {
     { ++n[$2] }
     END { for (e = 0; e < epochs; ++e) if (n[e] != 240) { print "epoch " e " has " n[e] " of 240 samples"; bad = 1 }; exit bad }' ||
     die "not every sample once in each epoch"
-  # Three steps between checkpoints; while rank 0 writes a checkpoint, the others have started the
-  # next step.
+  # Three steps between checkpoints; while rank 0 writes one, the others have started the next step.
   awk '$1 == "lost" && !seen[$2 " " $3]++ { if (++n[$2] > 4) exit 1 }' "$work/samples" || die "more repeated than since the last checkpoint"
 }
 # Waits until the ranks measure, then a moment longer.

@@ -36,8 +36,7 @@ prefix=$work/prefix
 installed() { try cmake --install "$build" --prefix "$prefix"; }
 copied() { mkdir -p "$1" && cp "$top"/labs/template/* "$1"; }
 
-# In FOLDER, build/train on three ranks learns, all ranks get the same model, and it resumes from
-# the checkpoint.
+# In FOLDER, build/train learns on three ranks, with the same model on all, and resumes.
 learns() {  # FOLDER [what starts ringrun]
   local folder=$1
   shift

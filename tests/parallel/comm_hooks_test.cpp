@@ -211,8 +211,7 @@ TEST_CASE("the 16-bit hooks round the gradient, the share of each rank, and each
     ddp.forward([&] { return sum(mul(w, values(group->rank()))); }).backward();
     return Values{w.grad().to_vector<float>()};
   };
-  // The direct algorithm splits the data into one chunk per rank, and sums each chunk starting at
-  // its rank.
+  // The direct algorithm has one chunk per rank, and sums each chunk starting at its rank.
   const auto expect = [&]<class Half>(TypeTag<Half>) {
     std::vector<float> out;
     for (std::size_t i = 0; i < kCount; ++i) {

@@ -1,5 +1,4 @@
-// A static graph: parameters that receive several gradients in one backward, or none, in every
-// step.
+// A static graph: parameters that receive several gradients in one backward, or none, every time.
 #include "runtime/parallel/static_graph.hpp"
 
 #include "runtime/autograd/checkpoint.hpp"

@@ -52,8 +52,7 @@ two_nodes() {
   echo "a ringrun on each of two nodes, over rdma: every sum right"
 }
 
-# all_reduce_perf on $1 ranks in the background, for very long; returns after its header was
-# printed.
+# all_reduce_perf on $1 ranks in the background, for very long; returns after its header.
 start_busy() {
   setsid "$here/../support/mpirun.sh" "$1" "$bin/all_reduce_perf" "${over_rdma[@]}" "${@:2}" > /tmp/busy.log 2>&1 &
   busy=$!

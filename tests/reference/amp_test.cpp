@@ -87,8 +87,7 @@ void check_operators() {
     output.backward(bf16_tensor(doc.at("grad_output")).to(test::device()));
     for (const auto& [name, entry] : doc.at("grads").items()) {
       INFO("gradient of " << name);
-      // The gradient of a broadcast operand, a repeated row or a division is a sum or has two
-      // roundings.
+      // Gradients of broadcast operands, repeated rows or divisions are sums or have two roundings.
       const Bound bound = bound_of(op) == Bound::exact ? Bound::one : bound_of(op);
       CHECK(difference(inputs.at(name).grad(), bf16_tensor(entry), bound, off) == "");
       values += static_cast<int>(inputs.at(name).numel());

@@ -1,5 +1,4 @@
-// The permitted distance of a result from PyTorch's: equality before tolerance, and NaN never
-// passes.
+// The permitted distance from PyTorch's results: equality before tolerance, and NaN never passes.
 #pragma once
 
 #include <string>

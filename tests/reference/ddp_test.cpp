@@ -1,5 +1,4 @@
-// The gradients that every rank must have after backward: the mean over ranks of their shards'
-// gradients.
+// The gradients of every rank after backward: the mean over ranks of their shards' gradients.
 #include <nlohmann/json.hpp>
 
 #include "runtime/autograd/functions.hpp"

@@ -11,7 +11,7 @@ namespace ringsmith::reference {
 
 namespace {
 
-// The value of a key of the header, up to its closing bracket if it is a tuple, otherwise up to the
+// The value of a key of the header, up to its closing bracket if a tuple, otherwise up to the
 // comma.
 std::string field(const std::string& header, const std::string& key, const std::string& file) {
   const std::size_t at = header.find("'" + key + "':");

@@ -36,8 +36,7 @@ struct StrictRun {
 
 [[nodiscard]] Tensor rows(const Tensor& t, const std::vector<std::int64_t>& indices);
 
-// Empty if a and b have the same shape and the same bits; otherwise one line with the first
-// difference.
+// Empty if a and b have the same shape and bits; otherwise one line with the first difference.
 [[nodiscard]] std::string bit_difference(const Tensor& got, const Tensor& want);
 
 }  // namespace ringsmith::reference

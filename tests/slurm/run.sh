@@ -18,9 +18,8 @@ unshare --net true 2> /dev/null || not_run "no right to make network namespaces:
 unshare --net --mount --propagation private true 2> /dev/null ||
   not_run "namespaces need a root folder that is a mount point; in a chroot: mount --bind ROOT ROOT before entering it"
 
-# In a build with AddressSanitizer: Open MPI's plugins leak, and are unloaded when the leaks are
-# reported, so that they cannot be distinguished from our code. Tests without plugins check for
-# leaks.
+# With AddressSanitizer: Open MPI's plugins leak, and are unloaded when the leaks are reported, so
+# that they look like our code. Tests without plugins check for leaks.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 
 work=$(mktemp -d)

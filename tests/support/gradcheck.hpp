@@ -76,8 +76,7 @@ inline std::string agrees_with_cpu(const Function& f, const std::vector<Tensor>&
   return {};
 }
 
-// Empty if all gradients agree, otherwise one line with the worst element. Undefined inputs stay
-// undefined.
+// Empty if all gradients agree, otherwise one line with the worst element. Inputs may be undefined.
 inline std::string gradcheck(const Function& f, const std::vector<Tensor>& inputs,
                              double tolerance = 1e-6) {
   if (!device().is_cpu()) return agrees_with_cpu(f, inputs);

@@ -79,8 +79,7 @@ def main():
         expect("no body, skipped", None, None, "Ranks meet earlier\n", "--no-verify")
         expect("a merge", None, None, "Merge branch 'x'\n")
 
-        # Only the staged contents count: here a clean file, over which the work tree has a wrong
-        # one.
+        # Only staged contents count: here a clean file, with a wrong one in the work tree.
         (folder / "runtime/base/five.cpp").write_text(CLEAN)
         git(folder, "add", ".")
         (folder / "runtime/base/five.cpp").write_text("int  five( ){}\n")

@@ -44,8 +44,7 @@ static int threads(void) {
 
 static void look(const char* call, const char* name, void* caller) {
   const int own = is_in_program(caller), beside = atomic_load(&threads_of_program);
-  // A detached thread that has ended may stay in the list for a moment; a thread that reads stays
-  // in it for long.
+  // A thread that has ended may stay in the list for a moment; a running one stays for long.
   if (own ? threads() == 1 : beside == 0) return;
   fprintf(stderr, "lone_setenv: %s(%s) by %s while %d threads run, %d of them the program's own\n", call, name,
           own ? "the program" : "a library", threads(), beside);

@@ -42,8 +42,8 @@ while [ $code -gt 128 ] && kill -0 $group 2>/dev/null; do  # a signal interrupte
   wait $group 2>/dev/null
   code=$?
 done
-# 124 and 137 are timeout's own exit codes after the deadline; Open MPI 5 also exits with 137 when a
-# rank is killed.
+# 124 and 137 are timeout's codes after the deadline; Open MPI 5 also exits with 137 for a killed
+# rank.
 if { [ $code -eq 124 ] || [ $code -eq 137 ]; } && [ $((SECONDS - began)) -ge "${deadline%.*}" ] && [ "$deadline" != 0 ]; then
   echo "mpirun.sh: $world ranks of $1 did not end within $deadline s; all were killed" >&2
 fi

@@ -1,5 +1,4 @@
-// Runs a program as a user would: in a separate process, with captured standard streams and a
-// deadline.
+// Runs a program as a user would: a separate process, captured standard streams, a deadline.
 #pragma once
 
 #include <array>

@@ -1,5 +1,4 @@
-// Simulates a full disk: while this object exists, no file that this process writes can grow beyond
-// a few bytes.
+// Simulates a full disk: while it exists, files of this process cannot grow beyond a few bytes.
 #pragma once
 
 #include <csignal>

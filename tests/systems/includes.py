@@ -68,8 +68,7 @@ USES = {
     "utility": of("move swap exchange pair make_pair forward index_sequence make_index_sequence cmp_less declval as_const"),
     "variant": of("variant visit monostate get_if holds_alternative"), "vector": of("vector"),
 }
-# Names that only some versions of a library have, and replacements that all supported versions
-# have.
+# Names that only some versions of a library have, and replacements that all of them have.
 MOVED = {
     r"\bCatch::(?:Contains|Equals|StartsWith|EndsWith|Matches|WithinAbs|WithinRel)\b":
         "Catch2 3 has it in Catch::Matchers: take ContainsSubstring, or add to tests/support/catch.hpp",

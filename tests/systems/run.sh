@@ -119,8 +119,8 @@ if [ -n "$bare" ]; then
   exit 0
 fi
 
-# Runs everything in the system, with processes and mounts that end together. For a subshell, which
-# it replaces.
+# Runs everything in the system; processes and mounts end together. For a subshell, which it
+# replaces.
 root='' packages='' objects=''
 enter() {
   exec timeout --kill-after=5 $LIMIT unshare --mount --propagation private --pid --fork --kill-child \

@@ -128,8 +128,7 @@ def check(case, done, victim, kind, words, since, excused=()):
 def kill(rng, where, how):
     """Kills one rank at a random moment of a run; returns how long the others took to report it."""
     world = rng.choice((2, 3, 4))
-    # With messages it is rank 0: otherwise a rank that sends to rank 0 would blame rank 0, which
-    # fails first.
+    # With messages it is rank 0; otherwise rank 0 would fail first, and its senders would blame it.
     victim = 0 if where == "messages" else rng.randrange(world)
     at = []
 
@@ -147,8 +146,7 @@ def kill(rng, where, how):
     return check(f"{how.name} in {where}", done, victim, "PeerLost", words, at[0], [victim])
 
 
-# The error of each case on all ranks, and the words that its message must contain; excused ranks
-# end otherwise.
+# The error of each case on all ranks, and words of its message; excused ranks end otherwise.
 MISTAKES = {
     "mismatch-shape": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f32, 11)", "rank {v} ", "faults.py:"]),
     "mismatch-type": ("MismatchError", ["all_reduce(sum, f32, 10)", "all_reduce(sum, f64, 10)", "rank {v} ", "faults.py:"]),

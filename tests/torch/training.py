@@ -162,8 +162,8 @@ def judge(world, kind, results):
     value = float.fromhex
     off = max(abs(value(a) - value(b)) / abs(value(b)) for mine, theirs in zip(plain["own"], plain["gloo"])
               for a, b in zip(mine, theirs))
-    # Rounding of the float sums, amplified by a dozen steps; PowerSGD orthogonalizes, which
-    # amplifies more.
+    # Rounding of float sums, amplified by a dozen steps; PowerSGD's orthogonalization amplifies
+    # more.
     assert off < (1e-3 if kind == "power_sgd" else 2e-5), f"{kind}, {world} ranks: losses are off by {off:.1e}"
     first, last = value(plain["own"][0][0]), value(plain["own"][0][-1])
     return f"{world} ranks, {kind:10}: loss {first:.4f} to {last:.4f}; gloo's bits in gloo's order; own order off by {off:.0e}"

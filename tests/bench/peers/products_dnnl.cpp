@@ -22,8 +22,7 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The median time of run(), in seconds: batches of about a fiftieth of `most` seconds, after one
-// warm-up batch.
+// The median time of run(), in seconds: batches of about `most` / 50 s, after a warm-up batch.
 template <class Run>
 double median_of(double most, Run run) {
   const double first = seconds_now();

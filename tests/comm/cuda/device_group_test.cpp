@@ -30,8 +30,7 @@ struct Case {
   bool own = true, in_place = true;
 };
 
-// All_reduce on the device and on the host. Returns the number of elements that differ on this
-// rank.
+// Number of elements that differ on this rank after all_reduce on the device and on the host.
 template <class T>
 std::size_t compare_with_host(ProcessGroup& g, const Case& c) {
   g.set_algorithm(c.algorithm);
@@ -195,9 +194,8 @@ TEST_CASE("threads as ranks: packets go on when the number of the call comes rou
   CHECK(wrong[0] + wrong[1] == 0);
 }
 
-// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for the running
-// kernels, and launches wait for it: between two ranks' launches of one collective that is a
-// deadlock.
+// With VGPU_DRIVER_WAITS=1 (entry comm_cuda_driver_waits) an allocation waits for running kernels,
+// and launches wait for it: between two ranks' launches of one collective that is a deadlock.
 TEST_CASE(
     "ranks of one process allocate and free on one device while their kernels wait for each other",
     "[vgpu][driver]") {

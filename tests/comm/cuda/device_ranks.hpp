@@ -34,8 +34,7 @@ class DeviceData {
   [[nodiscard]] comm::Buffer buffer() const {
     return {data_ + begin_, Elements(n_), dtype_of<T>()};
   }
-  // The number of elements that differ in any bit from the expected ones, or n + 1 if a guard was
-  // overwritten.
+  // The number of elements that are not bit-identical, or n + 1 if a guard was overwritten.
   [[nodiscard]] std::size_t wrong(const std::vector<T>& expected) const {
     std::vector<std::byte> got(pattern_.size());
     copy_on_device(got.data(), data_, got.size(), device_);
@@ -85,8 +84,7 @@ std::vector<Result> run_on_devices(int world, comm::GroupOptions options,
       world,
       [&](comm::ProcessGroup& group) {
         const DeviceGuard guard(group.device());
-        // Ranks that share a device must not share a stream, where one would wait for another's
-        // work.
+        // Ranks that share a device must not share a stream, or one would wait for another.
         const StreamGuard stream(Stream::create(group.device()));
         return body(group);
       },

@@ -63,8 +63,7 @@ struct Case {
   bool packets = false, in_place = false, odd = false;
 };
 
-// Runs one all_reduce on all ranks. Returns the number of wrong bytes on all ranks, guards
-// included.
+// Runs one all_reduce. Returns the number of wrong bytes on all ranks, guards included.
 std::size_t wrong_bytes(Stations& stations, const Case& c) {
   const std::size_t width = size_of(c.dtype), bytes = c.count * width;
   const std::size_t begin = kGuardBytes + (c.odd ? kOddBytes : 0);

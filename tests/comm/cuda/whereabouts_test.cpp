@@ -1,5 +1,4 @@
-// The engine that a group gets, given the processes and devices of its ranks, and the message about
-// it.
+// The engine that a group gets, given its ranks' processes and devices, and the message about it.
 #include "runtime/comm/device/whereabouts.hpp"
 
 #include "runtime/base/error.hpp"

@@ -1,6 +1,5 @@
 // Attention on a device compared with float64, in the packed layout that the models use: tiles, odd
-// lengths, head sizes on both sides of every tile's, and the slow version for sizes that no tile
-// holds.
+// lengths, head sizes around every tile's, and the slow version for sizes that no tile holds.
 #include "kernels/attention.hpp"
 
 #include <cmath>

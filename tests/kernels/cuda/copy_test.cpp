@@ -1,5 +1,4 @@
-// Copies between all layouts and all dtypes, and fills: a device gives the CPU's result, bit for
-// bit.
+// Copies between all layouts and all dtypes, and fills: equal to the CPU's, bit for bit.
 #include "kernels/copy.hpp"
 
 #include <cmath>

@@ -15,8 +15,7 @@ using namespace ringsmith::kernels;
 namespace {
 
 // A matrix stored in one of four ways: rows, columns, rows of a wider matrix, gaps in both
-// directions; `offset` elements after an aligned address. The gaps are NaN, so that reading one
-// shows.
+// directions; `offset` elements after an aligned address. Gaps are NaN, so that reading one shows.
 struct Stored {
   Matrix<float> host;
   std::vector<float> memory;

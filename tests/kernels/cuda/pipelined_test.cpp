@@ -14,8 +14,7 @@ namespace {
 
 constexpr cuda::PipelineStages kStages[] = {cuda::PipelineStages::two, cuda::PipelineStages::four};
 
-// A gap that makes rows a multiple of 8 elements, so that packs fit, the last of them partly
-// filled.
+// A gap that makes rows a multiple of 8 elements, so that packs fit; the last is partly filled.
 constexpr std::int64_t kFit = -1;
 
 struct Case {
@@ -119,8 +118,7 @@ TEST_CASE("pipelined products of bf16: sizes around the tile and the slab", "[cu
                                               {130, 40, 160},
                                               {5, 131, 257}})
       for (int order = 0; order < 4; ++order)
-        // Packs fit if the sizes do; the same with gaps; nowhere; and with a partial pack in each
-        // row.
+        // Packs fit if the sizes do; the same with gaps; nowhere; a partial pack in each row.
         for (const std::int64_t gap : {std::int64_t{0}, std::int64_t{8}, std::int64_t{1}, kFit}) {
           Case c = size;
           c.a_by_columns = order % 2 == 1;

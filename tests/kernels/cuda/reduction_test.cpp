@@ -14,8 +14,7 @@ using namespace ringsmith::kernels;
 
 namespace {
 
-// The layout of the result of a sum over the dimensions in `reduced` (bits), as the kernel expects
-// it.
+// The kernel's layout for the result of a sum over the dimensions in `reduced` (bits).
 Layout result_layout(const Sizes& shape, unsigned reduced) {
   Sizes kept = shape;
   for (std::size_t d = 0; d < kept.size(); ++d)

@@ -112,8 +112,7 @@ const Row kSlots[] = {
     {{"head", Access::store, relaxed}, "data race on slots"},
     {{"head", Access::load, relaxed}, "data race on slots"},
 };
-// Thread 0 releases the values that thread 1 stores; thread 1 loads the values that thread 0
-// acquires.
+// Thread 0 releases thread 1's stores; thread 1 loads the values that thread 0 acquires.
 const Row kBarrier = {{"barrier", Access::load, relaxed}, "data race on "};
 
 // ---- packets.cuh: three all_reduces of one line per chunk, in alternating halves ----
