@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""planted.py BUILD [--only WORD]: mistakes in copies of kernels, each of which the kernels' tests must find.
+"""planted.py BUILD [--only WORD]: plants mistakes in copies of kernels; the kernels' tests must find each of them.
 
-A mistake is a replacement in one source. Its copy is compiled as the source is, linked in front of the libraries into
-the tests, and the named cases run: they must fail, or the emulator must stop them. One that does not end counts as not
-found. The unchanged source goes through the same first, and must pass.
+A mistake is a replacement in one source. The copy is compiled like the source, linked before the libraries into the
+tests, and the named cases run: they must fail, or the emulator must stop them. A mistake whose test does not end
+counts as not found. The unchanged source is tested first in the same way, and must pass.
 """
 import argparse
 import pathlib
@@ -19,7 +19,7 @@ OPTIM, LOSS, NORM = "kernels/cuda/optim.cu", "kernels/cuda/loss.cu", "kernels/cu
 CASES = {PIPELINED: "[pipelined]", EMBEDDING: "*embedding*,*one row*,*outside the table*", ATTENTION: "[attention_tensor]",
          OPTIM: "[optim]", LOSS: "[cross_entropy]", NORM: "[add_layer_norm]"}
 
-# What, where: what stands there, what instead.
+# Description, source, then the text to replace and its replacement.
 PLANTED = [
     ("no commit: copies of two slabs are one group", PIPELINED, "      commit_copies();  // an", "      // an"),
     ("no wait for a slab", PIPELINED, "      wait_for_copies<stages - 2>();\n", ""),
@@ -108,7 +108,7 @@ def commands(build, target):
 def compile_command(build, source):
     line = next(c for c in commands(build, "tests_kernels_cuda") if f" -c {ROOT / source}" in c or c.endswith(f"-c {ROOT / source}"))
     words = shlex.split(line)
-    # The copy lies elsewhere, and is no .cu for the compiler's driver.
+    # The copy is in another folder, and is no .cu for the compiler's driver.
     out = words.index("-o")
     return [w for i, w in enumerate(words) if i not in (out, out + 1) and w not in ("-MD", "-Werror")
             and not (i > 0 and words[i - 1] in ("-MT", "-MF")) and w not in ("-MT", "-MF") and w != str(ROOT / source) and w != "-c"]
