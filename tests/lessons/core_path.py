@@ -33,7 +33,7 @@ DAYS = [
       f"{COMM}/process_group.cpp", f"{COMM}/cpu_process_group.hpp", f"{COMM}/cpu_process_group.cpp", f"{COMM}/queue.cpp"]),
     ("its schedule, which is data, and the executors that run it",
      [f"{COMM}/schedule/schedule.hpp", f"{COMM}/schedule/ring.hpp", f"{COMM}/schedule/ring.cpp", f"{COMM}/schedule/direct.hpp",
-      f"{COMM}/executor/engine.hpp", f"{COMM}/executor/engine.cpp", f"{COMM}/executor/plan.hpp", f"{COMM}/executor/mapping.hpp",
+      f"{COMM}/executor/dispatcher.hpp", f"{COMM}/executor/dispatcher.cpp", f"{COMM}/executor/plan.hpp", f"{COMM}/executor/mapping.hpp",
       f"{COMM}/executor/executors.hpp"]),
     ("the bytes move: slots with two counters, memory that peers read directly",
      [f"{COMM}/executor/plain_ring.cpp", f"{COMM}/transport/channel.hpp", f"{COMM}/executor/slots.cpp",

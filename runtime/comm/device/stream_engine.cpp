@@ -5,7 +5,7 @@
 #include <set>
 
 #include "kernels/cuda/launch.hpp"
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/types/transfer.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -70,12 +70,12 @@ StreamEngine::StreamEngine(Peers& peers, AgreementBarrier& agreement, DevicePeer
       device_peers_(device_peers),
       arena_(arena),
       hand_off_(hand_off),
-      library_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
+      schedules_(peers.rank(), peers.size(), device_algorithm, peers.node_of()) {}
 
 void StreamEngine::run(const Transfer& transfer, const Sharing& sharing, const Buffers& buffers) {
-  Prepared& prepared = library_.find(transfer.call);
+  Prepared& prepared = schedules_.find(transfer.call);
   const Placement placement = sharing.in_place ? Placement::in_place : Placement::apart;
-  const Mapping* const mapping = sharing.all ? library_.mapping(prepared, placement) : nullptr;
+  const Mapping* const mapping = sharing.all ? schedules_.mapping(prepared, placement) : nullptr;
   if (mapping == nullptr) return run_staged(prepared, transfer);
   for (const int rank : touched_by(*mapping, peers_.rank()))
     hand_off_.wait_for_event(rank, kReadyEvent);
@@ -136,7 +136,7 @@ void StreamEngine::reserve_staging() {
 
 void StreamEngine::run_staged(Prepared& prepared, const Transfer& transfer) {
   const Schedule& schedule = prepared.schedule;
-  const Mapping& mapping = *library_.mapping(prepared, Placement::staged);
+  const Mapping& mapping = *schedules_.mapping(prepared, Placement::staged);
   const std::size_t width = size_of(transfer.call.dtype);
   const int me = peers_.rank(), chunks = static_cast<int>(schedule.chunks.size());
   const std::size_t slice = kStagingBytes / at(chunks) / width / 16 * 16;

@@ -21,7 +21,7 @@
 
 #include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/executor/executors.hpp"
-#include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/schedule_cache.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -48,7 +48,7 @@ class HandOff {
   Stream stream_;
 };
 
-// The executor of executor/mapped.hpp on streams: if all buffers are communication memory, a
+// The executor of executor/mapped.cpp on streams: if all buffers are communication memory, a
 // message is a peer's read or write of the buffer itself. Otherwise, and for schedules that cannot
 // run in place, the data passes through staging memory, one slice of every chunk at a time, so that
 // the order of the sums, which depends on the chunks, is the same:
@@ -81,7 +81,7 @@ class StreamEngine {
   DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
-  Library library_;
+  ScheduleCache schedules_;
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
 

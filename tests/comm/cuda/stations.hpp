@@ -99,7 +99,7 @@ class Stations {
     call.previous = memory_[at(call.previous_rank)].data();
     call.next = memory_[at(call.next_rank)].data();
     call.packet_flag = packet_flag;
-    call.patience = {reports_[at(rank)], limit, 0, nanoseconds};
+    call.timeout = {reports_[at(rank)], limit, 0, nanoseconds};
     std::uint64_t longest = 0;
     for (int c = 0; c < static_cast<int>(chunks.size()); ++c) {
       const comm::Chunk& chunk = chunks[at(c)];
@@ -120,7 +120,7 @@ class Stations {
     call.meeting = meeting;
     call.packet_flag = packet_flag;
     call.chunk = chunk;
-    call.patience = {reports_[at(rank)], limit, 0, nanoseconds};
+    call.timeout = {reports_[at(rank)], limit, 0, nanoseconds};
     for (int r = 0; r < world_; ++r) call.station[r] = memory_[at(r)].data();
     return call;
   }

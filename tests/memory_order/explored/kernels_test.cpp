@@ -62,7 +62,7 @@ struct Stations {
     call.output = reinterpret_cast<std::byte*>(out);
     call.mine = station[rank];
     call.previous = call.next = station[1 - rank];
-    call.patience.report = &report[rank];
+    call.timeout.report = &report[rank];
     return call;
   }
 };
@@ -175,7 +175,7 @@ Program direct() {
         call.blocks = 1;
         call.meeting = 1;
         call.chunk = {static_cast<std::uint64_t>(rank), 1};
-        call.patience.report = &d->stations.report[rank];
+        call.timeout.report = &d->stations.report[rank];
         for (int r = 0; r < kWorld; ++r) {
           call.input[r] = reinterpret_cast<const std::byte*>(d->data[r]);
           call.output[r] = reinterpret_cast<std::byte*>(d->data[r]);
@@ -213,7 +213,7 @@ Program report() {
         RingCall call = c->stations.ring(Collective::broadcast, rank, 1, in, out);
         call.position = 1;  // it must receive, but no rank sends
         call.chunks[0].count = kSlotFloats;
-        call.patience.limit = 1;
+        call.timeout.limit = 1;
         launch_ring(call, nullptr);
       },
       c);
