@@ -86,7 +86,7 @@ Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes
   if (storage == nullptr) throw UsageError("from_storage: no storage");
   if (sizes.size() != strides.size())
     throw UsageError("from_storage: sizes " + to_string(sizes) + " and strides " +
-                     to_string(strides) + " must have as many dimensions");
+                     to_string(strides) + " must have the same number of dimensions");
   auto impl = std::make_shared<Impl>();
   impl->numel = numel_of(sizes);
   std::int64_t last = offset;  // largest element index that the view can touch

@@ -82,7 +82,7 @@ TEST_CASE("GradScaler refuses options out of range and gradients in 16 bits") {
   CHECK(with({}).empty());
   // In f32 these are 0, infinite, or have an inverse that is.
   for (const double scale : {0.0, -1.0, 1e-40, 1e-45, 1e40, 1e300, double{kInf}, std::nan("")}) {
-    const std::string range = "the scale must be from 1.2e-38 to 3.4e+38, which f32 holds, got ";
+    const std::string range = "the scale must be from 1.2e-38 to 3.4e+38 (the range of f32), got ";
     CHECK(says(with({.init_scale = scale}), range));
     GradScaler made;
     CHECK(says(refusal([&] { made.update(scale); }), range));

@@ -223,7 +223,7 @@ TEST_CASE("what the body throws comes through, and the wrapper can be used again
                  for (int i = 0; i < 2; ++i) (void)ddp.forward([&] { return sum(w[0]); });
                });
              }),
-             ContainsSubstring("they take turns"));
+             ContainsSubstring("they must alternate"));
 }
 
 TEST_CASE("a join() ends with a backward, and is in no other join()") {

@@ -87,9 +87,10 @@ class TextTable {
 
   std::string text() {
     std::string out = title_of(schedule_) + "\n";
-    out += counts_     ? "chunk states: how many ranks' contributions each chunk holds\n"
-           : cell_ > 0 ? "chunk states: whose contributions each chunk holds after the step\n"
-                       : "chunk states do not fit this terminal: a wider one, or fewer ranks\n";
+    out += counts_ ? "chunk states: how many ranks' contributions each chunk holds\n"
+           : cell_ > 0
+               ? "chunk states: whose contributions each chunk holds after the step\n"
+               : "chunk states do not fit in this terminal: use a wider one, or fewer ranks\n";
     if (!schedule_.node_of.empty()) out += nodes();
     if (cell_ > 0) {
       out += "\nat the start\n" + header();

@@ -199,7 +199,7 @@ class Reception {
     const PeerLink& culprit = link(peer);
     throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) +
                        " on " + culprit.host +
-                       ") is gone, or silent, since before the ranks of this host were connected",
+                       ") was lost, or fell silent, before the ranks of this host were connected",
                    {.rank = rank_,
                     .peer = peer != rank_ ? peer : -1,
                     .op = {},
