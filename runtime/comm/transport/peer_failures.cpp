@@ -114,7 +114,8 @@ PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
         on_network(r) ? -1 : overhear_farewell(peer(r).link.socket.get(), peer(rank()).link.word);
     if (blamed >= 0 && blamed < size() && blamed != rank())
       return {FailureKind::peer_lost, blamed,
-              describe_rank(blamed) + " left before all ranks were connected: rank " +
+              describe_rank(blamed) +
+                  " is gone: it left before all ranks were connected, and rank " +
                   std::to_string(r) + " left because of it"};
     const std::string how = left == kInOrder     ? "has left the group"
                             : left == kThrownOut ? "has left the group because of an exception"

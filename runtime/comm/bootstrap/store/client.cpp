@@ -146,7 +146,7 @@ bool StoreClient::receive(std::string& bytes, std::size_t size, Deadline deadlin
 store::Message StoreClient::call(const store::Message& request, milliseconds timeout) {
   const std::string body = request.encode();
   const std::lock_guard lock(turn_);
-  if (!socket_.valid()) throw CommError(name() + " has been unusable since an earlier call failed");
+  if (!socket_.valid()) throw CommError(name() + " is gone: an earlier call failed");
   try {
     const Deadline deadline = Deadline::in(limited(timeout) + to_answer_);
     send_all(sealer_->seal(body), deadline);
