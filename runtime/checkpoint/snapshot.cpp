@@ -66,7 +66,7 @@ class Folder {
 
   [[nodiscard]] std::string why_no_manifest() const {
     std::error_code ignored;
-    if (!fs::is_directory(path_, ignored)) return "is missing: there is no such folder";
+    if (!fs::is_directory(path_, ignored)) return "is missing: the folder does not exist";
     return fs::path(path_).filename().string().rfind(kName, 0) == 0
                ? "is missing: writing it was interrupted"
                : "is missing: the folder is not a checkpoint";

@@ -57,7 +57,7 @@ void allow_files(LaunchOptions& o) {
   require(allowed >= needed,
           "--nproc-per-node " + std::to_string(ranks) + " needs " + std::to_string(needed) +
               " open files, but this process is limited to " + std::to_string(allowed) +
-              ": 'ulimit -n " + std::to_string(needed) + "' allows them, or start fewer ranks");
+              ": raise it with 'ulimit -n " + std::to_string(needed) + "', or start fewer ranks");
   const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous' and the round's
   o.most_strangers =
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);

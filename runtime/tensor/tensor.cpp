@@ -143,8 +143,8 @@ void* Tensor::checked_data(DType expected) const {
 }
 
 void Tensor::refuse_host(const char* what) const {
-  throw UsageError(std::string(what) + " is for the host, and this tensor is on " + device().str() +
-                   ": copy it with cpu() first");
+  throw UsageError(std::string(what) + " works on host tensors, but this one is on " +
+                   device().str() + ": copy it with cpu() first");
 }
 
 void Tensor::record_stream(const Stream& stream) const { impl().storage->record_stream(stream); }

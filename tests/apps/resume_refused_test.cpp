@@ -194,7 +194,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
       {"no such folder",
        text,
        resume(folder / "nowhere"),
-       {"nowhere' cannot be used: manifest.json is missing: there is no such folder", takes}},
+       {"nowhere' cannot be used: manifest.json is missing: the folder does not exist", takes}},
       {"a file instead of a folder",
        text,
        resume(folder / "other"),

@@ -449,8 +449,8 @@ std::vector<WrongProgram> wrong_features() {
             });
           }),
           "UsageError",
-          {"join(): in forward 1 ranks 0, 1 would reduce and rank 2 not: use no_sync() in the same "
-           "steps on all ranks"}),
+          {"join(): in forward 1 ranks 0, 1 would reduce and rank 2 would not: use no_sync() in "
+           "the same steps on all ranks"}),
       all("join() that is to throw when a rank runs out",
           joined(4, {.throw_on_early_termination = true}),
           joined(2, {.throw_on_early_termination = true}), "exception",

@@ -124,7 +124,7 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   INFO(r.err);
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("--nproc-per-node 64 needs 288 open files") &&
-                        ContainsSubstring("limited to 128: 'ulimit -n 288'"));
+                        ContainsSubstring("limited to 128: raise it with 'ulimit -n 288'"));
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
   r = run_program(
       {"bash", "-c",
@@ -137,5 +137,5 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   INFO(r.out << r.err);
   CHECK(r.exit_code == 7);
   CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs about ") &&
-                        ContainsSubstring("limited to 20: 'ulimit -n 192'"));
+                        ContainsSubstring("limited to 20: raise it with 'ulimit -n 192'"));
 }

@@ -180,9 +180,10 @@ TEST_CASE("no_sync() on some of the ranks only is an error on all of them") {
     });
   });
   for (const std::string& each : said)
-    CHECK(each ==
-          "join(): in forward 2 rank 0 would reduce and rank 2 not: use no_sync() in the same "
-          "steps on all ranks");
+    CHECK(
+        each ==
+        "join(): in forward 2 rank 0 would reduce and rank 2 would not: use no_sync() in the same "
+        "steps on all ranks");
 }
 
 TEST_CASE("throw_on_early_termination ends all ranks with one message, in the same forward") {

@@ -366,7 +366,7 @@ class Picture {
   void legend(double y) {
     label("note", kMargin, y,
           "stripe r of a cell (from the top): rank r's contribution is in it \u00a0\u2022\u00a0 "
-          "frame: as the collective promises");
+          "frame: has the promised value");
     label("note", kMargin, y + 17,
           "solid arrow: added to the chunk \u00a0\u2022\u00a0 dashed arrow: replaces the chunk");
   }

@@ -46,8 +46,8 @@ void allow_files(int world) {
     throw ResourceError("a job of " + std::to_string(world) + " ranks needs about " +
                         std::to_string(kOwn + 2 * ranks) +
                         " open files per rank, but this process is limited to " +
-                        std::to_string(allowed) + ": 'ulimit -n " +
-                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
+                        std::to_string(allowed) + ": raise it with 'ulimit -n " +
+                        std::to_string(kOwn + kPlenty * ranks) + "'");
 }
 
 std::shared_ptr<Bootstrap>& assigned() {

@@ -171,7 +171,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
         together.first < 0
             ? "engine b: every rank has its own device"
             : "engine a: " + both(together) +
-                  " share a device; inside one process b works too, where all its kernels "
+                  " share a device; inside one process b works too, if all its kernels "
                   "fit on the device together (request it)");
     return decision;
   }

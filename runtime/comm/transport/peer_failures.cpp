@@ -107,7 +107,7 @@ PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
           FailureKind::other, r,
           "the bytes from " + describe_rank(r) + " to rank " + std::to_string(rank()) + ' ' +
               network_->broken(r) +
-              ": the network or memory between the ranks changes data (ethtool -S and dmesg on "
+              ": the network or memory between the ranks corrupts data (ethtool -S and dmesg on "
               "both hosts may show where), or the program wrote to a buffer that was being sent"};
     // The peer may have left before it joined the group, because of another rank.
     const int blamed =

@@ -48,7 +48,7 @@ QuorumAnswer QuorumAnswer::decode(const std::string& text) {
   std::istringstream in(text);
   QuorumAnswer answer;
   if (!(in >> answer.counts >> answer.over >> answer.id >> answer.step >> answer.joining))
-    throw CommError("the coordinator's answer is not one of this version");
+    throw CommError("the coordinator's answer is not in this version's format");
   for (int rank = 0; in >> rank;) answer.ranks.push_back(rank);
   return answer;
 }
