@@ -1,5 +1,5 @@
-// The measuring programs on device memory: right results between processes and threads, and what
-// they say about engines.
+// The measuring programs on device memory: right results between processes and threads, and their
+// messages about engines.
 #include <string>
 
 #include "tests/support/catch.hpp"
@@ -39,7 +39,7 @@ TEST_CASE("every measuring program is right on device memory, by either engine",
                               "alltoall", "gather", "scatter", "sendrecv"})
     measure(program, "--memory user --engine a");
   for (const char* program : {"all_reduce", "all_gather", "reduce_scatter", "broadcast"})
-    measure(program, "--memory own --engine b");  // which leaves the others to engine a
+    measure(program, "--memory own --engine b");  // leaves the other calls to engine a
 }
 
 TEST_CASE("all_reduce_perf is right on 2, 4 and 8 devices, for every type and operation",
@@ -91,7 +91,7 @@ TEST_CASE("devices that do not reach each other: by way of host memory, and the 
   CHECK_THAT(none.out, ContainsSubstring("transport cuda_ipc was refused: rank 0 on cuda:0") &&
                            ContainsSubstring("no peer access between these devices") &&
                            ContainsSubstring("is copied through pinned host memory"));
-  // Access is promised, handles open, and what is written does not arrive.
+  // The driver promises access and opens the handles, but bytes written to a peer do not arrive.
   const auto broken = on_ranks(3, "all_reduce_perf", arguments, "VGPU_DEVICES=3 VGPU_PEERS=broken");
   check_right(broken);
   CHECK_THAT(broken.out,

@@ -1,5 +1,5 @@
-// Wrong uses of checkpoints, one a row, and checkpoints that cannot be written: all ranks end, and
-// one of them says why, and what to do, in one line.
+// Wrong uses of checkpoints, one per row, and checkpoints that cannot be written: all ranks end,
+// and one of them prints one line with the reason and the remedy.
 #include <functional>
 #include <memory>
 #include <span>
@@ -18,12 +18,12 @@ struct WrongUse {
   std::string name;
   Program program;
   Options options;
-  std::vector<std::string> says;  // parts of the one line
+  std::vector<std::string> says;  // parts of that line
 };
 
-// On so many ranks: one line, which ranks that no launcher ends repeat if each of them refuses the
-// use, and every rank ends with the exit code of wrong calls. The uses are started side by side: a
-// rank that was refused gives rank 0 two seconds for its words.
+// On `world` ranks: one line, which ranks without a launcher repeat if each of them refuses the
+// use, and every rank exits with the code of wrong calls. The uses are started concurrently: a rank
+// that was refused gives rank 0 two seconds for its message.
 void check_refused(int world, const std::vector<WrongUse>& uses) {
   constexpr std::size_t kAtOnce = 16;
   for (std::size_t first = 0; first < uses.size(); first += kAtOnce) {
@@ -59,7 +59,7 @@ std::string changed(const std::string& from, const std::string& to,
   return to;
 }
 
-// As a later version would write it: all digests are right.
+// A checkpoint as a later version would write it: all digests are right.
 void make_newer(const std::string& checkpoint) {
   const std::string path = checkpoint + "/manifest.json";
   std::string text = read_text(path);
@@ -73,7 +73,7 @@ void make_newer(const std::string& checkpoint) {
 TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy",
           "[programs][resume]") {
   const TemporaryFolder folder;
-  fs::permissions(folder.path, fs::perms(0755));  // nobody may look into it
+  fs::permissions(folder.path, fs::perms(0755));  // the user nobody may read it
   const Program text = gpt(folder), digits = mlp(), images = cnn();
   Program other_text = text, nobody = digits;
   other_text.options[1] = write_text(folder / "other", std::string(400, 'x'));
@@ -242,7 +242,7 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
        {"--keep: '0' is not a whole number from 1"}},
   };
   for (const int world : {1, 2, 3}) check_refused(world, uses);
-  // Nothing of all this has stood in the way of the right options.
+  // None of these refusals prevents a run with the right options.
   run(1, text, {"--run-dir", new_run + "0", "--resume", from, "--save-every", "7"});
   CHECK(read_text(new_run + "0/model.safetensors") == read_text(folder / "gpt/model.safetensors"));
   CHECK(list_snapshots(folder / "newer/checkpoints").size() == 1);
@@ -250,11 +250,11 @@ TEST_CASE("wrong uses of checkpoints: one line, the first difference, the remedy
 
 TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
           "[programs][resume]") {
-  // Steps, of 0.1 to 1 ms: the writer has failed long before the next checkpoint is due, also where
-  // steps are fast and others use the disk.
+  // Steps take 0.1 to 1 ms: the writer has failed long before the next checkpoint is due, even if
+  // steps are fast and other processes use the disk.
   constexpr int kOften = 3000;
   const TemporaryFolder folder;
-  // The shell does `first`, then the program trains until it is stopped.
+  // The shell runs `first`, then the program trains until it is stopped.
   const auto train = [&](int world, const std::string& run, const std::string& first,
                          const Options& prefix = {}) {
     fs::create_directories(run + "/checkpoints");
@@ -280,7 +280,7 @@ TEST_CASE("a checkpoint that cannot be written stops all ranks, with one line",
     const auto number_after = [&](const std::string& words) {
       return std::stoi(lines[0].substr(lines[0].find(words) + words.size()));
     };
-    // Told at the next step, not only when the next checkpoint is due.
+    // Reported at the next step, not only when the next checkpoint is due.
     CHECK(number_after("stopped after step ") < number_after("checkpoints/step-") + kOften);
   };
   for (const int world : {1, 3}) {

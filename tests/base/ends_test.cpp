@@ -1,4 +1,4 @@
-// Numbers at the ends of their types, and the last line of a program.
+// Numbers at the limits of their types, and the last line of a program.
 #include <chrono>
 #include <cstdio>
 #include <system_error>

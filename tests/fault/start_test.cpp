@@ -1,5 +1,5 @@
 // Starts that cannot succeed, with real processes and the variables that a launcher would set: each
-// rank ends soon, and its one line names the culprit.
+// rank ends soon, and prints one line that names the culprit.
 #include <algorithm>
 #include <memory>
 
@@ -50,7 +50,7 @@ const std::vector<Case> kCases = {
      {{0, 2, "sixteen letters!", 4, "rank 1 never arrived"},
       {1, 2, kOther, 3, "refused this process: its secret is not the job's"}}},
     {"a second job's rank 0 on the same port",
-     {{0, 2, "sixteen letters!", -1, ""},  // one of the two is first
+     {{0, 2, "sixteen letters!", -1, ""},  // either of the two may be first
       {0, 2, kOther, -1, ""}}},
     {"a rank of a second job on the same port",
      {{0, 2, "sixteen letters!", 4, "rank 1 never arrived"},

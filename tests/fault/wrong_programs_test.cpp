@@ -1,5 +1,5 @@
-// Wrong programs, one a row: what the ranks do, and what every rank is told. Before it goes wrong,
-// all ranks make three calls that agree, so that the wrong call is #3; whoever has noticed nothing
+// Wrong programs, one per row: the actions of the ranks, and the error of every rank. First all
+// ranks make three matching calls, so that the wrong call is #3; a rank that has noticed no error
 // then makes two calls of barrier(). Every rank must have ended with its error 2 s after the
 // deadline.
 //
@@ -16,7 +16,7 @@ namespace {
 
 // ---- kinds of rows ----
 
-// Rank `odd` makes another call than the others, which the error of every rank says.
+// Rank `odd` makes another call than the others, and every rank's error reports both calls.
 WrongProgram differs(const std::string& name, const Act& common, const Act& other, int odd = 2) {
   const int first = odd == 0 ? 1 : 0;
   return {.name = name,
@@ -31,7 +31,7 @@ WrongProgram differs(const std::string& name, const Act& common, const Act& othe
 std::string waited_for(const std::string& rank) {
   return "waited " + std::to_string(deadline().count()) + " ms for rank " + rank;
 }
-// Rank 2 does not come, for a reason that can be seen.
+// Rank 2 does not make the call, for a reason that the errors can show.
 WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
                   const std::string& seen = "") {
   return {.name = name,
@@ -41,7 +41,7 @@ WrongProgram late(const std::string& name, const Act& waiting, const Act& why,
           .says = {waited_for("2"), "To blame: rank 2 (pid ", seen, waiting.name},
           .culprit = 2};
 }
-// Rank 2 goes away, which the others are told at once.
+// Rank 2 ends, and the others learn of it immediately.
 WrongProgram lost(const std::string& name, const Act& waiting, const Act& how,
                   const std::string& said, const std::string& victim = "") {
   return {.name = name,
@@ -260,14 +260,14 @@ std::vector<WrongProgram> wrong_groups() {
        .everybody = {[](Rank& me) {
          const auto part = me.group->new_group({1, 2});
          Floats x(10);
-         if (me.rank() == 2) {  // the others are late first
+         if (me.rank() == 2) {  // later than the others
            std::this_thread::sleep_for(deadline() / 2);
            part->all_reduce(std::span(x));
          }
          me.group->all_reduce(std::span(x));
        }},
        .error = "TimeoutError",
-       // Over TCP the other ranks see only that rank 2 is not in their group's calls.
+       // Over TCP the other ranks see only that rank 2 is not in a call of their group.
        .says =
            test_transport() == comm::Transport::tcp
                ? std::vector<std::string>{"To blame: rank 2 (pid ", "which has not arrived"}
@@ -355,8 +355,8 @@ std::vector<WrongProgram> wrong_trainings() {
   };
 }
 
-// Hooks, join, a static graph and the rest: either all ranks are told the same, or one throws alone
-// and the others are told that it did.
+// Hooks, join, a static graph and the rest: either all ranks get the same error, or one throws
+// alone and the others report that it did.
 std::vector<WrongProgram> wrong_features() {
   const auto all = [](std::string name, const Act& common, const Act& odd, std::string error,
                       std::vector<std::string> says, int culprit = -1) {

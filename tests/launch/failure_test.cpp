@@ -1,4 +1,4 @@
-// Which failure was the cause of the others, and how it is told.
+// Which failure caused the others, and how it is reported.
 #include "runtime/launch/failure.hpp"
 
 #include <csignal>

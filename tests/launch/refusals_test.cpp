@@ -1,4 +1,4 @@
-// What ringrun refuses: each with one line that names the input and the remedy.
+// The calls that ringrun refuses: each with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -88,7 +88,7 @@ const std::vector<Refusal> kRefusals = {
 TEST_CASE("a table of refusals: one line with the remedy, exit code 6", "[ringrun]") {
   unsetenv("RINGSMITH_SECRET");
   unsetenv("RINGSMITH_SECRET_FILE");
-  unsetenv("HOME");  // nor a secret of the user
+  unsetenv("HOME");  // so that the user's secret is not found either
   for (const Refusal& refusal : kRefusals) {
     const auto r = ringrun(refusal.words);
     INFO(refusal.says << "\n" << r.out << r.err);

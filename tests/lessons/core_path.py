@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The core path: the files, in reading order, from train_gpt's loop to the bytes on the network; and how large all is.
+"""The core path: the files, in reading order, from train_gpt's loop to the bytes on the network; and their sizes.
 
   core_path.py            print it, with lines
-  core_path.py --check    exit 1 if it has grown beyond its limits, a file does not lie on it, or the README shows another
+  core_path.py --check    exit with 1 if it has grown beyond its limits, a file is not on it, or the README shows another
   core_path.py --update   write it into the README
 """
 import argparse
@@ -17,7 +17,8 @@ MOST_FILES, MOST_LINES = 45, 7000
 COMM = "runtime/comm"
 ROOMS = ("runtime", "kernels", "labs", "tests", "lessons")
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".h")
-NEAR = 0.05  # the README's sizes may be off by this share, or by a thousand: not every commit changes them
+# The README's sizes may be off by this share, or by a thousand: not every commit changes them.
+NEAR = 0.05
 
 DAYS = [
     ("the loop, the model, the step",
@@ -50,7 +51,8 @@ def lines(path):
 
 
 def included(path, seen):
-    """All files that `path` includes, directly or not; with a header comes the source of its name."""
+    """All files that `path` includes, directly or not; a header also adds the source of the same
+    name."""
     if path in seen or not (ROOT / path).exists():
         return
     seen.add(path)
@@ -61,7 +63,8 @@ def included(path, seen):
 
 
 def lies_on(path, seen):
-    """Also a source whose header has another name, and a kernel: what it includes is on the path."""
+    """True also for a source whose header has another name, and for a kernel: the files that it
+    includes are on the path."""
     own = set()
     included(path, own)
     return path in seen or (not path.endswith(".hpp") and bool((own - {path}) & seen))
@@ -84,14 +87,14 @@ def size_of(room):
 
 
 def sizes_line():
-    """Thousands of lines, of all and by room."""
+    """Thousands of lines, in total and by room."""
     sizes = {room: size_of(room) for room in ROOMS}
     return (f"All of it is about {sum(sizes.values()) / 1000:.0f},000 lines of C++ and CUDA, in thousands: " +
             ", ".join(f"{room} {size / 1000:.0f}" for room, size in sizes.items()) + ".")
 
 
 def size_faults(text):
-    """The README's line of sizes must be near today's."""
+    """Checks that the README's line of sizes is near today's."""
     now = sizes_line()
     said = next((line for line in text.splitlines() if line.startswith(now.split("about")[0])), "")
     if re.sub(r"\d+", "", said) != re.sub(r"\d+", "", now):

@@ -1,5 +1,5 @@
-// The ranks' settings are compared: when they meet, and when a program asks for it. The words are
-// the same on every rank.
+// The ranks compare their settings when they meet, and when a program requests it. All ranks get
+// the same message.
 #include "runtime/parallel/agreement.hpp"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using SettingsOf = std::function<Settings(int rank)>;
 
-// Each rank's message; the group still works afterwards.
+// Each rank's message. The group must still work afterwards.
 std::vector<std::string> said(int world, const SettingsOf& settings) {
   return run_ranks<std::string>(world, [&](const Group& group) {
     std::string words = complaint_of([&] { require_agreement(*group, settings(group->rank())); });
@@ -25,7 +25,7 @@ std::vector<std::string> said(int world, const SettingsOf& settings) {
   });
 }
 
-// The same on every rank.
+// The message, which must be the same on every rank.
 std::string complaint(int world, const SettingsOf& settings) {
   const auto words = said(world, settings);
   for (const std::string& each : words) REQUIRE(each == words[0]);

@@ -1,4 +1,4 @@
-// Calls with wrong arguments return CUDA's code, and vgpu::why() says what was wrong.
+// Calls with wrong arguments return CUDA's code, and vgpu::why() gives the reason.
 #include <mutex>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ __global__ void nothing() {}
 void refused(cudaError_t code, cudaError_t want, const std::string& reason) {
   CHECK(code == want);
 #ifdef __CUDACC__
-  (void)reason;  // CUDA's own codes come without one
+  (void)reason;  // CUDA's own codes have none
 #else
   CHECK_THAT(vgpu::why(), ContainsSubstring(reason));
 #endif

@@ -70,8 +70,9 @@ class StreamEngine {
     std::size_t slice = 0;    // elements reserved per chunk; 0: places are in the callers' buffers
     std::size_t skipped = 0;  // elements of every chunk that earlier slices have moved
   };
-  void run_moves(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
-                 const View& view, std::uint64_t base);
+  struct StreamPlace;
+  void run_mapped(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
+                  const View& view, std::uint64_t base);
   void run_staged(Prepared& prepared, const Transfer& transfer);
   void reserve_staging();
 

@@ -1,4 +1,4 @@
-// Which engine a group gets, from who sits where; and what is said about it.
+// The engine that a group gets, given its ranks' processes and devices, and the message about it.
 #include "runtime/comm/device/whereabouts.hpp"
 
 #include "runtime/base/error.hpp"
