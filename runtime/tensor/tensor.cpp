@@ -143,7 +143,7 @@ void* Tensor::checked_data(DType expected) const {
 }
 
 void Tensor::refuse_host(const char* what) const {
-  throw UsageError(std::string(what) + " works on host tensors, but this one is on " +
+  throw UsageError(std::string(what) + " works on host tensors, but this tensor is on " +
                    device().str() + ": copy it with cpu() first");
 }
 
