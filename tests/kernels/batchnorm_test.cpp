@@ -81,7 +81,8 @@ TEST_CASE("fast batch normalisation stays within rounding of the oracle") {
 }
 
 TEST_CASE("running statistics take in what is finite, channel by channel, and nothing else") {
-  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::nan("");
+  constexpr double kInf = std::numeric_limits<double>::infinity(),
+                   kNan = std::numeric_limits<double>::quiet_NaN();
   for (const double bad : {kInf, -kInf, kNan}) {
     std::vector<double> mean{1, 2, 3}, var{4, 5, 6};
     const std::vector<double> of_batch{10, bad, 10}, squares{7, 7, bad};

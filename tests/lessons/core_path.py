@@ -25,13 +25,13 @@ DAYS = [
      ["labs/apps/train/train_gpt.cpp", "runtime/nn/gpt.cpp", "runtime/optim/optimizer.hpp"]),
     ("tensors, the tape, and hooks on its leaves",
      ["runtime/tensor/tensor.hpp", "runtime/autograd/node.hpp", "runtime/autograd/engine.cpp", "runtime/nn/module.hpp"]),
-    ("DDP: full buckets leave while backward goes on",
+    ("DDP: full buckets are reduced while backward runs",
      ["runtime/parallel/ddp.hpp", "runtime/parallel/ddp.cpp", "runtime/parallel/reducer.hpp", "runtime/parallel/reducer.cpp",
       "runtime/parallel/bucket.hpp", "runtime/parallel/bucket.cpp"]),
-    ("a collective is called: checked, numbered, queued",
+    ("the call of a collective: checked, numbered, queued",
      [f"{COMM}/types/buffer.hpp", f"{COMM}/types/collective.hpp", f"{COMM}/types/transfer.hpp", f"{COMM}/process_group.hpp",
       f"{COMM}/process_group.cpp", f"{COMM}/cpu_process_group.hpp", f"{COMM}/cpu_process_group.cpp", f"{COMM}/queue.cpp"]),
-    ("it is a schedule, and a schedule is data; who runs it",
+    ("its schedule, which is data, and the executors that run it",
      [f"{COMM}/schedule/schedule.hpp", f"{COMM}/schedule/ring.hpp", f"{COMM}/schedule/ring.cpp", f"{COMM}/schedule/direct.hpp",
       f"{COMM}/executor/engine.hpp", f"{COMM}/executor/engine.cpp", f"{COMM}/executor/plan.hpp", f"{COMM}/executor/mapping.hpp",
       f"{COMM}/executor/executors.hpp"]),
@@ -40,7 +40,7 @@ DAYS = [
       f"{COMM}/executor/mapped.cpp", "kernels/reduce.hpp", f"{COMM}/transport/layout.hpp",
       f"{COMM}/transport/agreement_barrier.hpp", f"{COMM}/transport/peer_memory.hpp", f"{COMM}/transport/peers.hpp",
       f"{COMM}/transport/peers.cpp"]),
-    ("to other hosts; and the ring as one kernel per GPU",
+    ("the bytes move to other hosts; the ring as one kernel per GPU",
      [f"{COMM}/transport/network_transport.hpp", f"{COMM}/transport/tcp/tcp_transport.cpp", f"{COMM}/device/station.hpp",
       f"{COMM}/device/slots.cuh", f"{COMM}/device/ring.cu"]),
 ]
@@ -71,7 +71,7 @@ def lies_on(path, seen):
 
 
 def table():
-    rows = ["| day | what | files and their lines |", "|---|---|---|"]
+    rows = ["| day | topic | files and their lines |", "|---|---|---|"]
     for day, (what, files) in enumerate(DAYS, 1):
         rows.append(f"| {day} | {what} | " + ", ".join(f"[{pathlib.PurePath(f).name}]({f}) {lines(f)}" for f in files) + " |")
     return "\n".join(rows)
@@ -106,7 +106,7 @@ def size_faults(text):
 
 def read_block():
     count, length = totals()
-    return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is to look things up in.\n"
+    return f"{BEGIN}\n{table()}\n\n{count} files, {length:,} lines to read in a week; the rest is for reference.\n"
 
 
 def block():

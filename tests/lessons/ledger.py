@@ -251,10 +251,10 @@ def page_of(ledger, links):
     """lessons/CLAIMS.md."""
     settled = sum("open" not in c for c in ledger.claims)
     lines = ["# What five tutorials claim about DDP", "",
-             "Five tutorials on PyTorch's DistributedDataParallel, statement by statement: which are right, and what shows it",
-             f"here. {settled} of {CLAIMS} are settled; an open one names what is missing, and the answer that we expect from PyTorch.",
-             "`make ledger` checks that each reference exists and is run. Made from [claims.toml](claims.toml) by",
-             "`make ledger UPDATE=1`: change that, not this file."]
+             "This page lists the statements of five tutorials on PyTorch's DistributedDataParallel, with an answer and the evidence",
+             f"here. {settled} of {CLAIMS} are settled; an open statement names the missing evidence and the answer that we expect from",
+             "PyTorch. `make ledger` checks that each reference exists and is run. Generated from [claims.toml](claims.toml) by",
+             "`make ledger UPDATE=1`: change that file, not this one."]
     for part in ledger.parts:
         lines += ["", f"## {part['title']}", "", "| | claim | answer | where |", "|---|---|---|---|"]
         for claim in sorted(ledger.claims, key=lambda c: c["number"]):

@@ -3,7 +3,7 @@
 #   N        the collectives (tests_multi) on N ranks
 #   large    one message of more than 2 GiB
 #   train    one small training over rdma equals the one over shm, byte for byte; by mpirun and
-#            ringrun; and a ringrun on each of two nodes, as in README's "Two machines"
+#            ringrun; and a ringrun on each of two nodes, as in runtime/comm/README.md's "Two machines"
 #   kill     a rank is killed: the others name it
 #   kills    the same $RINGSMITH_TEST_KILLS times at random moments
 #   faults   wrong keys and addresses, queues at their limits (tests_rdma)
