@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr const char* kRemedy = ": give the same on all ranks";
+constexpr const char* kRemedy = ": use the same value on all ranks";
 
 struct HelpLine {
   std::string name, type, text;
@@ -298,7 +298,7 @@ TEST_CASE("other programs, other words, and a wrong option on one rank alone",
   CHECK(programs.exit_code == 6);
   CHECK_THAT(programs.err,
              ContainsSubstring("the program is train_mlp on rank 0 and train_images on "
-                               "rank 1: give the same on all ranks"));
+                               "rank 1: use the same value on all ranks"));
   const auto models = ranks("./train_bench gpt", "./train_bench mlp");
   INFO(models.err);
   CHECK(models.exit_code == 6);

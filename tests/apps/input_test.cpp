@@ -238,7 +238,7 @@ TEST_CASE("broken CIFAR-10 folders are refused by name, on several ranks by one"
   write_cifar10(cifar, {1, 2, 3});
   const std::string good = read_text(cifar + "/data_batch_4.bin");
   write_text(cifar + "/data_batch_4.bin", good + "x");
-  refuse(0, {cifar + "/data_batch_4.bin", "9220 bytes", "records of 3073", "unpack"});
+  refuse(0, {cifar + "/data_batch_4.bin", "9220 bytes", "record size 3073", "unpack"});
   refuse(3, {cifar + "/data_batch_4.bin", "9220 bytes"});
   write_text(cifar + "/data_batch_4.bin", "\x0b" + good.substr(1));
   refuse(0, {cifar + "/data_batch_4.bin", "label of record 0 is 11"});

@@ -79,7 +79,7 @@ TEST_CASE("the table says which engine is used, and why not a better one", "[per
   const auto threads =
       on_ranks(1, "all_reduce_perf", arguments + " --ranks-per-process 2 --engine b", one);
   check_right(threads);
-  CHECK_THAT(threads.out, ContainsSubstring("engine b, as asked for: ranks 0 and 1 share a device "
+  CHECK_THAT(threads.out, ContainsSubstring("engine b, as requested: ranks 0 and 1 share a device "
                                             "inside one process"));
 }
 
@@ -94,9 +94,9 @@ TEST_CASE("devices that do not reach each other: by way of host memory, and the 
   // The driver promises access and opens the handles, but bytes written to a peer do not arrive.
   const auto broken = on_ranks(3, "all_reduce_perf", arguments, "VGPU_DEVICES=3 VGPU_PEERS=broken");
   check_right(broken);
-  CHECK_THAT(broken.out, ContainsSubstring("transport cuda_ipc was refused: what rank 1 (cuda:1) "
-                                           "writes into the memory of rank 0 (cuda:0) does not "
-                                           "arrive"));
+  CHECK_THAT(broken.out,
+             ContainsSubstring("transport cuda_ipc was refused: a write of rank 1 (cuda:1) to "
+                               "the memory of rank 0 (cuda:0) does not arrive"));
   for (const std::string peers : {"none", "broken"}) {
     const auto asked =
         on_ranks(2, "all_reduce_perf", arguments + " --engine b", two + "VGPU_PEERS=" + peers);

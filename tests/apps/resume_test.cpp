@@ -142,8 +142,8 @@ TEST_CASE("auto goes on from the start, from the newest, past a torn one, and at
   const auto resumed = run(2, program, more);
   CHECK_THAT(resumed.out,
              ContainsSubstring("skipped: checkpoint '" + checkpoint(to, 21) +
-                               "' cannot be used: manifest.json is missing: its writing was cut "
-                               "short") &&
+                               "' cannot be used: manifest.json is missing: writing it was "
+                               "interrupted") &&
                  ContainsSubstring("resumed from '" + checkpoint(to, 14) + "'"));
   check_same(whole, to, 0);
 

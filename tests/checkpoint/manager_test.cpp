@@ -368,7 +368,7 @@ TEST_CASE("a sealed manifest that leaves out what a checkpoint has, or is of no 
   for (const std::string step : {"7", "-1", "9223372036854775807", "18446744073709551615"}) {
     sealed(step, "{}");
     CHECK_THROWS_WITH(read_snapshot(path), ContainsSubstring("'" + path + "'") &&
-                                               ContainsSubstring("does not name state.json"));
+                                               ContainsSubstring("does not list state.json"));
   }
 }
 

@@ -163,7 +163,7 @@ TEST_CASE("a rank that never comes is named by every other rank", "[bootstrap]")
     for (Member& m : members) m.timeout = 400ms;
     for (const std::string& error : meet(*meeting, members)) {
       CHECK_THAT(error, ContainsSubstring("TimeoutError"));
-      CHECK_THAT(error, ContainsSubstring("rank 2 never came"));
+      CHECK_THAT(error, ContainsSubstring("rank 2 never arrived"));
       CHECK(error.find("rank 1 never") == std::string::npos);
       CHECK(error.find("rank 3 never") == std::string::npos);
     }
@@ -185,8 +185,8 @@ TEST_CASE("a rank that came but takes no part is told from one that never came",
   const auto idle = meeting.join(1, 3, 20s);
   for (const std::string& error : meet(meeting, {{0, 3, 300ms}}))
     CHECK_THAT(error, ContainsSubstring("rank 1 (pid " + std::to_string(getpid())) &&
-                          ContainsSubstring(") came, but no further") &&
-                          ContainsSubstring("; rank 2 never came"));
+                          ContainsSubstring(") arrived, but got no further") &&
+                          ContainsSubstring("; rank 2 never arrived"));
 }
 
 TEST_CASE("world sizes that disagree end all ranks at once, and both are named", "[bootstrap]") {

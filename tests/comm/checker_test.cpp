@@ -149,7 +149,8 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
          "chunk 0 holds more than once: rank 1's chunk 0", [](Schedule& s) {
            for (auto& steps : s.steps) steps.insert(steps.begin(), steps.front());
          });
-  mutate("wrong chunk", ring, Fault::foreign, "holds what does not belong there: rank 2's chunk 2",
+  mutate("wrong chunk", ring, Fault::foreign,
+         "holds data that does not belong there: rank 2's chunk 2",
          [](Schedule& s) { step_of(s, 2, 0).send_chunk = 2; });
   mutate("reordered steps", ring, Fault::missing, "lacks rank", [](Schedule& s) {
     for (auto& steps : s.steps) std::swap(steps[3], steps[4]);
@@ -165,7 +166,7 @@ TEST_CASE("each kind of broken schedule is rejected with its own reason", "[chec
   mutate("wrong root of a reduce", tree_reduce(4, 16, 1), Fault::wrong_owner,
          "complete on rank 1, but promised on rank 2", [](Schedule& s) { s.root = 2; });
   mutate("wrong root of a broadcast", tree_broadcast(4, 16, 1), Fault::undefined_data,
-         "made from memory that held no valid data", [](Schedule& s) { s.root = 2; });
+         "computed from memory that held no valid data", [](Schedule& s) { s.root = 2; });
   mutate("one step too many", ring, Fault::cost, "promises 6 steps, this takes 7",
          [](Schedule& s) { s.steps[0].emplace_back(); });
   mutate("bytes too many", tree_broadcast(2, 16, 0), Fault::cost, "elements sent in all",

@@ -158,7 +158,7 @@ TEST_CASE("who joins is last, gets the state in its first step, and keeps its pl
     job.lose(2);
     CHECK(job.answer(10) == "waits");  // it takes part in the step
     job.ask(10, Vote::no);
-    CHECK_THAT(job.answer(10), ContainsSubstring("no rank is left"));
+    CHECK_THAT(job.answer(10), ContainsSubstring("no remaining rank"));
   }
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("too few without a silent member: it has as long again to return", "[c
   }
   SECTION("it does not") {
     job.pass(1ms);
-    CHECK_THAT(job.answer(2), ContainsSubstring("only 2 of 3 ranks are there, 3 are needed"));
+    CHECK_THAT(job.answer(2), ContainsSubstring("only 2 of 3 ranks are present, 3 are needed"));
   }
 }
 
@@ -282,8 +282,8 @@ TEST_CASE("too few wait for more; then the training fails, naming who is missing
   SECTION("nobody comes") {
     job.pass(1s);
     const std::string words =
-        "failed: only 1 of 3 ranks are there, 2 are needed (--min-ranks), and nobody has come for "
-        "10.0 s: ranks 0, 2 are missing";
+        "failed: only 1 of 3 ranks are present, 2 are needed (--min-ranks), and none has joined "
+        "for 10.0 s: ranks 0, 2 are missing";
     CHECK(job.answer(1) == words);
     job.ask(12);
     CHECK(job.answer(12) == words);  // callers that arrive later
@@ -308,7 +308,7 @@ TEST_CASE("without any rank that has the state the training fails", "[coordinato
   Job job = three_ranks(1);
   for (const int w : {0, 1, 2}) job.lose(w);
   job.ask(10);
-  CHECK(job.answer(10) == "failed: no rank is left that had the training's state after 2 steps");
+  CHECK(job.answer(10) == "failed: no remaining rank has the training state after 2 steps");
 }
 
 TEST_CASE("before the first step counts all have the same state", "[coordinator]") {

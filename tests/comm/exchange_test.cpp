@@ -98,9 +98,9 @@ TEST_CASE("a member that has all records, and stands still, is named", "[bootstr
   store->add(kArrived, 1);
   if (named) store->set("ranks/0/collector", "1");
   store->remove("ranks/0/from/0");
-  const std::string expected = named ? std::string(kLost) : "all came, but the last one does not";
+  const std::string expected = named ? std::string(kLost) : "all arrived, but the last one";
   CHECK_THROWS_WITH(records.get(), ContainsSubstring("ms for the others: " + expected) &&
-                                       ContainsSubstring("hand"));
+                                       ContainsSubstring("has not sent"));
 }
 
 TEST_CASE("a member that dies when the records are packed is known to be lost", "[bootstrap]") {
@@ -138,7 +138,7 @@ TEST_CASE("a member of a quorum that gives the step up ends the others' meeting 
     if (index == 1) return (void)client->ask_quorum({index, "me", store::Vote::no, false}, 10s);
     const Deadline soon = Deadline::in(5s);
     CHECK_THROWS_WITH(exchange.all_gather(""),
-                      ContainsSubstring("rank 1 (me) has given the step up"));
+                      ContainsSubstring("rank 1 (me) has abandoned the step"));
     CHECK_FALSE(soon.passed());
     (void)client->ask_quorum({index, "me", store::Vote::no, false}, 10s);
   };

@@ -29,7 +29,7 @@ constexpr std::uint64_t kNever = ~std::uint64_t{0};
 constexpr std::size_t kHeader = sizeof(tcp::FrameHeader);
 constexpr std::size_t kCounterFrame = kHeader + 8;
 constexpr std::size_t kGreeting = 40;  // bytes, sent by the connecting rank
-constexpr const char* kReason = "do not have their checksum (CRC32C 0x";
+constexpr const char* kReason = "do not match their checksum (CRC32C 0x";
 
 using Traffic = std::vector<std::byte>;
 

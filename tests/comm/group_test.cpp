@@ -132,8 +132,8 @@ TEST_CASE("threads as ranks: an error in a call whose handle was dropped is said
   text.resize(std::fread(text.data(), 1, text.size(), said));
   std::fclose(said);
   std::size_t lines = 0;
-  for (std::size_t at = 0;
-       (at = text.find("error in a call that nobody waited for: rank ", at)) != std::string::npos;
+  for (std::size_t at = 0; (at = text.find("error in a call that was never waited for: rank ",
+                                           at)) != std::string::npos;
        ++at)
     ++lines;
   INFO(text);

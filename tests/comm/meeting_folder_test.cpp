@@ -28,7 +28,7 @@ TEST_CASE("a meeting folder that others may write to is refused", "[bootstrap]")
   const Folder folder;
   for (const mode_t mode : {0777, 0720, 01702}) {
     REQUIRE(chmod(folder.path.c_str(), mode) == 0);
-    CHECK_THROWS_WITH(folder.join(), ContainsSubstring("may be written to by other users") &&
+    CHECK_THROWS_WITH(folder.join(), ContainsSubstring("is writable by other users") &&
                                          ContainsSubstring("chmod 700"));
   }
   REQUIRE(chmod(folder.path.c_str(), 0755) == 0);

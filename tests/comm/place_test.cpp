@@ -121,7 +121,7 @@ TEST_CASE("variables set by halves, or wrong: one line naming them and the remed
       {kAuto, {{"RANK", "0"}}, {"RANK is set", "not WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}},
       {kAuto, {{"MASTER_PORT", "1"}}, {"MASTER_PORT is set", "RANK, WORLD_SIZE and MASTER_ADDR"}},
       {env, {}, {"expected in the environment", "RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"}},
-      {env, kEnv + Variables{{"RANK", "4"}}, {"RANK is 4", "WORLD_SIZE 4"}},
+      {env, kEnv + Variables{{"RANK", "4"}}, {"RANK is 4", "WORLD_SIZE is 4"}},
       {env, kEnv + Variables{{"RANK", "-1"}}, {"RANK is '-1'", "from 0"}},
       {env, kEnv + Variables{{"RANK", "two"}}, {"'two'"}},
       {env, kEnv + Variables{{"RANK", ""}}, {"RANK is ''"}},

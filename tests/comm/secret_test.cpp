@@ -60,11 +60,11 @@ TEST_CASE("a secret's file is only its owner's, and its content has a length", "
     CHECK_THROWS_WITH(
         Secret::from_file(folder.file("simple", simple, 0600)),
         ContainsSubstring("different characters") && ContainsSubstring("--make-secret FILE"));
-  CHECK_THROWS_WITH(Secret::from_file(folder.path), ContainsSubstring("not a plain file"));
+  CHECK_THROWS_WITH(Secret::from_file(folder.path), ContainsSubstring("not a regular file"));
   CHECK_THROWS_WITH(Secret::from_file(folder.path + "/none"), ContainsSubstring("/none"));
   REQUIRE(mkfifo((folder.path + "/fifo").c_str(), 0600) == 0);
   CHECK_THROWS_WITH(Secret::from_file(folder.path + "/fifo"),
-                    ContainsSubstring("not a plain file"));
+                    ContainsSubstring("not a regular file"));
 }
 
 TEST_CASE("a new secret's file can be read back, and is never written over", "[secret]") {

@@ -166,7 +166,7 @@ TEST_CASE("broken CIFAR-10 files are refused by name") {
   refuses(load, folder.path() + "/data_batch_5.bin", "No such file");
   Bytes8 cut = cifar({1, 2});
   cut.pop_back();
-  refuses(load, write(5, cut), "6145 bytes, which are no whole number of records of 3073; unpack");
+  refuses(load, write(5, cut), "6145 bytes, not a multiple of the record size 3073; unpack");
   refuses(load, write(5, {}), "0 bytes");
   refuses(load, write(5, cifar({1, 10})), "label of record 1 is 10, expected 0 to 9");
   write(5, cifar({1}));

@@ -139,7 +139,7 @@ TEST_CASE("a sampler's state resumes it, also at and beyond the end of an epoch"
   CHECK(sampler.indices().empty());
   sampler.load_state({2, 1000});
   CHECK(sampler.size() == 0);
-  CHECK_THROWS_WITH(sampler.load_state({2, -1}), ContainsSubstring("cannot go on at sample -1"));
+  CHECK_THROWS_WITH(sampler.load_state({2, -1}), ContainsSubstring("cannot continue at sample -1"));
 }
 
 TEST_CASE("numbers at the end of their type are refused, and the sampler stays as it was") {

@@ -149,8 +149,8 @@ TEST_CASE("broken vocabularies are refused by file and line") {
   };
   const std::string good = vocabulary_file();
   refuse("", "has no token for the byte 0");
-  refuse("{\"!\": 0}", "line 1: no token in base64");
-  refuse(good + "QQ= 273\n", "line 274: no token in base64");
+  refuse("{\"!\": 0}", "line 1: expected a token in base64");
+  refuse(good + "QQ= 273\n", "line 274: expected a token in base64");
   refuse(good + "QQ== 274\n", "line 274: expected the number 273");
   refuse(good + "QQ== 273\n", "line 274: the same token as another line");
   refuse(good + "QkI= 273x\n", "line 274: expected the number 273; give a file of tiktoken's");

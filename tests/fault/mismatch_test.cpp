@@ -17,7 +17,7 @@ TEST_CASE("after an error the group is broken and every further call throws at o
     g.barrier();
   });
   for (const Outcome& outcome : outcomes)
-    CHECK_THAT(outcome.error, ContainsSubstring("the group is broken since an earlier call"));
+    CHECK_THAT(outcome.error, ContainsSubstring("the group has been broken since an earlier call"));
 }
 
 TEST_CASE("wrong arguments are a UsageError on the rank that passed them", "[fault]") {

@@ -273,7 +273,7 @@ TEST_CASE("too few are left, and nobody comes: one line, with the names", "[per_
   const PerStepResult result = run_per_step(plan);
   CHECK(result.codes[0] == static_cast<int>(ExitCode::timeout));
   CHECK_THAT(result.errors[0],
-             ContainsSubstring("only 1 of 3 ranks are there, 2 are needed (--min-ranks)") &&
+             ContainsSubstring("only 1 of 3 ranks are present, 2 are needed (--min-ranks)") &&
                  ContainsSubstring("ranks 1, 2 are missing"));
   CHECK(std::ranges::count(result.errors[0], '\n') == 1);
   CHECK(history_of(result).size() == 3);

@@ -114,11 +114,11 @@ TEST_CASE("a node that never comes is named", "[nodes]") {
   for (const int n : {0, 2}) job.start(n, 3, {"--join-timeout", "2"}, "true");
   for (const int code : job.wait()) CHECK(code == 4);
   for (const std::size_t i : {0, 1})
-    CHECK_THAT(job.output(i), ContainsSubstring("node 1 never came"));
+    CHECK_THAT(job.output(i), ContainsSubstring("node 1 never arrived"));
   Job alone;
   alone.start(1, 2, {"--join-timeout", "0.3"}, "true");
   CHECK(alone.wait()[0] == 4);
-  CHECK_THAT(alone.output(0), ContainsSubstring("node 0 never came"));
+  CHECK_THAT(alone.output(0), ContainsSubstring("node 0 never started"));
 }
 
 TEST_CASE("nodes that contradict each other end at once, with both named", "[nodes]") {
@@ -176,7 +176,7 @@ TEST_CASE("the death of one node's ringrun ends the others, and is named", "[nod
     const std::size_t survivor = 1 - victim;
     CHECK(job.running[survivor]->wait() == 3);
     const std::string said = job.output(survivor);
-    CHECK_THAT(said, ContainsSubstring(victim == 0 ? "node 0 is out of reach"
+    CHECK_THAT(said, ContainsSubstring(victim == 0 ? "node 0 is unreachable"
                                                    : "the ringrun of node 1 (pid "));
     CHECK(job.running[victim]->wait() == 128 + SIGKILL);
     for (const char* file : {"pid.0", "pid.1", "child.0", "child.1"}) {

@@ -498,7 +498,7 @@ TEST_CASE("per step: a rank that stands still is killed, and returns", "[per_ste
   INFO(output);
   CHECK(code == 0);
   CHECK_THAT(output, ContainsSubstring("rank 1 (pid ") &&
-                         ContainsSubstring("has been silent for 4 s, and is killed"));
+                         ContainsSubstring("has been silent for 4 s and is killed"));
   check_agreement(read_steps(folder / "run"), 2000, 16);
 }
 
@@ -526,7 +526,7 @@ TEST_CASE("per step: a rank with other options is refused, at the start and when
     CHECK_THAT(output, ContainsSubstring("train_mlp: error: " + option + " is ") &&
                            ContainsSubstring(odd + " on rank 1") &&
                            ContainsSubstring(others + " on rank ") &&
-                           ContainsSubstring(": give the same on all ranks"));
+                           ContainsSubstring(": use the same value on all ranks"));
   };
   check_refused(*start("start", "true", "--lr 0.5"), "--lr", "0.5", "0.05");
   check_refused(*start("draw", "true", "--draw 2001"), "--draw", "2001", "2000");
@@ -545,7 +545,7 @@ TEST_CASE("per step: a program that cannot begin is not started forever", "[per_
   CHECK(result.exit_code == 3);
   CHECK(count(result.err, "started again as pid") == 4);
   CHECK_THAT(result.err,
-             ContainsSubstring("5 times in a row it was lost before a step with it counted"));
+             ContainsSubstring("it was lost 5 times in a row without completing a step"));
 }
 
 TEST_CASE("per step: a rank that has taken part is never given up, and is named by its number",

@@ -70,7 +70,7 @@ const std::vector<Refusal> kRefusals = {
     {{"--master-port", "99999", "true"}, "'99999' is not a port"},
     {{"--master-addr", "192.0.2.1", "true"}, "not an address of this host"},
     {{"--bind", "no-such-interface.invalid", "true"}, "'no-such-interface.invalid'"},
-    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this one, which has "},
+    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this host, which has "},
     {{"--bind", "fe80::1", "true"}, "needs its interface"},
     {{"--tee", "true"}, "--tee needs --log-dir"},
     {{"--secret-file", "/no/such/file", "true"}, "/no/such/file"},

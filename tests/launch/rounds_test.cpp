@@ -136,7 +136,7 @@ TEST_CASE("each round has a port and a secret of its own: an earlier one's ranks
   CHECK(r.exit_code == 0);
   CHECK_THAT(r.out, !ContainsSubstring("joined"));
   CHECK_THAT(r.err, ContainsSubstring("no store answered at ") &&
-                        ContainsSubstring("its secret is not that of the job there"));
+                        ContainsSubstring("its secret is not the job's"));
 }
 
 TEST_CASE("a training whose rank is killed goes on from its checkpoint, to the same bytes",
@@ -182,7 +182,7 @@ TEST_CASE("a node is lost and the job goes on; one comes, and it is taken in", "
   const auto& b = job.start(options, script);  // after the last call: a new round
   for (const char* rank : {"2", "3"})
     REQUIRE(Job::said(b, std::string("round 1 rank ") + rank + " of 4 on node 1 restart 0/3"));
-  REQUIRE(Job::said(a, "all ranks ended: another node has come: pid "));
+  REQUIRE(Job::said(a, "all ranks ended: another node has arrived: pid "));
   for (int times = 1; times <= 2; ++times) {
     const Background& lost = *job.running.back();
     kill(lost.pid(), SIGKILL);
@@ -268,7 +268,7 @@ TEST_CASE("one node too many waits for a place", "[rounds]") {
   REQUIRE(Job::said(unneeded, "waiting for a place at the rendezvous at "));
   job.make("end");
   CHECK(job.running[3]->wait() == 0);
-  CHECK_THAT(unneeded.output(), ContainsSubstring("the job is over: all ranks ended well"));
+  CHECK_THAT(unneeded.output(), ContainsSubstring("the job is over: all ranks succeeded"));
   CHECK(job.running[2]->wait() == 0);
 }
 
@@ -296,14 +296,14 @@ TEST_CASE("too few nodes: one line that names what is missing, at the deadline",
   const Words options{"--nnodes", "2:3", "--max-restarts", "2", "--join-timeout", "1"};
   const auto& a = job.start(options, "true");
   CHECK(job.running[0]->wait() == 4);
-  CHECK_THAT(a.output(), ContainsSubstring("1 of at least 2 nodes came to the rendezvous at ") &&
+  CHECK_THAT(a.output(), ContainsSubstring("1 of at least 2 nodes reached the rendezvous at ") &&
                              ContainsSubstring(" within 1 s (this one, pid "));
   Job fixed;
   const auto& b = fixed.start(
       {"--rdzv-backend", "static", "--nnodes", "3", "--max-restarts", "1", "--join-timeout", "1"},
       "true");
   CHECK(fixed.running[0]->wait() == 4);
-  CHECK_THAT(b.output(), ContainsSubstring(": node 1, node 2 never came"));
+  CHECK_THAT(b.output(), ContainsSubstring(": node 1, node 2 never arrived"));
 }
 
 TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, and no harm",
@@ -323,8 +323,8 @@ TEST_CASE("nodes that contradict each other, strangers, other jobs: one line, an
        {Wrong{{"--nnodes", "2"}, "--nnodes 2 --max-restarts 2 on pid "},
         Wrong{{"--max-restarts", "1"}, "--nnodes 2:3 --max-restarts 1 on pid "},
         Wrong{{"--rdzv-backend", "static", "--nnodes", "2", "--node-rank", "1"},
-              "give the same on all nodes"},
-        Wrong{{"--rdzv-id", "b"}, "refused this process: its secret is not that of the job there"},
+              "use the same values on all nodes"},
+        Wrong{{"--rdzv-id", "b"}, "refused this process: its secret is not the job's"},
         Wrong{{"--secret-file", other / "secret"}, "refused this process"},
         Wrong{{"--no-secret"}, "refused this process"}}) {
     const auto& r = job.start(options + wrong.more, "echo ran");

@@ -168,7 +168,7 @@ TEST_CASE("a rank that throws what is no Error, or nothing known", "[spawn]") {
     hang();
   });
   CHECK(f.rank == 1);
-  CHECK(contains(f.what, "what was thrown is no std::exception"));
+  CHECK(contains(f.what, "the exception thrown is not a std::exception"));
 }
 
 TEST_CASE("a rank that exits with 3 is named, though 3 is a witness's code", "[spawn]") {
@@ -231,7 +231,7 @@ TEST_CASE("a rank that never comes to the meeting is named", "[spawn]") {
   } catch (const launch::RankFailed& e) {
     INFO(e.what());
     CHECK(static_cast<int>(e.exit_code()) == static_cast<int>(ExitCode::timeout));
-    CHECK(contains(e.what(), "has waited 2000 ms for the others: rank 0 did not come"));
+    CHECK(contains(e.what(), "has waited 2000 ms for the others: rank 0 did not arrive"));
   }
   CHECK(std::chrono::steady_clock::now() - begin < 12s);
 }

@@ -94,7 +94,7 @@ TEST_CASE("a master by a name that is 127.0.1.1 here is reached from elsewhere",
                              60);
   INFO(r.out << r.err);
   CHECK(r.exit_code == 0);
-  CHECK_THAT(r.err, ContainsSubstring("'mine' is 127.0.1.1 here, where no other node can come: "
+  CHECK_THAT(r.err, ContainsSubstring("'mine' is 127.0.1.1 here, which no other node can reach: "
                                       "listening on all interfaces"));
 }
 
@@ -124,7 +124,7 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   INFO(r.err);
   CHECK(r.exit_code == 6);
   CHECK_THAT(r.err, ContainsSubstring("--nproc-per-node 64 needs 288 open files") &&
-                        ContainsSubstring("may have 128: 'ulimit -n 288'"));
+                        ContainsSubstring("limited to 128: raise it with 'ulimit -n 288'"));
   CHECK(std::count(r.err.begin(), r.err.end(), '\n') == 1);
   r = run_program(
       {"bash", "-c",
@@ -136,6 +136,6 @@ TEST_CASE("too few open files are raised if they may be, and else refused with t
   r = ringrun({"--nproc-per-node", "16", "--", "bash", "-c", "ulimit -n 20; exec " + kPerf});
   INFO(r.out << r.err);
   CHECK(r.exit_code == 7);
-  CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs some ") &&
-                        ContainsSubstring("may have 20: 'ulimit -n 192'"));
+  CHECK_THAT(r.err, ContainsSubstring("a job of 16 ranks needs about ") &&
+                        ContainsSubstring("limited to 20: raise it with 'ulimit -n 192'"));
 }

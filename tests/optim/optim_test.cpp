@@ -224,7 +224,7 @@ TEST_CASE("loading takes over the hyperparameters, and refuses the first entry t
   refused(good, "state.1.exp_avg", tensor({1, 2}), "'state.1.exp_avg' is unknown");
   refused(good, "state.0.step", {}, "without a step");
   refused(good, "param_groups.0.params", {}, "'param_groups.0.params' is missing");
-  refused(good, "param_groups.0.params", arange(3), "of 3 parameters, these are 1");
+  refused(good, "param_groups.0.params", arange(3), "has 3 parameters, this optimizer has 1");
   refused(good, "param_groups.0.betas", scalar(0.5, DType::f64), "has 1 values");
   refused(good, "param_groups.0.eps", scalar(-1, DType::f64), "eps must not be negative");
   refused(good, "param_groups.0.lr", scalar(-1, DType::f64), "learning rate");
@@ -266,7 +266,7 @@ TEST_CASE("a state that no training leaves behind is refused by the entry's name
       CHECK_THAT(said(adam, "state.1.step", number(bad, dtype)),
                  ContainsSubstring("optimizer state: 'state.1.step' is "));
   CHECK_THAT(said(adam, "state.0.step", number(-1, DType::i64)),
-             ContainsSubstring("'state.0.step' is -1, which no training leaves behind"));
+             ContainsSubstring("'state.0.step' is -1, which training never produces"));
   for (const char* name : {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"})
     for (const double bad : {kNan, kInf, -kInf}) {
       const std::string key = std::string("state.0.") + name;

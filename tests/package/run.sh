@@ -123,7 +123,7 @@ END
     [ ! -e "x y/include/ringsmith/old" ] && [ ! -e "x y/include/ringsmith/runtime/old.hpp" ] || die "older headers stay"
     [ -e "x y/include/ringsmith/runtime/yours.hpp" ] || die "another's header is gone"
     try make -C "$top" uninstall PREFIX="$work/x y"
-    says "files of ringsmith are removed from $work/x y"
+    says "files of ringsmith were removed from $work/x y"
     (cd "x y" && find . ! -type d -printf '%P\n' | LC_ALL=C sort) > log
     printf '%s\n' include/ringsmith/runtime/yours.hpp share/.yours | diff - log > /dev/null || die "these are left"
     refused make -C "$top" uninstall PREFIX="$work/x y"

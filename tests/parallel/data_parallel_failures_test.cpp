@@ -168,7 +168,8 @@ TEST_CASE("a second backward through one forward is refused, also with retain_gr
       net, [] { return std::make_unique<Net>(); }, replica_devices(2));
   const Tensor loss = sum(dp.forward(integers({4, 5}, 1)));
   backward({loss}, {}, true);
-  CHECK_THROWS_WITH(backward({loss}), ContainsSubstring("DataParallel: backward a second time"));
+  CHECK_THROWS_WITH(backward({loss}),
+                    ContainsSubstring("DataParallel: second backward for one forward"));
 }
 
 TEST_CASE("what does not fit is refused by name", "[data_parallel]") {

@@ -327,16 +327,16 @@ TEST_CASE("drift: one bit of one parameter on one rank is found, and named on ev
            if (rank == 1) flip(model.parameters()[1], i);
          }))
       CHECK(each ==
-            "the replicas have drifted apart: '0.bias' is one on ranks 0, 2 and another on rank 1; "
-            "let all ranks start from one state and make the same updates");
+            "the replicas have drifted apart: '0.bias' has one value on ranks 0, 2 and another on "
+            "rank 1; let all ranks start from one state and make the same updates");
   for (const std::string& each : check(3, [&](int rank, MLP&model) {
          for (std::size_t p = 1; p < 4; ++p)
            model.parameters()[p].data<float>()[0] = static_cast<float>(rank);
        }))
     CHECK(each ==
-          "the replicas have drifted apart: '0.bias' is one on rank 0 and another on rank 1 and "
-          "another on rank 2 (the first of 3 that differ); let all ranks start from one state and "
-          "make the same updates");
+          "the replicas have drifted apart: '0.bias' has one value on rank 0 and another on rank 1 "
+          "and another on rank 2 (the first of 3 that differ); let all ranks start from one state "
+          "and make the same updates");
   // Equal numbers with different bits: replicas with +0 and -0 are not the same.
   const auto zero = check(2, [&](int rank, MLP& model) {
     model.parameters()[0].data<float>()[34] = rank == 0 ? 0.0F : -0.0F;

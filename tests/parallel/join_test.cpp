@@ -180,9 +180,10 @@ TEST_CASE("no_sync() on some of the ranks only is an error on all of them") {
     });
   });
   for (const std::string& each : said)
-    CHECK(each ==
-          "join(): in forward 2 rank 0 would reduce and rank 2 not: use no_sync() in the same "
-          "steps on all ranks");
+    CHECK(
+        each ==
+        "join(): in forward 2 rank 0 would reduce and rank 2 would not: use no_sync() in the same "
+        "steps on all ranks");
 }
 
 TEST_CASE("throw_on_early_termination ends all ranks with one message, in the same forward") {
@@ -223,7 +224,7 @@ TEST_CASE("what the body throws comes through, and the wrapper can be used again
                  for (int i = 0; i < 2; ++i) (void)ddp.forward([&] { return sum(w[0]); });
                });
              }),
-             ContainsSubstring("they take turns"));
+             ContainsSubstring("they must alternate"));
 }
 
 TEST_CASE("a join() ends with a backward, and is in no other join()") {

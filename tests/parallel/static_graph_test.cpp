@@ -133,7 +133,7 @@ TEST_CASE("a graph that changes is an error that says how, on every rank") {
     for (const std::string& each : said)
       CHECK(each ==
             "on rank 1: static_graph: parameter 'b' got 0 gradients in backward 3, 1 in the "
-            "first: use it alike in every step, or do not set static_graph");
+            "first: use it the same way in every step, or do not set static_graph");
   }
 }
 

@@ -351,11 +351,11 @@ TEST_CASE("what ZeRO refuses is one line with the remedy", "[zero]") {
   };
   CHECK(loading([](StateDict&) {}).empty());
   CHECK_THAT(loading([](StateDict& s) { s["state.0.step"] = from_vector<std::int64_t>({-1}, {}); }),
-             ContainsSubstring("'state.0.step' is -1, which no training leaves behind"));
+             ContainsSubstring("'state.0.step' is -1, which training never produces"));
   CHECK_THAT(loading([](StateDict& s) { s["state.1.exp_avg_sq"].fill_(NAN); }),
              ContainsSubstring("'state.1.exp_avg_sq' holds NaN or an infinity"));
   CHECK_THAT(loading([](StateDict& s) { s["state.9.exp_avg"] = zeros({3}); }),
-             ContainsSubstring("'state.9.exp_avg' is of no parameter"));
+             ContainsSubstring("'state.9.exp_avg' belongs to no parameter"));
   CHECK_THAT(loading([](StateDict& s) { s["state.0.exp_avg"] = zeros({3}); }),
              ContainsSubstring("'state.0.exp_avg' is [3], its parameter is [13, 5]"));
   CHECK_THAT(loading([](StateDict& s) {
@@ -365,11 +365,11 @@ TEST_CASE("what ZeRO refuses is one line with the remedy", "[zero]") {
   CHECK_THAT(loading([](StateDict& s) {
                s["state.x"] = zeros({13, 5});
              }),
-             ContainsSubstring("names no entry"));
+             ContainsSubstring("is not an entry of a parameter"));
   CHECK_THAT(loading([](StateDict& s) { s.erase("param_groups.0.params"); }),
              ContainsSubstring("'param_groups.0.params' is missing"));
   CHECK_THAT(loading([](StateDict& s) { s["param_groups.0.params"] = arange(4); }),
-             ContainsSubstring("it is of 4 parameters, these are 6"));
+             ContainsSubstring("it has 4 parameters, this optimizer has 6"));
   CHECK_THAT(loading([](StateDict& s) { s.erase("param_groups.0.eps"); }),
-             ContainsSubstring("it is of another kind"));
+             ContainsSubstring("the state is of another kind"));
 }

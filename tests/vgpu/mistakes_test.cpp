@@ -34,7 +34,7 @@ void caught(const std::string& mistake, const std::vector<std::string>& words,
 
 TEST_CASE("an exception that leaves a host function") {
   caught("host_throws",
-         {"an exception left a host function in stream 1 of device 0: no more cake"});
+         {"an exception escaped from a host function in stream 1 of device 0: no more cake"});
 }
 
 TEST_CASE("a host function that calls CUDA, and would wait for itself") {
@@ -51,7 +51,7 @@ TEST_CASE("a misaligned vector, and a division by zero") {
 #endif
 
 TEST_CASE("a copy that the host's memory has no room for") {
-  caught("copy_into_nowhere", {"a copy runs over the end of host memory", "copy in stream 1"});
+  caught("copy_into_nowhere", {"a copy runs past the end of host memory", "copy in stream 1"});
 }
 
 TEST_CASE("memory of another process after its handle was closed") {

@@ -24,8 +24,8 @@ TEST_CASE("devices fit into the addresses that ulimit -v leaves, or say what hel
   CHECK(enough.exit_code == 0);
   const auto few = run_with("ulimit -v 8000000;");
   CHECK(few.exit_code == 2);
-  CHECK_THAT(few.err, ContainsSubstring(
-                          "no address space for 8 devices: 16 GiB are needed, ulimit -v allows 7"));
+  CHECK_THAT(few.err, ContainsSubstring("no address space for 8 devices: they need 16 GiB, and "
+                                        "ulimit -v allows 7"));
   CHECK_THAT(few.err,
              ContainsSubstring("ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB"));
   const auto fewer_devices = run_with("ulimit -v 8000000; export VGPU_DEVICES=1;");

@@ -21,7 +21,7 @@ template <class F>
 void with_type(DType dtype, F&& f) {
 #ifdef RINGSMITH_WEAKEN  // one type is enough to test an order
   if (dtype == DType::f32) return f(TypeTag<float>{});
-  throw UsageError("this program has f32 only");
+  throw UsageError("this program supports only f32");
 #else
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (std::is_same_v<T, bool>)
@@ -47,7 +47,7 @@ void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
       break;
   }
 #endif
-  throw UsageError("only u8, i32 and i64 have a type of the other sign");
+  throw UsageError("only u8, i32 and i64 have a type of the other signedness");
 }
 
 template <class Call>

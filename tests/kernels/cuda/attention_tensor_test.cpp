@@ -142,7 +142,7 @@ TEST_CASE("attention of bf16: no tokens, and heads that are too wide", "[cuda][a
   CHECK_FALSE(cuda::has_attention_bf16({1, 1, 1, 129, true}));
   CHECK_THROWS_WITH(cuda::attention_bf16({none.data()}, {none.data()}, {none.data()}, {none.data()},
                                          {}, {1, 1, 1, 129, true}),
-                    ContainsSubstring("dim of 129 is not 1 to 128"));
+                    ContainsSubstring("dim must be 1 to 128, got 129"));
   for (const int version : {0, 8}) {
     cuda::set_matmul_version(version);
     if (version == 8) CHECK(cuda::has_attention_bf16({1, 1, 1, 64, true}));

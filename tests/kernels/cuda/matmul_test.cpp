@@ -189,7 +189,7 @@ TEST_CASE("the version of the ladder can be chosen; one that does not run here i
                         row_major<const float>(b.data(), 1, 1), row_major(c.data(), 1, 1));
     CHECK(c.host()[0] == 6.0F);
   }
-  CHECK_THROWS_WITH(cuda::set_matmul_version(10), ContainsSubstring("there are 1 to 9"));
+  CHECK_THROWS_WITH(cuda::set_matmul_version(10), ContainsSubstring("use 1 to 9"));
   cuda::set_matmul_version(0);
   CHECK(cuda::matmul_version() == best);
 }

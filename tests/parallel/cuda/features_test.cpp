@@ -149,8 +149,8 @@ TEST_CASE("replicas that have drifted apart on devices are found") {
            return complaint_of([&] { check_drift(*group, {{"w", w}}); });
          }))
       CHECK(said ==
-            "the replicas have drifted apart: 'w' is one on ranks 0, 1 and another on rank 2; let "
-            "all ranks start from one state and make the same updates");
+            "the replicas have drifted apart: 'w' has one value on ranks 0, 1 and another on "
+            "rank 2; let all ranks start from one state and make the same updates");
 }
 
 TEST_CASE("a checkpointed GPT on a device has the bits of one that is not, with dropout") {
