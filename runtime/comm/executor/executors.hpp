@@ -1,5 +1,5 @@
-// The executors: five ways to run a call, after or together with its agreement barrier;
-// dispatcher.hpp selects one. mapped, slots and plain_ring give the same bits for the same schedule.
+// The executors: five ways to run a call, after or together with its agreement barrier; the
+// dispatcher selects one. mapped, slots and plain_ring give the same bits for the same schedule.
 //
 //   mapped      directly in communication memory that all ranks of the call can reach, following a
 //               mapping (mapping.hpp)
