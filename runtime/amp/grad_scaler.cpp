@@ -10,6 +10,7 @@
 
 #include "kernels/optim.hpp"
 #include "runtime/autograd/functions.hpp"
+#include "runtime/autograd/node.hpp"
 #include "runtime/base/error.hpp"
 #include "runtime/tensor/raw.hpp"
 
@@ -77,6 +78,7 @@ Tensor GradScaler::scale(const Tensor& loss) {
   if (!options_.enabled) return loss;
   require(loss.defined() && is_floating(loss.dtype()),
           "GradScaler: scale() takes a loss of floating dtype");
+  if (!scaled_) set_loss_scale(reachable_leaves({loss}), scale_);  // later: begin_step()
   scaled_ = true;
   return mul(is_half(loss.dtype()) ? to(loss, DType::f32) : loss, double{scale_});
 }
@@ -99,7 +101,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   require(any || options_.any_rank,
           "GradScaler: no parameter of this optimizer has a gradient: call scale(loss).backward() "
           "before unscale_() and step()");
-  seen_[&optimizer] = {Stage::unscaled, found};
+  seen_[&optimizer] = {Stage::unscaled, found, optimizer.params()};
 }
 
 bool GradScaler::step(Optimizer& optimizer) {
@@ -129,7 +131,6 @@ void GradScaler::update() {
   require(any,
           "GradScaler: update() without a step() since the last update(): no gradient has been "
           "checked; call step(optimizer) first");
-  seen_.clear();
   if (found) {
     scale_ = static_cast<float>(double{scale_} * options_.backoff_factor);
     growth_tracker_ = 0;
@@ -142,13 +143,19 @@ void GradScaler::update() {
     if (std::isfinite(grown)) scale_ = grown;
     growth_tracker_ = 0;
   }
+  begin_step();
+}
+
+void GradScaler::begin_step() {
+  for (const auto& [optimizer, seen] : seen_) set_loss_scale(seen.params, scale_);
+  seen_.clear();
 }
 
 void GradScaler::update(double new_scale) {
   if (!options_.enabled) return;
   check_scale(new_scale);
   scale_ = static_cast<float>(new_scale);
-  seen_.clear();
+  begin_step();
 }
 
 // ---- state: PyTorch's names ----

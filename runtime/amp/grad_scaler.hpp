@@ -16,7 +16,8 @@
 // (torch/cuda/amp/grad_scaler.py). bf16 has the range of f32 and needs no scaler.
 //
 // A skipped step has no effect: parameters, the optimizer's state, and the state of communication
-// hooks (PowerSGD's error, counters) are unchanged. The effects of forward remain, as in PyTorch:
+// hooks (PowerSGD's error, counters) are unchanged, and hooks learn the new scale
+// (GradBucket::loss_scale). The effects of forward remain, as in PyTorch:
 // the batch and its random numbers are consumed, and BatchNorm's running statistics include the
 // batch, except in channels where it was not finite (kernels/batchnorm.hpp).
 //
@@ -33,6 +34,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <vector>
 
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/optim/optimizer.hpp"
@@ -79,8 +81,10 @@ class GradScaler {
   struct Seen {
     Stage stage = Stage::ready;
     bool found_inf = false;
+    std::vector<Tensor> params;  // of the optimizer, which may no longer exist at update()
   };
   void require_scale(const char* call) const;
+  void begin_step();
 
   GradScalerOptions options_;
   float scale_;

@@ -90,6 +90,11 @@ void skip_step(const std::vector<Tensor>& leaves);
 // True if skip_step() was called for the gradient from the leaf's last backward.
 [[nodiscard]] bool step_was_skipped(const Tensor& leaf);
 
+// Records the factor by which the loss of these leaves' next backward is multiplied (GradScaler).
+// loss_scale() returns it; 0 if none was recorded.
+void set_loss_scale(const std::vector<Tensor>& leaves, double scale);
+[[nodiscard]] double loss_scale(const Tensor& leaf);
+
 // Runs after the whole graph of the current backward() is done, before backward() returns; for
 // nested backwards, of the outermost. May be called only from hooks. If the callback throws,
 // backward() throws its exception.

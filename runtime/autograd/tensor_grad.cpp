@@ -139,6 +139,16 @@ bool step_was_skipped(const Tensor& leaf) {
   return meta != nullptr && meta->step_skipped;
 }
 
+void set_loss_scale(const std::vector<Tensor>& leaves, double scale) {
+  for (const Tensor& leaf : leaves)
+    if (autograd::GradMeta* meta = meta_of(leaf)) meta->loss_scale = scale;
+}
+
+double loss_scale(const Tensor& leaf) {
+  const autograd::GradMeta* meta = meta_of(leaf);
+  return meta == nullptr ? 0 : meta->loss_scale;
+}
+
 void set_grad_target(const Tensor& leaf, const Tensor& view) {
   autograd::GradMeta& meta = autograd::leaf_meta(leaf, "set_grad_target");
   if (view.defined()) {

@@ -75,6 +75,7 @@ struct GradMeta : AutogradMeta {
   std::weak_ptr<Node> accumulator;
   std::vector<LeafHook> hooks;
   bool step_skipped = false;  // since the last backward
+  double loss_scale = 0;      // set_loss_scale()
 
   std::shared_ptr<Node> grad_fn;
   int output = 0;  // index among grad_fn's outputs

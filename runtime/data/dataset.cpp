@@ -44,10 +44,19 @@ std::vector<std::uint8_t> read_file(const std::string& path, const std::string& 
   struct Compressed {
     std::string_view begins, kind, tool;
   };
-  constexpr std::array<Compressed, 4> kCompressed{{{"\x1f\x8b", "gzip", "gunzip"},
-                                                   {"\xfd\x37zXZ", "xz", "unxz"},
-                                                   {"\x28\xb5\x2f\xfd", "zstd", "unzstd"},
-                                                   {"PK\x03\x04", "zip", "unzip"}}};
+  constexpr std::array<Compressed, 13> kCompressed{{{"\x1f\x8b", "gzip", "gunzip"},
+                                                    {"\xfd\x37zXZ", "xz", "unxz"},
+                                                    {"\x28\xb5\x2f\xfd", "zstd", "unzstd"},
+                                                    {"PK\x03\x04", "zip", "unzip"},
+                                                    {"BZh", "bzip2", "bunzip2"},
+                                                    {"LZIP", "lzip", "lzip -d"},
+                                                    {"\x1f\x9d", "compress", "uncompress"},
+                                                    {"\x04\x22\x4d\x18", "lz4", "unlz4"},
+                                                    {"7z\xbc\xaf\x27\x1c", "7-zip", "7z x"},
+                                                    {"Rar!\x1a\x07", "rar", "unrar x"},
+                                                    {"\x78\x01", "zlib", "pigz -dz"},
+                                                    {"\x78\x9c", "zlib", "pigz -dz"},
+                                                    {"\x78\xda", "zlib", "pigz -dz"}}};
   const std::string_view head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   for (const auto& [begins, kind, tool] : kCompressed)
     if (head.starts_with(begins))

@@ -64,7 +64,7 @@ PowerSgdState::PowerSgdState(std::shared_ptr<comm::ProcessGroup> group,
       ps_(group_),
       qs_(group_),
       rest_(group_),
-      now_{.errors = {}, .qs = {}, .seeds = Generator(options.random_seed)},
+      now_{.errors = {}, .qs = {}, .loss_scale = 0, .seeds = Generator(options.random_seed)},
       last_(now_) {
   const auto check = [](bool good, const char* rule, double got) {
     require(good, fmt::format("PowerSGD: {}, got {}", rule, got));
@@ -89,6 +89,7 @@ Future PowerSgdState::exchange(const GradBucket& bucket) {
     if (bucket.is_last) ++now_.iteration;
     return plain_.call(bucket);
   }
+  if (bucket.index == 0) rescale(bucket.loss_scale);
   const std::shared_ptr<Pass> pass = prepare(bucket);
   for (const Pass::Factors& f : pass->factors) {
     orthogonalise(f.q, options_.orthogonalization_epsilon);
@@ -105,6 +106,12 @@ Future PowerSgdState::exchange(const GradBucket& bucket) {
         return all_reduce(group_, pass->qs, comm::ReduceOp::sum);
       })
       .then([this, pass, bucket](const Tensor&) { return finish(bucket, *pass); });
+}
+
+void PowerSgdState::rescale(double loss_scale) {
+  if (now_.loss_scale > 0 && loss_scale > 0 && loss_scale != now_.loss_scale)
+    for (auto& [bucket, error] : now_.errors) error = mul(error, loss_scale / now_.loss_scale);
+  now_.loss_scale = loss_scale;
 }
 
 std::shared_ptr<PowerSgdState::Pass> PowerSgdState::prepare(const GradBucket& bucket) {

@@ -16,8 +16,8 @@
 //
 // An infinity would remain in the error and in Q forever. Therefore the state before the last
 // backward (another copy of the error and of Q) is kept, and restored bit for bit if the step is
-// skipped. Errors hold scaled gradients: after GradScaler has changed its scale, they count once
-// with the old scale.
+// skipped. Errors hold scaled gradients: when GradScaler changes its scale, they are multiplied by
+// new / old. PyTorch's hook does not: there, k overflows in a row make the errors 2^k too large.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,7 @@ class PowerSgdState {
   // State carried from one backward pass to the next.
   struct Memory {
     std::map<int, Tensor> errors, qs;  // by bucket index; a Q in the map is warm
+    double loss_scale = 0;             // of the errors; 0: no scaler
     Generator seeds;
     std::int64_t iteration = 0;  // number of backward passes
     // Elements of all gradients since compression began, and elements sent in their place.
@@ -65,6 +66,7 @@ class PowerSgdState {
  private:
   struct Pass;
   [[nodiscard]] std::shared_ptr<Pass> prepare(const GradBucket& bucket);
+  void rescale(double loss_scale);
   void draw(const Pass& pass);
   [[nodiscard]] Tensor finish(const GradBucket& bucket, Pass& pass);
 

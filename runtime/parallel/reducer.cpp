@@ -213,11 +213,12 @@ Tensor Reducer::buffer_of(std::size_t bucket) const {
 
 GradBucket Reducer::grad_bucket(std::size_t bucket) const {
   GradBucket out{
-      static_cast<int>(bucket), bucket + 1 == plan_.buckets.size(), buffer_of(bucket), {}, {}};
+      static_cast<int>(bucket), bucket + 1 == plan_.buckets.size(), buffer_of(bucket), {}, {}, 0};
   for (const BucketSlot& slot : plan_.buckets[bucket].slots) {
     out.gradients.push_back(views_[at(slot.parameter)]);
     out.parameters.push_back(parameters_[at(slot.parameter)]);
   }
+  out.loss_scale = loss_scale(out.parameters.front());
   return out;
 }
 

@@ -183,7 +183,14 @@ TEST_CASE("compressed text is refused by the name of its packer, and nothing is 
                 "7zXZ",
                 "xz-compressed; unpack it first: unxz '"},
                {"\x28\xb5\x2f\xfd", "zstd-compressed; unpack it first: unzstd '"},
-               {"PK\x03\x04", "zip-compressed; unpack it first: unzip '"}};
+               {"PK\x03\x04", "zip-compressed; unpack it first: unzip '"},
+               {"BZh91AY", "bzip2-compressed; unpack it first: bunzip2 '"},
+               {"LZIP\x01", "lzip-compressed; unpack it first: lzip -d '"},
+               {"\x1f\x9d\x90", "compress-compressed; unpack it first: uncompress '"},
+               {"\x04\x22\x4d\x18", "lz4-compressed; unpack it first: unlz4 '"},
+               {"7z\xbc\xaf\x27\x1c", "7-zip-compressed; unpack it first: 7z x '"},
+               {"Rar!\x1a\x07", "rar-compressed; unpack it first: unrar x '"},
+               {"\x78\x9c", "zlib-compressed; unpack it first: pigz -dz '"}};
   std::string path = std::filesystem::temp_directory_path() / "ringsmith-text-XXXXXX";
   const int file = mkstemp(path.data());
   REQUIRE(file >= 0);

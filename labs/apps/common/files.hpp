@@ -2,16 +2,24 @@
 // checked at the start), and ringsmith's own sources, train_gpt's default text.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace ringsmith::apps {
 
-// Throws like write_file() if the file could not be written now. An empty path means no file.
+// Throws like write_file() if the file, of at most 64 KiB, could not be written now. An empty path
+// means no file.
 void require_writable(const std::string& path);
 
-// Writes the whole file (runtime/base/atomic_file.hpp). Throws UsageError if the path is at fault,
-// Error if the disk is full. Writes nothing if the path is empty.
+// Calls write(path). If this throws an Error, e.g. because the disk is full, calls write() for a
+// new file in the working folder or the temporary folder instead, and throws an Error that has the
+// reason and, after `name` ("the trained model is"), the place.
+void write_or_rescue(const std::string& path, const std::string& name,
+                     const std::function<void(const std::string& path)>& write);
+
+// Writes the whole file (runtime/base/atomic_file.hpp), or rescues its text as above. Writes
+// nothing if the path is empty.
 void write_file(const std::string& path, const std::string& text);
 
 // The source folder: the folder from which the program was built, else the nearest folder above the

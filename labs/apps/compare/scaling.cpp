@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fmt/format.h>
 #include <map>
+#include <unistd.h>
 
 #include "labs/apps/common/agreement.hpp"
 #include "labs/apps/common/command_line.hpp"
@@ -153,6 +154,7 @@ int run(int argc, char** argv) {
   std::fflush(stdout);
   std::vector<Row> rows;
   for (int world = o.from; world <= most; world *= 2) {
+    if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "predicting {} GPUs ...\r", world);
     rows.push_back(predict(o, topology, compute, buckets, world));
     print_row(o, compute, rows.back());
   }

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include "labs/apps/common/files.hpp"
 #include "runtime/base/atomic_file.hpp"
 #include "runtime/base/error.hpp"
 
@@ -108,21 +109,8 @@ void require_room_for_model(const std::string& folder, const StateDict& model) {
 }
 
 void save_model(const std::string& folder, const StateDict& model, const Metadata& metadata) {
-  try {
-    save_safetensors(model_file(folder), model, metadata);
-  } catch (const Error& failed) {
-    std::error_code ignored;
-    for (const fs::path& place : {fs::current_path(ignored), fs::temp_directory_path(ignored)}) {
-      const std::string rescued = place / ("model-" + random_name() + ".safetensors");
-      try {
-        save_safetensors(rescued, model, metadata);
-      } catch (const Error&) {
-        continue;
-      }
-      throw Error(std::string(failed.what()) + "; the trained model is in '" + rescued + "'");
-    }
-    throw;
-  }
+  write_or_rescue(model_file(folder), "the trained model is",
+                  [&](const std::string& place) { save_safetensors(place, model, metadata); });
 }
 
 JsonLines::JsonLines(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wx")) {

@@ -211,25 +211,27 @@ std::string Exchange::describe_missing(int& first) {
     return me_.noun + " " + std::to_string(r) + " (" + place + ") " + did + state_at(place);
   };
   std::string text;
-  if (store_->add(key("arrived"), 0) < me_.size) {
-    for (int r = 0; r < me_.size; ++r) {
-      if (is_there(key("from/" + std::to_string(r)))) continue;
-      if (first < 0) first = r;
-      text += (text.empty() ? "" : "; ") +
-              (is_there(member_key(r)) ? describe(r, "arrived, but got no further")
-                                       : me_.noun + " " + std::to_string(r) + " never arrived");
-    }
-  } else if (is_there(key("collector"))) {
-    first = std::stoi(store_->get(key("collector"), milliseconds(0)));
-    text = describe(first, "has all records, but has not sent them");
-  } else {  // the last member to arrive has not announced itself as the collector
-    for (int r = 0; r < me_.size; ++r)
-      if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0))))) {
-        first = first < 0 ? r : first;
-        text += (text.empty() ? "" : "; ") + describe(r, "arrived, but got no further");
-      }
-    if (text.empty()) text = "all arrived, but the last one has not sent the records";
+  const auto blame = [&](int r, const std::string& what) {
+    if (first < 0) first = r;
+    text += (text.empty() ? "" : "; ") + what;
+  };
+  for (int r = 0; r < me_.size; ++r)
+    if (!is_there(member_key(r)))
+      blame(r, me_.noun + " " + std::to_string(r) + " never arrived");
+    else if (store_->add(key("arrived"), 0) < me_.size &&
+             !is_there(key("from/" + std::to_string(r))))
+      blame(r, describe(r, "arrived, but got no further"));
+  if (text.empty() && is_there(key("collector"))) {
+    const int collector = std::stoi(store_->get(key("collector"), milliseconds(0)));
+    blame(collector, describe(collector, "has all records, but has not sent them"));
   }
+  // Every record is there: a member was stopped before it counted its own, or the last member before
+  // it announced itself as the collector.
+  for (int r = 0; r < me_.size && text.empty(); ++r)
+    if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0)))))
+      blame(r, describe(r, "arrived, but got no further"));
+  if (text.empty())
+    text = "all " + std::to_string(me_.size) + " have sent their records, but one of them hangs";
   return self_ + " has waited " + std::to_string(me_.timeout.count()) +
          " ms for the others: " + text;
 }

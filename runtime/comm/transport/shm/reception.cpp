@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "runtime/base/error.hpp"
+#include "runtime/comm/failure/wait_for_graph.hpp"
 #include "runtime/comm/transport/shm/greeting.hpp"
 #include "runtime/comm/transport/shm/mesh.hpp"
 
@@ -200,7 +201,8 @@ class Reception {
     throw PeerLost(
         "rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) + " on " +
             culprit.host +
-            ") is gone: it left, or fell silent, before the ranks of this host were connected",
+            ") is gone: it left, or fell silent, before the ranks of this host were connected" +
+            state_of_process(culprit.pid),
         {.rank = rank_,
          .peer = peer != rank_ ? peer : -1,
          .op = {},
