@@ -142,7 +142,7 @@ function legend(host, entries) {
   host.append(make('ul', {class: 'legend'}, ...entries.map(([name, hue]) =>
     make('li', {}, make('i', {style: 'background: ' + colour(hue)}), name))));
 }
-// Draws now, and again when the width of the page changes.
+// Draws the figure now, and again whenever the width of the page changes.
 function drawn(host, label, height, draw) {
   const place = make('div', {});
   host.append(place);
@@ -158,7 +158,8 @@ function drawn(host, label, height, draw) {
   again();
   new ResizeObserver(again).observe(place);
 }
-// text(x) is what the tip says at x of the drawing, and where: {x, text}, or nothing.
+// text(x, y) returns the tip for a point of the drawing: {x, text}, optionally with the top and
+// bottom of a vertical line, or nothing.
 function tip(host, svg, text) {
   let box = null, rule = null;
   const leave = () => { box?.remove(); rule?.remove(); box = rule = null; };
@@ -180,8 +181,8 @@ function tip(host, svg, text) {
   });
 }
 
-// Curves over steps. series: {name, key, hue, steps, values, dots, faint}; stacked: on each other;
-// most: where the axis ends, what is larger leaves the figure at its top.
+// Curves over steps. series: {name, key, hue, steps, values, dots, faint}; stacked: areas on top of
+// each other; most: end of the axis, beyond which curves are clipped.
 function chart(host, label, series, format, options = {}) {
   drawn(host, label, 240, (svg, width, height) => {
     const left = 58, right = width - 10, top = 10, bottom = height - 24;
@@ -284,13 +285,13 @@ if (data.evaluations.some(e => e.accuracy != null)) {
 }
 { // throughput
   const unit = data.unit + '/s', known = series.rate.filter(v => v > 0);
-  // The mean of the steps' times, not of their rates: as many samples in the time of all of them.
+  // Harmonic mean of the rates: the samples of all steps divided by the time of all steps.
   const caption = `${count(known.length / known.reduce((a, v) => a + 1 / v, 0))} ${unit} on average, of all ranks together.`;
   chart(figure('Throughput', caption, {id: 'rate'}), 'Throughput by step. ' + caption,
         [{name: unit, key: 'rate', hue: 'purple', steps, values: series.rate}], count, {zero: true});
 }
 if (has('forward_ms')) {
-  // The first step, or one beside another program, may be a hundred times as long as the others.
+  // The first step, or one while another program runs, may take 100 times as long as the others.
   const sorted = [...series.step_ms].sort((a, b) => a - b), usual = 4 * sorted[Math.floor(.95 * (sorted.length - 1))];
   const long = steps.filter((_, i) => series.step_ms[i] > usual), longest = ms(sorted[sorted.length - 1]);
   const caption = 'Of rank 0. Communication counts where it is exposed: what computation hides is inside forward and backward.' +
@@ -311,7 +312,7 @@ if (has('resident_bytes')) {
 }
 
 const paint = {data: 'purple', forward: 'blue', backward: 'orange', optimizer: 'green', batch: 'purple'};
-// The longest stretch of a span in which the rank does not wait: there its word can be read.
+// The longest part of a span in which the rank does not wait: there its label is legible.
 function plain(span, all) {
   let from = span.begin, best = [from, from];
   const end = span.begin + span.ms, until = to => { if (to - from > best[1] - best[0]) best = [from, to]; };
@@ -387,7 +388,7 @@ if (data.operations) {
         rows.map(r => [r.name, digits(r.calls), {text: ms(r.ms), part: 100 * r.ms / most}, (100 * r.ms / o.step_ms).toFixed(1) + ' %', ms(r.host_ms),
                        r.flop ? count(r.flop) : '', rate(r.flop, r.ms), r.bytes ? bytes(r.bytes) : '', rate(r.bytes, r.ms)]));
 }
-{ // the facts
+{ // facts
   const host = figure('The run', '', {id: 'facts', wide: true});
   host.append(make('dl', {}, ...data.facts.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)])));
 }
