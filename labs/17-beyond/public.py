@@ -31,7 +31,7 @@ def collectives(seen):
 
 def expect_collectives(seen, most, what):
     calls = collectives(seen)
-    expect.that(len(calls) <= most, f"{what}: {len(calls)} collectives, allowed are {most}: {'; '.join(calls[:8])}", seen)
+    expect.that(len(calls) <= most, f"{what}: {len(calls)} collectives, at most {most} allowed: {'; '.join(calls[:8])}", seen)
 
 
 # --- hooks ---------------------------------------------------------------------------------------
