@@ -161,4 +161,4 @@ def fits(lab):
         seen = lab.run("fits", bytes=sizes, seconds=times)
         expect.near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
         expect.near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
-        expect.equal("gamma, which no message tells", seen["gamma"], 0.0, seen)
+        expect.equal("gamma, which no message determines", seen["gamma"], 0.0, seen)

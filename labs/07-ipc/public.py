@@ -8,7 +8,7 @@ def ring(lab, world, count, how="threads", **options):
     seen = lab.run(how, world=world, count=count, **options)
     counts = options.get("counts", [count] * options.get("calls", 1))
     expect.each_once(seen, world, sum(counts))
-    expect.equal("ranks whose input was changed, and is not the output", seen.get("changed", 0), 0, seen)
+    expect.equal("ranks whose input was changed, although it is not the output", seen.get("changed", 0), 0, seen)
     slot = options.get("slot_elements", 8)  # the smallest of any ring
     allowed = sum((2 * world - 2) * -(-(-(-c // world)) // slot) for c in counts)
     for rank in range(world):

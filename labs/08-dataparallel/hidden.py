@@ -100,7 +100,7 @@ def by_turns(lab):
             continue
         for p, gradient in enumerate(models[one].backward(filled(rows, outputs, salt))):
             name = f"call {k}, object {one}: the gradient of parameter {p}"
-            expect.that(f"g.{k}.{p}" in seen, f"{name} is missing in what backward returned", seen)
+            expect.that(f"g.{k}.{p}" in seen, f"{name} is missing from the result of backward", seen)
             expect.same_bits(name, seen[f"g.{k}.{p}"], gradient, seen)
 
 

@@ -477,7 +477,7 @@ def pace(lab):
     seen = lab.run("worth", cases=[n for case in cases for n in case])
     for (slow, fast, restart, redo), got in zip(cases, seen["from"]):
         want = (restart + redo * fast) // (slow - fast) + 1 if slow > fast else -1
-        expect.equal(f"the steps from which it pays (slow {slow}, fast {fast}, restart {restart}, redo {redo})", got,
+        expect.equal(f"the steps from which it pays off (slow {slow}, fast {fast}, restart {restart}, redo {redo})", got,
                      want, seen)
 
 

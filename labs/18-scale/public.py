@@ -158,7 +158,7 @@ def stragglers(lab):
     expect.equal("the updates when nobody waits, as (when, rank, staleness)", list(seen["updates"]),
                  [2, 1, 0, 5, 0, 1, 9, 2, 2, 10, 0, 1, 10, 1, 3, 10, 2, 2], seen)
     seen = lab.run("worth", cases=[12, 10, 30, 5, 10, 10, 30, 5])
-    expect.equal("the steps from which putting out a rank pays", list(seen["from"]), [41, -1], seen)
+    expect.equal("the steps from which excluding a rank pays off", list(seen["from"]), [41, -1], seen)
 
 
 def collection(lab):
