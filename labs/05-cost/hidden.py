@@ -98,7 +98,7 @@ def cheapest(lab):
         for (world, count), got in zip(cases, seen["cheapest"]):
             times = costs(world, count, 4, **m)
             expect.that(0 <= got <= 2 and times[got] <= min(times) * (1 + 1e-9),
-                        f"{world} ranks, {count} elements: {('flat', 'tree', 'ring')[got]} is said to be the cheapest: "
+                        f"{world} ranks, {count} elements: {('flat', 'tree', 'ring')[got]} is reported as the cheapest: "
                         f"flat {times[0]:.4g} s, tree {times[1]:.4g} s, ring {times[2]:.4g} s", seen)
 
 

@@ -41,7 +41,7 @@ def handles(lab):
 def same_process(lab):
     """Task 2: within one process, the pointer itself is used."""
     seen = offers(lab, [8])
-    expect.that(seen["same.0"], "open_offer of one's own offer must give the pointer itself", seen)
+    expect.that(seen["same.0"], "open_offer of the process's own offer must return the pointer itself", seen)
     expect.equal("handles opened by the process that offers", seen["opened.0"], 0, seen)
 
 

@@ -29,7 +29,7 @@ def failures(lab):
         for devices, failing in ((2, [1]), (4, [2]), (4, [3, 1]), (3, [0, 1, 2]), (8, [7])):
             seen = train(lab, devices, 2 * devices, steps=2, fail=when, failing=failing)
             first = min(failing)
-            expect.equal("what the caller is told", seen["said"], f"replica {first}: out of memory on device {first}", seen)
+            expect.equal("the error that the caller gets", seen["said"], f"replica {first}: out of memory on device {first}", seen)
             for device in range(1, devices):
                 expect.equal(f"bytes held on device {device} after the second step", seen["held"][device], 0, seen)
 

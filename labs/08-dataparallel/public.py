@@ -95,7 +95,7 @@ def apply(lab, replicas, failing, words="no memory"):
     expect.equal("how often each replica ran", list(seen["ran"]), [1] * replicas, seen)
     expect.equal("replicas that had ended when parallel_apply returned", seen["ended"], replicas, seen)
     want = f"replica {min(failing)}: {words}" if failing else "nothing"
-    expect.equal("what the caller is told", seen["said"], want, seen)
+    expect.equal("the error that the caller gets", seen["said"], want, seen)
 
 
 @lab_test

@@ -148,8 +148,7 @@ def errors(lab):
     for workers, takes in [(1, 30), (3, 30), (3, 4)]:
         seen = lab.run("races", order=lab.random.sample(range(1000), 60), workers=workers, ahead=workers + 1, takes=takes)
         expect.equal("batches given, or thrown for", seen["given"], takes, seen)
-        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing says which "
-                    "comes first", seen)
+        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing orders the accesses", seen)
 
 
 @lab_test

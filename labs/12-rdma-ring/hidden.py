@@ -30,7 +30,7 @@ def at_once(lab, slots, deeds, late=0, old=0):
         else:
             what = f"try_receive on end {side}, with {len(there)} messages there,"
             want = there.pop(0) if there else -1
-        expect.that(got == want, f"call {number}: {what} says {got}, must say {want} (1: sent, 0: not; else a length, -1: "
+        expect.that(got == want, f"call {number}: {what} returns {got}, must return {want} (1: sent, 0: not; else a length, -1: "
                                  "nothing)", seen)
     expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
 
@@ -46,7 +46,7 @@ def credits(lab):
         # slots + 1, because the receiver counts a message only after try_receive has returned.
         expect.at_most("messages sent and not yet taken", seen["most"], slots + 1, "messages", seen)
         expect.that(seen["most"] >= slots, f"never more than {seen['most']} of {slots} slots in use", seen)
-        expect.that(seen["refused"] > 0, "try_send never said that no slot is free: it waits, or it overwrites", seen)
+        expect.that(seen["refused"] > 0, "try_send never reported that no slot is free: it waits, or it overwrites", seen)
     lengths = [70_000, 65_536, 1, 65_537, 0, 69_999]  # lengths that need more than 16 bits
     seen = lab.run("messages", world=2, slot_bytes=70_000, slots=2, lengths=lengths)
     expect.equal("the lengths of the messages that arrived", list(seen["lengths"]), lengths, seen)
@@ -107,7 +107,7 @@ def dies(lab):
             for rank in range(world):
                 told = seen[f"error.{rank}"]
                 expect.that(rank == dead or "gone" in told or "retry" in told or "Flushed" in told,
-                            f"rank {rank} says {told!r}, and rank {dead} is gone", seen)
+                            f"rank {rank} says {told!r}, but rank {dead} is gone", seen)
     for takes in range(3):  # neighbours that fall silent, with no device to report it
         for gives in range(3):
             seen = lab.run("silence", takes=takes, gives=gives)

@@ -83,7 +83,7 @@ def check_replicas(seen, job, world, first):
         expect.equal(f"the steps reported to rank {rank}'s log", list(seen[f"steps.{rank}"]),
                      list(range(first, job.steps)), seen)
         expect.that(not seen[f"hashes.{rank}"] or seen[f"hashes.{rank}"][-1] == seen[f"end_hash.{rank}"],
-                    f"rank {rank}'s log is told of the last step before that has changed the parameters", seen)
+                    f"rank {rank}'s log gets the last step before this step has changed the parameters", seen)
         for step, (mine, others) in enumerate(zip(seen["hashes.0"], seen[f"hashes.{rank}"]), first):
             expect.that(mine == others, f"after step {step} the parameters of rank {rank} are not those of rank 0: "
                         "the replicas drift", seen)

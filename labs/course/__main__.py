@@ -3,8 +3,8 @@
 For students:
   lab       copy the skeleton to work/ (never overwrites)      check     the public tests
   hint      the next hint                                      grade     all tests that are here, with points
-  watch     check at every save                                reset     start over; the old files are put aside
-  progress  where you stand in all labs                        mine      lab 13: train with all that you wrote
+  watch     check at every save                                reset     start over; the old files are moved aside
+  progress  where you stand in all labs                        mine      lab 13: train with everything you wrote
 For instructors, in the repository:
   grade-the-grader  the table of mutants and cheats            soak      the tests many times under load
   mutate            wrong solutions made by rule               handout     the students' archive

@@ -220,7 +220,7 @@ def look(lab, unit, libraries):
         c_name = not symbol.startswith(("_Z", "DW.ref."))
         if kind in "TDBRGSCi" and (c_name or _group(symbol) or linked.get(symbol, "W") in "TDB") or \
                 kind in "WVu" and (c_name or linked.get(symbol, "W") in "TDB"):
-            return f"defines {_readable(symbol)} anew, in place of the judge's or the C library's", True
+            return f"defines {_readable(symbol)}, in place of the judge's or the C library's", True
     if unknown:
         return (f"it asks for {_readable(unknown)}, which is not among what a lab may use "
                 "(labs/course/symbols.txt)"), False

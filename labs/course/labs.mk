@@ -3,7 +3,7 @@ COURSE := PYTHONDONTWRITEBYTECODE=1 python3 -m labs.course
 LAB_OPTIONS = $(if $(N),--lab $(N)) $(if $(SEED),--seed $(SEED)) $(if $(TEST),--test $(TEST)) $(if $(UNSAFE),--unsafe)
 .PHONY: lab check hint grade watch reset progress mine
 
-lab: ## a lab's skeleton to work/: make lab N=06 (never overwrites)
+lab: ## copy a lab's skeleton to work/: make lab N=06 (never overwrites)
 	@$(COURSE) lab $(LAB_OPTIONS)
 
 check: ## build a lab, run its public tests: N=06 [TEST=name SEED=7]
@@ -18,13 +18,13 @@ grade: ## all tests of a lab, with points (REPORTS=folder: in files)
 watch: ## check a lab again whenever you save
 	@$(COURSE) watch $(LAB_OPTIONS)
 
-reset: ## start a lab over; your files are put aside
+reset: ## start a lab over; your files are moved aside
 	@$(COURSE) reset $(LAB_OPTIONS)
 
 progress: ## where you stand in all labs
 	@$(COURSE) progress
 
-mine: ## lab 13: train with all that you wrote, kill a rank, resume
+mine: ## lab 13: train with everything you wrote, kill a rank, resume
 	@$(COURSE) mine
 
 # For instructors: not in a handout.

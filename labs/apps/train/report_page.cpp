@@ -85,7 +85,7 @@ constexpr const char* kHead = R"html(<!doctype html>
 <main>
   <h1 id="title">A training run</h1>
   <p class="soft" id="subtitle"></p>
-  <noscript><p>The figures are drawn by a script in this file; it is switched off.</p></noscript>
+  <noscript><p>The figures are drawn by a script in this file, but scripts are disabled.</p></noscript>
   <section class="numbers" id="numbers" aria-label="The run in numbers"></section>
   <section class="figures" id="figures" aria-label="Figures"></section>
 </main>
@@ -294,7 +294,7 @@ if (has('forward_ms')) {
   // The first step, or one while another program runs, may take 100 times as long as the others.
   const sorted = [...series.step_ms].sort((a, b) => a - b), usual = 4 * sorted[Math.floor(.95 * (sorted.length - 1))];
   const long = steps.filter((_, i) => series.step_ms[i] > usual), longest = ms(sorted[sorted.length - 1]);
-  const caption = 'Of rank 0. Communication counts where it is exposed: what computation hides is inside forward and backward.' +
+  const caption = 'Of rank 0. Communication counts only where it is exposed: hidden communication is part of forward and backward.' +
     (long.length ? ` Longer than the axis: ${long.length === 1 ? `step ${long[0]}, ${longest}` : `${long.length} steps, up to ${longest}`}.` : '');
   const host = figure('Time by phase', caption, {id: 'phases'});
   const all = mean(series.step_ms);
@@ -325,7 +325,7 @@ function plain(span, all) {
 }
 if (data.timeline) {
   const t = data.timeline, row = 20, gap = 14, named = s => s.bucket != null ? `bucket ${s.bucket}` : s.name;
-  const host = figure(`Overlap in step ${t.step}`, `Step ${t.step}, of typical length, on ${t.ranks.length === 1 ? 'one rank' : 'each rank'}: what it computes above, its communication below. ` +
+  const host = figure(`Overlap in step ${t.step}`, `Step ${t.step}, of typical length, on ${t.ranks.length === 1 ? 'one rank' : 'each rank'}: computation above, communication below. ` +
     'Communication under a bar of forward or backward is hidden; striped: the rank waits.' + (t.left_out ? ` ${t.left_out} more ranks are not drawn.` : ''), {id: 'timeline', wide: true});
   const label = `Timeline of step ${t.step}: ` + t.ranks.map(r => `rank ${r.rank}: ` + r.spans.map(s => `${named(s)} from ${digits(s.begin)} to ${ms(s.begin + s.ms)}`).join(', ')).join('; ');
   drawn(host, label, 30 + t.ranks.length * (2 * row + gap), (svg, width, height) => {
@@ -374,14 +374,14 @@ function table(host, heads, rows) {
 }
 if (data.memory.length) {
   const keys = [['resident', 'resident'], ['tensors', 'tensors'], ['communication', 'communication'], ['device', 'tensors on GPU']].filter(([key]) => data.memory.some(m => m[key] > 0));
-  const host = figure('Memory by rank', 'Peaks of what is resident and of tensors in it; communication memory at the end, pages that ranks share divided among them.', {id: 'memory-ranks', wide: true});
+  const host = figure('Memory by rank', 'Peaks of resident memory and of tensors in it; communication memory at the end, with shared pages divided among the ranks.', {id: 'memory-ranks', wide: true});
   const most = Math.max(...data.memory.flatMap(m => keys.map(([key]) => m[key])));
   table(host, [{name: 'rank'}, ...keys.map(([, name]) => ({name}))],
         data.memory.map((m, rank) => [String(rank), ...keys.map(([key]) => ({text: bytes(m[key]), part: 100 * m[key] / most}))]));
 }
 if (data.operations) {
   const o = data.operations, rows = o.rows, most = rows.length ? rows[0].ms : 1, rest = o.step_ms - rows.reduce((a, r) => a + r.ms, 0);
-  const host = figure('Operations', `Means of a step on rank 0${o.on_device ? '; time is that on the GPU' : ''}. Between operations: ${ms(rest)}.`, {id: 'operations', wide: true});
+  const host = figure('Operations', `Means of a step on rank 0${o.on_device ? '; times are those on the GPU' : ''}. Between operations: ${ms(rest)}.`, {id: 'operations', wide: true});
   const rate = (amount, t) => amount > 0 && t > 0 ? digits(amount / t / 1e6) : '';
   table(host, [{name: 'operation'}, {name: 'calls', spare: true}, {name: 'time'}, {name: 'share'}, {name: 'host', spare: true}, {name: 'FLOP', spare: true},
                {name: 'GFLOP/s'}, {name: 'bytes', spare: true}, {name: 'GB/s', spare: true}],
