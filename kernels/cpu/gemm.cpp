@@ -102,7 +102,7 @@ class OpenBlas {
 
 int blas_int(std::int64_t n) {
   require(n >= 0 && n <= std::numeric_limits<int>::max(),
-          "matrix dimension " + std::to_string(n) + " is beyond what OpenBLAS takes (2^31 - 1)");
+          "matrix dimension " + std::to_string(n) + " exceeds OpenBLAS's limit of 2^31 - 1");
   return static_cast<int>(n);
 }
 

@@ -264,7 +264,7 @@ void row_dots(const Heads<const bf16>& dout, const Heads<const bf16>& out, float
 
 void check(const AttentionShape& s) {
   require(s.dim >= 1 && s.dim <= kMostDim,
-          "attention on tensor cores: a dim of " + std::to_string(s.dim) + " is not 1 to 128");
+          "attention on tensor cores: dim must be 1 to 128, got " + std::to_string(s.dim));
   require_tensor_cores();
 }
 

@@ -70,7 +70,7 @@ function(ringsmith_cuda_library)
   if(NOT TARGET Boost::context)
     # `make train` does not install it: its headers are a quarter of what dpkg would unpack, and CPU
     # programs link no emulator. A build that needs it fails in ninja with the location below.
-    message(STATUS "There is no Boost.Context here: only programs for CPUs can be built (apt install libboost-context-dev)")
+    message(STATUS "Boost.Context was not found: only programs for CPUs can be built (apt install libboost-context-dev)")
     add_library(Boost::context UNKNOWN IMPORTED GLOBAL)
     set_target_properties(Boost::context PROPERTIES IMPORTED_LOCATION "Boost.Context, of libboost-context-dev")
   endif()
@@ -133,7 +133,7 @@ function(ringsmith_nvcc_check)
   find_program(RINGSMITH_NVCC nvcc PATHS /usr/local/cuda/bin)
   if(NOT RINGSMITH_NVCC)
     add_custom_target(nvcc_check COMMAND ${CMAKE_COMMAND} -E echo
-                      "nvcc_check: there is no nvcc here: the .cu files were NOT compiled for devices" VERBATIM)
+                      "nvcc_check: nvcc was not found: the .cu files were NOT compiled for devices" VERBATIM)
     return()
   endif()
   set(NVCC ${RINGSMITH_NVCC})

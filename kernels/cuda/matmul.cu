@@ -82,8 +82,9 @@ void require_tensor_cores() {
 
 void set_matmul_version(int number) {
   const std::string name = "matmul version " + std::to_string(number);
-  require(number >= 0 && number <= std::ssize(kVersions),
-          name + ": there are 1 to " + std::to_string(kVersions.size()) + ", and 0 for the best");
+  require(number >= 0 && number <= std::ssize(kVersions), name + " does not exist: use 1 to " +
+                                                              std::to_string(kVersions.size()) +
+                                                              ", or 0 for the best");
   require(number == 0 || kVersions[static_cast<std::size_t>(number) - 1].run != nullptr,
           name +
               " runs on devices only: build with nvcc (RINGSMITH_CUDA=nvcc), or use 1 to "

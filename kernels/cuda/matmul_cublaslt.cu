@@ -172,7 +172,7 @@ class Library {
     cublas_check(cublasLtMatmulAlgoGetHeuristic(handle, operation.handle, a.layout.handle,
                                                 b.layout.handle, d.layout.handle, d.layout.handle,
                                                 preference.handle, 1, &result, &found));
-    if (found == 0) throw CudaError("cuBLASLt knows no algorithm for this matrix product");
+    if (found == 0) throw CudaError("cuBLASLt has no algorithm for this matrix product");
     return result.algo;
   }
 

@@ -48,7 +48,7 @@ Arena::Arena(int device, std::byte* base, std::size_t span, std::size_t capacity
     : device_(device), base_(base), span_(span), capacity_(capacity), key_(key), next_block_(base) {
   file_ = ::memfd_create("vgpu", MFD_CLOEXEC);
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(span)) != 0)
-    fatal("no anonymous file for the memory of device " + std::to_string(device));
+    fatal("cannot create an anonymous file for the memory of device " + std::to_string(device));
 }
 
 void Arena::map(std::byte* at, std::size_t bytes) {
@@ -226,7 +226,7 @@ std::string Arena::describe(const void* address) const {
   const auto next = living_.upper_bound(p);
   if (next != living_.end() && next->second.start - p < static_cast<std::ptrdiff_t>(kBlock))
     return std::to_string(next->second.start - p) + " bytes before " + name_of(next->second);
-  return "no memory that device " + std::to_string(device_) + " has given out";
+  return "unallocated memory of device " + std::to_string(device_);
 }
 
 }  // namespace vgpu

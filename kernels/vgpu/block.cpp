@@ -166,7 +166,7 @@ Fiber* BlockRunner::choose(Fiber* free) {
     if (begun_ < count_) return free != nullptr ? free : idle_fiber();
     if (finished_ == count_) return &fibers_.host();
     if (spinning_.empty())
-      stuck("barrier divergence: threads wait for others that will never come");
+      stuck("barrier divergence: threads wait for others that will never arrive");
     pause();
     Permutation(spinning_.size(), random_.next()).each([&](std::uint64_t i) {
       ready_.push_back(spinning_[i]);

@@ -71,7 +71,8 @@ namespace vgpu {
   {
     const Quiet quiet;
     t.where = where;
-    if ((mask >> lane & 1U) == 0) stuck("a lane calls a warp function whose mask does not name it");
+    if ((mask >> lane & 1U) == 0)
+      stuck("a lane calls a warp function whose mask does not include it");
     Warp& warp = warps_[number];
     Meeting* meeting = nullptr;
     for (unsigned m = 0; m < warp.open; ++m) {
@@ -82,7 +83,7 @@ namespace vgpu {
     }
     if (meeting == nullptr) meeting = &warp.meetings[warp.open++];
     if (meeting->arrived != 0 && (meeting->op != op || meeting->together != together))
-      stuck("lanes of one warp meet with one mask in different warp functions");
+      stuck("lanes of one warp call different warp functions with the same mask");
     meeting->mask = mask;
     meeting->op = op;
     meeting->together = together;
@@ -107,8 +108,7 @@ void BlockRunner::close_meetings(unsigned number) {
     const auto lane = [&](unsigned l) -> LaneRequest& { return threads_[32 * number + l].lane; };
     answer(meeting, lane);
     if (meeting.op == WarpOp::together) {
-      if (meeting.arrived != ~0U)
-        stuck("an instruction of the tensor cores lacks lanes of its warp");
+      if (meeting.arrived != ~0U) stuck("a tensor core instruction is missing lanes of its warp");
       void* brought[32];
       for (unsigned l = 0; l < 32; ++l) brought[l] = lane(l).brought;
       meeting.together(brought);
@@ -155,7 +155,7 @@ void BlockRunner::pause() {
   const timespec time{0, rounds_ < 4 * kYields ? kShortSleep_ns : kLongSleep_ns};
   ::nanosleep(&time, nullptr);
   if (rounds_ % 64 == 0 && now() - since_ > std::chrono::milliseconds(Settings::get().deadline_ms))
-    stuck("a kernel spins forever (VGPU_DEADLINE_MS is over)");
+    stuck("a kernel spins forever (VGPU_DEADLINE_MS has passed)");
 }
 
 // Called by kernels.

@@ -63,7 +63,7 @@ cudaError_t check_side(const char* call, const char* which, const void* p, std::
   const auto left = static_cast<std::size_t>(end - static_cast<const std::byte*>(p));
   if (bytes > left)
     return fail(cudaErrorInvalidValue, std::string(call) + ": " + std::to_string(bytes) +
-                                           " bytes do not fit the " + which + ", " +
+                                           " bytes do not fit in the " + which + ", " +
                                            vgpu::describe_address(p));
   return cudaSuccess;
 }
@@ -87,7 +87,7 @@ cudaError_t check_both(const char* call, const void* to, std::size_t to_bytes, c
       to_side = from_side = Side::device;
       break;
     default:
-      return fail(cudaErrorInvalidMemcpyDirection, std::string(call) + ": no such kind");
+      return fail(cudaErrorInvalidMemcpyDirection, std::string(call) + ": unknown kind");
   }
   if (const auto e = check_side(call, "target", to, to_bytes, to_side)) return e;
   return check_side(call, "source", from, from_bytes, from_side);

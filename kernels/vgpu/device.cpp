@@ -42,12 +42,12 @@ std::span<std::byte> reserve(std::size_t n) {
         ::mmap(nullptr, n * span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space != MAP_FAILED) return {static_cast<std::byte*>(space), span};
   }
-  fatal("no address space for " + std::to_string(n) +
-        " devices: " + std::to_string((n * least) >> 30) + " GiB are needed" +
+  fatal("no address space for " + std::to_string(n) + " devices: they need " +
+        std::to_string((n * least) >> 30) + " GiB" +
         (limit.rlim_cur == RLIM_INFINITY
              ? std::string()
-             : ", ulimit -v allows " + std::to_string(limit.rlim_cur >> 30) + " in all") +
-        "; ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB help");
+             : ", and ulimit -v allows " + std::to_string(limit.rlim_cur >> 30) + " in total") +
+        "; use ulimit -v unlimited, fewer VGPU_DEVICES or less VGPU_MEMORY_MB");
 }
 
 struct Machine {
@@ -61,7 +61,7 @@ Machine& machine() {
   static Machine* made = [] {
     auto* m = new Machine;
     const std::size_t n = Settings::get().devices.size();
-    if (n == 0) fatal("CUDA_VISIBLE_DEVICES leaves no device to be used");
+    if (n == 0) fatal("CUDA_VISIBLE_DEVICES hides all devices");
     const std::span<std::byte> first = reserve(n);
     m->base = first.data();
     m->span = first.size();
@@ -216,9 +216,9 @@ constexpr int kMultiprocessors = 4, kMostThreads = 1024;
 bool exists(int device) { return device >= 0 && device < Device::count(); }
 
 cudaError_t no_device(int device) {
-  return fail(cudaErrorInvalidDevice, "there is no device " + std::to_string(device) + ", only " +
-                                          std::to_string(Device::count()) +
-                                          " (VGPU_DEVICES, CUDA_VISIBLE_DEVICES)");
+  return fail(cudaErrorInvalidDevice,
+              "device " + std::to_string(device) + " does not exist: the device count is " +
+                  std::to_string(Device::count()) + " (VGPU_DEVICES, CUDA_VISIBLE_DEVICES)");
 }
 
 }  // namespace
@@ -227,7 +227,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
   const Quiet quiet;
   *count = Device::count();
   return *count > 0 ? cudaSuccess
-                    : fail(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES leaves no device to be seen");
+                    : fail(cudaErrorNoDevice, "CUDA_VISIBLE_DEVICES hides all devices");
 }
 
 cudaError_t cudaGetDevice(int* device) {
@@ -312,7 +312,8 @@ cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
   if (!exists(device)) return no_device(device);
   constexpr int kLength = 13;  // including the terminating zero
   if (length < kLength)
-    return fail(cudaErrorInvalidValue, "cudaDeviceGetPCIBusId: give 13 characters or more");
+    return fail(cudaErrorInvalidValue,
+                "cudaDeviceGetPCIBusId: the buffer must hold at least 13 characters");
   std::snprintf(text, static_cast<std::size_t>(length), "0000:%02x:00.0",
                 static_cast<unsigned>(Device::get(device).number()));
   return cudaSuccess;
@@ -335,10 +336,10 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
   if (peer == Device::current().index())
     return fail(cudaErrorInvalidDevice, "a device is not its own peer");
   if (vgpu::Settings::get().peers == vgpu::PeerAccess::none)
-    return fail(cudaErrorPeerAccessUnsupported, "VGPU_PEERS is none");
+    return fail(cudaErrorPeerAccessUnsupported, "peer access is disabled (VGPU_PEERS=none)");
   if (!Device::current().enable_peer(Device::get(peer)))
     return fail(cudaErrorPeerAccessAlreadyEnabled,
-                "device " + std::to_string(Device::current().index()) + " can access device " +
-                    std::to_string(peer) + " already");
+                "device " + std::to_string(Device::current().index()) +
+                    " can already access device " + std::to_string(peer));
   return cudaSuccess;
 }

@@ -49,7 +49,7 @@ SharedEvents::SharedEvents() {
   void* space = MAP_FAILED;
   if (file_ >= 0 && ::ftruncate(file_, kBytes) == 0)
     space = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  if (space == MAP_FAILED) fatal("no anonymous file for events between processes");
+  if (space == MAP_FAILED) fatal("cannot create an anonymous file for interprocess events");
   all_ = static_cast<EventCounters*>(space);
 }
 
@@ -103,8 +103,8 @@ void SharedMoment::wait() {
     if (::kill(recorder, 0) != 0 && errno == ESRCH &&
         !at_least(counters_->reached.load(std::memory_order_acquire), number_) &&
         ++in_vain == kLooksInVain)
-      fatal("a wait for an event between processes will never end: process " +
-            std::to_string(recorder) + ", which recorded it, has ended before it came to it");
+      fatal("a wait for an interprocess event will never end: process " + std::to_string(recorder) +
+            ", which recorded it, ended before reaching it");
   }
   declare_after(counters_.get());
 }
@@ -193,7 +193,7 @@ cudaError_t check_event(cudaEvent_t event, const char* call) {
 }
 
 cudaError_t not_ready() {
-  return fail(cudaErrorNotReady, "the event's stream has not come to it yet");
+  return fail(cudaErrorNotReady, "the event's stream has not reached it yet");
 }
 
 }  // namespace
@@ -216,7 +216,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
     made->counters = SharedEvents::get().make();
     if (made->counters == nullptr)
       return fail(cudaErrorMemoryAllocation,
-                  "cudaEventCreateWithFlags: too many events between processes");
+                  "cudaEventCreateWithFlags: too many interprocess events");
   }
   *event = vgpu::living_event(std::move(made));
   return cudaSuccess;

@@ -44,14 +44,14 @@ std::string diagnose(const void* address, bool no_rights) {
              std::to_string(device) + ": cudaDeviceEnablePeerAccess was not called";
     if (!in_kernel && !in_copy) return "host access to device memory: copy it to the host first";
     if (import)
-      return "out of bounds: an IPC handle names the base of a block, and nothing begins "
+      return "out of bounds: an IPC handle names the base of a block, and no allocation begins "
              "there (was the offset ignored?)";
     return owner->memory().was_freed(address) ? "use after free" : "out of bounds";
   }
   if (const auto closed = Imports::get().find_closed(address))
     return "use after cudaIpcCloseMemHandle: the block of " + std::to_string(*closed) +
            " bytes that began here was closed";
-  if (!in_kernel) return in_copy ? "out of bounds: a copy runs over the end of host memory" : "";
+  if (!in_kernel) return in_copy ? "out of bounds: a copy runs past the end of host memory" : "";
   if (active_runner->beyond_dynamic_shared(address))
     return "out of bounds: past the end of dynamic shared memory";
   if (active_runner->in_stack_guard(address))
@@ -83,10 +83,10 @@ void handle(int signal, siginfo_t* info, void* context) {
   const auto& at = *static_cast<const ucontext_t*>(context);
   const bool in_kernel = active_runner != nullptr;
   if (signal == SIGFPE && in_kernel)
-    stop("an integer division by zero, or of the smallest number by -1", at);
+    stop("an integer division by zero, or of the most negative value by -1", at);
   // The processor reports the address of a page that faults, but not of a misaligned operand.
   if (signal == SIGSEGV && in_kernel && info->si_code == SI_KERNEL)
-    stop("misaligned address: a vector is read or written at no multiple of its size", at);
+    stop("misaligned address: a vector access is not at a multiple of its size", at);
   if (signal == SIGSEGV) {
     const bool no_rights = wanted_key(info->si_addr, info->si_code);
     if (const auto what = diagnose(info->si_addr, no_rights); !what.empty())
@@ -190,7 +190,7 @@ extern "C" void __ubsan_handle_divrem_overflow(const vgpu::Division* found, std:
 #endif
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
-#error "vgpu: say where this processor keeps its program counter and what a page fault was"
+#error "vgpu: define code_at() and was_write() for this processor"
 #endif
 
 namespace vgpu {

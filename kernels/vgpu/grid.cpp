@@ -169,7 +169,7 @@ void Helpers::push(std::function<void()> job) {
   }
   if (threads_ == kMostThreads)
     fatal("more than " + std::to_string(kMostThreads) +
-          " blocks wait for each other: a grid that needs all its blocks at once must be smaller");
+          " blocks wait for each other: use a smaller grid if all its blocks must run together");
   ++threads_;
   std::thread([this] { work(); }).detach();
 }

@@ -141,8 +141,8 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t* handle, void* pointer) {
   const Quiet quiet;
   const Device* device = Device::owner(pointer);
   if (device == nullptr || !device->memory().find(pointer))
-    return fail(cudaErrorInvalidValue, "cudaIpcGetMemHandle: not living device memory: " +
-                                           vgpu::describe_address(pointer));
+    return fail(cudaErrorInvalidValue,
+                "cudaIpcGetMemHandle: not live device memory: " + vgpu::describe_address(pointer));
   const auto block = device->memory().block_of(pointer);
   write_handle(
       *handle, kMemoryTag,

@@ -145,7 +145,7 @@ class Guests {
 template <class T>
 void fill_randomly(T& value) {
   if (::getrandom(&value, sizeof value, 0) != sizeof value)
-    fatal("the system gives no random numbers");
+    fatal("cannot get random numbers from the system");
 }
 
 Exporter start() {
@@ -203,7 +203,7 @@ int ask(const Exporter& exporter, Request request, std::string& reason) {
              ", which exported the handle, has ended or does not answer";
   else if (descriptor < 0)
     reason = "process " + std::to_string(exporter.process) +
-             " has freed what the handle names, or never made such a handle";
+             " has freed the memory or event, or never exported this handle";
   return descriptor;
 }
 

@@ -35,9 +35,9 @@ void call_host_function(cudaHostFn_t function, void* data) {
     const Loud loud;
     function(data);
   } catch (const std::exception& e) {
-    fatal("an exception left a " + *current_operation + ": " + e.what());
+    fatal("an exception escaped from a " + *current_operation + ": " + e.what());
   } catch (...) {
-    fatal("an exception left a " + *current_operation);
+    fatal("an exception escaped from a " + *current_operation);
   }
   in_host_function = false;
 }
@@ -288,7 +288,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   if (queue->capturing())
     return fail(cudaErrorStreamCaptureUnsupported,
-                "cudaStreamSynchronize: what is captured into a graph does not run yet");
+                "cudaStreamSynchronize: captured work has not run yet");
   queue->synchronize();
   return cudaSuccess;
 }
@@ -298,7 +298,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   if (queue == nullptr) return cudaErrorInvalidResourceHandle;
   if (queue->capturing())
     return fail(cudaErrorStreamCaptureUnsupported,
-                "cudaStreamQuery: what is captured into a graph does not run yet");
+                "cudaStreamQuery: captured work has not run yet");
   if (queue->idle()) return cudaSuccess;
   return fail(cudaErrorNotReady, queue->name() + " has work left");
 }

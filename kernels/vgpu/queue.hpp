@@ -125,8 +125,8 @@ class Living {
     const std::scoped_lock lock(mutex_);
     if (living_.count(handle) != 0) return nullptr;
     for (const auto& d : dead_)
-      if (d.get() == handle) return "was destroyed before";
-    return "is not a handle that this program was given";
+      if (d.get() == handle) return "has already been destroyed";
+    return "is not a valid handle";
   }
   void bury(T* handle) {
     constexpr std::size_t kKept = 1024;

@@ -45,7 +45,7 @@ State& state() {
 
 void set(std::byte* at, std::size_t bytes, bool open) {
   if (::mprotect(at, bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
-    fatal("cannot change the rights of device memory: too many allocations for this system");
+    fatal("cannot change the protection of device memory: too many allocations for this system");
 }
 
 template <class Body>

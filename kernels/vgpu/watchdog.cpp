@@ -20,7 +20,7 @@ const int kSignal = SIGRTMIN + 7;
 
 [[noreturn]] void report(const BlockRunner& runner, const std::string& line) {
   fatal(
-      "a kernel runs forever without giving other threads a turn (VGPU_DEADLINE_MS is over): it "
+      "a kernel runs forever without yielding to other threads (VGPU_DEADLINE_MS has passed): it "
       "does not end, or waits through a pointer that is not atomic\n  in " +
       runner.describe_self() + (line.empty() ? "" : ", at " + line));
 }
@@ -71,7 +71,8 @@ class Watchdog {
       sleep_ms(interval);
       if (last_words_begun()) {
         constexpr std::uint64_t kLongest_ms = 60'000;  // addr2line hangs, or a lock is held
-        if ((spoken += interval) > kLongest_ms) fatal("a report of a fault was not finished");
+        if ((spoken += interval) > kLongest_ms)
+          fatal("the report of a fault did not finish in time");
         continue;
       }
       const std::scoped_lock lock(mutex_);

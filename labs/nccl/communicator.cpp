@@ -341,7 +341,7 @@ std::optional<Refusal> Communicator::failure() {
     peers_->check_usable();
   } catch (...) {
     const Refusal refusal = current_refusal();
-    // Drop the prefix "the group is broken since an earlier call failed: ": the caller knows it.
+    // Drop the prefix "the group has been broken since an earlier call failed: ".
     const std::string text = refusal.what();
     const std::size_t begin = text.find("failed: ");
     return Refusal(refusal.result(),

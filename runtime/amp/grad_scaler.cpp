@@ -24,7 +24,7 @@ constexpr double kMost = std::numeric_limits<float>::max();
 void check_scale(double scale) {
   require(
       scale >= kLeast && scale <= kMost,
-      fmt::format("GradScaler: the scale must be from {:.2g} to {:.2g}, which f32 holds, got {}",
+      fmt::format("GradScaler: the scale must be from {:.2g} to {:.2g} (the range of f32), got {}",
                   kLeast, kMost, scale));
 }
 
@@ -45,8 +45,8 @@ bool unscale(const std::vector<Tensor>& gradients, float inverse) {
   for (const Tensor& grad : gradients) {
     require(grad.dtype() == DType::f32 || grad.dtype() == DType::f64,
             "GradScaler: a gradient is " + std::string(name_of(grad.dtype())) +
-                ", and divided by the scale it would be rounded to zero again: keep parameters "
-                "in f32 and compute in 16 bits under Autocast");
+                ", and dividing it by the scale would round it to zero again: keep parameters in "
+                "f32 and compute in 16 bits under Autocast");
     require(grad.is_contiguous(), "GradScaler: a gradient is not contiguous");
     const Device device = grad.device();
     Tensor& flag = found[device.is_cpu() ? -1 : device.index];
@@ -86,7 +86,7 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   require_scale("unscale_()");
   const Stage stage = seen_[&optimizer].stage;
   require(stage != Stage::unscaled,
-          "GradScaler: unscale_() a second time for this optimizer since the last update(): its "
+          "GradScaler: unscale_() called twice for this optimizer since the last update(): its "
           "gradients would be divided twice; call it once, before clipping");
   require(stage != Stage::stepped,
           "GradScaler: unscale_() after step() of this optimizer: call it before, or update() "
@@ -109,7 +109,7 @@ bool GradScaler::step(Optimizer& optimizer) {
   }
   require_scale("step()");
   require(seen_[&optimizer].stage != Stage::stepped,
-          "GradScaler: step() a second time for this optimizer since the last update(): call "
+          "GradScaler: step() called twice for this optimizer since the last update(): call "
           "update() at the end of each step");
   if (seen_[&optimizer].stage == Stage::ready) unscale_(optimizer);
   Seen& seen = seen_[&optimizer];
@@ -127,8 +127,8 @@ void GradScaler::update() {
     found = found || seen.found_inf;
   }
   require(any,
-          "GradScaler: update() without a step() since the last update(): nothing has been looked "
-          "at; call step(optimizer) first");
+          "GradScaler: update() without a step() since the last update(): no gradient has been "
+          "checked; call step(optimizer) first");
   seen_.clear();
   if (found) {
     scale_ = static_cast<float>(double{scale_} * options_.backoff_factor);
@@ -136,7 +136,7 @@ void GradScaler::update() {
     if (double{scale_} < kLeast)
       throw Error(
           "GradScaler: the scale has fallen to 0: gradients are infinite or NaN at any scale, so "
-          "the fault is elsewhere; look at the loss, or lower the learning rate");
+          "the cause is elsewhere; look at the loss, or lower the learning rate");
   } else if (++growth_tracker_ == options_.growth_interval) {
     const auto grown = static_cast<float>(double{scale_} * options_.growth_factor);
     if (std::isfinite(grown)) scale_ = grown;
@@ -169,10 +169,10 @@ void GradScaler::load_state_dict(const StateDict& state) {
     throw UsageError("GradScaler state does not fit: " + what);
   };
   if (state.empty())
-    fail("it is empty, as of a scaler that was not enabled: start with a new scaler");
+    fail("it is the empty state of a scaler that was not enabled: start with a new scaler");
   const StateDict own = state_dict();
   for (const auto& [name, tensor] : state)
-    if (own.count(name) == 0) fail("'" + name + "' is unknown: it is of something else");
+    if (own.count(name) == 0) fail("'" + name + "' is not an entry of a GradScaler");
   std::map<std::string, double> values;
   for (const auto& [name, mine] : own) {
     const auto at = state.find(name);

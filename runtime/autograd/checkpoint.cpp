@@ -103,7 +103,7 @@ class Recomputation : public SavedTensorKeeper {
     const std::vector<Tensor>& found = collector->tensors;
     if (!std::ranges::equal(found, shapes_, {}, &Tensor::sizes))
       throw Error("checkpoint: forward saved " + std::to_string(shapes_.size()) +
-                  " tensors, the same function run again in backward " +
+                  " tensors, but the same function run again in backward saved " +
                   std::to_string(found.size()) +
                   ", or other shapes: it must do the same each time");
     tensors_ = std::move(collector->tensors);

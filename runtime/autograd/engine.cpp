@@ -188,7 +188,7 @@ void backward(const std::vector<Tensor>& roots, const std::vector<Tensor>& gradi
 
 void queue_backward_callback(std::function<void()> callback) {
   if (current == nullptr)
-    throw UsageError("queue_backward_callback may be called during backward() only");
+    throw UsageError("queue_backward_callback may only be called during backward()");
   current->outermost().callbacks.push_back(std::move(callback));
 }
 

@@ -91,7 +91,7 @@ bool Tensor::is_leaf() const {
 }
 
 void Tensor::move_to(Device device) const {
-  require(is_leaf(), "move_to() is for leaves: use to(), which copies");
+  require(is_leaf(), "move_to() works on leaves only: use to(), which copies");
   if (this->device() == device) return;
   set_data(to(device));
   autograd::GradMeta* meta = meta_of(*this);

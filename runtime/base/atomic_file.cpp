@@ -63,7 +63,7 @@ fs::path behind_links(const std::string& path) {
         file.st_uid != ::geteuid() && file.st_uid != folder.st_uid)
       throw UsageError(
           fmt::format("cannot write '{}': user {} has put a symbolic link there, in a "
-                      "folder that everybody may write to; remove it",
+                      "world-writable folder; remove it",
                       path, file.st_uid));
     std::error_code error;
     at = parent / fs::read_symlink(at, error);

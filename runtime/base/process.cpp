@@ -62,7 +62,7 @@ std::string reason_of(int error) {
   if (error == ENFILE) return "the machine has too many open files: raise sysctl fs.file-max";
   if (error != EMFILE) return std::strerror(error);
   const std::uint64_t now = allow_open_files(0);
-  return "too many open files: this process may have " + std::to_string(now) +
+  return "too many open files: this process is limited to " + std::to_string(now) +
          "; raise the limit, for instance with 'ulimit -n " +
          std::to_string(std::max<std::uint64_t>(1024, 2 * now)) + "'";
 }

@@ -37,7 +37,7 @@ int flushed(const char* program, int code) {
   const bool before = std::ferror(stdout) != 0;
   const bool now = std::fflush(stdout) != 0;
   if (code != 0 || (!before && !now)) return code;
-  const std::string why = now ? std::strerror(errno) : "a part of it is lost";
+  const std::string why = now ? std::strerror(errno) : "part of the output is lost";
   return report(program, "error", ("cannot write to standard output: " + why).c_str(),
                 ExitCode::internal);
 }
@@ -72,7 +72,7 @@ int run_main(const char* program, const std::function<int()>& body) noexcept {
   } catch (const std::system_error& e) {  // a thread could not be started, or a path is bad
     if (e.code() == std::errc::resource_unavailable_try_again)
       return report(program, "error",
-                    "the system refuses another thread: raise 'ulimit -u' or the container's pids "
+                    "cannot start another thread: raise 'ulimit -u' or the container's pids "
                     "limit, or use fewer --threads or --workers",
                     ExitCode::resources);
     return report(program, "error", e.what(),

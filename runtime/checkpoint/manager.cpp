@@ -22,7 +22,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& path, int error) {
   throw UsageError("cannot write '" + path + "': " + std::strerror(error) +
-                   "; choose a folder for checkpoints that may be written to");
+                   "; choose a writable folder for checkpoints");
 }
 
 // The kernel releases an flock when its process ends, even by kill -9. The file names the holder.
@@ -38,10 +38,11 @@ Descriptor lock_folder(const std::string& folder) {
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return lock;  // the file system has no locks
     const ssize_t n = ::pread(lock.get(), holder.data(), holder.size() - 1, 0);
-    throw UsageError("checkpoints '" + folder + "' are in use by another process" +
-                     (n > 0 ? " (" + std::string(holder.data()) + ")" : "") +
-                     ", and one rank of one job keeps them: wait for its end, or choose another "
-                     "folder");
+    throw UsageError(
+        "checkpoints '" + folder + "' are in use by another process" +
+        (n > 0 ? " (" + std::string(holder.data()) + ")" : "") +
+        ": only one rank of one job may write there; wait until it ends, or choose another "
+        "folder");
   }
   const std::string me = process_place();
   if (::ftruncate(lock.get(), 0) != 0 || ::pwrite(lock.get(), me.data(), me.size(), 0) < 0)

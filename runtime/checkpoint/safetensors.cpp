@@ -158,7 +158,7 @@ class Reader {
       fail("truncated: the header promises " + std::to_string(at) + " bytes of data, there are " +
            std::to_string(data_size_));
     if (at < data_size_)
-      fail(std::to_string(data_size_ - at) + " bytes after the last tensor belong to none");
+      fail(std::to_string(data_size_ - at) + " bytes after the last tensor belong to no tensor");
     for (const Entry& e : entries) {
       const Tensor tensor = Tensor::empty(e.shape, {e.dtype});
       read_exactly(bytes_of_tensor(tensor));

@@ -66,10 +66,10 @@ class Folder {
 
   [[nodiscard]] std::string why_no_manifest() const {
     std::error_code ignored;
-    if (!fs::is_directory(path_, ignored)) return "is missing: there is no such folder";
+    if (!fs::is_directory(path_, ignored)) return "is missing: the folder does not exist";
     return fs::path(path_).filename().string().rfind(kName, 0) == 0
-               ? "is missing: its writing was cut short"
-               : "is missing: the folder is no checkpoint";
+               ? "is missing: writing it was interrupted"
+               : "is missing: the folder is not a checkpoint";
   }
 
   // Reads the file to its end.
@@ -102,24 +102,24 @@ class Folder {
     (void)examine(kManifest, &text);
     const std::size_t end = text.rfind(",\n");
     if (end == std::string::npos || text != seal(text.substr(0, end)))
-      fail(kManifest, "differs from the SHA-256 that it ends with");
+      fail(kManifest, "does not match the SHA-256 at its end");
     Json out = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (!out.is_object() || out["format"] != Json(kFormat) || !out["step"].is_number_integer() ||
         !out["files"].is_object())
       fail(kManifest,
-           fmt::format("has not the form '{}': another version has written it, which can read it",
+           fmt::format("is not in the format '{}': read it with the version that wrote it",
                        kFormat));
     if (out["step"] < 0 || out["step"] > kMostSteps || !out["files"].contains(kState))
-      fail(kManifest, "has no possible step, or does not name " + std::string(kState));
+      fail(kManifest, "has no valid step, or does not list " + std::string(kState));
     for (auto& [name, facts] : out["files"].items()) {
       if (fs::path(name).filename() != name || !facts.is_object())
-        fail(kManifest, "names what is no file of it");
+        fail(kManifest, "lists an entry that is not a file of the checkpoint");
       const FileFacts found = examine(name);
       if (Json(found.bytes) != facts["bytes"])
         fail(name,
              fmt::format("has {} bytes, the manifest says {}", found.bytes, facts["bytes"].dump()));
       if (Json(found.digest) != facts["sha256"])
-        fail(name, "differs from its SHA-256 in the manifest");
+        fail(name, "does not match its SHA-256 in the manifest");
     }
     return out;
   }

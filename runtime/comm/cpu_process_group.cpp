@@ -7,7 +7,7 @@ namespace ringsmith::comm {
 
 CpuProcessGroup::CpuProcessGroup(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : peers_(std::move(bootstrap), options),
-      engine_(peers_),
+      dispatcher_(peers_),
       options_(options),
       queue_([this](Transfer& transfer, bool foreground) { take_turn(transfer, foreground); },
              [this] { peers_.hold_core(true); }) {}

@@ -2,7 +2,7 @@
 // it, and passes it to the engine. device_process_group.hpp adds GPU memory.
 #pragma once
 
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/process_group.hpp"
 #include "runtime/comm/queue.hpp"
 
@@ -42,10 +42,10 @@ class CpuProcessGroup : public ProcessGroup {
 
  protected:
   // Executes the call whose turn it is.
-  virtual void execute(Transfer& transfer) { engine_.run(transfer); }
+  virtual void execute(Transfer& transfer) { dispatcher_.run(transfer); }
 
   Peers peers_;
-  Engine engine_;
+  Dispatcher dispatcher_;
 
  private:
   // Chooses the group's algorithm if the collective has it.

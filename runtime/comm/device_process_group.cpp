@@ -75,7 +75,7 @@ DeviceProcessGroup::DeviceProcessGroup(const std::shared_ptr<Bootstrap>& bootstr
   stream_ = Stream::create(device_, Stream::Priority::high);
   const bool one_host = on_one_host(*bootstrap);  // always called, because it is collective
   const bool network = options.transport == Transport::tcp || options.transport == Transport::rdma;
-  const DeviceBackend::Group group{peers_, engine_, device_, stream_};
+  const DeviceBackend::Group group{peers_, dispatcher_, device_, stream_};
   std::string refused;
   if (one_host && !network)
     backend_ = make_peer_backend(*bootstrap, group, options.engine, tuning, refused);

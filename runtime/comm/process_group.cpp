@@ -74,7 +74,7 @@ Transfer ProcessGroup::checked(Collective collective, ConstBuffer input, Buffer 
     check_pair(collective, input, output, by_output, contract.divides() ? world : 1, me);
   if (contract.reduces) check_reduction(collective, input.dtype(), op);
   if (contract.exchanges && input.count().value % static_cast<std::size_t>(world) != 0)
-    fail(collective, elements(input) + " cannot be cut into equal parts for " +
+    fail(collective, elements(input) + " cannot be divided into equal parts for " +
                          std::to_string(world) + " ranks");
   return {{collective, op, counted.dtype(), {}, root, counted.count().value}, input, output};
 }

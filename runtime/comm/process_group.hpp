@@ -6,7 +6,7 @@
 // (GroupOptions); a dead peer throws PeerLost. Each of these errors breaks the group.
 //
 // The order of every floating-point sum is fixed by (algorithm, world, count), never by timing: see
-// runtime/comm/schedule, and runtime/comm/executor/engine.hpp for the choice of `automatic` at each
+// runtime/comm/schedule. runtime/comm/executor/dispatcher.hpp has the choice of `automatic` at each
 // size. Every addition rounds to the element type, including f16 and bf16. All ranks get the same
 // bits, in every run.
 //

@@ -21,7 +21,7 @@ void say_unheard(const std::exception_ptr& error) noexcept {
   } catch (const Aborted&) {  // NOLINT(bugprone-empty-catch): the program called abort()
   } catch (const std::exception& e) {
     if (std::string_view(e.what()).find(kBrokenBefore) == std::string_view::npos)
-      std::fprintf(stderr, "ringsmith: error in a call that nobody waited for: %s\n", e.what());
+      std::fprintf(stderr, "ringsmith: error in a call that was never waited for: %s\n", e.what());
   } catch (...) {  // NOLINT(bugprone-empty-catch): no text to print
   }
 }

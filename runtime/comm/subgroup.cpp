@@ -29,7 +29,7 @@ class MemberBootstrap : public Bootstrap {
   [[nodiscard]] int rank() const override { return index_; }
   [[nodiscard]] int size() const override { return static_cast<int>(members_.size()); }
   [[nodiscard]] std::vector<std::string> all_gather(const std::string& record) override {
-    if (parent_ == nullptr) throw Error("the group that the members met in may be gone");
+    if (parent_ == nullptr) throw Error("the parent group may no longer exist");
     if (index_ > 0) {
       send(members_[0], record);
       return split_records(receive(members_[0]));

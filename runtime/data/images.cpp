@@ -223,7 +223,7 @@ void append_cifar10(const std::string& path, Images& images) {
   const std::vector<std::uint8_t> file = read_file(path, "CIFAR-10 file");
   require(!file.empty() && file.size() % kCifarRecord == 0,
           "CIFAR-10 file '" + path + "' has " + std::to_string(file.size()) +
-              " bytes, which are no whole number of records of " + std::to_string(kCifarRecord) +
+              " bytes, not a multiple of the record size " + std::to_string(kCifarRecord) +
               "; unpack cifar-10-binary.tar.gz again");
   for (std::size_t at = 0; at < file.size(); at += kCifarRecord) {
     require(file[at] < 10, "CIFAR-10 file '" + path + "': label of record " +

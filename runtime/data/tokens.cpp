@@ -80,14 +80,14 @@ Vocabulary Vocabulary::load(const std::string& path) {
     std::string piece;
     std::size_t number = 0;
     check(space != std::string_view::npos && from_base64(line.substr(0, space), piece),
-          "no token in base64 and its number");
+          "expected a token in base64 and its number");
     const std::string_view digits = line.substr(space + 1);
     const auto parsed = std::from_chars(digits.data(), digits.data() + digits.size(), number);
     check(parsed.ec == std::errc() && parsed.ptr == digits.data() + digits.size() &&
               number == out.pieces_.size(),
           "expected the number " + std::to_string(out.pieces_.size()));
     check(number < std::numeric_limits<Token>::max(),
-          "more than 65,535 tokens, which have no room in 16 bits");
+          "more than 65,535 tokens do not fit in 16 bits");
     check(out.numbers_.emplace(piece, static_cast<Token>(number)).second,
           "the same token as another line");
     out.pieces_.push_back(piece);

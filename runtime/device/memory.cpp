@@ -192,7 +192,7 @@ class DeviceCache {
     std::size_t unused = 0, total = 0;
     (void)cudaMemGetInfo(&unused, &total);
     throw CudaError(device_.str() + " is out of memory: " + mib(asked) +
-                    " are asked for, tensors of this process hold " + mib(stats_.current.value) +
+                    " requested; tensors of this process hold " + mib(stats_.current.value) +
                     " in " + std::to_string(live_.size()) + " blocks, and the device has " +
                     mib(unused) + " of " + mib(total) +
                     " left; use smaller batches or a smaller model");

@@ -68,7 +68,8 @@ std::string Failure::encode() const {
 Failure Failure::decode(const std::string& text) try {
   return nlohmann::json::from_cbor(text).get<Failure>();
 } catch (const nlohmann::json::exception&) {
-  throw CommError("cannot read another node's report of a failure: is ringrun the same on all?");
+  throw CommError(
+      "cannot read another node's report of a failure: use the same ringrun on all nodes");
 }
 
 std::optional<Failure> root_cause(const std::vector<Failure>& failures) {
@@ -161,8 +162,8 @@ std::string MemoryGroup::why_killed() {
   ++seen_;
   const std::string most = limit();
   return "the kernel killed it for lack of memory: its control group" +
-         (most.empty() ? " or one above it has reached its limit" : " may have " + most) +
-         "; fewer ranks, a smaller batch, or a higher limit help";
+         (most.empty() ? " or one above it has reached its limit" : " is limited to " + most) +
+         "; use fewer ranks, a smaller batch, or a higher limit";
 }
 
 }  // namespace ringsmith::launch

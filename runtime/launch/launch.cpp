@@ -56,8 +56,8 @@ void allow_files(LaunchOptions& o) {
       std::max(needed + kManyStrangers, 2 * kOtherFiles + kBetweenTwoRanks * ranks * nodes));
   require(allowed >= needed,
           "--nproc-per-node " + std::to_string(ranks) + " needs " + std::to_string(needed) +
-              " open files, but this process may have " + std::to_string(allowed) +
-              ": 'ulimit -n " + std::to_string(needed) + "' allows them, or start fewer ranks");
+              " open files, but this process is limited to " + std::to_string(allowed) +
+              ": raise it with 'ulimit -n " + std::to_string(needed) + "', or start fewer ranks");
   const bool two_stores = may_repeat(o) && nodes > 1;  // the rendezvous' and the round's
   o.most_strangers =
       std::clamp((allowed - needed) / (two_stores ? 2 : 1), kFewStrangers, kManyStrangers);
@@ -113,8 +113,8 @@ int launch(const LaunchOptions& asked) {
   if (options.nodes > 1 && options.bind.empty() && !number.empty() &&
       (!options.nodes_numbered || options.node == 0))
     say(
-        fmt::format("'{}' is {} here, where no other node can come: listening on all interfaces; "
-                    "--bind names one",
+        fmt::format("'{}' is {} here, which no other node can reach: listening on all interfaces; "
+                    "use --bind to choose one",
                     options.master_address, number));
   const std::string program = find_program(options.command.at(0));
   // Fails now rather than after the other nodes have arrived. With several rounds, the node's
@@ -130,14 +130,14 @@ int launch(const LaunchOptions& asked) {
       end = run_round(options, *round, program, guardian, rendezvous);
       if (!orphans) continue;
       for (const pid_t pid : orphans->end(guardian.pid(), Deadline::in(kDeath)))
-        say(fmt::format("pid {}, which a rank left behind, does not die of SIGKILL", pid));
+        say(fmt::format("pid {}, which a rank left behind, survives SIGKILL", pid));
     }
   } catch (const std::exception& e) {
     rendezvous.close(static_cast<int>(ExitCode::internal), e.what());
     throw;
   }
   if (end.how == Rendezvous::End::none) return rendezvous.exit_code();
-  const char* const why = end.how == Rendezvous::End::well      ? "all ranks ended well"
+  const char* const why = end.how == Rendezvous::End::well      ? "all ranks succeeded"
                           : end.how == Rendezvous::End::stopped ? "a signal ended ringrun on node 0"
                                                                 : "no restarts are left";
   rendezvous.close(end.exit_code, why);

@@ -58,7 +58,7 @@ std::uint16_t read_port_file(const std::string& path, Deadline deadline, int hur
     std::string text;
     if (in >> text) return comm::tcp::parse_port("the port in '" + path + "'", text);
     if (deadline.passed())
-      throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never came");
+      throw TimeoutError("--port-file '" + path + "' has not appeared: node 0 never started");
     pollfd entry{hurry, POLLIN, 0};
     if (poll(&entry, 1, static_cast<int>(kNodePoll.count())) > 0)
       throw CommError("waiting for --port-file '" + path + "' has been called off");
@@ -121,7 +121,7 @@ Nodes::Nodes(const LaunchOptions& options, comm::Secret secret,
         address, secret_, deadline, comm::StoreClientOptions{{}, door_.get(), hurry});
   } catch (const TimeoutError& e) {
     throw TimeoutError(std::string(e.what()) +
-                       "; node 0, whose ringrun holds it, never came, or "
+                       "; node 0, whose ringrun holds it, never started, or "
                        "is not at that address");
   }
   try {
@@ -211,7 +211,7 @@ void Nodes::watch() {
       return;
     }
   } catch (const std::exception& e) {
-    verdict_ = {Verdict::Kind::lost, 0, std::string("node 0 is out of reach: ") + e.what()};
+    verdict_ = {Verdict::Kind::lost, 0, std::string("node 0 is unreachable: ") + e.what()};
   }
 }
 

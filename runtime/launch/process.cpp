@@ -255,7 +255,7 @@ std::string Guardian::obituary() {
   const End end{WIFSIGNALED(status_), false,
                 WIFSIGNALED(status_) ? WTERMSIG(status_) : WEXITSTATUS(status_)};
   return "its guardian (pid " + std::to_string(pid_) + ") has ended: " + end.describe() +
-         "; should ringrun be killed now, children of the ranks may stay";
+         "; if ringrun is killed now, children of the ranks may survive";
 }
 
 // A stopped guardian reads nothing. SIGCONT resumes it; if it is stopped again immediately, the

@@ -73,7 +73,7 @@ Rendezvous::Rendezvous(const LaunchOptions& options, const comm::Secret& secret)
         std::make_unique<comm::StoreClient>(address, secret_, Deadline::in(options.join_timeout));
   } catch (const comm::NoStore& e) {
     throw TimeoutError(std::string(e.what()) + "; no ringrun holds the rendezvous there" +
-                       (why_not.empty() ? "" : ", and this one can not: " + why_not));
+                       (why_not.empty() ? "" : ", and this one cannot: " + why_not));
   }
   if (holds_) return;
   number_ = static_cast<int>(store_->add(kRingruns, 1));
@@ -155,14 +155,14 @@ std::string Rendezvous::who_is_missing(int here) const {
       if (std::ranges::none_of(others_,
                                [&](const Ringrun& r) { return r.waits && r.node == node; }))
         missing += fmt::format("{}node {}", missing.empty() ? ": " : ", ", node);
-    missing += round_.number < 0 ? " never came" : " did not come back";
+    missing += round_.number < 0 ? " never arrived" : " did not return";
   } else {
     missing = " (this one, " + process_place();
     for (const Ringrun& r : others_)
       if (r.waits) missing += "; " + r.place;
     missing += ")";
   }
-  return fmt::format("{} of at least {} nodes came to {} within {}{}", here, options_.least_nodes,
+  return fmt::format("{} of at least {} nodes reached {} within {}{}", here, options_.least_nodes,
                      where_, seconds(options_.join_timeout), missing);
 }
 
@@ -199,12 +199,12 @@ void Rendezvous::judge(Ringrun& other, const std::string& who) {
   std::getline(in, other.place);
   if (nodes != range(options_) || restarts != std::to_string(options_.max_restarts))
     return answer(other, fmt::format("no --nnodes {} --max-restarts {} on {}, but --nnodes {} "
-                                     "--max-restarts {} on {}: give the same on all nodes",
+                                     "--max-restarts {} on {}: use the same values on all nodes",
                                      nodes, restarts, other.place, range(options_),
                                      options_.max_restarts, process_place()));
   if ((other.node >= 0) != options_.nodes_numbered)
-    return answer(other, fmt::format("no --rdzv-backend {} on {}, but {} on {}: give the same on "
-                                     "all nodes",
+    return answer(other, fmt::format("no --rdzv-backend {} on {}, but {} on {}: use the same "
+                                     "value on all nodes",
                                      other.node >= 0 ? "static" : "c10d", other.place,
                                      options_.nodes_numbered ? "static" : "c10d", process_place()));
   for (const Ringrun& r : others_) {
@@ -237,7 +237,7 @@ void Rendezvous::open(const Round& round, std::uint16_t port) {
 std::string Rendezvous::newcomer() {
   look();
   for (const Ringrun& other : others_)
-    if (other.waits && !other.member) return "another node has come: " + other.place;
+    if (other.waits && !other.member) return "another node has arrived: " + other.place;
   return {};
 }
 
@@ -280,8 +280,7 @@ std::optional<Round> Rendezvous::ask() {
     in >> round_.number >> round_.restarts >> round_.node >> round_.nodes >> round_.port >>
         round_.word;
     if (in) return round_;
-    throw CommError(where_ +
-                    " gave a place that makes no sense: is ringrun the same on all nodes?");
+    throw CommError(where_ + " assigned an invalid place: use the same ringrun on all nodes");
   }
   if (kind == "end") in >> exit_code_;
   std::getline(in >> std::ws, text);

@@ -55,7 +55,7 @@ void require_alone() {
   sigaction(SIGCHLD, nullptr, &action);
   require(action.sa_handler != SIG_IGN && (action.sa_flags & SA_NOCLDWAIT) == 0,
           "spawn: this process ignores SIGCHLD, and so would not learn how its ranks end: call "
-          "signal(SIGCHLD, SIG_DFL) before");
+          "signal(SIGCHLD, SIG_DFL) first");
 }
 
 // Before a fork, buffered output would be printed by every copy; before _exit(), it would be lost.
@@ -84,10 +84,10 @@ bool flush_all() {
   } catch (const std::exception& e) {
     failed(e.what(), ExitCode::internal);
   } catch (...) {
-    failed("what was thrown is no std::exception", ExitCode::internal);
+    failed("the exception thrown is not a std::exception", ExitCode::internal);
   }
   if (!flush_all() && code == 0)
-    failed("cannot write all that it printed: " + reason_of(errno), ExitCode::internal);
+    failed("cannot write all of its output: " + reason_of(errno), ExitCode::internal);
   text.resize(std::min(text.size(), kMostText));
   if (write(report.get(), text.data(), text.size()) < 0) code = std::max(code, 1);
   // Not exit(): atexit handlers and static objects belong to the parent.
@@ -170,8 +170,7 @@ class Children {
     if (known && info.si_pid == 0) return;
     read_report(rank);
     rank.running = false;
-    if (!known)
-      rank.text = "nobody knows how it ended: something else in this process waited for it";
+    if (!known) rank.text = "its exit status is unknown: other code in this process waited for it";
     on_end(rank, known ? End{info.si_code != CLD_EXITED, info.si_code == CLD_DUMPED, info.si_status}
                        : End{false, false, static_cast<int>(ExitCode::internal)});
   }

@@ -99,7 +99,7 @@ class Supervisor {
         eventfd_t unused = 0;
         eventfd_read(closed_.get(), &unused);
         signal_ = SIGPIPE;
-        nodes_.say_over("nobody reads the output of ringrun on " + here_ + " any more");
+        nodes_.say_over("the output of ringrun on " + here_ + " is no longer read");
         begin_ending(SIGTERM, options_.failure_grace);
       }
       if (entries[3].revents != 0) end_silent_ranks();
@@ -254,7 +254,7 @@ class Supervisor {
     const bool in_vain = nodes_.counted_steps(rank.place.rank) == rank.counted;
     rank.vain_lives = in_vain ? rank.vain_lives + 1 : 0;
     if (rank.vain_lives == kMostVainLives) {
-      say(fmt::format("{}; {} times in a row it was lost before a step with it counted", how,
+      say(fmt::format("{}; it was lost {} times in a row without completing a step", how,
                       kMostVainLives));
       return false;
     }
@@ -274,7 +274,7 @@ class Supervisor {
         // A rank started since the report is a new process.
         if (rank.place.rank == number && rank.running &&
             Clock::now() - rank.started >= options_.quorum_timeout) {
-          say(fmt::format("rank {} (pid {}) has been silent for {} s, and is killed", number,
+          say(fmt::format("rank {} (pid {}) has been silent for {} s and is killed", number,
                           rank.pid, options_.quorum_timeout.count() / 1000));
           kill(-rank.pid, SIGKILL);
         }
@@ -308,7 +308,7 @@ class Supervisor {
       case Phase::killing:
         for (Rank& rank : ranks_) {
           if (!rank.running) continue;
-          say(fmt::format("rank {} (pid {}) does not die of SIGKILL: it hangs in the kernel",
+          say(fmt::format("rank {} (pid {}) survives SIGKILL: it hangs in the kernel",
                           rank.place.rank, rank.pid));
           rank.running = false;
           rank.ended_by_us = true;

@@ -73,7 +73,7 @@ GPT::GPT(const GPTOptions& options)
   if (options.gpt2_init) initialise_as_gpt2();
   const std::int64_t multiple = options.vocabulary_multiple;
   require(multiple >= 1,
-          "GPT: the vocabulary cannot have a multiple of " + std::to_string(multiple) + " rows");
+          "GPT: vocabulary_multiple must be at least 1, got " + std::to_string(multiple));
   const std::int64_t rows = (options.vocabulary + multiple - 1) / multiple * multiple;
   if (options.tied) tok.weight = with_rows(tok.weight, rows);
   head->weight = options.tied ? tok.weight : with_rows(head->weight, rows);

@@ -18,9 +18,9 @@ void Module::require_new(const char* what, const std::string& name) const {
     return longer.starts_with(other + '.');
   };
   const auto check = [&](const std::string& taken) {
-    if (name == taken) refuse("the module has this name already; give each entry its own");
+    if (name == taken) refuse("the module already has this name; give each entry its own");
     if (below(name, taken) || below(taken, name))
-      refuse("what it holds could have the names of '" + taken + "'; choose a name without dots");
+      refuse("names inside it could equal those of '" + taken + "'; choose a name without dots");
   };
   for (const Slot& slot : slots_) check(slot.name);
   for (const auto& [taken, child] : children_) check(taken);
@@ -140,7 +140,7 @@ void Module::rebind(const std::vector<Tensor>& parameters, const std::vector<Ten
   const NamedTensors old_parameters = named_parameters(), old_buffers = named_buffers();
   require(parameters.size() == old_parameters.size() && buffers.size() == old_buffers.size(),
           "rebind: the module has " + std::to_string(old_parameters.size()) + " parameters and " +
-              std::to_string(old_buffers.size()) + " buffers, given were " +
+              std::to_string(old_buffers.size()) + " buffers, but got " +
               std::to_string(parameters.size()) + " and " + std::to_string(buffers.size()));
   apply([&](Module& m) {
     m.rebind_slots(Kind::parameter, old_parameters, parameters);

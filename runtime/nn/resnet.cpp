@@ -20,7 +20,7 @@ Conv2dOptions without_bias(std::int64_t kernel, std::int64_t stride) {
 std::array<int, 4> blocks_of(int depth) {
   if (depth == 18) return {2, 2, 2, 2};
   if (depth == 34 || depth == 50) return {3, 4, 6, 3};
-  throw UsageError("ResNet: there is no depth " + std::to_string(depth) + "; give 18, 34 or 50");
+  throw UsageError("ResNet: depth must be 18, 34 or 50, got " + std::to_string(depth));
 }
 
 const ResNetOptions& checked(const ResNetOptions& o) {

@@ -119,7 +119,7 @@ void UsageMap::exchange(std::uint64_t step, const std::string& fault) {
     if (theirs != step)
       throw CommError(fmt::format("ranks are at different steps: rank {} is at its forward {}, "
                                   "rank {} at its forward {}; every rank must run forward and "
-                                  "backward equally often (evaluate under NoGradGuard)",
+                                  "backward the same number of times (evaluate under NoGradGuard)",
                                   group_->rank(), step, rank, theirs),
                       {.rank = group_->rank(), .peer = rank, .op = {}});
     faults = faults || theirs != record(rank)[0];
@@ -225,7 +225,7 @@ void verify_same_model(comm::ProcessGroup& group, const std::vector<std::string>
   for (const std::string& text : gather_unequal(group, mine)) texts.push_back(split_lines(text));
   if (texts.empty()) return;
   throw UsageError("ranks do not hold the same model: " + explain(texts) +
-                   "; build it alike on every rank");
+                   "; build the same model on every rank");
 }
 
 std::function<bool(bool)> any_rank(std::shared_ptr<comm::ProcessGroup> group) {

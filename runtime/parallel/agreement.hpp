@@ -9,7 +9,7 @@
 //     require_agreement(*group, {{"--lr", fmt::format("{}", lr)},
 //                                {"the training data", sha256(std::as_bytes(std::span(data)))}});
 //
-//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: give the same on all ranks
+//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: use the same value on all ranks
 //
 // ---- the model ----
 // Ranks whose models differ by one layer would exchange unrelated gradients, or hang. Each rank

@@ -95,8 +95,8 @@ class DataParallelBackward : public Node {
   std::vector<Tensor> apply(std::vector<Tensor> grads) override {
     if (pass_ == nullptr)
       throw Error(
-          "DataParallel: backward a second time for one forward: the graphs of the "
-          "replicas are freed by the first, also with retain_graph");
+          "DataParallel: second backward for one forward: the first freed the graphs of the "
+          "replicas, even with retain_graph");
     const std::shared_ptr<DataParallel::Pass> pass = std::move(pass_);
     std::vector<Tensor> out(edges.size());
     if (!grads[0].defined()) return out;

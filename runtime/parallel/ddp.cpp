@@ -171,8 +171,7 @@ void DistributedDataParallel::begin_forward() {
   require_unchanged();
   if (join_) {
     require(!reducer_->awaits_backward(),
-            "join(): a forward() before the backward() of the one before it; inside of join() they "
-            "take turns");
+            "join(): forward() called again before backward(); inside join() they must alternate");
     join_->announce(reducer_->synchronising());
     reducer_->set_divisor(join_->divisor());
   }

@@ -61,7 +61,7 @@ void check_drift(comm::ProcessGroup& group, const NamedTensors& tensors) {
       found->second.push_back(static_cast<int>(r));
     }
     if (variants.size() == 1 || ++differ > 1) continue;
-    first = "'" + tensors[i].first + "' is one on ";
+    first = "'" + tensors[i].first + "' has one value on ";
     for (const auto& variant : variants)
       first += (&variant == variants.data() ? "" : " and another on ") +
                describe_ranks(variant.second, group.size());

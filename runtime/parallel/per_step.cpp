@@ -100,9 +100,9 @@ class QuorumBootstrap : public comm::Bootstrap {
 
 std::shared_ptr<comm::StoreClient> connect_to_coordinator(milliseconds timeout) {
   static const bool crypto = comm::store::start_crypto();
-  require(crypto, "libcrypto cannot be started");
+  require(crypto, "libcrypto cannot be initialised");
   require(std::getenv(comm::store::kPerStepVariable) != nullptr,
-          "--per-step: nobody coordinates the ranks; start them with 'ringrun --per-step ...'");
+          "--per-step: the ranks have no coordinator; start them with 'ringrun --per-step ...'");
   const comm::JobPlace place =
       comm::find_place(comm::BootstrapKind::env, comm::process_environment());
   const auto secret = comm::Secret::from_environment();
@@ -121,9 +121,10 @@ PerStepTraining::PerStepTraining(Module& model, Optimizer& optimizer,
       store_(std::move(store)),
       rank_(rank),
       scaler_(options_.scaler != nullptr ? *options_.scaler : unscaled_) {
-  require(!options_.ddp.static_graph && options_.ddp.ignored.empty(),
-          "PerStepOptions::ddp: static_graph and ignored do not go with ranks that come and go; "
-          "leave them out");
+  require(
+      !options_.ddp.static_graph && options_.ddp.ignored.empty(),
+      "PerStepOptions::ddp: static_graph and ignored do not work with ranks that join and leave; "
+      "leave them out");
   comm::Settings settings = options_.group.settings;
   const comm::Settings model_settings = settings_of(model_);
   settings.insert(settings.end(), model_settings.begin(), model_settings.end());
@@ -204,7 +205,7 @@ bool PerStepTraining::attempt(const std::function<void()>& body, bool last) {
     failures_in_a_row_ = 0;
     return true;
   }
-  if (failure_.empty()) failure_ = "another rank could not do it";
+  if (failure_.empty()) failure_ = "another rank failed";
   leave(true);
   failures_in_a_row_ = ranks == quorum_.ranks ? failures_in_a_row_ + 1 : 0;
   if (failures_in_a_row_ == kMostFailures)
@@ -248,7 +249,7 @@ void PerStepTraining::ask(Vote vote, bool last) {
   } catch (const CommError& e) {
     throw CommError(std::string(e.what()) +
                     ". Or this rank was silent for longer than ringrun's "
-                    "--quorum-timeout, and the others go on without it");
+                    "--quorum-timeout, and the others continue without it");
   }
   const auto mine = std::ranges::find(quorum_.ranks, rank_);
   place_ = static_cast<int>(mine - quorum_.ranks.begin());

@@ -80,7 +80,8 @@ void Reducer::register_comm_hook(CommHook hook) {
                            "': DistributedDataParallel takes one; call both from one function");
   require(forwards_ == 0,
           "communication hook '" + hook.name + "': register it before the first forward()");
-  require(static_cast<bool>(hook.call), "communication hook '" + hook.name + "' is no function");
+  require(static_cast<bool>(hook.call),
+          "communication hook '" + hook.name + "' is empty: register a function");
   hook_ = std::move(hook);
 }
 
@@ -134,7 +135,7 @@ void Reducer::on_gradient(int parameter) {
       fault_ = "parameter '" + name_of_parameter(parameter) +
                (unreachable_[at(parameter)]
                     ? "' got a gradient, but the outputs of forward() do not depend on it: return "
-                      "what the loss is computed from"
+                      "every tensor that the loss is computed from"
                     : "' got two gradients in one backward, as when a backward() inside of it "
                       "reaches the parameter again: set static_graph");
     return;

@@ -42,7 +42,7 @@ void on_stop_signal(int signal) {
 }  // namespace
 
 StopRequest::StopRequest() {
-  require(!request_expected.exchange(true), "StopRequest: this process has one already");
+  require(!request_expected.exchange(true), "StopRequest: this process already has one");
   requested_at_ms = 0;
   struct sigaction action {};
   action.sa_handler = on_stop_signal;
@@ -70,7 +70,8 @@ bool StopRequest::agreed(comm::ProcessGroup& group) const {
 
 void StopRequest::throw_if_agreed(comm::ProcessGroup& group) const {
   if (!agreed(group)) return;
-  throw Preempted(group.rank() == 0 ? "a signal asked the ranks to stop, and all have" : "");
+  throw Preempted(group.rank() == 0 ? "a signal asked the ranks to stop, and all have stopped"
+                                    : "");
 }
 
 }  // namespace ringsmith

@@ -50,7 +50,7 @@ std::pair<std::size_t, std::string> parse_entry(const std::string& key) {
   const char* const end = key.data() + key.size();
   const auto [stop, error] = std::from_chars(key.data() + kState.size(), end, number);
   if (error != std::errc() || stop == end || *stop != '.')
-    throw UsageError("optimizer state does not fit: '" + key + "' names no entry of a parameter");
+    throw UsageError("optimizer state does not fit: '" + key + "' is not an entry of a parameter");
   return {number, std::string(stop + 1, end)};
 }
 
@@ -282,7 +282,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
   const auto numbers = state.find(kParams);
   if (numbers == state.end()) fail(fmt::format("'{}' is missing", kParams));
   if (numbers->second.numel() != std::ssize(params()))
-    fail(fmt::format("it is of {} parameters, these are {}", numbers->second.numel(),
+    fail(fmt::format("it has {} parameters, this optimizer has {}", numbers->second.numel(),
                      params().size()));
   check_optimizer_state(state);
   StateDict mine;
@@ -294,7 +294,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const StateDict& state) {
       continue;
     }
     const auto [p, name] = parse_entry(key);
-    if (p >= params().size()) fail("'" + key + "' is of no parameter");
+    if (p >= params().size()) fail("'" + key + "' belongs to no parameter");
     const bool whole = name != "step";
     const std::vector<std::string>& names = inner_->state_names();
     if (whole ? std::ranges::find(names, name) == names.end() : !inner_->counts_steps())

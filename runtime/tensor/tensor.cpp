@@ -86,7 +86,7 @@ Tensor Tensor::from_storage(std::shared_ptr<Storage> storage, const Shape& sizes
   if (storage == nullptr) throw UsageError("from_storage: no storage");
   if (sizes.size() != strides.size())
     throw UsageError("from_storage: sizes " + to_string(sizes) + " and strides " +
-                     to_string(strides) + " must have as many dimensions");
+                     to_string(strides) + " must have the same number of dimensions");
   auto impl = std::make_shared<Impl>();
   impl->numel = numel_of(sizes);
   std::int64_t last = offset;  // largest element index that the view can touch
@@ -143,8 +143,8 @@ void* Tensor::checked_data(DType expected) const {
 }
 
 void Tensor::refuse_host(const char* what) const {
-  throw UsageError(std::string(what) + " is for the host, and this tensor is on " + device().str() +
-                   ": copy it with cpu() first");
+  throw UsageError(std::string(what) + " works on host tensors, but this tensor is on " +
+                   device().str() + ": copy it with cpu() first");
 }
 
 void Tensor::record_stream(const Stream& stream) const { impl().storage->record_stream(stream); }

@@ -81,7 +81,7 @@ Tensor Tensor::view(const Shape& wanted) const {
   const std::optional<Shape> s = view_strides(*this, shape);
   if (!s)
     throw UsageError("view: sizes " + to_string(sizes()) + " with strides " + to_string(strides()) +
-                     " cannot be seen as " + to_string(shape) +
+                     " cannot be viewed as " + to_string(shape) +
                      " without a copy: use reshape or contiguous");
   return view_on(*this, shape, *s, storage_offset());
 }

@@ -22,10 +22,9 @@ struct Run {
 
 const std::string kBin = std::string(RINGSMITH_BINARY_DIR) + "/bin/";
 
-// errors: whether standard error is read too; beside JSON it is not, Open MPI may have a word to
-// say.
+// errors: whether standard error is read, too. Not with JSON: Open MPI may print a message there.
 Run run(const std::string& command, bool errors = true) {
-  // The calibration of the user who runs the tests must not matter.
+  // Ignore the calibration of the user who runs the tests.
   const std::string cache = "XDG_CACHE_HOME=" + std::string(RINGSMITH_BINARY_DIR) + "/test-cache ";
   Run result;
   FILE* pipe = popen((cache + command + (errors ? " 2>&1" : "")).c_str(), "r");
@@ -38,7 +37,7 @@ Run run(const std::string& command, bool errors = true) {
 }
 
 Run on_ranks(int world, const std::string& arguments, bool errors = true) {
-  // Open MPI's own leaks at its end are not looked for (AddressSanitizer).
+  // Do not look for Open MPI's own leaks at exit (AddressSanitizer).
   return run(
       "ASAN_OPTIONS=\"$ASAN_OPTIONS:detect_leaks=0\" RINGSMITH_DEADLINE=60 " RINGSMITH_SOURCE_DIR
       "/tests/support/mpirun.sh " +

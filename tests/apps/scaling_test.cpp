@@ -1,4 +1,4 @@
-// scaling as a user runs it, and the arithmetic of its step.
+// scaling as a user runs it, and the arithmetic of its step model.
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
@@ -18,10 +18,10 @@ TEST_CASE("a step ends when the last bucket does, and each waits for itself and 
   const auto step = [&](double seconds) {
     return predict_step(3, buckets, [=](double) { return seconds; });
   };
-  CHECK(step(0.25).exposed == Approx(0.25));  // hidden but for the last
+  CHECK(step(0.25).exposed == Approx(0.25));  // all hidden except the last bucket
   CHECK(step(0.25).reductions == Approx(1.0));
   CHECK(step(0.5).exposed == Approx(0.5));
-  CHECK(step(1.0).exposed == Approx(1.5 + 4 - 3));  // a queue from the first on
+  CHECK(step(1.0).exposed == Approx(1.5 + 4 - 3));  // the buckets queue from the first one on
   CHECK(step(1.0).total() == Approx(5.5));
   CHECK(step(0).exposed == 0);
 }
@@ -41,7 +41,7 @@ TEST_CASE("shipped models have the parameters that their names promise, in DDP's
   double bytes = 0;
   for (const double b : buckets) bytes += b;
   CHECK(bytes == 4.0 * 25'557'032);
-  CHECK(buckets.front() == 4.0 * 2'049'000);  // the classifier alone is more than the first cap
+  CHECK(buckets.front() == 4.0 * 2'049'000);  // the classifier alone exceeds the first bucket's cap
   CHECK(buckets.size() == 5);
 }
 

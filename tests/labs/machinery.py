@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Tests of what all labs share: python3 tests/labs/machinery.py [-v] [TestName]. Handouts are in handouts.py.
+"""Tests of the code that all labs share: python3 tests/labs/machinery.py [-v] [TestName]. Handouts are in
+handouts.py.
 
-What needs a compiler uses lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all labs.
+Tests that need a compiler use lab 06 and the cache of LABS_BUILD. `make grade-the-grader` goes through all
+labs.
 """
 import json
 import os
@@ -131,7 +133,7 @@ class Reports(unittest.TestCase):
 
 
 class Runner(unittest.TestCase):
-    """Programs that do not behave, in place of a driver."""
+    """Misbehaving programs in place of a driver."""
 
     def end(self, script, deadline=60):
         program = PLACE / "program"
@@ -160,7 +162,7 @@ class Runner(unittest.TestCase):
 
     def test_a_sleeper_and_its_children_are_ended(self):
         begun, seconds = time.monotonic(), unique()
-        with self.assertRaises(Hang):  # after 5 s: on a busy machine a shell needs its time to get there
+        with self.assertRaises(Hang):  # after 5 s: on a busy machine a shell needs time to start
             self.end(f"sleep {seconds} & wait", deadline=5)
         self.assertLess(time.monotonic() - begun, 60)
         for _ in range(600):
@@ -193,7 +195,7 @@ class SwapIn(unittest.TestCase):
 
 
 class Accusations(unittest.TestCase):
-    """Whoever is innocent is not called a cheat."""
+    """An innocent student is never reported as a cheat."""
 
     def test_honest_code(self):
         honest = """

@@ -1,4 +1,4 @@
-// What ringrun refuses: each with one line that names the input and the remedy.
+// The calls that ringrun refuses: each with one line that names the input and the remedy.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -71,7 +71,7 @@ const std::vector<Refusal> kRefusals = {
     {{"--master-port", "99999", "true"}, "'99999' is not a port"},
     {{"--master-addr", "192.0.2.1", "true"}, "not an address of this host"},
     {{"--bind", "no-such-interface.invalid", "true"}, "'no-such-interface.invalid'"},
-    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this one, which has "},
+    {{"--bind", "no-such-interface.invalid", "true"}, "an interface of this host, which has "},
     {{"--bind", "fe80::1", "true"}, "needs its interface"},
     {{"--tee", "true"}, "--tee needs --log-dir"},
     {{"--secret-file", "/no/such/file", "true"}, "/no/such/file"},
@@ -89,7 +89,7 @@ const std::vector<Refusal> kRefusals = {
 TEST_CASE("a table of refusals: one line with the remedy, exit code 6", "[ringrun]") {
   unsetenv("RINGSMITH_SECRET");
   unsetenv("RINGSMITH_SECRET_FILE");
-  unsetenv("HOME");  // nor a secret of the user
+  unsetenv("HOME");  // so that the user's secret is not found either
   for (const Refusal& refusal : kRefusals) {
     const auto r = ringrun(refusal.words);
     INFO(refusal.says << "\n" << r.out << r.err);

@@ -32,7 +32,7 @@ enum class Kind : std::uint8_t { softmax, log_softmax };
 Tensor softmax_of(Kind kind, const Tensor& given, int dim) {
   const Tensor x = autocast::f32(given);
   const char* name = kind == Kind::softmax ? "softmax" : "log_softmax";
-  require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs a dimension to run over");
+  require(x.defined() && x.dim() >= 1, std::string(name) + ": x needs at least one dimension");
   const Tensor in = wide(x.contiguous());
   const Slices slices = slices_of(x, detail::checked_dim(name, x, dim));
   const Tensor wide_y = Tensor::empty(x.sizes(), in.options());

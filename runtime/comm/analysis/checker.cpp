@@ -219,7 +219,7 @@ class Checker {
     };
     if (held(kUndefined))
       return add(Fault::undefined_data, rank, step,
-                 who + "is made from memory that held no valid data");
+                 who + "is computed from memory that held no valid data");
     Value foreign, missing, doubled;
     std::set_difference(promised.begin(), promised.end(), value.begin(), value.end(),
                         std::back_inserter(missing));
@@ -231,7 +231,7 @@ class Checker {
     }
     if (!foreign.empty())
       add(Fault::foreign, rank, step,
-          who + "holds what does not belong there: " + text_of(foreign));
+          who + "holds data that does not belong there: " + text_of(foreign));
     if (!doubled.empty())
       add(Fault::doubled, rank, step, who + "holds more than once: " + text_of(doubled));
     if (missing.empty()) return;

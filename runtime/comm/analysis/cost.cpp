@@ -103,7 +103,7 @@ std::vector<SizedChoice> fastest_by_size(const CostModel& model, int world,
 }
 
 const SizedChoice& choice_for(const std::vector<SizedChoice>& choices, double bytes) {
-  require(!choices.empty(), "there is nothing to choose from");
+  require(!choices.empty(), "the list of choices is empty");
   for (const SizedChoice& choice : choices)
     if (bytes <= choice.up_to) return choice;
   return choices.back();

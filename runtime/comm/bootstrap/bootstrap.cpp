@@ -43,11 +43,11 @@ void allow_files(int world) {
   const auto ranks = static_cast<std::uint64_t>(world);
   const std::uint64_t allowed = allow_open_files(kOwn + kPlenty * ranks);
   if (allowed < kBare + ranks)
-    throw ResourceError("a job of " + std::to_string(world) + " ranks needs some " +
+    throw ResourceError("a job of " + std::to_string(world) + " ranks needs about " +
                         std::to_string(kOwn + 2 * ranks) +
-                        " open files in each, but this process may have " +
-                        std::to_string(allowed) + ": 'ulimit -n " +
-                        std::to_string(kOwn + kPlenty * ranks) + "' allows them");
+                        " open files per rank, but this process is limited to " +
+                        std::to_string(allowed) + ": raise it with 'ulimit -n " +
+                        std::to_string(kOwn + kPlenty * ranks) + "'");
 }
 
 std::shared_ptr<Bootstrap>& assigned() {
@@ -70,7 +70,7 @@ std::shared_ptr<Bootstrap> make_bootstrap(BootstrapKind kind, std::chrono::milli
   static std::mutex mutex;
   static std::shared_ptr<Bootstrap> joined;
   static BootstrapKind joined_as = BootstrapKind::self;
-  require(crypto, "libcrypto cannot be started");
+  require(crypto, "libcrypto cannot be initialised");
   if (kind == BootstrapKind::automatic && assigned()) return assigned();
   const JobPlace place = find_place(kind, process_environment());
   const std::lock_guard lock(mutex);

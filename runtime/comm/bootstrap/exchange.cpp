@@ -56,11 +56,12 @@ std::string explain(NoStore::How how, bool launcher_holds_store) {
   const std::string holder = launcher_holds_store ? "the launcher" : "rank 0";
   if (how == NoStore::How::silent)
     return holder +
-           ", which holds it, is there, but has not answered in time: it may be stopped, "
+           ", which holds it, is reachable but has not answered in time: it may be stopped, "
            "or strangers may be flooding its port";
-  if (!launcher_holds_store) return "rank 0, which holds it, never came, or is not at that address";
-  if (how == NoStore::How::refused) return "the launcher that holds it has gone";
-  return "the launcher that holds it cannot be reached, or has no time to answer";
+  if (!launcher_holds_store)
+    return "rank 0, which holds it, never started, or is not at that address";
+  if (how == NoStore::How::refused) return "the launcher that holds it has ended";
+  return "the launcher that holds it cannot be reached, or is too busy to answer";
 }
 
 std::shared_ptr<Store> reach(const JobPlace& place, const tcp::Address& address,
@@ -104,7 +105,7 @@ Exchange::Exchange(std::shared_ptr<Store> store, Membership me)
     fail(verdict(mismatch, me_.index,
                  me_.noun + " " + std::to_string(me_.index) + " was given twice: to " +
                      shown(owner) + " and to " + place +
-                     "; or an earlier job's store still has this port"));
+                     "; or an earlier job's store still uses this port"));
   leave_will();
 }
 
@@ -143,7 +144,7 @@ std::vector<std::string> Exchange::all_gather(const std::string& record) {
         store_->get(key("block/" + std::to_string(b)), std::chrono::milliseconds(0)));
     for (std::string& text : block.texts) records.push_back(std::move(text));
   }
-  if (records.size() != size) throw CommError(store_->name() + ": the exchange is not whole");
+  if (records.size() != size) throw CommError(store_->name() + ": the exchange is incomplete");
   const std::string read = key("read"), over = key("over");
   ++round_;
   leave_will();
@@ -215,19 +216,19 @@ std::string Exchange::describe_missing(int& first) {
       if (is_there(key("from/" + std::to_string(r)))) continue;
       if (first < 0) first = r;
       text += (text.empty() ? "" : "; ") +
-              (is_there(member_key(r)) ? describe(r, "came, but no further")
-                                       : me_.noun + " " + std::to_string(r) + " never came");
+              (is_there(member_key(r)) ? describe(r, "arrived, but got no further")
+                                       : me_.noun + " " + std::to_string(r) + " never arrived");
     }
   } else if (is_there(key("collector"))) {
     first = std::stoi(store_->get(key("collector"), milliseconds(0)));
-    text = describe(first, "has all records, but does not hand them out");
+    text = describe(first, "has all records, but has not sent them");
   } else {  // the last member to arrive has not announced itself as the collector
     for (int r = 0; r < me_.size; ++r)
       if (r != me_.index && is_stopped_at(shown(store_->get(member_key(r), milliseconds(0))))) {
         first = first < 0 ? r : first;
-        text += (text.empty() ? "" : "; ") + describe(r, "came, but no further");
+        text += (text.empty() ? "" : "; ") + describe(r, "arrived, but got no further");
       }
-    if (text.empty()) text = "all came, but the last one does not hand the records out";
+    if (text.empty()) text = "all arrived, but the last one has not sent the records";
   }
   return self_ + " has waited " + std::to_string(me_.timeout.count()) +
          " ms for the others: " + text;

@@ -65,7 +65,7 @@ class ForkedBootstrap : public Bootstrap {
         missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(r);
     throw TimeoutError("rank " + std::to_string(rank_) + " (" + process_place() + ") has waited " +
                            std::to_string(timeout_.count()) + " ms for the others: " + missing +
-                           " did not come",
+                           " did not arrive",
                        {.rank = rank_, .op = {}});
   }
 
@@ -82,7 +82,7 @@ ForkedMeeting::ForkedMeeting(int ranks) : ranks_(ranks) {
   void* const memory = mmap(nullptr, static_cast<std::size_t>(ranks) * sizeof(Seat),
                             PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)
-    throw_errno("no memory for " + std::to_string(ranks) + " ranks to meet in", errno);
+    throw_errno("cannot map memory for " + std::to_string(ranks) + " ranks to meet in", errno);
   seats_ = static_cast<Seat*>(memory);
 }
 

@@ -51,15 +51,15 @@ void* library_of_open_mpi() {
       "; install Open MPI (Debian: openmpi-bin), or start the program with ringrun";
   if (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != nullptr) return RTLD_DEFAULT;
   require(dlsym(RTLD_DEFAULT, "MPI_Init_thread") == nullptr,
-          "the program has linked an MPI that is not Open MPI: link Open MPI, or start the program "
-          "with ringrun");
+          "the program is linked with an MPI that is not Open MPI: link Open MPI, or start the "
+          "program with ringrun");
   // RTLD_GLOBAL, because the modules that the library opens look up its symbols there.
   std::string why;
   for (const char* name : {"libmpi.so.40", "libmpi.so"}) {
     if (void* const opened = dlopen(name, RTLD_NOW | RTLD_GLOBAL); opened != nullptr) {
       require(dlsym(opened, "ompi_mpi_comm_world") != nullptr,
-              std::string("mpirun's ranks meet through Open MPI, which ") + name +
-                  " of this machine is not" + remedy);
+              std::string("mpirun's ranks meet through Open MPI, but this machine's ") + name +
+                  " is another MPI" + remedy);
       return opened;
     }
     if (const char* const said = dlerror(); said != nullptr && why.empty()) why = said;
@@ -145,9 +145,9 @@ std::vector<std::string> MpiBootstrap::all_gather(const std::string& record) {
     if (deadline.passed()) {
       abandoned = true;
       static_cast<void>(b.release());  // MPI may still use the buffers
-      throw TimeoutError("not all " + std::to_string(size_) + " ranks of mpirun came within " +
+      throw TimeoutError("not all " + std::to_string(size_) + " ranks of mpirun arrived within " +
                              std::to_string(timeout_.count()) +
-                             " ms: one has not started, or is stuck; --timeout gives them longer",
+                             " ms: one has not started, or is stuck; a longer --timeout may help",
                          {.rank = rank_, .op = {}});
     }
     std::this_thread::sleep_for(kMpiPoll);

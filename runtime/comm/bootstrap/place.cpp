@@ -60,8 +60,9 @@ void require_all(const Environment& environment, BootstrapKind kind,
 void read_rank(const Environment& environment, JobPlace& place) {
   place.world = number(environment, "WORLD_SIZE", 1, kMostRanks);
   place.rank = number(environment, "RANK", 0, kMostRanks);
-  require(place.rank < place.world, "RANK is " + std::to_string(place.rank) + ", but WORLD_SIZE " +
-                                        std::to_string(place.world) + ": ranks are counted from 0");
+  require(place.rank < place.world, "RANK is " + std::to_string(place.rank) +
+                                        ", but WORLD_SIZE is " + std::to_string(place.world) +
+                                        ": ranks are numbered from 0");
 }
 
 JobPlace place_from_env(const Environment& environment) {

@@ -13,7 +13,7 @@
 
 #include "runtime/comm/device/kernel_engine.hpp"
 #include "runtime/comm/device/monitor.hpp"
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 
 namespace ringsmith::comm {
 
@@ -26,7 +26,8 @@ class DeviceBackend {
   // The objects that a backend uses. All of them outlive the backend.
   struct Group {
     Peers& peers;
-    Engine& engine;  // of the same group, for host memory; its agreement barrier starts every call
+    Dispatcher&
+        dispatcher;  // of the same group, for host memory; its agreement barrier starts every call
     Device device;
     Stream& stream;
   };

@@ -50,7 +50,7 @@ inline bool has_written(KernelReport& report) {
 // How long a kernel waits for one event, by the device's clock, and where it reports. It is the
 // last resort for a kernel that its host no longer watches: a host that calls the driver may block
 // there until the kernel ends.
-struct Patience {
+struct KernelTimeout {
   KernelReport* report = nullptr;
   std::uint64_t limit = ~std::uint64_t{0};  // polls; for tests, which must not depend on a clock
   std::uint64_t operation = 0;              // number in the group, for the report
@@ -92,7 +92,7 @@ struct RingCall {
   std::byte *mine, *previous, *next;        // stations
   std::uint32_t packet_flag;                // number of this call, counting calls by packets
   std::uint64_t packet_lines;               // lines reserved for one message
-  Patience patience;
+  KernelTimeout timeout;
   Range chunks[kMostRanks];
 };
 
@@ -106,7 +106,7 @@ struct DirectCall {
   std::uint64_t meeting;      // direct: number of the first of its two meetings
   std::uint32_t packet_flag;  // one_shot: as in RingCall
   Range chunk;                // direct: this rank's own; one_shot: the whole buffer
-  Patience patience;
+  KernelTimeout timeout;
   const std::byte* input[kMostRanks];  // direct: of all ranks; one_shot: only [rank] is used
   std::byte* output[kMostRanks];
   std::byte* station[kMostRanks];

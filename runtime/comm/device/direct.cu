@@ -38,8 +38,7 @@ __device__ std::byte* place_of(const DirectCall& call, std::byte* station, int f
 template <class T>
 __global__ void one_shot(const __grid_constant__ DirectCall call) {
   constexpr std::uint64_t kLanes = kLineData / sizeof(T);
-  const Waiter waiter{call.patience, reinterpret_cast<Station*>(call.station[call.rank]),
-                      call.rank};
+  const Waiter waiter{call.timeout, reinterpret_cast<Station*>(call.station[call.rank]), call.rank};
   const Arithmetic& a = call.arithmetic;
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
   std::uint64_t i = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -82,7 +81,7 @@ __device__ bool meet(const DirectCall& call, std::uint64_t meeting, std::int64_t
   const auto acquire = order_of(End::arrival_acquire);
   const auto station_of = [&](int r) { return reinterpret_cast<Station*>(call.station[r]); };
   Station& mine = *station_of(call.rank);
-  const Waiter waiter{call.patience, &mine, call.rank};
+  const Waiter waiter{call.timeout, &mine, call.rank};
   __syncthreads();
   bool all_here = true;
   for (int peer = static_cast<int>(threadIdx.x); peer < call.world && all_here;

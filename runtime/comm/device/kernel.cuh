@@ -21,7 +21,7 @@ template <class F>
 void with_type(DType dtype, F&& f) {
 #ifdef RINGSMITH_WEAKEN  // one type is enough to test an order
   if (dtype == DType::f32) return f(TypeTag<float>{});
-  throw UsageError("this program has f32 only");
+  throw UsageError("this program supports only f32");
 #else
   visit_dtype(dtype, [&]<class T>(TypeTag<T>) {
     if constexpr (std::is_same_v<T, bool>)
@@ -47,7 +47,7 @@ void with_other_sign([[maybe_unused]] DType dtype, [[maybe_unused]] F&& f) {
       break;
   }
 #endif
-  throw UsageError("only u8, i32 and i64 have a type of the other sign");
+  throw UsageError("only u8, i32 and i64 have a type of the other signedness");
 }
 
 template <class Call>
@@ -61,7 +61,7 @@ dim3 block_of(const Call& call) {
 
 // The data that a report needs and a poll does not.
 struct Waiter {
-  Patience patience;
+  KernelTimeout timeout;
   Station* station;  // of this rank
   int rank;
 };
@@ -71,7 +71,7 @@ constexpr std::uint64_t kPollsPerLook = 64;  // between checks of the clock and 
 // The first block of the rank that gets here writes the report; all blocks are told to stop.
 __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::int64_t step,
                               std::uint64_t have, std::uint64_t want) {
-  KernelReport& t = *w.patience.report;
+  KernelReport& t = *w.timeout.report;
   std::uint64_t nobody = 0;
   if (cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(w.station->claimed.value)
           .compare_exchange_strong(nobody, 1, cuda::memory_order_relaxed)) {
@@ -79,7 +79,7 @@ __device__ inline void report(const Waiter& w, Awaited awaited, int peer, std::i
     t.rank = w.rank;
     t.peer = peer;
     t.block = blockIdx.x;
-    t.operation = w.patience.operation;
+    t.operation = w.timeout.operation;
     t.step = step;
     t.have = have;
     t.want = want;
@@ -96,12 +96,12 @@ __device__ bool wait_until(const Waiter& w, Awaited awaited, int peer, std::int6
                            std::uint64_t want, Ready ready, Have have) {
   std::uint64_t first_look = 0;
   for (std::uint64_t polls = 1; !ready(); ++polls) {
-    if (polls % kPollsPerLook != 0 && polls < w.patience.limit) continue;
+    if (polls % kPollsPerLook != 0 && polls < w.timeout.limit) continue;
     const std::uint64_t now = kernels::cuda::nanoseconds_on_device();
     if (first_look == 0) first_look = now;
-    const bool late = polls >= w.patience.limit || now - first_look >= w.patience.nanoseconds;
+    const bool late = polls >= w.timeout.limit || now - first_look >= w.timeout.nanoseconds;
     const bool stop =
-        SystemAtomic<std::uint32_t>(w.patience.report->stop).load(cuda::memory_order_relaxed) != 0;
+        SystemAtomic<std::uint32_t>(w.timeout.report->stop).load(cuda::memory_order_relaxed) != 0;
     if (!stop && !late) continue;
     report(w, awaited, peer, step, have(), want);
     return false;
@@ -133,11 +133,11 @@ enum Verb : unsigned {
   kRecvCopySend = kReceives | kKeeps | kSends,
   kRecv = kReceives | kKeeps,
 };
-struct Step {
+struct RingStep {
   Verb verb;
   int chunk;
 };
-constexpr Step kNoStep{kNoVerb, 0};
+constexpr RingStep kNoStep{kNoVerb, 0};
 
 // A block's work on a message: one pass over up to two input arrays and up to two output arrays.
 //

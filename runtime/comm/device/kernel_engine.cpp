@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/launch.hpp"
 #include "runtime/comm/device/calls.hpp"
-#include "runtime/comm/executor/engine.hpp"
+#include "runtime/comm/executor/dispatcher.hpp"
 #include "runtime/comm/schedule/ring.hpp"
 #include "runtime/comm/types/transfer.hpp"
 #include "runtime/device/driver_gate.hpp"
@@ -120,7 +120,7 @@ RingCall KernelEngine::ring_call(const Transfer& transfer, std::uint64_t operati
   ring.mine = station(me);
   ring.previous = station(ring.previous_rank);
   ring.next = station(ring.next_rank);
-  ring.patience = patience(operation);
+  ring.timeout = timeout_of(operation);
   if (ring.collective == Collective::broadcast) {
     ring.position = wrap(me - call.root, world);
     ring.chunks[0] = {0, call.count};
@@ -144,7 +144,7 @@ DirectCall KernelEngine::direct_call(const Transfer& transfer, const Buffers& bu
   direct.rank = peers_.rank();
   direct.shape = shape_;
   direct.blocks = shape_.channels;
-  direct.patience = patience(operation);
+  direct.timeout = timeout_of(operation);
   for (int r = 0; r < peers_.size(); ++r) {
     direct.input[r] = buffers.input[at(r)];
     direct.output[r] = buffers.output[at(r)];
@@ -161,12 +161,12 @@ std::byte* KernelEngine::station(int rank) {
 
 // The monitor ends kernels when the deadline has passed, and can report more; the kernel's own
 // clock is the fallback for a monitor that cannot.
-Patience KernelEngine::patience(std::uint64_t operation) const {
+KernelTimeout KernelEngine::timeout_of(std::uint64_t operation) const {
   constexpr std::chrono::seconds kFirstTheMonitor{2};
-  Patience patience{.report = report_, .operation = operation};
-  patience.nanoseconds = static_cast<std::uint64_t>(
+  KernelTimeout timeout{.report = report_, .operation = operation};
+  timeout.nanoseconds = static_cast<std::uint64_t>(
       std::chrono::nanoseconds(peers_.timeout() + kFirstTheMonitor).count());
-  return patience;
+  return timeout;
 }
 
 // Launches only as many blocks as have work.

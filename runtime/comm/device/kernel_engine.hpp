@@ -47,7 +47,7 @@ class KernelEngine {
   [[nodiscard]] DirectCall direct_call(const Transfer& transfer, const Buffers& buffers,
                                        std::uint64_t operation);
   [[nodiscard]] std::byte* station(int rank);
-  [[nodiscard]] Patience patience(std::uint64_t operation) const;
+  [[nodiscard]] KernelTimeout timeout_of(std::uint64_t operation) const;
   [[nodiscard]] int blocks_for(std::size_t bytes, std::size_t bytes_per_thread) const;
   std::uint32_t next_packet_flag();
 

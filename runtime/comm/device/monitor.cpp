@@ -99,10 +99,10 @@ void Monitor::look_at(const Operation& operation, bool done, milliseconds age) {
     failed.kind = FailureKind::timeout;
     failed.culprit = device_peers_.find_laggard();
     failed.text = operation.call() + " has not ended " + std::to_string(peers_.timeout().count()) +
-                  " ms after its data was there. ";
+                  " ms after its data was ready. ";
     if (failed.culprit >= 0)
       failed.text +=
-          "The stream of rank " + std::to_string(failed.culprit) + " has not come so far. ";
+          "The stream of rank " + std::to_string(failed.culprit) + " has not reached it. ";
     failed.text += peers_.wait_for_graph();
   }
   if (failed.kind == FailureKind::none) return;

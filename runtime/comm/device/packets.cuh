@@ -72,12 +72,12 @@ template <class T>
 class Packets {
  public:
   __device__ explicit Packets(const RingCall& call)
-      : call_(call), waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank} {}
+      : call_(call), waiter_{call.timeout, reinterpret_cast<Station*>(call.mine), call.rank} {}
 
   [[nodiscard]] __device__ static std::uint64_t passes() { return 1; }
   [[nodiscard]] __device__ bool alive() const { return alive_; }
 
-  __device__ void take(Step step, int s, std::uint64_t /*pass*/) {
+  __device__ void take(RingStep step, int s, std::uint64_t /*pass*/) {
     constexpr std::uint64_t kLanes = kLineData / sizeof(T);
     const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
     const Range& all = call_.chunks[step.chunk];

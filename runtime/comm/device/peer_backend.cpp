@@ -62,10 +62,10 @@ class PeerBackend : public DeviceBackend {
                                                      device_peers_->catalogue_memory());
     cuda_ipc::Ping ping(group.peers, *device_peers_, *arena_);
     hand_off_ = std::make_unique<cuda_ipc::HandOff>(group.peers, *device_peers_, group.stream);
-    AgreementBarrier& agreement = group.engine.agreement();
+    AgreementBarrier& agreement = group.dispatcher.agreement();
     stream_engine_ = std::make_unique<cuda_ipc::StreamEngine>(group.peers, agreement,
                                                               *device_peers_, *arena_, *hand_off_);
-    messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.engine.channels(),
+    messages_ = std::make_unique<cuda_ipc::Messages>(group.peers, group.dispatcher.channels(),
                                                      *device_peers_, *arena_, *hand_off_);
     if (decision_.engine == CudaEngine::b)
       kernel_engine_ = std::make_unique<cuda_ipc::KernelEngine>(
@@ -148,7 +148,7 @@ class PeerBackend : public DeviceBackend {
       messages_->run(transfer);
     } else {
       hand_off_->record(cuda_ipc::kReadyEvent);
-      AgreementBarrier& agreement = group_.engine.agreement();
+      AgreementBarrier& agreement = group_.dispatcher.agreement();
       const auto locate = [&](const ConstBuffer& buffer) {
         return arena_->locate(buffer.data(), buffer.size()).value_or(kNotShared);
       };

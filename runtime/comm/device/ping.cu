@@ -77,8 +77,8 @@ std::string Ping::write_and_read(const std::vector<Whereabouts>& ranks) {
     stream.synchronize();
     for (other = 0; other < peers_.size(); ++other)
       if (other != peers_.rank() && words.read[other] != word(other, other))
-        return name(ranks, peers_.rank()) + " reads something else from the memory of " +
-               name(ranks, other) + " than stands there";
+        return name(ranks, peers_.rank()) + " reads a wrong value from the memory of " +
+               name(ranks, other);
     return {};
   } catch (const Error& error) {
     (void)cudaGetLastError();
@@ -93,7 +93,7 @@ std::string Ping::look(const std::vector<Whereabouts>& ranks) const {
            area_->device(), Bytes(words.size() * sizeof(std::uint64_t)));
   for (int r = 0; r < peers_.size(); ++r)
     if (words[static_cast<std::size_t>(r)] != word(r, peers_.rank()))
-      return "what " + name(ranks, r) + " writes into the memory of " + name(ranks, peers_.rank()) +
+      return "a write of " + name(ranks, r) + " to the memory of " + name(ranks, peers_.rank()) +
              " does not arrive";
   return {};
 }

@@ -35,7 +35,7 @@ struct Behind {
   __device__ int operator()(int j) const { return (position - j + world) % world; }
 };
 
-__device__ Step all_reduce(int s, const Behind& behind) {
+__device__ RingStep all_reduce(int s, const Behind& behind) {
   const int world = behind.world;
   if (s == 0) return {kSend, behind(1)};
   if (s < world - 1) return {kRecvReduceSend, behind(s + 1)};
@@ -45,14 +45,14 @@ __device__ Step all_reduce(int s, const Behind& behind) {
   return kNoStep;
 }
 
-__device__ Step reduce_scatter(int s, const Behind& behind) {
+__device__ RingStep reduce_scatter(int s, const Behind& behind) {
   if (s == 0) return {kSend, behind(1)};
   if (s < behind.world - 1) return {kRecvReduceSend, behind(s + 1)};
   if (s == behind.world - 1) return {kRecvReduceCopy, behind(0)};
   return kNoStep;
 }
 
-__device__ Step all_gather(int s, const Behind& behind) {
+__device__ RingStep all_gather(int s, const Behind& behind) {
   if (s == 0) return {kCopySend, behind(0)};
   if (s < behind.world - 1) return {kRecvCopySend, behind(s)};
   if (s == behind.world - 1) return {kRecv, behind(behind.world - 1)};
@@ -60,20 +60,20 @@ __device__ Step all_gather(int s, const Behind& behind) {
 }
 
 // A chain from the root to the position before it.
-__device__ Step broadcast(int s, const Behind& behind) {
+__device__ RingStep broadcast(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvCopySend : kRecv, 0};
 }
 
 // The same chain to the root, which is at the last position.
-__device__ Step reduce(int s, const Behind& behind) {
+__device__ RingStep reduce(int s, const Behind& behind) {
   if (s > 0) return kNoStep;
   if (behind.position == 0) return {kSend, 0};
   return {behind.position < behind.world - 1 ? kRecvReduceSend : kRecvReduceCopy, 0};
 }
 
-__device__ Step step_of(Collective collective, int s, const Behind& behind) {
+__device__ RingStep step_of(Collective collective, int s, const Behind& behind) {
   switch (collective) {
     case Collective::all_reduce:
       return all_reduce(s, behind);
@@ -97,7 +97,7 @@ __device__ void run(const RingCall& call) {
   const std::uint64_t passes = taker.passes();
   for (std::uint64_t pass = 0; pass < passes; ++pass) {
     int s = 0;
-    for (Step step = step_of(call.collective, s, behind); step.verb != kNoVerb && taker.alive();
+    for (RingStep step = step_of(call.collective, s, behind); step.verb != kNoVerb && taker.alive();
          step = step_of(call.collective, ++s, behind))
       taker.take(step, s, pass);
   }

@@ -28,7 +28,7 @@ class Slots {
   __device__ explicit Slots(const RingCall& call)
       : call_(call),
         arithmetic_(factored<T>(call.arithmetic, call.factor)),
-        waiter_{call.patience, reinterpret_cast<Station*>(call.mine), call.rank},
+        waiter_{call.timeout, reinterpret_cast<Station*>(call.mine), call.rank},
         mine_(channel_of(call.mine)),
         previous_(channel_of(call.previous)),
         next_(channel_of(call.next)),
@@ -45,7 +45,7 @@ class Slots {
   [[nodiscard]] __device__ bool alive() const { return alive_; }
 
   // Executes step s of a pass.
-  __device__ void take(Step step, int s, std::uint64_t pass) {
+  __device__ void take(RingStep step, int s, std::uint64_t pass) {
     step_ = s;
     const bool receives = (step.verb & kReceives) != 0, sends = (step.verb & kSends) != 0;
     const Range part = part_of(step.chunk, pass);

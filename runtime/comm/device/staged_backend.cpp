@@ -68,7 +68,7 @@ class StagedBackend : public DeviceBackend {
       fetch(near_input.data(), transfer.input.data(), in.value);
     }
     stream.synchronize();
-    group_.engine.run(staged);
+    group_.dispatcher.run(staged);
     if (out.value > 0)
       cuda_check(cudaMemcpyAsync(transfer.output.data(), near_output.data(), out.value,
                                  cudaMemcpyHostToDevice, stream.get()));

@@ -21,7 +21,7 @@
 
 #include "runtime/comm/device/device_memory.hpp"
 #include "runtime/comm/executor/executors.hpp"
-#include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/schedule_cache.hpp"
 #include "runtime/device/stream.hpp"
 
 namespace ringsmith::comm::cuda_ipc {
@@ -48,7 +48,7 @@ class HandOff {
   Stream stream_;
 };
 
-// The executor of executor/mapped.hpp on streams: if all buffers are communication memory, a
+// The executor of executor/mapped.cpp on streams: if all buffers are communication memory, a
 // message is a peer's read or write of the buffer itself. Otherwise, and for schedules that cannot
 // run in place, the data passes through staging memory, one slice of every chunk at a time, so that
 // the order of the sums, which depends on the chunks, is the same:
@@ -70,8 +70,9 @@ class StreamEngine {
     std::size_t slice = 0;    // elements reserved per chunk; 0: places are in the callers' buffers
     std::size_t skipped = 0;  // elements of every chunk that earlier slices have moved
   };
-  void run_moves(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
-                 const View& view, std::uint64_t base);
+  struct StreamPlace;
+  void run_mapped(const Prepared& prepared, const Mapping& mapping, const Transfer& transfer,
+                  const View& view, std::uint64_t base);
   void run_staged(Prepared& prepared, const Transfer& transfer);
   void reserve_staging();
 
@@ -80,7 +81,7 @@ class StreamEngine {
   DevicePeers& device_peers_;
   DeviceArena& arena_;
   HandOff& hand_off_;
-  Library library_;
+  ScheduleCache schedules_;
   std::shared_ptr<CommMemory> staging_input_, staging_output_;
 };
 

@@ -150,7 +150,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
     return decision;
   }
   if (ranks.size() == 1) {
-    decision.lines = {"transport: one rank, nothing to reach", "engine a"};
+    decision.lines = {"transport: one rank, no peers", "engine a"};
     return decision;
   }
   decision.lines = {how_peers_are_reached(ranks)};
@@ -161,7 +161,7 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
         ") from different processes, whose kernels alternate there instead of running together";
     if (asked == CudaEngine::b)
       throw UsageError("engine b: " + reason + "; use engine a, or ranks of one process");
-    decision.lines.push_back(asked == CudaEngine::a ? "engine a, as asked for"
+    decision.lines.push_back(asked == CudaEngine::a ? "engine a, as requested"
                                                     : "engine a; b was refused: " + reason);
     return decision;
   }
@@ -171,12 +171,12 @@ Decision decide(const std::vector<Whereabouts>& ranks, CudaEngine asked) {
         together.first < 0
             ? "engine b: every rank has its own device"
             : "engine a: " + both(together) +
-                  " share a device; inside one process b works too, where all its kernels "
-                  "fit on the device at once (ask for it)");
+                  " share a device; inside one process b works too, if all its kernels "
+                  "fit on the device together (request it)");
     return decision;
   }
   decision.engine = asked;
-  decision.lines.push_back("engine " + std::string(name_of(asked)) + ", as asked for" +
+  decision.lines.push_back("engine " + std::string(name_of(asked)) + ", as requested" +
                            (asked == CudaEngine::b && together.first >= 0
                                 ? ": " + both(together) + " share a device inside one process"
                                 : ""));

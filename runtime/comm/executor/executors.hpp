@@ -1,5 +1,5 @@
-// The executors: five ways to run a call, after or together with its agreement barrier. engine.hpp
-// says when each is used. mapped, slots and plain_ring give the same bits for the same schedule.
+// The executors: five ways to run a call, after or together with its agreement barrier; the
+// dispatcher selects one. mapped, slots and plain_ring give the same bits for the same schedule.
 //
 //   mapped      directly in communication memory that all ranks of the call can reach, following a
 //               mapping (mapping.hpp)
@@ -9,6 +9,10 @@
 //   plain_ring  the ring all-reduce in its readable form (plain_ring.cpp)
 #pragma once
 
+#include <array>
+#include <span>
+
+#include "kernels/reduce.hpp"
 #include "runtime/comm/executor/mapping.hpp"
 #include "runtime/comm/executor/plan.hpp"
 #include "runtime/comm/transport/agreement_barrier.hpp"
@@ -61,7 +65,37 @@ Sharing look_at_buffers(const AgreementBarrier& agreement, const Call& call, int
   return sharing;
 }
 
-// Runs a mapping. The agreement barrier of this transfer must have completed.
+// Runs this rank's moves of a mapping in order. The place is the host (mapped.cpp) or a stream
+// (device/stream_engine.cpp); it has
+//
+//   at_step(step)                      the schedule's step, for error messages; -1 after the last
+//   await(after)                       waits, or makes the stream wait, for other ranks' moves
+//   address(chunk place)               where the chunk is, std::byte*
+//   reduce(move, sources, outputs)     outputs = sources[0] op sources[1] op ...
+//   publish(moves)                     tells the other ranks that this many moves are done
+template <class Place>
+void run_moves(const Mapping& mapping, const Arithmetic& arithmetic, Place& place) {
+  std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
+  std::array<std::byte*, kernels::kMaxReduceSources> outputs;
+  for (std::size_t m = 0; m < mapping.moves.size(); ++m) {
+    const MappedMove& move = mapping.moves[m];
+    if (!move.destinations.empty()) {
+      place.at_step(move.step);
+      place.await(move.after);
+      for (std::size_t s = 0; s < move.sources.size(); ++s)
+        sources[s] = {place.address(move.sources[s]), arithmetic.scaled && move.scaled[s]};
+      for (std::size_t d = 0; d < move.destinations.size(); ++d)
+        outputs[d] = place.address(move.destinations[d]);
+      place.reduce(move, std::span(sources).first(move.sources.size()),
+                   std::span(outputs).first(move.destinations.size()));
+    }
+    if (move.awaited) place.publish(m + 1);
+  }
+  place.at_step(-1);
+  place.await(mapping.finally);
+}
+
+// Runs a mapping in memory. The agreement barrier of this transfer must have completed.
 void run_mapped(Peers& peers, const AgreementBarrier& agreement, const Mapping& mapping,
                 const Buffers& buffers, const Transfer& transfer);
 

@@ -123,11 +123,11 @@ class Mapper {
       MappedMove& mine = mapped(id);
       // The sources that this move reads itself. The sender of a message fills in its source.
       mine.sources.resize(move.sources.size());
-      mine.raw.resize(move.sources.size());
+      mine.scaled.resize(move.sources.size());
       MoveId writer = id;  // of the chunk in this rank's output, if the move keeps it
       for (std::size_t s = 0; s < move.sources.size(); ++s) {
         const Source& source = move.sources[s];
-        mine.raw[s] = source.raw;
+        mine.scaled[s] = source.scaled;
         if (source.kind == Source::Kind::message) {
           const MoveId sender = senders_of(id, s);
           if (is_push(sender, {id, s})) {

@@ -45,7 +45,7 @@ struct MappedMove {
   };
   std::vector<After> after;
   std::vector<ChunkPlace> sources;
-  std::vector<bool> raw;                 // by source, as in Source
+  std::vector<bool> scaled;              // by source, as in Source
   std::vector<ChunkPlace> destinations;  // none: other ranks do the work
   std::size_t count = 0;                 // elements
   int chunk = 0;                         // the schedule's number; all places have its size

@@ -91,6 +91,7 @@ class Replay {
     }
     add_local_copies();
     drop_dead_stores();
+    leave_passed_on_raw();
     return std::move(moves_);
   }
 
@@ -153,10 +154,10 @@ class Replay {
     } else {
       Source own = current(chunk);
       own.kind = state.where;
-      own.raw = state.raw;
+      own.scaled = state.raw;
       moves_.push_back({chunk, {own, message}, {}, true, step_});
     }
-    state = {Source::Kind::work, step.action == Action::copy && message.raw,
+    state = {Source::Kind::work, step.action == Action::copy && message.scaled,
              static_cast<int>(moves_.size()) - 1};
   }
 
@@ -195,6 +196,14 @@ class Replay {
       for (const Source& s : move.sources)
         if (s.kind == Source::Kind::work) needed[at(s.chunk)] = true;
     }
+  }
+
+  // The factor of avg is applied where contributions meet. A move with one source passes a raw
+  // value on, and its receiver scales; in a world of one rank there is no receiver.
+  void leave_passed_on_raw() {
+    if (schedule_.world == 1) return;
+    for (Move& move : moves_)
+      if (move.sources.size() == 1) move.sources[0].scaled = false;
   }
 
   const Schedule& schedule_;

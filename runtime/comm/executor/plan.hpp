@@ -32,7 +32,7 @@ struct Source {
   Kind kind = Kind::input;
   int peer = kNobody;
   int chunk = 0;
-  bool raw = false;  // an unreduced contribution: the factor of avg has not been applied
+  bool scaled = false;  // avg multiplies this source by its factor before the reduction
 };
 
 // chunk = sources[0] op sources[1] op ...; stored if keep, and sent to every rank of `sends`.

@@ -100,7 +100,7 @@ class SlotRun {
     std::array<kernels::ReduceSource, kernels::kMaxReduceSources> sources;
     for (std::size_t s = 0; s < move.sources.size(); ++s)
       sources[s] = {address(move.sources[s], lane, skipped),
-                    move.sources[s].raw && arithmetic_.scaled && must_scale(move)};
+                    move.sources[s].scaled && arithmetic_.scaled};
     std::array<std::byte*, kernels::kMaxReduceSources> destinations;
     std::size_t used = 0;
     if (move.keep) destinations[used++] = output(move.chunk) + skipped;
@@ -128,11 +128,6 @@ class SlotRun {
     const bool plain =
         move.sources.size() == 1 && !source.scaled && move.sources[0].kind != Source::Kind::message;
     return plain ? source.data : nullptr;
-  }
-
-  // Raw values that are only sent on stay raw; their receiver applies the factor.
-  [[nodiscard]] bool must_scale(const Move& move) const {
-    return move.sources.size() > 1 || schedule_.world == 1;
   }
 
   [[nodiscard]] const std::byte* address(const Source& source, const InFlight& lane,

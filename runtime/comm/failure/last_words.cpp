@@ -93,20 +93,20 @@ void complain(const char* path, int error) {
       line << "the disk is full";
       break;
     case EDQUOT:
-      line << "the quota is used up";
+      line << "the quota is exhausted";
       break;
     case EFBIG:
-      line << "files may not be so large (ulimit -f)";
+      line << "the file is too large (ulimit -f)";
       break;
     case ENOENT:
-      line << "its folder has gone";
+      line << "its folder no longer exists";
       break;
     case EACCES:
     case EROFS:
-      line << "its folder may not be written to";
+      line << "its folder is not writable";
       break;
     case ELOOP:
-      line << "something of that name is there that is no file; remove it";
+      line << "its path is not a regular file; remove it";
       break;
     default:
       line << "error " << long{error} << " (errno)";

@@ -50,7 +50,8 @@ struct alignas(kLine) Board {
 };
 
 // Prefix of a failure's text in later calls.
-inline constexpr const char* kBrokenBefore = "the group is broken since an earlier call failed: ";
+inline constexpr const char* kBrokenBefore =
+    "the group has been broken since an earlier call failed: ";
 
 enum class FailureKind : std::uint32_t { none, mismatch, peer_lost, timeout, other, aborted };
 

@@ -75,8 +75,8 @@ std::string WaitForGraph::offence_of(int rank) const {
   if (!p.busy && !p.elsewhere.empty()) return "which waits in " + p.elsewhere;
   if (p.call.collective == Collective::none) return "which has made no call yet";
   if (p.busy) return "which is stuck in " + p.name_of_call();
-  return "which is not here: " + std::string(p.stale ? "last heard of in " : "its last call was ") +
-         p.name_of_call();
+  return "which has not arrived: " +
+         std::string(p.stale ? "last heard of in " : "its last call was ") + p.name_of_call();
 }
 
 std::vector<int> WaitForGraph::find_circle() const {
@@ -98,7 +98,7 @@ std::string WaitForGraph::describe() const {
     text += (r == 0 ? " rank " : "; rank ") + std::to_string(r) + places_[r].describe();
   const std::vector<int> circle = find_circle();
   if (circle.empty()) return text;
-  text += ". They wait in a circle: rank " + std::to_string(circle.front());
+  text += ". They wait in a cycle: rank " + std::to_string(circle.front());
   for (std::size_t i = 1; i <= circle.size(); ++i)
     text += " for rank " + std::to_string(circle[i % circle.size()]);
   const bool all_send = std::ranges::all_of(

@@ -12,7 +12,7 @@
 // | scatter        | direct                                       |
 // | all_to_all     | direct                                       |
 //
-// A call that names none gets the one in executor/engine.hpp, on devices in
+// A call that names none gets the one in executor/dispatcher.hpp, on devices in
 // device/stream_engine.hpp. "plain_ring" is also accepted for all_reduce: another way to run the
 // schedule of ring (executor/plain_ring.cpp).
 #pragma once

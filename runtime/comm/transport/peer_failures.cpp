@@ -107,17 +107,18 @@ PeerFailures::Failed PeerFailures::look_for_failure(int for_peer) const {
           FailureKind::other, r,
           "the bytes from " + describe_rank(r) + " to rank " + std::to_string(rank()) + ' ' +
               network_->broken(r) +
-              ": the network or memory between the ranks changes data (ethtool -S and dmesg on "
+              ": the network or memory between the ranks corrupts data (ethtool -S and dmesg on "
               "both hosts may show where), or the program wrote to a buffer that was being sent"};
     // The peer may have left before it joined the group, because of another rank.
     const int blamed =
         on_network(r) ? -1 : overhear_farewell(peer(r).link.socket.get(), peer(rank()).link.word);
     if (blamed >= 0 && blamed < size() && blamed != rank())
       return {FailureKind::peer_lost, blamed,
-              describe_rank(blamed) + " is gone since before all ranks were connected: rank " +
+              describe_rank(blamed) +
+                  " is gone: it left before all ranks were connected, and rank " +
                   std::to_string(r) + " left because of it"};
     const std::string how = left == kInOrder     ? "has left the group"
-                            : left == kThrownOut ? "has left the group, thrown out by an exception"
+                            : left == kThrownOut ? "has left the group because of an exception"
                             : on_network(r)      ? "is gone: " + network_->broken(r)
                                                  : "is gone: its process has died";
     return {FailureKind::peer_lost, r, describe_rank(r) + " " + how};

@@ -37,7 +37,7 @@ Peers::Peers(std::shared_ptr<Bootstrap> bootstrap, const GroupOptions& options)
     : PeerFailures(std::move(bootstrap), options) {
   // Spin only if each rank has its own core.
   foreground_ =
-      oversubscribed() ? Patience{0, microseconds(1000)} : Patience{4000, microseconds(2000)};
+      oversubscribed() ? SpinLimits{0, microseconds(1000)} : SpinLimits{4000, microseconds(2000)};
   background_ = {0, microseconds(50)};
 }
 
@@ -107,7 +107,7 @@ int Peers::wait_long(const int& for_peer, bool (*ready)(void*), void* context) {
       show_board();
       next_show = now + kShowInterval;
     }
-    if (crowded_ == 0 && now - start < patience().yielding) {
+    if (crowded_ == 0 && now - start < spin_limits().yielding) {
       sched_yield();
       if (Clock::now() - now > kSlowYield) crowded_ = kWaitsWithoutYield;
       continue;

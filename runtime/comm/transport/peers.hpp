@@ -20,7 +20,7 @@ inline constexpr const char* kWaitWithinNode = "wait for a rank of this node";
 inline constexpr const char* kWaitBetweenNodes = "wait for a rank of another node";
 
 // How long a thread may hold its core before it gives way.
-struct Patience {
+struct SpinLimits {
   int spins = 0;                         // polls with a pause between them
   std::chrono::microseconds yielding{};  // then polls with sched_yield between them, then sleep
 };
@@ -36,7 +36,7 @@ class Peers : public PeerFailures {
   void wait(const int& for_peer, Ready ready) {
     if (ready()) return;
     const std::int64_t begin = trace::enabled() ? trace::now_ns() : 0;
-    for (int i = 0; i < patience().spins; ++i) {
+    for (int i = 0; i < spin_limits().spins; ++i) {
       const int last = for_peer;
       look_or_pause();
       if (ready()) return trace_wait(last, begin);
@@ -52,7 +52,7 @@ class Peers : public PeerFailures {
   void hold_core(bool hold) { holds_core_.store(hold, std::memory_order_relaxed); }
 
  private:
-  [[nodiscard]] const Patience& patience() const {
+  [[nodiscard]] const SpinLimits& spin_limits() const {
     return holds_core_.load(std::memory_order_relaxed) ? foreground_ : background_;
   }
   [[nodiscard]] bool oversubscribed() const;
@@ -71,7 +71,7 @@ class Peers : public PeerFailures {
   void trace_wait_until_now(int for_peer, std::int64_t begin) const;
   void sleep_until_told(bool (*ready)(void*), void* context);
 
-  Patience foreground_, background_;
+  SpinLimits foreground_, background_;
   std::atomic<bool> holds_core_{true};
   int crowded_ = 0;  // long waits left during which it does not yield
 };

@@ -93,7 +93,7 @@ enum class ReduceOp : std::uint8_t { sum, avg, prod, min, max };
 ReduceOp parse_reduce_op(std::string_view name);  // throws UsageError naming the choices
 
 // Orders of the sums. automatic chooses by size and kind of memory, with fixed thresholds, so that
-// the choice (and with it the bits) is the same in every run (executor/engine.hpp).
+// the choice (and with it the bits) is the same in every run (executor/dispatcher.hpp).
 enum class Algorithm : std::uint8_t {
   automatic,
   ring,

@@ -78,7 +78,7 @@ std::string describe_difference(const std::string& name, const SettingVariants& 
                             ranks.size() == 1 ? "has" : "have", name);
   const std::string last = parts.back();
   parts.pop_back();
-  return fmt::format("{}{}{}{}: give the same on all ranks", fmt::join(parts, ", "),
+  return fmt::format("{}{}{}{}: use the same value on all ranks", fmt::join(parts, ", "),
                      parts.empty() ? "" : " and ", last, missing);
 }
 

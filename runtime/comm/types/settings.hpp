@@ -5,8 +5,8 @@
 // (GroupOptions::settings), or when the program asks for it (runtime/parallel/agreement.hpp). All
 // ranks then report the same line, which names the first difference:
 //
-//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: give the same on all ranks
-//     --x is 3 on ranks 0, 2, but rank 1 has no --x: give the same on all ranks
+//     --lr is 0.1 on ranks 0, 2 and 0.5 on rank 1: use the same value on all ranks
+//     --x is 3 on ranks 0, 2, but rank 1 has no --x: use the same value on all ranks
 #pragma once
 
 #include <cstdint>

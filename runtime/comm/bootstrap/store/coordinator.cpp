@@ -29,11 +29,11 @@ QuorumAsk QuorumAsk::decode(const std::string& text) {
   QuorumAsk ask;
   int vote = -1;
   if (!(in >> ask.rank >> vote >> ask.last) || ask.rank < 0 || vote < 0 || vote > 2)
-    throw CommError("a rank asks for a quorum in other words than this version's");
+    throw CommError("a rank's request for a quorum is not in this version's format");
   ask.vote = static_cast<Vote>(vote);
   std::getline(in >> std::ws, ask.who);
   if (ask.who.size() > kMostWho)
-    throw CommError("a rank that asks for a quorum describes itself at too great length");
+    throw CommError("a rank's description in its request for a quorum is too long");
   return ask;
 }
 
@@ -48,7 +48,7 @@ QuorumAnswer QuorumAnswer::decode(const std::string& text) {
   std::istringstream in(text);
   QuorumAnswer answer;
   if (!(in >> answer.counts >> answer.over >> answer.id >> answer.step >> answer.joining))
-    throw CommError("the coordinator's answer is not one of this version");
+    throw CommError("the coordinator's answer is not in this version's format");
   for (int rank = 0; in >> rank;) answer.ranks.push_back(rank);
   return answer;
 }
@@ -56,7 +56,7 @@ QuorumAnswer QuorumAnswer::decode(const std::string& text) {
 void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   require(ask.rank < options_.world, "rank " + std::to_string(ask.rank) + " asks for a quorum of " +
                                          std::to_string(options_.world) +
-                                         " ranks, which count from 0");
+                                         " ranks, which are numbered from 0");
   Worker* worker = find(caller);
   const bool joins = worker == nullptr;
   if (joins) {
@@ -78,7 +78,7 @@ void Coordinator::ask(Caller caller, QuorumAsk ask, Clock::time_point now) {
   worker->waits = true;
   if (ask.vote == Vote::no && worker >= members_.data() &&
       worker < members_.data() + members_.size())
-    give_up(*worker, "has given the step up");
+    give_up(*worker, "has abandoned the step");
   // A joining rank waits for the members' step, however long it takes: it sets no deadline.
   if (!due_ && (id_ == 0 || !joins)) due_ = now + options_.patience;
   settle(now);
@@ -137,7 +137,7 @@ void Coordinator::settle(Clock::time_point now) {
   const bool any_state = std::ranges::any_of(
       members_, [&](const Worker& w) { return is_there(w) && (w.has_state || counts); });
   if (id_ > 0 && step_ + (counts ? 1 : 0) > 0 && !any_state)
-    return fail("no rank is left that had the training's state after " +
+    return fail("no remaining rank has the training state after " +
                 std::to_string(step_ + (counts ? 1 : 0)) + " steps");
   const auto there =
       static_cast<int>(std::ranges::count_if(members_, is_there) + std::ssize(joiners_));
@@ -145,8 +145,8 @@ void Coordinator::settle(Clock::time_point now) {
     if (!due_) due_ = now + options_.patience;
     if (late)
       fail("only " + std::to_string(there) + " of " + std::to_string(options_.world) +
-           " ranks are there, " + std::to_string(options_.least) +
-           " are needed (--min-ranks), and nobody has come for " +
+           " ranks are present, " + std::to_string(options_.least) +
+           " are needed (--min-ranks), and none has joined for " +
            std::to_string(options_.patience.count() / 1000.0).substr(0, 4) +
            " s: " + name_missing() + " missing");
     return;

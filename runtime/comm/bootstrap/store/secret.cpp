@@ -61,7 +61,7 @@ Secret Secret::from_file(const std::string& path) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   require(file.valid(), "cannot read " + name + ": " + std::strerror(errno));
   struct stat info {};
-  require(fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), name + " is not a plain file");
+  require(fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode), name + " is not a regular file");
   require(info.st_uid == geteuid(), name + " belongs to another user");
   require((info.st_mode & 077) == 0, name + " can be read by others: chmod 600 it");
   std::string bytes(kMost + 1, '\0');
@@ -86,14 +86,15 @@ void Secret::create_file(const std::string& path) {
   const ssize_t n = write(file.get(), text.data(), text.size());
   if (n == static_cast<ssize_t>(text.size()) && fsync(file.get()) == 0) return;
   const bool cut_short = n >= 0 && n < static_cast<ssize_t>(text.size());
-  const std::string why = cut_short ? "no room for all of it" : std::strerror(errno);
+  const std::string why = cut_short ? "not enough space" : std::strerror(errno);
   unlink(path.c_str());  // otherwise the next attempt would find it
   throw Error("cannot write the secret's file '" + path + "': " + why);
 }
 
 Secret Secret::of_user(bool& made) {
   const char* const home = std::getenv("HOME");
-  require(home != nullptr && *home != '\0', "HOME names no folder for the user's secret");
+  require(home != nullptr && *home != '\0',
+          "HOME is not set: it names the folder of the user's secret");
   const std::string path = std::string(home) + "/" + kSecretOfUser;
   if (access(path.c_str(), F_OK) != 0) {
     // Written under another name and linked: ringruns of other nodes, which may use the same folder
@@ -109,7 +110,7 @@ Secret Secret::of_user(bool& made) {
   return from_file(path);
 }
 
-Secret Secret::known_to_all() { return {"no secret: open to everybody", "this program"}; }
+Secret Secret::known_to_all() { return {"no secret: open to everyone", "this program"}; }
 
 Secret Secret::derive(const std::string& purpose) const {
   return {hexadecimal(store::hmac_sha256(bytes_, "derived " + purpose)), "a derived secret"};

@@ -74,7 +74,7 @@ std::int64_t Table::add(const std::string& key, std::int64_t amount) {
     const char* const end = text->data() + text->size();
     const auto [stop, error] = std::from_chars(text->data(), end, value);
     require(error == std::errc() && stop == end,
-            "key '" + key + "' holds no number that could be added to");
+            "key '" + key + "' does not hold a number to add to");
   }
   require(!__builtin_add_overflow(value, amount, &value),
           "key '" + key + "': the sum does not fit 64 bits");
@@ -145,7 +145,7 @@ bool Session::advance(Clock::time_point now) {
     const std::optional<std::string> body = opener_->open(input_);
     if (!body) return false;
     const Message request = Message::decode(*body);
-    if (!well_formed(request)) throw CommError("a request to the store makes no sense");
+    if (!well_formed(request)) throw CommError("a request to the store is malformed");
     answer(request, now);
   } catch (const CommError&) {
     // No client of ours sends this, and the start of the next frame is unknown.
@@ -190,7 +190,7 @@ void Session::answer(const Message& request, Clock::time_point now) {
         return reply(make_message(Status::ok));
       case Kind::ask_quorum:
         require(coordinator_ != nullptr,
-                "nobody coordinates quorums here: start the ranks with ringrun --per-step");
+                "no coordinator of quorums runs here: start the ranks with ringrun --per-step");
         coordinator_->ask(this, QuorumAsk::decode(t[0]), now);
         asks_ = true;
         return;

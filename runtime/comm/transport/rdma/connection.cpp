@@ -77,7 +77,7 @@ void Connection::connect(const Device& device, const Endpoint& theirs, const Por
   modify(queue_pair_.get(), ready,
          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-         "RTR (is its GID one that the other host's can be reached from?)");
+         "RTR (can its GID reach the other host's GID?)");
   ibv_qp_attr send{};
   send.qp_state = IBV_QPS_RTS;
   send.timeout = 18;   // 1.07 s until a retry: a busy host may be silent for long

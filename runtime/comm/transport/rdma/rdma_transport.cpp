@@ -188,7 +188,7 @@ void RdmaTransport::sleep(std::chrono::milliseconds most) {
   // Completions after this request cause an event; earlier ones must be polled for.
   const std::uint64_t before = taken_;
   if (const int error = ibv_req_notify_cq(completions_.get(), 0); error != 0)
-    fail("asking for a notice of completions", error);
+    fail("requesting a notification of completions", error);
   take_completions();
   if (taken_ != before) return;
   std::vector<pollfd> entries{{channel_->fd, POLLIN, 0}};

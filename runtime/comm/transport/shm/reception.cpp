@@ -197,14 +197,15 @@ class Reception {
       if (met.socket.valid()) send_farewell(met.socket.get(), met.word, peer);
     linger(peer);
     const PeerLink& culprit = link(peer);
-    throw PeerLost("rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) +
-                       " on " + culprit.host +
-                       ") is gone, or silent, since before the ranks of this host were connected",
-                   {.rank = rank_,
-                    .peer = peer != rank_ ? peer : -1,
-                    .op = {},
-                    .peer_host = culprit.host,
-                    .peer_pid = culprit.pid});
+    throw PeerLost(
+        "rank " + std::to_string(peer) + " (pid " + std::to_string(culprit.pid) + " on " +
+            culprit.host +
+            ") is gone: it left, or fell silent, before the ranks of this host were connected",
+        {.rank = rank_,
+         .peer = peer != rank_ ? peer : -1,
+         .op = {},
+         .peer_host = culprit.host,
+         .peer_pid = culprit.pid});
   }
 
   static constexpr std::chrono::milliseconds kLinger{1000};

@@ -155,7 +155,7 @@ std::shared_ptr<CommMemory> Arena::allocate(Bytes size) {
     const auto fit = free_.find(reserved);
     if (!fit || reserved < size.value)
       throw ResourceError("communication memory: " + std::to_string(size.value) +
-                          " bytes do not fit into what is left of " +
+                          " bytes do not fit in the free part of " +
                           std::to_string((segment_->size().value - begin_) >> 20) + " MiB" +
                           address_limit_advice());
     offset = *fit;

@@ -110,19 +110,19 @@ std::string reason_of_bind(int error, const std::string& host, const std::string
   if (error == EADDRNOTAVAIL)
     return (is_loopback(host)
                 ? "the loopback interface has no such address: 'ip link set lo up' (as root) may "
-                  "mend it; or name another address of this host, or one of its interfaces"
+                  "fix it; or name another address of this host, or one of its interfaces"
                 : std::string("that is not an address of this host: name one, or one of its "
                               "interfaces")) +
            (chosen_by.empty() ? "" : ", with " + chosen_by) + " (it has " + names_of_interfaces() +
            ")";
   if (error == EINVAL) return "a link-local address needs its interface, as in fe80::1%eth0";
-  if (error == EACCES) return "ports below 1024 are for root: choose another";
+  if (error == EACCES) return "ports below 1024 are reserved for root: choose another";
   return reason_of(error);
 }
 
 std::string reason_of_silence(int error, const std::string& host) {
   if (error == ENETUNREACH && is_loopback(host))
-    return "the loopback interface is down: 'ip link set lo up' (as root) mends it";
+    return "the loopback interface is down: 'ip link set lo up' (as root) fixes it";
   return reason_of(error);
 }
 
@@ -145,8 +145,9 @@ std::uint16_t parse_port(const std::string& what, const std::string& text, bool 
 
 Listener listen_on(const std::string& where, std::uint16_t port, const std::string& chosen_by) {
   const Address address{address_of(where), port};
-  const Info info = resolve(
-      address.host, port, "nor is it an interface of this one, which has " + names_of_interfaces());
+  const Info info =
+      resolve(address.host, port,
+              "nor is it an interface of this host, which has " + names_of_interfaces());
   Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) throw_errno("socket", errno);
   // Allows a port to be reused while old connections to it are in TIME_WAIT. Two listeners on one
@@ -190,7 +191,7 @@ std::string loopback_address() {
 
 Descriptor connect_to(const Address& address, Deadline deadline, std::string& why, int* number) {
   const Info all = resolve(address.host, address.port,
-                           "is it spelt right? 'getent hosts " + address.host + "' must know it");
+                           "check the spelling: 'getent hosts " + address.host + "' must find it");
   for (const addrinfo* info = all.get(); info != nullptr; info = info->ai_next) {
     Descriptor socket(::socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket.valid()) throw_errno("socket", errno);

@@ -246,7 +246,7 @@ class Reception {
       give_up(who);
       throw PeerLost("rank " + std::to_string(who) + " at " +
                          links_[static_cast<std::size_t>(who)].address +
-                         " is gone since before the ranks were connected (tcp)",
+                         " is gone: it left, or fell silent, before the ranks were connected (tcp)",
                      {.rank = rank_, .peer = who, .op = {}});
     }
     std::string who;

@@ -197,8 +197,8 @@ void Receiver::arrived(std::size_t bytes) {
 
 void Receiver::compare(std::uint32_t sent, std::uint32_t found) {
   if (sent != found)
-    damage_ = fmt::format("do not have their checksum (CRC32C {:#010x} instead of {:#010x})", found,
-                          sent);
+    damage_ = fmt::format("do not match their checksum (CRC32C {:#010x} instead of {:#010x})",
+                          found, sent);
 }
 
 }  // namespace ringsmith::comm::tcp

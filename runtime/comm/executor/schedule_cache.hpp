@@ -23,12 +23,12 @@ struct Prepared {
   std::array<std::optional<Mapping>, 3> mapping;
 };
 
-class Library {
+class ScheduleCache {
  public:
   // Returns the algorithm that a collective call runs (a name for make_schedule).
   using Choice = std::string_view (*)(const Call& call, int world);
   // node_of: [rank], as in schedule/schedule.hpp.
-  Library(int rank, int world, Choice choice, std::vector<int> node_of)
+  ScheduleCache(int rank, int world, Choice choice, std::vector<int> node_of)
       : rank_(rank), world_(world), choice_(choice), node_of_(std::move(node_of)) {}
 
   // For a collective call (not barrier, send or recv). The result is valid until the next find().

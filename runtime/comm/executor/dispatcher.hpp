@@ -16,7 +16,7 @@
 #pragma once
 
 #include "runtime/comm/executor/executors.hpp"
-#include "runtime/comm/executor/library.hpp"
+#include "runtime/comm/executor/schedule_cache.hpp"
 
 namespace ringsmith::comm {
 
@@ -24,9 +24,9 @@ namespace ringsmith::comm {
 // the same on every transport, so that all give the same bits.
 [[nodiscard]] bool is_small(const Call& call, int world);
 
-class Engine {
+class Dispatcher {
  public:
-  explicit Engine(Peers& peers);
+  explicit Dispatcher(Peers& peers);
   void run(const Transfer& transfer);
   // The only agreement barrier of the group; other engines share it.
   [[nodiscard]] AgreementBarrier& agreement() { return agreement_; }
@@ -37,7 +37,7 @@ class Engine {
   Peers& peers_;
   AgreementBarrier agreement_;
   Channels channels_;
-  Library library_;
+  ScheduleCache schedules_;
   Buffers buffers_;  // a member to avoid an allocation per call
 };
 
