@@ -22,8 +22,8 @@ def too_late(lab):
     seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 0, 1500], patience=300, deadline=5)
     for rank in range(3):
         error = seen[f"error.{rank}"]
-        expect.that("rank 2 never came" in error, f"rank 2 came 1.2 s after the others had given up, and rank {rank} "
-                    f"was told {error or 'that all are there'!r}, not that rank 2 never came", seen)
+        expect.that("rank 2 never came" in error, f"rank 2 arrived 1.2 s after the others had given up, and rank {rank} "
+                    f"was told {error or 'that all are present'!r}, not that rank 2 never came", seen)
 
 
 @lab_test
@@ -36,13 +36,13 @@ def one_answer(lab):
     for late in (195, 203):  # just when the others lose patience: either outcome is right if all share it
         seen = lab.run("meet", world=4, ranks=[0, 1, 2, 3], late=[0, 5, 10, late], patience=200, deadline=5)
         errors = [bool(seen[f"error.{rank}"]) for rank in range(4)]
-        expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} go on, and ranks "
+        expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(4) if not errors[r]]} continue, and ranks "
                     f"{[r for r in range(4) if errors[r]]} have given up", seen)
     # Rank 0 gives up and says so late; meanwhile rank 1 arrives, and rank 2, with a later deadline,
     # sees all cards.
     seen = lab.run("meet", world=3, ranks=[0, 1, 2], late=[0, 220, 130], patience=150, hesitate=200, deadline=5)
     errors = [bool(seen[f"error.{rank}"]) for rank in range(3)]
-    expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(3) if not errors[r]]} go on, and ranks "
+    expect.that(len(set(errors)) == 1, f"ranks {[r for r in range(3) if not errors[r]]} continue, and ranks "
                 f"{[r for r in range(3) if errors[r]]} have given up", seen)
 
 
@@ -90,7 +90,7 @@ def whole_job(lab):
                          cards, seen)
     for i in (1, 2):
         error, seconds = seen[f"error.2.{i}"], seen[f"seconds.2.{i}"]
-        expect.that(seconds < 2.3, f"process {i} had patience for 0.3 s in its third meeting, and its error came after "
+        expect.that(seconds < 2.3, f"process {i} was to wait for 0.3 s in its third meeting, but its error was thrown after "
                     f"{seconds:.1f} s", seen)
-        expect.that("rank 2 never came" in error, f"rank 2 did not come to the third meeting, and process {i} was told "
-                    f"{error or 'that all are there'!r}", seen)
+        expect.that("rank 2 never came" in error, f"rank 2 did not arrive at the third meeting, and process {i} was told "
+                    f"{error or 'that all are present'!r}", seen)

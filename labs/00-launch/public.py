@@ -108,8 +108,8 @@ def nothing_left(lab):
     clean(seen)
     where = {"nodes": "a b", "where": "a b gone", "counts": [2, 1, 1]}
     seen = lab.run("launch", after=[60_000] * 4, deadline=4, **where)
-    expect.that("gone" in seen["error"], "start threw because there is no node named gone; launch must let it go on "
-                f"to its caller, who saw {seen['error'] or 'nothing'!r}", seen)
+    expect.that("gone" in seen["error"], "start threw because there is no node named gone; launch must pass the "
+                f"exception to its caller, which saw {seen['error'] or 'nothing'!r}", seen)
     clean(seen)
 
 
@@ -153,8 +153,8 @@ def never_comes(lab):
                 expect.that(named or other in present,
                             f"rank {rank}'s error does not say 'rank {other} never came': {error!r}", seen)
                 expect.that(not named or other not in present, f"rank {rank}'s error says that rank {other} never "
-                            f"came, and it did: {error!r}", seen)
-            expect.that(seconds < 2.3, f"rank {rank} had patience for 0.5 s, and its error came after {seconds:.1f} s",
+                            f"came, but it did: {error!r}", seen)
+            expect.that(seconds < 2.3, f"rank {rank} was to wait for 0.5 s, but its error was thrown after {seconds:.1f} s",
                         seen)
 
 
@@ -190,7 +190,7 @@ def whole(lab, counts, jobs=1, **how):
         met(one, {i: one[f"rank.{i}"] for i in range(len(hosts))})
         for i in range(len(hosts)):
             rank = one[f"rank.{i}"]
-            expect.that(f"place.{i}" in one, f"rank {rank} knows no place", seen)
+            expect.that(f"place.{i}" in one, f"rank {rank} has no place", seen)
             expect.equal(f"the place of rank {rank}", list(one[f"place.{i}"]), places_of(hosts)[6 * rank:][:6], seen)
         expect.equal("the rank that failed (-1: none)", one["failed"], -1, seen)
     names = [seen[f"job.0.{job}"] for job in range(first, seen["processes"])]

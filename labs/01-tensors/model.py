@@ -117,7 +117,7 @@ def resolve(t, sizes):
             raise Refused("-1 could be any size")
         sizes = [len(t.positions) // known if n == -1 else n for n in sizes]
     if numel(sizes) != len(t.positions):
-        raise Refused("the number of elements is another one")
+        raise Refused("the number of elements differs")
     return sizes
 
 

@@ -88,7 +88,7 @@ class Program:
                     expect.that(words in why, f"{text} is refused with {why!r}: the message must name sizes "
                                 f"{args[0].sizes} and strides {list(args[0].strides)}")
         else:
-            expect.that(how != "refused", f"{text} was refused, and is possible: {why}")
+            expect.that(how != "refused", f"{text} was refused, but is possible: {why}")
             expect.that(how == "done", f"{text}: {why}")
         if isinstance(result, Seen):
             self.check_tensor(seen, k, text, result)

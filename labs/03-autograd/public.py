@@ -247,7 +247,7 @@ def hooks(lab):
         expect.equal(f"the number of calls of hook {hook}, on {p.names[leaf]}", len(calls), 1, seen)
         got = grads_of(seen, f"hook{calls[0]}")[leaf]
         expect.that(got == wanted[leaf], f"when hook {hook} ran, the gradient of {p.names[leaf]} was {got}, "
-                    f"must be {wanted[leaf]}: it ran before all contributions had come", seen)
+                    f"must be {wanted[leaf]}: it ran before all contributions had arrived", seen)
         expect.that(log[calls[0]][3], f"hook {hook} was not given the leaf that it was registered on", seen)
     order = [row[1] for row in log if row[2] == w]
     expect.equal("the order of the two hooks on w", order, [0, 2], seen)

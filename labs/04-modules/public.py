@@ -200,7 +200,7 @@ def relu(lab):
     expect.equal("the gradient of x", list(seen["dx"]), [1.0, 0.0, 0.0, 8.0, 0.0, 32.0], seen)
     seen = lab.run("relu", x=floats([math.nan, -1.0]), dy=floats([1, 1]))
     expect.that(math.isnan(seen["y"][0]),
-                f"relu(NaN) is {seen['y'][0]}, must be NaN: nobody would notice that training has failed", seen)
+                f"relu(NaN) is {seen['y'][0]}, must be NaN: a failed training run would go unnoticed", seen)
 
 
 @lab_test

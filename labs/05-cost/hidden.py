@@ -98,7 +98,7 @@ def cheapest(lab):
         for (world, count), got in zip(cases, seen["cheapest"]):
             times = costs(world, count, 4, **m)
             expect.that(0 <= got <= 2 and times[got] <= min(times) * (1 + 1e-9),
-                        f"{world} ranks, {count} elements: {('flat', 'tree', 'ring')[got]} is said to be the cheapest: "
+                        f"{world} ranks, {count} elements: {('flat', 'tree', 'ring')[got]} is reported as the cheapest: "
                         f"flat {times[0]:.4g} s, tree {times[1]:.4g} s, ring {times[2]:.4g} s", seen)
 
 
@@ -161,4 +161,4 @@ def fits(lab):
         seen = lab.run("fits", bytes=sizes, seconds=times)
         expect.near("alpha from noisy messages", seen["alpha"], wanted[0], seen, 1e-5)
         expect.near("beta from noisy messages", seen["beta"], wanted[1], seen, 1e-5)
-        expect.equal("gamma, which no message tells", seen["gamma"], 0.0, seen)
+        expect.equal("gamma, which no message determines", seen["gamma"], 0.0, seen)

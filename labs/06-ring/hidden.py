@@ -49,7 +49,7 @@ def in_place_or_not(lab):
             for mirrored in (0, 1):
                 seen = whole(lab, world, count, in_place=0, mirrored=mirrored)
                 for rank, kept in enumerate(seen["unchanged"]):
-                    expect.that(kept, f"rank {rank}'s input was changed, and is not the output", seen)
+                    expect.that(kept, f"rank {rank}'s input was changed, although it is not the output", seen)
 
 
 @lab_test
@@ -82,7 +82,7 @@ def bits_and_nans(lab):
         for count in (101, world - 1):
             seen = lab.run("floats", world=world, count=count, period=period, table=table)
             for rank in range(1, world):
-                expect.same_bits(f"rank {rank}'s output beside rank 0's", seen[f"out.{rank}"], seen["out.0"], seen)
+                expect.same_bits(f"rank {rank}'s output compared with rank 0's", seen[f"out.{rank}"], seen["out.0"], seen)
         exact = floats(lab.random.randrange(-1000, 1000) for _ in range(world * period))
         exact[period * (world - 1) + 3] = math.nan
         exact[5] = math.inf

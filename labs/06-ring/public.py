@@ -29,7 +29,7 @@ def follow(seen, world, phase):
             expect.that(at[to][2] == rank, f"{label} sends to rank {to}, which expects rank {at[to][2]}", seen)
             expect.that(at[to][3] == sends,
                         f"{label} sends chunk {sends} to rank {to}, which expects chunk {at[to][3]}", seen)
-            expect.that((to - rank) % world in (1, world - 1), f"{label}: rank {to} is no neighbour", seen)
+            expect.that((to - rank) % world in (1, world - 1), f"{label}: rank {to} is not a neighbour", seen)
 
 
 @lab_test

@@ -75,8 +75,8 @@ def flags_in_order(lab):
     """Flags are visible across devices and order their data: system scope, release and acquire (or
     fences)."""
     seen = ring(lab, 3, 50, slots=2, slot_elements=8, calls=2)
-    expect.equal("accesses to flags whose scope ends at the device's edge", seen["narrow"], 0, seen)
-    expect.equal("posts of a number that the flag had already: one thread posts, once", seen["again"], 0, seen)
-    expect.equal("flags that moved otherwise than by cuda::atomic_ref", seen["unwatched"], 0, seen)
+    expect.equal("accesses to flags with a scope no wider than the device", seen["narrow"], 0, seen)
+    expect.equal("posts of a number that the flag already had: one thread must post, once", seen["again"], 0, seen)
+    expect.equal("flags that were changed other than by cuda::atomic_ref", seen["unwatched"], 0, seen)
     expect.equal("flags stored with no release, and no fence between the data and them", seen["bare_posts"], 0, seen)
     expect.equal("flags read with no acquire, and no fence between them and the data", seen["bare_looks"], 0, seen)

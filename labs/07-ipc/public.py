@@ -8,7 +8,7 @@ def ring(lab, world, count, how="threads", **options):
     seen = lab.run(how, world=world, count=count, **options)
     counts = options.get("counts", [count] * options.get("calls", 1))
     expect.each_once(seen, world, sum(counts))
-    expect.equal("ranks whose input was changed, and is not the output", seen.get("changed", 0), 0, seen)
+    expect.equal("ranks whose input was changed, although it is not the output", seen.get("changed", 0), 0, seen)
     slot = options.get("slot_elements", 8)  # the smallest of any ring
     allowed = sum((2 * world - 2) * -(-(-(-c // world)) // slot) for c in counts)
     for rank in range(world):
@@ -41,7 +41,7 @@ def handles(lab):
 def same_process(lab):
     """Task 2: within one process, the pointer itself is used."""
     seen = offers(lab, [8])
-    expect.that(seen["same.0"], "open_offer of one's own offer must give the pointer itself", seen)
+    expect.that(seen["same.0"], "open_offer of the process's own offer must return the pointer itself", seen)
     expect.equal("handles opened by the process that offers", seen["opened.0"], 0, seen)
 
 

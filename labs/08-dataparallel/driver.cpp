@@ -75,7 +75,7 @@ class Linear : public kit::DeviceModel {
     for (const Buffer* b : all)
       if (b->device() != device)
         throw std::runtime_error("computes on device " + std::to_string(device) +
-                                 " with numbers that lie on device " + std::to_string(b->device()));
+                                 " with numbers of device " + std::to_string(b->device()));
   }
   void meet(int device) {
     std::unique_lock lock(mutex_);

@@ -29,7 +29,7 @@ def failures(lab):
         for devices, failing in ((2, [1]), (4, [2]), (4, [3, 1]), (3, [0, 1, 2]), (8, [7])):
             seen = train(lab, devices, 2 * devices, steps=2, fail=when, failing=failing)
             first = min(failing)
-            expect.equal("what the caller is told", seen["said"], f"replica {first}: out of memory on device {first}", seen)
+            expect.equal("the error that the caller gets", seen["said"], f"replica {first}: out of memory on device {first}", seen)
             for device in range(1, devices):
                 expect.equal(f"bytes held on device {device} after the second step", seen["held"][device], 0, seen)
 
@@ -100,7 +100,7 @@ def by_turns(lab):
             continue
         for p, gradient in enumerate(models[one].backward(filled(rows, outputs, salt))):
             name = f"call {k}, object {one}: the gradient of parameter {p}"
-            expect.that(f"g.{k}.{p}" in seen, f"{name} is missing in what backward returned", seen)
+            expect.that(f"g.{k}.{p}" in seen, f"{name} is missing from the result of backward", seen)
             expect.same_bits(name, seen[f"g.{k}.{p}"], gradient, seen)
 
 

@@ -84,9 +84,9 @@ def pieces(lab):
         taken = [batch[first:first + count] for first, count in parts]
         for i, piece in enumerate(taken):
             expect.same_bits(f"part {i}", seen[f"piece.{i}"], flat(piece), seen)
-        expect.same_bits("what gather gives", seen["whole"], flat(row for piece in taken for row in piece), seen)
-        expect.equal("the device of what gather gives", seen["whole_device"], 0, seen)
-        expect.equal("the width of what gather gives", seen["width"], width, seen)
+        expect.same_bits("the result of gather", seen["whole"], flat(row for piece in taken for row in piece), seen)
+        expect.equal("the device of gather's result", seen["whole_device"], 0, seen)
+        expect.equal("the width of gather's result", seen["width"], width, seen)
 
 
 def apply(lab, replicas, failing, words="no memory"):
@@ -95,7 +95,7 @@ def apply(lab, replicas, failing, words="no memory"):
     expect.equal("how often each replica ran", list(seen["ran"]), [1] * replicas, seen)
     expect.equal("replicas that had ended when parallel_apply returned", seen["ended"], replicas, seen)
     want = f"replica {min(failing)}: {words}" if failing else "nothing"
-    expect.equal("what the caller is told", seen["said"], want, seen)
+    expect.equal("the error that the caller gets", seen["said"], want, seen)
 
 
 @lab_test

@@ -103,7 +103,7 @@ def train(lab, model, script, limit=1 << 20, check=True, base=None, **how):
                 same(name, seen[f"grads.{rank}"][at:at + n], want, model, seen)
             at += has
     for rank in range(1, model.world):
-        expect.same_bits(f"rank {rank}'s parameters beside rank 0's", seen[f"values.{rank}"], seen["values.0"], seen)
+        expect.same_bits(f"rank {rank}'s parameters compared with rank 0's", seen[f"values.{rank}"], seen["values.0"], seen)
     return seen
 
 
@@ -129,7 +129,7 @@ def expect_buckets(seen, model, limit, steps=1):
     trainable = len(model.sizes) - len(model.frozen)
     expect.that(steps * want <= len(got) <= steps * (want + 1),
                 f"{len(got)} all-reduces in {steps} step{'s' * (steps > 1)}, with {want} "
-                f"bucket{'s' * (want > 1)} of up to {limit} bytes: must be one a bucket, and one more is allowed", seen)
+                f"bucket{'s' * (want > 1)} of up to {limit} bytes: must be one per bucket, and one more is allowed", seen)
     expect.at_most("numbers sent in all-reduces", sum(got), steps * (sum(model.buckets(limit)) + trainable), "elements", seen)
     if steps == 1:
         expect_lengths(seen, model, limit, trainable)

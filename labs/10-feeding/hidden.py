@@ -148,8 +148,7 @@ def errors(lab):
     for workers, takes in [(1, 30), (3, 30), (3, 4)]:
         seen = lab.run("races", order=lab.random.sample(range(1000), 60), workers=workers, ahead=workers + 1, takes=takes)
         expect.equal("batches given, or thrown for", seen["given"], takes, seen)
-        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing says which "
-                    "comes first", seen)
+        expect.that(not seen["race"], f"a data race, in the loader's memory: {seen['race']}, and nothing orders the accesses", seen)
 
 
 @lab_test
@@ -172,7 +171,7 @@ def ends(lab):
         expect.at_most("batches begun", seen["begun"], takes + workers + 1, "batches", seen)
     ids = lab.random.sample(range(1000), 40)  # destroyed while the first fetch takes about a tenth of a second
     seen = lab.run("load", deadline=4, order=ids, batch=2, workers=1, ahead=9, throws=[], takes=0, slow_us=200_000)
-    expect.at_most("of 9 that may be begun, begun when the loader is gone at once", seen["begun"], 7, "batches", seen)
+    expect.at_most("begun by a loader that is destroyed immediately and may begin 9", seen["begun"], 7, "batches", seen)
     for workers, takes in [(1, 0), (3, 2)]:  # all permitted batches are fetched, and the workers sleep
         ids = lab.random.sample(range(1000), 40)
         seen = lab.run("load", deadline=4, order=ids, batch=2, workers=workers, ahead=workers + 2, throws=[],
@@ -182,7 +181,7 @@ def ends(lab):
     seen = lab.run("two_loaders", order=ids, batch=[3, 2])
     for name, batch in (("first", 3), ("second", 2)):
         want = [n for at in range(0, len(ids), batch) for n in (-batch, *ids[at:at + batch])]
-        expect.that(list(seen[name]) == want, f"two loaders at a time: the {name} gives other batches than alone", seen)
+        expect.that(list(seen[name]) == want, f"two loaders at a time: the {name} gives different batches than alone", seen)
     for _ in range(4):
         ids = lab.random.sample(range(1000), 50)
         seen = lab.run("load", order=ids, batch=lab.random.choice((1, 3, 7)), workers=4,

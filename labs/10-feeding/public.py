@@ -40,7 +40,7 @@ def shares(lab):
                 times[sample] += 1
         missing = [s for s, n in enumerate(times) if n == 0]
         expect.that(not missing, f"{len(missing)} samples are on no rank: {missing[:5]}", seen)
-        expect.equal("the number of samples that come twice, to pad", sum(n - 1 for n in times),
+        expect.equal("the number of samples that occur twice, as padding", sum(n - 1 for n in times),
                      size * world - samples, seen)
 
 
@@ -74,7 +74,7 @@ def order(lab):
         want = [min(batch, samples - at) for at in range(0, samples, batch)]
         expect.equal("the samples that next() gave", list(seen["ids"]), ids, seen)
         expect.equal("the lengths of the batches", list(seen["lengths"]), want, seen)
-        expect.equal("next() behind the end gives a batch", seen["again"], 0, seen)
+        expect.equal("next() after the end returns a batch", seen["again"], 0, seen)
 
 
 def distinct(lab, seeds, epochs, samples):
@@ -82,7 +82,7 @@ def distinct(lab, seeds, epochs, samples):
     seen = lab.run("seeds", seeds=seeds + seeds, epochs=epochs, samples=samples)
     found = list(seen["seeds"])
     half = len(found) // 2
-    expect.that(found[:half] == found[half:], "the same seed, epoch and sample have another seed the second time", seen)
+    expect.that(found[:half] == found[half:], "the same seed, epoch and sample have a different seed the second time", seen)
     first = {}
     for at, value in enumerate(found[:half]):
         if value in first:

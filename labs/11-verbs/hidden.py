@@ -9,7 +9,7 @@ HIDDEN_SEED = 90142863
 
 def clean(seen):
     expect.that(not seen["trouble"], f"the device: {seen['trouble'].splitlines()[0] if seen['trouble'] else ''}", seen)
-    expect.that(not seen["live"], f"not given back: {seen['live']}", seen)
+    expect.that(not seen["live"], f"not released: {seen['live']}", seen)
 
 
 def talk(lab, puts, both=0, **how):
@@ -19,10 +19,10 @@ def talk(lab, puts, both=0, **how):
     for rank in ((0, 1) if both else (1,)):
         got = list(seen[f"values.{rank}"])
         wrong = next((m for m in range(puts) if got[m] != want[m]), None)
-        expect.that(wrong is None, f"value {wrong} that rank {rank} polled is not the {wrong}th that was put", seen)
+        expect.that(wrong is None, f"value {wrong} that rank {rank} polled is not value {wrong} that was put", seen)
         expect.equal(f"bytes on rank {rank} that were not there when their value was", seen[f"wrong.{rank}"], 0, seen)
     expect.equal("bytes that were not there after flush()", seen["missing_after_flush"], 0, seen)
-    expect.equal("bytes behind the inbox that were written, or values that nobody had put", seen["beyond"], 0, seen)
+    expect.equal("bytes written past the inbox, or values that were never put", seen["beyond"], 0, seen)
     clean(seen)
     return seen
 
@@ -35,7 +35,7 @@ def full_queue(lab):
         allowed = puts // (sends // 2) + 2
         expect.at_most("completions of sends", seen["send_completions"], allowed, "completions", seen)
         expect.at_most("requests at a time", seen["most_outstanding"], sends, "requests", seen)
-        expect.that(seen["most_outstanding"] >= min(2, puts), "never more than one request under way: every put waits",
+        expect.that(seen["most_outstanding"] >= min(2, puts), "never more than one request in flight: every put waits",
                     seen)
 
 
@@ -128,7 +128,7 @@ def half_way(lab):
     for what, kind, after in cases + [("gid", "GID 5", 0), ("twice", "second connect", 0)]:
         seen = lab.run("refused", what=what, kind=kind, after=after)
         expect.that(seen["error"] != "nothing", f"the device refused a {kind}: no std::runtime_error", seen)
-        expect.that(not seen["live"], f"the device refused a {kind}; not given back: {seen['live']}", seen)
+        expect.that(not seen["live"], f"the device refused a {kind}; not released: {seen['live']}", seen)
     for missing in ("sim", "sim00", "", "SIM0"):
         seen = lab.run("objects", times=1, missing=missing, device="other0")
         expect.that(seen["error"], f"there is no device {missing!r}: no std::runtime_error", seen)

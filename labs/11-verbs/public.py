@@ -8,7 +8,7 @@ def objects(lab):
     exist is named."""
     seen = lab.run("objects", times=3)
     expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
-    expect.that(not seen["live"], f"not given back: {seen['live']}", seen)
+    expect.that(not seen["live"], f"not released: {seen['live']}", seen)
     expect.equal("address().inbox_bytes", seen["inbox_bytes"], 4096, seen)
     expect.that(seen["inbox_right"], "address().inbox is not where the inbox is", seen)
     expect.that(0 <= seen["first_packet"] < 1 << 24,
@@ -36,7 +36,7 @@ def connects(lab):
                      "timeout": 18, "retry_cnt": 7, "rnr_retry (7: without end)": 7,
                      "qp_access_flags (2: the peer may write)": 2,
                      "number of receive requests that were posted": receives}
-            expect.that(f"attributes.{rank}" in seen, f"rank {rank}'s queue pair never came to RTS", seen)
+            expect.that(f"attributes.{rank}" in seen, f"rank {rank}'s queue pair never reached RTS", seen)
             for (name, want), got in zip(names.items(), seen[f"attributes.{rank}"]):
                 if name.startswith("qp_access"):
                     got &= 6  # the right to write locally is not the peer's

@@ -25,7 +25,7 @@ T swap_over(int socket, const T& mine) {
   T theirs{};
   if (write(socket, &mine, sizeof mine) != ssize_t(sizeof mine) ||
       recv(socket, &theirs, sizeof theirs, MSG_WAITALL) != ssize_t(sizeof theirs))
-    throw std::runtime_error("the other process has gone");
+    throw std::runtime_error("the other process has exited");
   return theirs;
 }
 
@@ -47,7 +47,7 @@ int one_end(const char* device, int gid_index, int socket, bool first) {
   }
   end.flush();
   swap_over(socket, 2);
-  std::printf("%zu values of %zu bytes came, %zu wrong\n", came, kBytes, wrong);
+  std::printf("%zu values of %zu bytes arrived, %zu wrong\n", came, kBytes, wrong);
   return wrong == 0 ? 0 : 1;
 }
 

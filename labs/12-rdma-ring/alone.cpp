@@ -94,7 +94,7 @@ struct Silent {
   std::int64_t* tries;  // since idle() was called
   [[nodiscard]] std::size_t slot_bytes() const { return 4 * sizeof(float); }
   bool moves() {
-    if (++*tries > 1000) throw std::runtime_error("1000 tries, and no idle()");
+    if (++*tries > 1000) throw std::runtime_error("1000 tries without idle()");
     return pieces-- > 0;
   }
   bool try_send(std::span<const std::byte>) { return moves(); }

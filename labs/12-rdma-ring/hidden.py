@@ -30,9 +30,9 @@ def at_once(lab, slots, deeds, late=0, old=0):
         else:
             what = f"try_receive on end {side}, with {len(there)} messages there,"
             want = there.pop(0) if there else -1
-        expect.that(got == want, f"call {number}: {what} says {got}, must say {want} (1: sent, 0: not; else a length, -1: "
+        expect.that(got == want, f"call {number}: {what} returns {got}, must return {want} (1: sent, 0: not; else a length, -1: "
                                  "nothing)", seen)
-    expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
+    expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
 
 
 @lab_test
@@ -41,20 +41,20 @@ def credits(lab):
     for slots, size in [(1, 16), (2, 64), (4, 64), (3, 5)]:
         lengths = [lab.random.randrange(1, size + 1) for _ in range(30)]
         seen = lab.run("messages", world=2, slot_bytes=size, slots=slots, lengths=lengths, pause=50)
-        expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
-        expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
+        expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
+        expect.equal("the lengths of the messages that arrived", list(seen["lengths"]), lengths, seen)
         # slots + 1, because the receiver counts a message only after try_receive has returned.
         expect.at_most("messages sent and not yet taken", seen["most"], slots + 1, "messages", seen)
         expect.that(seen["most"] >= slots, f"never more than {seen['most']} of {slots} slots in use", seen)
-        expect.that(seen["refused"] > 0, "try_send never said that no slot is free: it waits, or it overwrites", seen)
+        expect.that(seen["refused"] > 0, "try_send never reported that no slot is free: it waits, or it overwrites", seen)
     lengths = [70_000, 65_536, 1, 65_537, 0, 69_999]  # lengths that need more than 16 bits
     seen = lab.run("messages", world=2, slot_bytes=70_000, slots=2, lengths=lengths)
-    expect.equal("the lengths of the messages that came", list(seen["lengths"]), lengths, seen)
-    expect.equal("bytes that are not what was sent", seen["wrong"], 0, seen)
+    expect.equal("the lengths of the messages that arrived", list(seen["lengths"]), lengths, seen)
+    expect.equal("bytes that differ from those sent", seen["wrong"], 0, seen)
     for slots, size, count in [(1, 8, 20), (3, 40, 60), (7, 3, 270)]:
         lengths = [lab.random.choice((0, size, lab.random.randrange(size + 1))) for _ in range(count)]
         seen = lab.run("both_ways", world=2, slot_bytes=size, slots=slots, lengths=lengths)
-        expect.equal("bytes or lengths of messages in both directions that are not what was sent", seen["wrong"], 0,
+        expect.equal("bytes or lengths of messages in both directions that differ from those sent", seen["wrong"], 0,
                      seen)
         expect.that(not seen["trouble"], f"the device: {(seen['trouble'] or ' ').splitlines()[0]}", seen)
     for slots in (1, 2):  # a credit behind a message, a message behind a credit: either must be noticed
@@ -93,7 +93,7 @@ def calls(lab):
             whole(lab, world, 23, slot_bytes=one * ELEMENT, slots=3, calls=3, other_slot_bytes=other * ELEMENT)
             whole(lab, world, 23, slot_bytes=one * ELEMENT, slots=3, calls=2, other_slot_bytes=other * ELEMENT)
     seen = lab.run("both_ways", world=2, slot_bytes=3, slots=3, lengths=[m % 4 for m in range(66_000)])
-    expect.equal("bytes or lengths of 66,000 messages in both directions that are not what was sent", seen["wrong"], 0,
+    expect.equal("bytes or lengths of 66,000 messages in both directions that differ from those sent", seen["wrong"], 0,
                  seen)
     at_once(lab, 3, [0, 0, 3, 3] * 25, old=1)  # the messages before and after number 2^32 are in flight together
 
@@ -107,7 +107,7 @@ def dies(lab):
             for rank in range(world):
                 told = seen[f"error.{rank}"]
                 expect.that(rank == dead or "gone" in told or "retry" in told or "Flushed" in told,
-                            f"rank {rank} says {told!r}, and rank {dead} is gone", seen)
+                            f"rank {rank} says {told!r}, but rank {dead} is gone", seen)
     for takes in range(3):  # neighbours that fall silent, with no device to report it
         for gives in range(3):
             seen = lab.run("silence", takes=takes, gives=gives)

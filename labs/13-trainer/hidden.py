@@ -106,5 +106,5 @@ def killed(lab):
         other = 3 if world == 2 else 2
         seen = lab.run("train", **job.request(world, save_every=4, before=6, world_before=other))
         _public.check_replicas(seen, job, world, 4)
-        lab04.close("the parameters after going on with other ranks", seen["values.0"], whole["values.0"], seen, 3e-4)
+        lab04.close("the parameters after continuing with other ranks", seen["values.0"], whole["values.0"], seen, 3e-4)
     expect.that(kills > 0, "no rank was killed while it trained")

@@ -80,14 +80,14 @@ def check_replicas(seen, job, world, first):
     for rank in range(world):
         expect.equal(f"the number of samples that rank {rank} learned from in steps {first} to {job.steps - 1}",
                      seen[f"samples.{rank}"], (job.steps - first) * job.batch // world, seen)
-        expect.equal(f"the steps that rank {rank}'s log was told", list(seen[f"steps.{rank}"]),
+        expect.equal(f"the steps reported to rank {rank}'s log", list(seen[f"steps.{rank}"]),
                      list(range(first, job.steps)), seen)
         expect.that(not seen[f"hashes.{rank}"] or seen[f"hashes.{rank}"][-1] == seen[f"end_hash.{rank}"],
-                    f"rank {rank}'s log is told of the last step before that has changed the parameters", seen)
+                    f"rank {rank}'s log gets the last step before this step has changed the parameters", seen)
         for step, (mine, others) in enumerate(zip(seen["hashes.0"], seen[f"hashes.{rank}"]), first):
             expect.that(mine == others, f"after step {step} the parameters of rank {rank} are not those of rank 0: "
                         "the replicas drift", seen)
-        expect.same_bits(f"rank {rank}'s losses beside rank 0's", seen[f"losses.{rank}"], seen["losses.0"], seen)
+        expect.same_bits(f"rank {rank}'s losses compared with rank 0's", seen[f"losses.{rank}"], seen["losses.0"], seen)
 
 
 def train(lab, job, world, **how):
@@ -222,7 +222,7 @@ def schedule(lab):
         for which, what in (("own", "your ring"), ("other", "a ring that turns to the left")):
             expect.equal(f"world, chunks and ranks of the schedule of {what}", list(seen[f"{which}_shape"]),
                          [world] * 3, seen)
-            expect.equal(f"what the checker says of {what}", seen[f"{which}_fault"], "", seen)
+            expect.equal(f"the checker's verdict on {what}", seen[f"{which}_fault"], "", seen)
             rows = [list(seen[which][i:i + 6]) for i in range(0, len(seen[which]), 6)]
             expect.equal(f"the number of steps of all ranks together, for {what}", len(rows),
                          2 * (world - 1) * world, seen)
@@ -274,7 +274,7 @@ def three_ranks(lab):
     one = train(lab, job, 1)
     for world in (2, 3):
         seen = train(lab, job, world)
-        close(f"the losses on {world} ranks beside those on one", seen["losses.0"], one["losses.0"], seen, 1e-5)
+        close(f"the losses on {world} ranks compared with those on one", seen["losses.0"], one["losses.0"], seen, 1e-5)
 
 
 @lab_test

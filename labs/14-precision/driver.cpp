@@ -91,7 +91,7 @@ class ToyLoss {
     if (batch >= 1000) throw BatchIsBroken{};
     if (batch < 0 || (std::size_t(batch) + 1) * size_ > offset_.size())
       throw kit::Misuse{"backward was given batch " + std::to_string(batch) +
-                        ", which nobody asked for"};
+                        ", which was not requested"};
     std::vector<std::uint16_t> codes;
     for (std::size_t i = 0; i < size_; ++i) {
       const std::size_t at = std::size_t(batch) * size_ + i;

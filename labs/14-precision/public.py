@@ -79,7 +79,7 @@ def encodes(lab, form, values, want):
         if must is None:
             bits = bits_of(values)[at]
             expect.that(code & QUIET[form] == QUIET[form],
-                        f"to_{form} of the NaN with the bits {bits:#010x} is {code:#06x}, which is no quiet NaN", seen)
+                        f"to_{form} of the NaN with the bits {bits:#010x} is {code:#06x}, which is not a quiet NaN", seen)
         elif code != must:
             x, a, b = values[at], values_of(form)[code], values_of(form)[must]
             expect.that(False, f"to_{form}({show(x)}) is {code:#06x}, which is {a!r}; must be {must:#06x}, {b!r}", seen)

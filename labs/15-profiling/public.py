@@ -88,7 +88,7 @@ def serial_run(lab):
     runs = [
         ("all-reduce after backward, on the same thread", backward + [(COMM, 1, 100, 120)], 0),
         ("all-reduce after backward, as long as backward", backward + [(COMM, 2, 100, 200)], 0),
-        ("all-reduce called inside backward, which goes on then", backward + [(COMM, 1, 30, 50), (COMM, 1, 80, 100)], 0),
+        ("all-reduce called inside backward, which then continues", backward + [(COMM, 1, 30, 50), (COMM, 1, 80, 100)], 0),
         ("backward waits for another thread's all-reduce", backward + [(WAIT, 1, 60, 100), (COMM, 2, 60, 100)], 0),
         ("the step encloses all", backward + [(FRAME, 1, 0, 200), (FRAME, 2, 0, 200), (COMM, 2, 100, 190)], 0),
         ("the additions of an all-reduce on its own thread", backward + [(COMM, 2, 100, 190), (COMPUTE, 2, 110, 180)], 0),

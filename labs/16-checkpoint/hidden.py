@@ -89,13 +89,13 @@ def disk_full(lab):
     for world in (1, 3, 4):
         seen = public.trained(lab, [world, world], [4, 3], [2, -1], full=[1, 0])
         for rank in range(world):
-            expect.that(seen[f"error.0.{rank}"].startswith("save: "), f"the disk of rank 0 is full, and rank {rank} of "
-                        f"{world} does not hear of it", seen)
-            expect.that(not seen[f"resumed.1.{rank}"], f"rank {rank} has resumed from what was never saved", seen)
+            expect.that(seen[f"error.0.{rank}"].startswith("save: "), f"the disk of rank 0 is full, but rank {rank} of "
+                        f"{world} is not told", seen)
+            expect.that(not seen[f"resumed.1.{rank}"], f"rank {rank} has resumed from a state that was never saved", seen)
         seen = public.trained(lab, [world] * 3, [3, 3, 1], [2, 2, -1], full=[1, 0, 0])
         for rank in range(world):
             expect.equal(f"what rank {rank} throws when it saves after a save that failed", seen[f"error.1.{rank}"], "", seen)
-            expect.that(seen[f"resumed.2.{rank}"], f"rank {rank} has not resumed from what was saved after a failure", seen)
+            expect.that(seen[f"resumed.2.{rank}"], f"rank {rank} has not resumed from the state saved after a failure", seen)
         whole = public.trained(lab, [world], [4], [-1], undisturbed=1, run_seed=7)
         again = public.trained(lab, [world], [4], [2], full=[1], run_seed=7)
         for rank in range(world):
@@ -150,4 +150,4 @@ def another_model(lab):
     seen = public.trained(lab, [3, 3, 2], [3, 3, 1], [2, 2, -1], fresh=[0, 0, 1])
     for rank in range(2):
         expect.that(not seen[f"resumed.2.{rank}"] and seen[f"untouched.2.{rank}"],
-                    f"the disk is empty, and rank {rank} resumes what another disk had", seen)
+                    f"the disk is empty, but rank {rank} resumes from another disk's state", seen)

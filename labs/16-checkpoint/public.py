@@ -24,12 +24,12 @@ def packed(lab, step, tensors, texts, damage=0):
     expect.equal("the number of texts", seen["lines"], len(texts), seen)
     for name, values in tensors.items():
         expect.same_bits(f"'{name}'", seen[f"floats.{len(values)}"], floats(values), seen)
-    expect.that(seen["same"], "what unpack gives is not what pack was given", seen)
-    expect.that(seen["again"], "what unpack gives of a second snapshot is not what pack was given", seen)
+    expect.that(seen["same"], "unpack does not return the data given to pack", seen)
+    expect.that(seen["again"], "unpack does not return the data of a second snapshot given to pack", seen)
     if damage:
-        expect.that(not seen["accepted"], f"unpack takes {len(seen['accepted'])} damaged files for whole ones, for "
+        expect.that(not seen["accepted"], f"unpack accepts {len(seen['accepted'])} damaged files, for "
                     f"instance one damaged at byte {list(seen['accepted'])[:1]} of {seen['bytes']}", seen)
-        expect.that(not seen["other"], f"{len(seen['other'])} damaged files make unpack throw something else than Damaged",
+        expect.that(not seen["other"], f"{len(seen['other'])} damaged files make unpack throw something other than Damaged",
                     seen)
 
 
@@ -48,7 +48,7 @@ def cuts(lab, steps, keep, afters, depth=0):
         there = (promised, saving) if ascending else steps
         expect.that(step in there or (promised == -1 and step == -1),
                     f"{where}: step {promised} was saved, step {step} is loaded (-1: none)", seen)
-        expect.that(right, f"{where}: step {step} is loaded with a content that it never had, or no longer", seen)
+        expect.that(right, f"{where}: step {step} is loaded with a content that it never had, or no longer has", seen)
         expect.equal(f"{where}: loaded after one more save", then, max(step, 0) + 1, seen)
         expect.at_most(f"{where}: after one more save the disk has", files, keep, "files", seen)
 
@@ -65,10 +65,10 @@ def same_as_undisturbed(lab, world, stop_at, steps, samples):
     for rank in range(world):
         for phase in (0, 1):
             expect.equal(f"what rank {rank} throws in run {phase}", seen[f"error.{phase}.{rank}"], "", seen)
-        expect.that(not seen[f"resumed.0.{rank}"], f"rank {rank} says it has resumed, and nothing was saved", seen)
-        expect.that(seen[f"untouched.0.{rank}"], f"nothing was saved, and resume changes rank {rank}'s training", seen)
+        expect.that(not seen[f"resumed.0.{rank}"], f"rank {rank} says it has resumed, but nothing was saved", seen)
+        expect.that(seen[f"untouched.0.{rank}"], f"nothing was saved, but resume changes rank {rank}'s training", seen)
         expect.that(seen[f"resumed.1.{rank}"], f"rank {rank} says there was no checkpoint", seen)
-        expect.equal(f"the step from which rank {rank} goes on", seen[f"first.1.{rank}"], stop_at, seen)
+        expect.equal(f"the step from which rank {rank} continues", seen[f"first.1.{rank}"], stop_at, seen)
         expect.equal(f"the samples of rank {rank} after the stop", list(seen[f"ids.1.{rank}"]),
                      list(whole[f"ids.0.{rank}"])[stop_at:], seen)
         expect.equal(f"the noise of rank {rank} after the stop",

@@ -131,7 +131,7 @@ class ToyModel {
     const std::size_t first = std::size_t(batch) * gradient_.size();
     if (batch < 0 || first + gradient_.size() > offset_.size())
       throw kit::Misuse{"backward was given batch " + std::to_string(batch) +
-                        ", which nobody asked for"};
+                        ", which was not requested"};
     for (std::size_t i = 0; i < gradient_.size(); ++i)
       gradient_[i] = offset_[first + i] + slope_ * state_[i];
     state_.back() = 0.5F * state_.back() + offset_[first];

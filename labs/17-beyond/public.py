@@ -31,7 +31,7 @@ def collectives(seen):
 
 def expect_collectives(seen, most, what):
     calls = collectives(seen)
-    expect.that(len(calls) <= most, f"{what}: {len(calls)} collectives, allowed are {most}: {'; '.join(calls[:8])}", seen)
+    expect.that(len(calls) <= most, f"{what}: {len(calls)} collectives, at most {most} allowed: {'; '.join(calls[:8])}", seen)
 
 
 # --- hooks ---------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Buckets:
                 got = seen[f"averages.{rank}"][at:at + len(want)]
                 at += len(want)
                 same(f"bucket {self.calls[number][1]} on rank {rank} after call {number}", got, floats(want), seen)
-            expect.equal(f"floats beside its buckets that rank {rank} has changed", seen[f"outside.{rank}"], 0, seen)
+            expect.equal(f"floats next to its buckets that rank {rank} has changed", seen[f"outside.{rank}"], 0, seen)
         per_call = {"average": 1, "bf16": 2, "top_k": 3}[self.hook]
         expect_collectives(seen, per_call * len(self.calls), f"{len(self.calls)} buckets")
         for rank in range(self.world):
@@ -186,7 +186,7 @@ def compresses(lab, k, calls):
         width = seen["widths"][number]
         same(f"the residual after {call}", seen["residuals"][left:left + width], floats(objects[which].residuals[index]), seen)
         left += width
-        expect.equal("the residual of a bucket that never came: its size", seen["unknown"][number], 0, seen)
+        expect.equal("the residual of a bucket that never arrived: its size", seen["unknown"][number], 0, seen)
 
 
 @lab_test

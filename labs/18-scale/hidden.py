@@ -249,7 +249,7 @@ def order(lab):
             want += [key, key, pushed]
         seen = lab.run("queue", operations=operations)
         for at in range(0, len(want), 3):
-            expect.equal(f"event {at // 3} that comes out, as (next, key, operation that pushed it)",
+            expect.equal(f"event {at // 3} that is popped, as (next, key, operation that pushed it)",
                          list(seen["popped"][at:at + 3]), want[at:at + 3], seen)
         expect.equal("whether the queues are empty", list(seen["empty"]), [int(not q) for q in inside], seen)
         limit = len(operations) * (8 * math.log2(size) + 24)
@@ -260,7 +260,7 @@ def order(lab):
     seen = lab.run("queue", operations=operations)
     got, want = list(seen["popped"][2::3]), list(range(0, 140_000, 2))
     at = next((i for i, (a, b) in enumerate(zip(got, want)) if a != b), 0)
-    name = f"the operation that pushed event {at} that comes out, of 70,000 at the same moment,"
+    name = f"the operation that pushed event {at} that is popped, of 70,000 at the same moment,"
     expect.equal(name, got[at], want[at], seen)
 
 
@@ -477,7 +477,7 @@ def pace(lab):
     seen = lab.run("worth", cases=[n for case in cases for n in case])
     for (slow, fast, restart, redo), got in zip(cases, seen["from"]):
         want = (restart + redo * fast) // (slow - fast) + 1 if slow > fast else -1
-        expect.equal(f"the steps from which it pays (slow {slow}, fast {fast}, restart {restart}, redo {redo})", got,
+        expect.equal(f"the steps from which it pays off (slow {slow}, fast {fast}, restart {restart}, redo {redo})", got,
                      want, seen)
 
 
@@ -548,7 +548,7 @@ def llama(lab):
     many = end / (hours * 3600)
     expect.that(abs(len(failures) - many) <= 6 * math.sqrt(many), f"{len(failures)} failures in {end:.0f} s", seen)
     good = seen["sum"][0] / seen["end"]
-    expect.that(0.88 < good < 0.945, f"a goodput of {good:.4f} is not what the formula says", seen)
+    expect.that(0.88 < good < 0.945, f"a goodput of {good:.4f} does not match the formula", seen)
 
 
 def visit(lab):

@@ -103,7 +103,7 @@ def samples(lab):
 def queue(lab):
     """Task 6: events are popped by time, and simultaneous events in the order in which they were pushed."""
     seen = lab.run("queue", operations=[30, 9, 10, 9, 20, 9, 10, -1, -1, -1, -2, -2])
-    expect.equal("what comes out, as (next, key, operation that pushed it)", list(seen["popped"]),
+    expect.equal("the popped events, as (next, key, operation that pushed it)", list(seen["popped"]),
                  [10, 10, 2, 10, 10, 6, 20, 20, 4, 9, 9, 1, 9, 9, 3], seen)
     expect.equal("whether the queues are empty", list(seen["empty"]), [0, 0], seen)
     expect.that(seen["refuses"], "pop of an empty queue must throw std::out_of_range", seen)
@@ -155,10 +155,10 @@ def stragglers(lab):
     seen = lab.run("steps", wait=1, **how)
     expect.equal("the time of both steps, when all wait for the slowest", list(seen["together"]), [17], seen)
     seen = lab.run("steps", wait=0, **how)
-    expect.equal("the updates when nobody waits, as (when, rank, staleness)", list(seen["updates"]),
+    expect.equal("the updates when no rank waits, as (when, rank, staleness)", list(seen["updates"]),
                  [2, 1, 0, 5, 0, 1, 9, 2, 2, 10, 0, 1, 10, 1, 3, 10, 2, 2], seen)
     seen = lab.run("worth", cases=[12, 10, 30, 5, 10, 10, 30, 5])
-    expect.equal("the steps from which putting out a rank pays", list(seen["from"]), [41, -1], seen)
+    expect.equal("the steps from which excluding a rank pays off", list(seen["from"]), [41, -1], seen)
 
 
 def collection(lab):

@@ -113,7 +113,7 @@ struct Watched {
   static void fence(Order order) { explorer::fence(asked("fence", Access::fence, order)); }
   template <class Condition>
   static void wait_until(Condition condition) {
-    if (!may_wait) explorer::require(false, "waits, and must not wait for anybody");
+    if (!may_wait) explorer::require(false, "waits, but must never wait");
     explorer::wait_until(condition);
   }
   static inline bool may_wait = true;
@@ -286,7 +286,7 @@ Program meetings(const Numbers& n) {
   program.after = [=] {
     Count last = 0;
     for (const Count l : s->last) last += l;
-    expect("how often somebody was the last one", Number(last), Number(rounds));
+    expect("how often a thread was the last one", Number(last), Number(rounds));
   };
   return program;
 }
@@ -359,12 +359,12 @@ Program records(const Numbers& n) {
   const auto read = [=](Number least, Number most, bool must) {
     const auto both = s->try_read();
     if (!both) {
-      require(!must, "try_read() gives nothing, although nobody writes");
+      require(!must, "try_read() returns nothing, although no thread writes");
       return least;
     }
     const Number w = -both->second;
     require(both->first == w * 11, "a is " + std::to_string(both->first) + " and b is " +
-                                       std::to_string(both->second) + ": not of one write");
+                                       std::to_string(both->second) + ": not from the same write");
     require(w >= least && w <= most,
             "write " + std::to_string(w) + " is read after write " + std::to_string(least));
     return w;

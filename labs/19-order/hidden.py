@@ -77,4 +77,4 @@ def real_threads(lab):
         seen = lab.run("real_threads", messages=2000, slots=count)
         expect.equal("the first number that is wrong", next(
             ((m, got) for m, got in enumerate(seen["got"]) if got != m * m + 1), None), None, seen)
-        expect.equal("numbers that came back", len(seen["got"]), 2000, seen)
+        expect.equal("numbers that were returned", len(seen["got"]), 2000, seen)

@@ -70,7 +70,7 @@ def read(preprocessed, own):
             at = following.start() if following else len(preprocessed)
     text.clean = "".join(parts) + "\n"
     if len(text.clean) > MOST:
-        raise Unreadable(f"after preprocessing it has {len(text.clean) >> 20} MiB, allowed are {MOST >> 20}")
+        raise Unreadable(f"after preprocessing it has {len(text.clean) >> 20} MiB; at most {MOST >> 20} are allowed")
     _no_late_macro(preprocessed, text)
     return text
 
@@ -92,7 +92,7 @@ def _students(source, at, own, text, parts):
             raise Unreadable(f"stray {source[at]!r} in the text")
         kind, word = found.lastgroup if found.lastgroup != "end" else "raw", found.group()
         if kind == "mark" and DIGRAPHS.get(word, word) in ("#", "##"):
-            raise Unreadable("stray # in the text: a directive that macros put together is none")
+            raise Unreadable("stray # in the text: macros cannot form a directive")
         if kind != "space":
             text.words.append(DIGRAPHS.get(word, word))
         line_starts = word.endswith("\n") if kind == "space" else False
@@ -132,4 +132,4 @@ def _no_late_macro(preprocessed, text):
         if name in calls:
             (late.add if kind == "define" and call and not re.search(rf"\b{name}\b", rest) else late.discard)(name)
     for name in late.difference(text.macros):
-        raise Unreadable(f"{name}( is a macro of a header, and is put together by other macros")
+        raise Unreadable(f"{name}( is a macro of a header, formed by other macros")

@@ -227,12 +227,12 @@ def _rules():
 
 
 # Compiler output that indicates an exceeded limit, and the message for the student.
-LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler was not done after "
-           f"{sandbox.COMPILER['processor']} s of processor time: a template or a constant that does not end?"),
+LIMITS = [(r"(CPU time limit exceeded|Killed) signal terminated", "the compiler did not finish within "
+           f"{sandbox.COMPILER['processor']} s of processor time: an endless template or constant?"),
           (r"(cc1plus|as|ld|LLVM ERROR): .*out of memory|virtual memory exhausted|: Cannot allocate memory",
-           f"the compiler needs more than {sandbox.COMPILER['memory'] >> 30} GiB: a template that does not end?"),
-          (r"File size limit exceeded|File too large", "what the compiler writes is larger than "
-           f"{sandbox.COMPILER['file'] >> 20} MiB: a large array with a value in it?")]
+           f"the compiler needs more than {sandbox.COMPILER['memory'] >> 30} GiB: an endless template?"),
+          (r"File size limit exceeded|File too large", "the compiler's output is larger than "
+           f"{sandbox.COMPILER['file'] >> 20} MiB: a large initialized array?")]
 
 
 def _step(words, reads, own, name):
@@ -250,7 +250,7 @@ def _step(words, reads, own, name):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            raise Broken(f"the compiler was not done after {LONGEST:g} s") from None  # not cached: maybe the machine was busy
+            raise Broken(f"the compiler did not finish within {LONGEST:g} s") from None  # not cached: maybe the machine was busy
     with open(said, errors="replace") as file:
         output = file.read(MOST_WORDS).replace(f"{own}/", "work/")
     said.unlink()

@@ -23,7 +23,7 @@ def equal(name, got, want, seen=None):
 
 
 def at_most(name, got, limit, unit, seen=None):
-    that(got <= limit, f"{name}: {got:g} {unit}, allowed are {limit:g}", seen)
+    that(got <= limit, f"{name}: {got:g} {unit}, at most {limit:g} allowed", seen)
 
 
 def _counts(times, wanted, world):
@@ -56,7 +56,7 @@ def counted(seen, name, world, first, length, wanted, shift=0):
         if trouble:
             raise Wrong(f"element {begin} on {label}: {trouble}{where(seen)}")
         if moved == MIXED:
-            raise Wrong(f"element {begin} on {label} adds elements of different places{where(seen)}")
+            raise Wrong(f"element {begin} on {label} adds elements from different places{where(seen)}")
         if moved != shift and any(wanted):
             raise Wrong(f"element {begin} on {label} is what belongs at element {begin + moved - shift}{where(seen)}")
         covered = max(covered, stop)

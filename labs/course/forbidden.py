@@ -18,9 +18,9 @@ GROUPS = [
     (r"P?MPI_\w+|nccl\w+", "calls a finished collective, {}: this lab is about writing it"),
     (r"Z\w*9ringsmith\w*", "calls the course's runtime, {}: this lab is about writing it"),
     (r"ZN3kit7channel\w*", "calls the judge's channel, {}"),
-    (r"[eE]xit|quick_exit", "leaves the program by {}, before the judge has its answer"),
+    (r"[eE]xit|quick_exit", "ends the program by {}, before the judge has its answer"),
     (r"t?g?kill|killpg|pthread_(kill|sigqueue|cancel)|ptrace|getppid|process_vm_\w+|sigqueue|pidfd_\w+",
-     "reaches for other processes by {}"),
+     "accesses other processes by {}"),
     (r"v?[fF]ork|forkpty|openpty|login_tty|daemon|clone3?|system|popen|f?exec[vl]\w*|posix_spawn\w*|dlm?open|dlv?sym"
      r"|prctl|unshare|setns|setsid|setpgid|wordexp|glob|ZN5boost7process\w*",
      "starts or loads something by {}"),
@@ -34,7 +34,7 @@ GROUPS = [
      "uses file descriptors by {}: the judge's channel is one"),
     (r"socket(pair)?|connect|bind|listen|accept4?|send(to|m?msg)?|recv(from|m?msg)?|getaddrinfo|gethostby\w+"
      r"|(shm|sem)_(open|unlink)|mq_\w+|shm(get|at|ctl)|msg(get|snd|rcv)|mmap|mremap|mprotect|memfd_create",
-     "makes a connection or a mapping of its own by {}"),
+     "creates a connection or a mapping by {}"),
 ]
 
 # Attributes that control compilation but keep a name's meaning: not alias, ifunc, section, weak,
@@ -167,7 +167,7 @@ def look_at_text(lab, text):
         if word in COURSES and "namespace" in (words[i - 1], words[i - 2] if words[i - 1] == "::" else ""):
             return f"opens the namespace {word}, which is the course's"
         if word == "template" and words[i + 1:i + 3] == ["<", ">"] and _specialized(words, i):
-            return "specializes a template of the kit's"
+            return "specializes a template of the kit"
     for name in _attributes(words):
         if name not in ATTRIBUTES:
             return f"gives a name another meaning by the attribute {name}"
@@ -220,7 +220,7 @@ def look(lab, unit, libraries):
         c_name = not symbol.startswith(("_Z", "DW.ref."))
         if kind in "TDBRGSCi" and (c_name or _group(symbol) or linked.get(symbol, "W") in "TDB") or \
                 kind in "WVu" and (c_name or linked.get(symbol, "W") in "TDB"):
-            return f"defines {_readable(symbol)} anew, in place of the judge's or the C library's", True
+            return f"defines {_readable(symbol)}, in place of the judge's or the C library's", True
     if unknown:
         return (f"it asks for {_readable(unknown)}, which is not among what a lab may use "
                 "(labs/course/symbols.txt)"), False

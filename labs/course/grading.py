@@ -72,10 +72,10 @@ def _one(lab, driver, test, seed):
         result.status, result.message = verdict.status, str(verdict)
         if result.status in ("wrong", "not attempted", "crash") and FORGED.search(bench.printed + verdict.printed):
             result.status = "cheat"
-            result.message = f"it prints a verdict of its own, and its answer is not right: {result.message}"
+            result.message = f"it prints its own verdict, and its answer is wrong: {result.message}"
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
         result.status = "crash"
-        result.message = f"the answer is none that this test can read ({type(error).__name__}: {error})"
+        result.message = f"this test cannot read the answer ({type(error).__name__}: {error})"
     result.seconds, result.runs = time.monotonic() - begun, bench.runs
     return result
 
@@ -101,7 +101,7 @@ def grade(lab, files, only=None, public_only=False, seed=None, swapped=None):
                           + (", ".join(name for name, _, _ in there) or "none"))
     tests = [t for t in there if (not only or t[0] in only) and not (public_only and t[2])]
     if not tests:
-        raise AuthorError(f"{lab.slug}: no test to run: that is no pass")
+        raise AuthorError(f"{lab.slug}: no test to run, so nothing passes")
     report = Report(lab, [], swapped=[f"{n}" for n in lab.build.get("uses", []) if os.environ.get(f"LAB{n}") == "ref"])
     try:
         driver, report.warnings = build(lab, files, swapped)

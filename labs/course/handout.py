@@ -121,7 +121,7 @@ def scan(folder, labs):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
             found.append(f"{name}: neither a file nor a folder")
         if path.name in (".git", ".github", ".hg", ".svn", "__pycache__", "work", "build"):
-            found.append(f"{name}: history, or something that was built")
+            found.append(f"{name}: history, or a build output")
         if not path.is_file() or ".git" in path.parts:
             continue
         if path.suffix in (".o", ".a", ".so", ".gch", ".pyc", ".d") or path.read_bytes()[:4] in (b"\x7fELF", b"!<ar"):

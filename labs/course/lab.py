@@ -81,7 +81,7 @@ class Lab:
             found.append(f"the points of lab.toml add up to {sum(self.points.values())}, not 100")
         found += [f"test {name} has no points in lab.toml" for name in tests if name not in self.points]
         if complete:
-            found += [f"lab.toml gives points to {name}, which is no test" for name in self.points if name not in tests]
+            found += [f"lab.toml gives points to {name}, which is not a test" for name in self.points if name not in tests]
         if not self.hints:
             found.append("lab.toml has no hints")
         return [f"{self.slug}: {text}" for text in found]
@@ -99,7 +99,7 @@ def select(wanted):
     key = wanted.zfill(2) if wanted.isdigit() else wanted
     chosen = [lab for lab in labs if key in (lab.number, lab.slug)]
     if not chosen:
-        raise AuthorError(f"there is no lab {wanted}; there are: {', '.join(lab.slug for lab in labs)}")
+        raise AuthorError(f"there is no lab {wanted}; the labs are: {', '.join(lab.slug for lab in labs)}")
     return chosen
 
 

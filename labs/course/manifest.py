@@ -64,5 +64,5 @@ def require_whole(root=ROOT):
 
 def for_handout(path):
     if not path.is_dir():
-        raise AuthorError(f"{path} is no unpacked handout")
+        raise AuthorError(f"{path} is not an unpacked handout")
     return read(path)

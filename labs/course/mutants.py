@@ -98,7 +98,7 @@ def jobs_of(lab, quick):
     for mutant in mutants(lab):
         if mutant["killed_by"] not in names:
             raise AuthorError(f"{lab.slug}: mutant {mutant['name']} is to be killed by {mutant['killed_by']}, "
-                              "which is no test")
+                              "which is not a test")
         found.append(("mutant", mutant["name"], f"{mutant['verdict']} by {mutant['killed_by']}",
                       mutate(lab, mutant, solution), is_killed(mutant), [mutant["killed_by"]]))
     if quick:  # one job of each kind

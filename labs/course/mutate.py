@@ -5,7 +5,7 @@ the task; then survivors.toml of the lab gives the reason. A survivor without a 
 does a reason without its survivor.
 
     [[survivor]]
-    reason = "the order of these two stores is free: nobody looks before the flag"
+    reason = "the order of these two stores is free: no reader looks before the flag"
     mutants = ["1f03ab moved: a = 1 -> b = 2 | a = 1;"]
 """
 import collections
@@ -198,7 +198,7 @@ class Trial:
                 continue
             driver, _, said = self.quick.compile(files, folder)
             if driver:
-                self.passes(driver, "the program of all mutants, with none of them,")
+                self.passes(driver, "the program of all mutants, with none selected,")
                 return driver, {m: n for n, m in numbered if n not in rejected}
             blamed = culprits(files, said) - rejected
             if not blamed:
@@ -277,7 +277,7 @@ class Trial:
         program does not find its own number."""
         self.told_apart["alone"] += killed
         if self.told_apart["alone"] > 10 + self.told_apart["together"]:
-            raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, and fail alone: which_mutant_?")
+            raise AuthorError(f"{self.lab.slug}: mutants pass all tests in one program, but fail alone: which_mutant_?")
 
     def save(self, keep):
         """Saves the outcomes of the mutants in `keep` and discards all others."""
@@ -338,14 +338,14 @@ def report(lab, generated, found, on_file, seconds, partial=False):
     statuses = collections.Counter(o.status for _, o in found)
     alive = sorted((m for m, o in found if o.status == "survived"), key=lambda m: (m.file, m.start))
     unexplained = [m for m in alive if m.id not in on_file]
-    trouble = [f"{lab.slug}/{m.file}:{m.number}: nobody notices: \"{m.id}\"" for m in unexplained]
+    trouble = [f"{lab.slug}/{m.file}:{m.number}: no test fails: \"{m.id}\"" for m in unexplained]
     ids = {m.id for m in alive}
     names = {m.id for m in generated}
     if not partial:
         for known in on_file:
             if known not in ids:
-                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no mutant now"
-                trouble.append(f"{lab.slug}/survivors.toml: \"{known}\" {why}: take it out")
+                why = "is killed by a test, or equivalent for the compiler" if known in names else "is no longer a mutant"
+                trouble.append(f"{lab.slug}/survivors.toml: \"{known}\" {why}: remove it")
     values = [len(generated), len(found), statuses["does not compile"], statuses["equivalent"],
               statuses["wrong"] + statuses["not attempted"], statuses["hang"], statuses["crash"], statuses["cheat"],
               len(alive) - len(unexplained), len(unexplained), round(seconds)]

@@ -157,11 +157,11 @@ def observe(driver, scenario, values, limits):
 def _judge(reply):
     printed = "\n" + reply.printed.strip() if reply.printed.strip() else ""
     if reply.junk.strip(b"\0"):
-        raise Cheat(f"{len(reply.junk)} bytes that are no answer stand on the judge's channel: {reply.junk[:40]!r}")
+        raise Cheat(f"{len(reply.junk)} bytes on the judge's channel are not an answer: {reply.junk[:40]!r}")
     answer = reply.values
     if answer is None:
         if reply.returncode is None:
-            raise Hang(f"no answer after {reply.seconds:.1f} s, and no rank that says where it stands{printed}")
+            raise Hang(f"no answer after {reply.seconds:.1f} s, and no rank has reported its state{printed}")
         if reply.returncode < 0:
             raise Crash(f"killed by {signal.Signals(-reply.returncode).name}{printed}")
         if reply.returncode == 0:
@@ -179,6 +179,6 @@ def _judge(reply):
     if status == "threw":
         raise Crash(message + printed)
     if reply.returncode is None or reply.returncode != 0:
-        raise Crash(f"it answered, and then did not end well (status {reply.returncode}){printed}")
+        raise Crash(f"it answered, and then failed (status {reply.returncode}){printed}")
     answer["kit.printed"] = reply.printed
     return answer

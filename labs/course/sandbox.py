@@ -129,19 +129,19 @@ class Sandbox:
     @property
     def left_open(self):
         """Abilities that this kind of sandbox leaves to a submission."""
-        found = ["memory is limited for each process, not in sum"]
+        found = ["memory is limited per process, not in total"]
         if self.kind == "none":
             return ["everything that you may do"]
         if self.kind == "bubblewrap" and self.root and not self.privileged:
             found.append("the number of processes")
         if self.kind == "landlock":
-            found.append("the number and the sum of the files in its own folder, names of processes in /proc")
+            found.append("the number and total size of files in its folder, names of processes in /proc")
             if not self.changes_user:
-                found.append("the number of processes counts all of yours")
+                found.append("the limit on processes counts all of yours")
                 if self.abi < 6:
                     found.append("signals to your other processes")
             if ROOT.is_relative_to("/usr"):
-                found.append("the course lies below /usr, which is readable")
+                found.append("the course is below /usr, which is readable")
         return found
 
     def describe(self):
@@ -201,7 +201,7 @@ class Sandbox:
 def here():
     wanted = os.environ.get("LABS_SANDBOX")
     if wanted not in (None, "bubblewrap", "landlock", "none"):
-        raise AuthorError(f"LABS_SANDBOX={wanted}: there are bubblewrap, landlock and none")
+        raise AuthorError(f"LABS_SANDBOX={wanted}: choose bubblewrap, landlock or none")
     found = Sandbox(wanted)
     if wanted not in (None, found.kind):
         raise AuthorError(f"LABS_SANDBOX={wanted}, which does not work here: {found.why}")
@@ -212,8 +212,8 @@ def require(unsafe):
     """Called before other people's code is graded: raises AuthorError without a sandbox, unless
     `unsafe` permits that."""
     if here().kind == "none" and not unsafe:
-        raise AuthorError(f"no sandbox works here ({here().why}), and a submission could do whatever you may do. "
-                          "Install bubblewrap, or grade in a throw-away machine and say so: --unsafe (make: UNSAFE=1)")
+        raise AuthorError(f"no sandbox works here ({here().why}), and a submission could do anything that you may do. "
+                          "Install bubblewrap, or grade on a throw-away machine with --unsafe (make: UNSAFE=1)")
 
 
 def note():
@@ -224,7 +224,7 @@ def note():
         return None
     seen.parent.mkdir(parents=True, exist_ok=True)
     seen.touch()
-    return f"Your code runs without a sandbox here ({here().why}): a wrong loop may fill your disk. (Said once.)"
+    return f"Your code runs without a sandbox here ({here().why}): a wrong loop may fill your disk. (Shown once.)"
 
 
 def sweep(place, prefix):

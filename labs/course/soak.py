@@ -23,7 +23,7 @@ def busy_cores():
     missing = 0 if os.getloadavg()[0] > 2 * cores else cores
     programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(missing)]
     try:
-        yield f"{cores} cores, " + (f"{missing} programs that only compute" if missing else "busy with others' work")
+        yield f"{cores} cores, " + (f"{missing} programs that only compute" if missing else "busy with other work")
     finally:
         for program in programs:
             program.kill()

@@ -53,5 +53,5 @@ def texts(lab, solution):
         elif (lab.folder / file).exists():
             found[file] = split((lab.folder / file).read_text(), solution, f"{lab.slug}/{file}")
         else:
-            raise AuthorError(f"{lab.slug}: the {'solution' if solution else 'skeleton'} of {file} is not here")
+            raise AuthorError(f"{lab.slug}: the {'solution' if solution else 'skeleton'} of {file} is missing")
     return found

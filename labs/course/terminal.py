@@ -62,4 +62,4 @@ def show(report, grading=False, command="check"):
         print(report.sandbox)
     unverified = [r.name for r in report.results if r.status == "not verified"]
     if unverified:
-        print(f"not verified on this machine, and no pass: {', '.join(unverified)}")
+        print(f"not verified on this machine, so not passed: {', '.join(unverified)}")

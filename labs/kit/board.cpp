@@ -84,7 +84,7 @@ std::vector<Wait> waits_of(const Board* boards, int world) {
                   std::to_string(board.wanted) + ", sees " + std::to_string(counter->read());
       wait.peers.push_back(board.peer);
     } else if (!wait.done) {
-      wait.what = place + "runs, in no wait of the kit";
+      wait.what = place + "running, not waiting in the kit";
     }
     all.push_back(wait);
   }

@@ -96,7 +96,7 @@ class Family {
       }
       const double still = std::chrono::duration<double>(Clock::now() - moved).count();
       if (all_stuck(boards_, options_.world))
-        throw Hang{"no rank can go on\n" + describe(waits_of(boards_, options_.world))};
+        throw Hang{"no rank can continue\n" + describe(waits_of(boards_, options_.world))};
       if (still > options_.patience)
         throw Hang{"nothing has moved for " + std::to_string(int(still)) + " s\n" +
                    describe(waits_of(boards_, options_.world))};
@@ -143,7 +143,7 @@ class Family {
     if (WIFSIGNALED(status))
       throw std::runtime_error(who + " was killed by " + strsignal(WTERMSIG(status)));
     if (child.answer.empty())
-      throw std::runtime_error(who + " left with status " + std::to_string(WEXITSTATUS(status)) +
+      throw std::runtime_error(who + " exited with status " + std::to_string(WEXITSTATUS(status)) +
                                " before its work was done");
     child.seen = Record::decode(child.answer);
     take_outcome(child.seen, who);

@@ -66,8 +66,8 @@ class Storage {
     if (!freed_ && position >= 0 && position < size()) return;
     const std::string where = std::string(what) + " at position " + std::to_string(position);
     if (freed_)
-      throw Misuse{where + " of " + name() + ", which has been freed: nobody held it any more"};
-    throw Misuse{where + ", outside of " + name()};
+      throw Misuse{where + " of " + name() + ", which has been freed: no reference to it was left"};
+    throw Misuse{where + ", outside " + name()};
   }
 
   // The storages of a run in order of allocation, including freed ones: their objects remain,

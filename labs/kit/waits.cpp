@@ -29,7 +29,7 @@ std::string describe(const std::vector<Wait>& waits) {
     if (wait.done)
       text += "has returned";
     else if (wait.peers.empty())
-      text += wait.what.empty() ? "runs, outside any call of the kit" : wait.what;
+      text += wait.what.empty() ? "running, not in a call of the kit" : wait.what;
     else
       text += wait.what;
     text += '\n';

@@ -44,7 +44,7 @@ ncclComm& checked(ncclComm_t comm) {
   Living& l = living();
   const std::scoped_lock lock(l.mutex);
   if (l.all.count(comm) == 0)
-    refuse("comm is no communicator of this process, or was destroyed before");
+    refuse("comm is not a communicator of this process, or was already destroyed");
   return *comm;
 }
 
@@ -126,7 +126,7 @@ Element checked_type(ncclDataType_t type) {
     case ncclBfloat16:
       return {DType::bf16};
     default:
-      refuse("datatype " + std::to_string(static_cast<int>(type)) + " is none of ncclDataType_t");
+      refuse("datatype " + std::to_string(static_cast<int>(type)) + " is not an ncclDataType_t");
   }
 }
 
@@ -163,14 +163,14 @@ void set_reduction(CollectiveCall& call, ncclRedOp_t op, ncclComm& comm, ncclDat
       return;
     default:
       refuse("op " + std::to_string(static_cast<int>(op)) +
-             " is none of ncclSum, ncclProd, ncclMax, ncclMin and ncclAvg");
+             " is not ncclSum, ncclProd, ncclMax, ncclMin or ncclAvg");
   }
 }
 
 void check_rank(const ncclComm& comm, int rank, const char* name) {
   if (rank < 0 || rank >= comm.size())
-    refuse(std::string(name) + " " + std::to_string(rank) + " is no rank of this communicator of " +
-           std::to_string(comm.size()));
+    refuse(std::string(name) + " " + std::to_string(rank) +
+           " is not a rank of this communicator of " + std::to_string(comm.size()));
 }
 
 void check_count(std::uint64_t count, const Element& element, int parts) {
@@ -302,7 +302,7 @@ void split(ncclComm& parent, int color, int key, ncclComm_t* out) {
   const std::string& theirs = ids[static_cast<std::size_t>(members.front().rank)];
   if (theirs.size() != sizeof id.internal)
     throw Refusal(ncclRemoteError, "rank " + std::to_string(members.front().rank) +
-                                       " of the parent made no id for this color");
+                                       " of the parent created no id for this color");
   std::memcpy(id.internal, theirs.data(), theirs.size());
   const auto rank = std::find_if(members.begin(), members.end(),
                                  [&](const Member& m) { return m.rank == parent.rank(); }) -
@@ -349,7 +349,7 @@ RINGSMITH_NCCL_PUBLIC const char* ncclGetErrorString(ncclResult_t result) {
     case ncclUnhandledCudaError:
       return "a CUDA call failed";
     case ncclSystemError:
-      return "a system call failed, or a wait went beyond its deadline";
+      return "a system call failed, or a wait exceeded its deadline";
     case ncclInternalError:
       return "internal error";
     case ncclInvalidArgument:
@@ -357,7 +357,7 @@ RINGSMITH_NCCL_PUBLIC const char* ncclGetErrorString(ncclResult_t result) {
     case ncclInvalidUsage:
       return "invalid usage";
     case ncclRemoteError:
-      return "a peer has failed, or is gone";
+      return "a peer has failed or exited";
     case ncclInProgress:
       return "in progress";
     default:

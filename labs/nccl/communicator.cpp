@@ -114,7 +114,7 @@ void Communicator::refuse_shared_devices(const std::vector<Whereabouts>& ranks) 
       if (ranks[at(a)].uuid == ranks[at(b)].uuid)
         throw Refusal(ncclInvalidUsage, "ranks " + std::to_string(a) + " and " + std::to_string(b) +
                                             " share a device (" + ranks[at(a)].device.str() +
-                                            " of the first): give every rank one of its own");
+                                            " of the first): give every rank its own");
 }
 
 // ---- starting ----
@@ -319,7 +319,7 @@ void Communicator::copy_own_messages(std::span<const MessageCall> calls,
     throw Refusal(ncclInvalidUsage,
                   "rank " + std::to_string(rank_) + " has " + says(sent.size(), " ncclSend and ") +
                       says(received.size(), " ncclRecv with itself as the peer in this group: ") +
-                      "put both ends of such a message into one group");
+                      "put both ends of a message into the same group");
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (sent[i]->bytes != received[i]->bytes)
       throw Refusal(ncclInvalidUsage, "rank " + std::to_string(rank_) + " sends itself " +

@@ -102,8 +102,8 @@ std::shared_ptr<Bootstrap> join(const ncclUniqueId& unique, int rank, int world,
   if (std::memcmp(id.magic, kMagic, sizeof id.magic) != 0 || id.host[sizeof id.host - 1] != 0 ||
       id.secret[sizeof id.secret - 1] != 0)
     throw Refusal(ncclInvalidArgument,
-                  "id was not made by ncclGetUniqueId of this library, or was not carried whole "
-                  "(128 bytes) to this rank");
+                  "id was not made by ncclGetUniqueId of this library, or did not reach this rank "
+                  "in full (128 bytes)");
   return std::make_shared<Meeting>(tcp::Address{id.host, id.port}, Secret(id.secret, "the id"),
                                    rank, world, timeout);
 }

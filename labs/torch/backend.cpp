@@ -29,12 +29,12 @@ comm::ReduceOp operation_of(const char* call, const c10d::ReduceOp& op) {
     case c10d::ReduceOp::BAND:
     case c10d::ReduceOp::BOR:
     case c10d::ReduceOp::BXOR:
-      throw UsageError(std::string(call) +
-                       ": BAND, BOR and BXOR are not supported; on bool tensors MIN is and, MAX "
-                       "is or");
+      throw UsageError(
+          std::string(call) +
+          ": BAND, BOR and BXOR are not supported; on bool tensors use MIN for AND, MAX for OR");
     default:
       throw UsageError(std::string(call) +
-                       ": PREMUL_SUM is not supported; multiply before, and use SUM");
+                       ": PREMUL_SUM is not supported; multiply first, then use SUM");
   }
 }
 
@@ -286,9 +286,9 @@ Backend::Pending Backend::allgather_coalesced(Lists& outputs, Tensors& inputs,
     Tensors results;
     for (const Tensors& list : outputs) {
       if (list.size() != inputs.size())
-        throw UsageError(std::string(kCall) + ": as many tensors as inputs are needed in each " +
-                         "list, " + std::to_string(inputs.size()) + ", got " +
-                         std::to_string(list.size()));
+        throw UsageError(std::string(kCall) +
+                         ": each list needs as many tensors as there are inputs, " +
+                         std::to_string(inputs.size()) + ", got " + std::to_string(list.size()));
       for (std::size_t t = 0; t < list.size(); ++t) check_parts(kCall, {list[t]}, inputs[t], true);
       results.insert(results.end(), list.begin(), list.end());
     }
@@ -436,8 +436,8 @@ Backend::Pending Backend::alltoall_base(at::Tensor& output, at::Tensor& input,
         const std::int64_t rows = t.dim() == 0 ? 0 : t.size(0);
         if (rows % getSize() != 0)
           throw UsageError(std::string(kCall) + ": " + std::to_string(rows) +
-                           " rows cannot be cut into equal parts for " + std::to_string(getSize()) +
-                           " ranks");
+                           " rows cannot be split into equal parts for " +
+                           std::to_string(getSize()) + " ranks");
         return std::vector<std::int64_t>(static_cast<std::size_t>(getSize()), rows / getSize());
       };
       return exchange(
@@ -509,12 +509,11 @@ void Backend::exchange_now(const Tensors& outputs, const Tensors& inputs, comm::
   // Throws only now, when no other rank waits for this one any more.
   for (std::size_t r = 0; r < world; ++r)
     if (static_cast<std::size_t>(told[2 * r]) != outputs[r].nbytes())
-      throw MismatchError("rank " + std::to_string(getRank()) +
-                              " called all_to_all with room for " +
-                              std::to_string(outputs[r].nbytes()) + " bytes from rank " +
-                              std::to_string(r) + ", which sends " + std::to_string(told[2 * r]) +
-                              ": what one rank sends, the other must have room for",
-                          seen_by(getRank(), static_cast<int>(r)));
+      throw MismatchError(
+          "rank " + std::to_string(getRank()) + " called all_to_all with room for " +
+              std::to_string(outputs[r].nbytes()) + " bytes from rank " + std::to_string(r) +
+              ", which sends " + std::to_string(told[2 * r]) + ": both sizes must match",
+          seen_by(getRank(), static_cast<int>(r)));
   for (std::size_t r = 0; r < world; ++r) copy_in(arrived + r * longest, outputs[r]);
 }
 
@@ -529,8 +528,8 @@ Backend::Pending Backend::recv(Tensors& tensors, int from, int tag) {
 Backend::Pending Backend::recvAnysource(Tensors&, int) {
   return with_python_errors([&]() -> Pending {
     throw UsageError(
-        "recv from any source is not supported: each direction between two ranks is a connection "
-        "of its own; name the rank that sends");
+        "recv from any source is not supported: each direction between two ranks is a separate "
+        "connection; name the sending rank");
   });
 }
 
@@ -570,7 +569,7 @@ std::shared_ptr<comm::ProcessGroup> Backend::connect(int from, int to) {
   const int peer = sends ? to : from;
   const std::string pair = std::to_string(from) + ", " + std::to_string(to);
   const auto lost = [this, peer](int) {
-    return ending_ ? std::string("the group was destroyed before the other rank came")
+    return ending_ ? std::string("the group was destroyed before the other rank arrived")
                    : group_->loss_of(peer);
   };
   auto meeting = std::make_shared<StoreMeeting>(

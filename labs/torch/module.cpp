@@ -40,7 +40,7 @@ Handle make(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     if (!schedule.empty()) {
       require(options.algorithm == comm::Algorithm::automatic ||
                   options.algorithm == comm::Algorithm::ring,
-              "a schedule takes the place of the ring: leave the algorithm as it is");
+              "a schedule takes the place of the ring: leave out the algorithm");
       options.algorithm = comm::Algorithm::ring;
       apps::use_schedule_of(schedule, size);  // throws unless it is proved
     }

@@ -129,7 +129,7 @@ TEST_CASE("folders of no run, and files that somebody changed, are refused by na
   refused(wrong, {"trace.json", "line 1", "'ts'"});
   fs::remove(wrong + "/trace.json");
   write_text(wrong + "/run.json", R"({"communication_hook": 7})");
-  refused(wrong, {"wrong", "of another kind than a run writes"});
+  refused(wrong, {"wrong", "has another type than a run writes"});
   for (const char* file : {"metrics.jsonl", "run.json", "trace.json"}) {
     const std::string odd = made(folder, std::string("odd-") + file, std::string(kLine) + "\n");
     fs::remove(odd + "/" + file);

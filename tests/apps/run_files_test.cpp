@@ -156,7 +156,8 @@ TEST_CASE("run directories are new ones, and a refusal names the remedy", "[run_
   CHECK_THROWS_WITH(create_run_dir(left),
                     ContainsSubstring("not empty") && ContainsSubstring("--resume auto"));
   CHECK(reopen_run_dir(left) == left);
-  CHECK_THROWS_WITH(reopen_run_dir(wanted), ContainsSubstring("holds no checkpoints"));
+  CHECK_THROWS_WITH(reopen_run_dir(wanted),
+                    ContainsSubstring("holds other files, but no checkpoints"));
   CHECK(reopen_run_dir((dir.path / "fresh").string()) == (dir.path / "fresh").string());
 
   const fs::path before = fs::current_path();

@@ -71,7 +71,7 @@ TEST_CASE("a run that diverges keeps its last good checkpoint, from which --resu
       (void)failure(world, program, {"--lr", "1e30", "--save-every", "1", "--keep", "1"}, to);
       CHECK(steps_in(to).empty());
       CHECK_THAT(run(world, program, keep_one + Options{"--steps", "9"}).out,
-                 ContainsSubstring("training begins at its start"));
+                 ContainsSubstring("training starts from the beginning"));
       CHECK(steps_in(to) == std::vector<std::int64_t>{9});
       // Diverges later: in step 10, and only the loss of step 11 shows it.
       fs::remove(to + "/model.safetensors");
@@ -105,7 +105,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
            [](Snapshot& s) { s.tensors.at("optimizer").at("state.0.step").fill_(-1); });
     fs::remove(to + "/model.safetensors");
     const auto of_nan = says(24, "model.safetensors holds NaN or an infinity in '"),
-               huge = says(21, "the loss of the step after it, 22, is "),
+               huge = says(21, "the loss of the next step, 22, is "),
                count = says(14, "optimizer state: 'state.0.step' is -1");
     const auto resumed = run(world, program, saving(to) + Options{"--resume", "auto"});
     CHECK_THAT(resumed.out, of_nan && huge && count &&
@@ -124,7 +124,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
       const ProgramResult r = result_of(ranks, logs / "log");
       CHECK(r.exit_code == 6);
       CHECK(std::ranges::count(r.err, '\n') == 1);
-      CHECK_THAT(r.err, fault && ContainsSubstring("; go on with "));
+      CHECK_THAT(r.err, fault && ContainsSubstring("; continue "));
     }
     for (const int step : {7, 14}) fs::remove_all(checkpoint(to, step));
     const TemporaryFolder logs;
@@ -133,7 +133,7 @@ TEST_CASE("--resume auto goes past checkpoints that cannot be trained from, a li
     INFO(r.out << r.err);
     CHECK(r.exit_code == 6);
     CHECK(std::ranges::count(r.err, '\n') == 1);
-    CHECK_THAT(r.err, of_nan && ContainsSubstring("no other can be used"));
+    CHECK_THAT(r.err, of_nan && ContainsSubstring("no other checkpoint can be used"));
     CHECK(steps_in(to) == std::vector<std::int64_t>{21, 24});
   }
 }

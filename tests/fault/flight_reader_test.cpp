@@ -30,7 +30,8 @@ TEST_CASE("flight_reader refuses what is no recorder, and a folder without any",
   const FlightHeader header;
   testing::write_text(folder / "flight-world-rank0",
                       std::string(reinterpret_cast<const char*>(&header), sizeof header));
-  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"), ContainsSubstring("is not whole"));
+  CHECK_THROWS_WITH(read_flight(folder / "flight-world-rank0"),
+                    ContainsSubstring("has the wrong size"));
   std::string whole(sizeof(FlightHeader) + sizeof(SiteText) * kSites + sizeof(Flight), '\0');
   FlightHeader stranger;
   stranger.bytes = whole.size();
@@ -56,7 +57,7 @@ TEST_CASE("flight_reader leaves out what it cannot read, and waits for nothing",
   auto read = reader({folder.path});
   INFO(read.out << read.err);
   CHECK(read.exit_code == 1);
-  CHECK_THAT(read.err, ContainsSubstring("rank7' is not a plain file"));
+  CHECK_THAT(read.err, ContainsSubstring("rank7' is not a regular file"));
   CHECK_THAT(read.err, ContainsSubstring("rank8\\x1b[2J' is not a flight recorder"));
   CHECK_THAT(read.out, ContainsSubstring("first divergence"));
   // The files agree, but they are not complete: not a success.

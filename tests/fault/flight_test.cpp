@@ -144,7 +144,7 @@ TEST_CASE("a killed rank's recorder is written by a survivor of its host", "[fau
   const auto read = reader({folder.path, "--all"});
   INFO(read.out << read.err);
   CHECK_THAT(read.out, ContainsSubstring("rank 1 was killed: its recorder was written by rank "));
-  CHECK_THAT(read.out, ContainsSubstring("rank 1: did not come so far"));
+  CHECK_THAT(read.out, ContainsSubstring("rank 1: did not reach it"));
 }
 
 TEST_CASE("who is ended by the launcher writes the killed rank's recorder, too",

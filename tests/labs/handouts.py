@@ -64,7 +64,7 @@ class Handout(unittest.TestCase):
                                  ("labs/kit/fabric.o", "x", "an object file"),
                                  ("labs/kit/driver", "\x7fELF", "an object file"),
                                  (".git/HEAD", "ref", "history"),
-                                 ("labs/course/__pycache__/lab.pyc", "x", "was built")):
+                                 ("labs/course/__pycache__/lab.pyc", "x", "a build output")):
             target = self.folder / path
             before = target.read_bytes() if target.exists() else None
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -90,12 +90,12 @@ class Student(unittest.TestCase):
         self.assertLess(time.monotonic() - begun, 600)
         self.assertEqual(json.loads((PLACE / "reports/results.json").read_text())["score"], 100)
         self.assertIn("tests passed at the last check", make("progress")[1])
-        self.assertIn("What was there is in", make("reset", "N=06")[1])
+        self.assertIn("The old files are in", make("reset", "N=06")[1])
         self.assertIn("kit::todo", file.read_text())
 
     def test_bad_words(self):
-        for words, said in (("check", "which lab"), ("check N=77", "there is no lab 77"),
-                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp is not there")):
+        for words, said in (("check", "name a lab"), ("check N=77", "there is no lab 77"),
+                            ("grade N=06 TEST=none SUBMISSION=/", "ring.hpp does not exist")):
             code, text = make(*words.split())
             self.assertNotEqual(code, 0)
             self.assertIn(said, text)
@@ -155,7 +155,7 @@ class Runner(unittest.TestCase):
                                       ("echo PASS >&$2", Cheat, "channel"),
                                       ("echo LABS 00 5 >&$2; echo hello >&$2", Cheat, "channel"),
                                       (self.ANSWER + "echo more >&$2", Cheat, "channel"),
-                                      (self.ANSWER + "exit 1", Crash, "not end well")):
+                                      (self.ANSWER + "exit 1", Crash, "then failed")):
             with self.assertRaises(verdict) as caught:
                 self.end(script)
             self.assertIn(said, str(caught.exception))

@@ -255,7 +255,7 @@ class Elsewhere(unittest.TestCase):
 
     def test_words(self):
         said = make("grade", "N=06", env={"LABS_SANDBOX": "chroot"})[1]
-        self.assertIn("LABS_SANDBOX=chroot: there are bubblewrap, landlock and none", said)
+        self.assertIn("LABS_SANDBOX=chroot: choose bubblewrap, landlock or none", said)
 
 
 class Sweeping(unittest.TestCase):

@@ -428,7 +428,8 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   const ProgramResult seed = resume(40, {"--resume", "auto", "--seed", "7"});
   INFO(seed.err);
   CHECK(seed.exit_code == static_cast<int>(ExitCode::usage));
-  CHECK_THAT(seed.err, ContainsSubstring("is of another training: --seed was 0, here it is 7"));
+  CHECK_THAT(seed.err,
+             ContainsSubstring("is from a different training run: --seed was 0, but is 7 here"));
   CHECK(count(seed.err, "] train_mlp: error: ") == 1);  // only one rank prints it
   // Finite weights, with a loss that is not finite.
   const std::string newest = folder / ("run/checkpoints/" + snapshot_name(30));
@@ -438,8 +439,7 @@ TEST_CASE("per step: a checkpoint that cannot be continued from is refused once,
   const ProgramResult past = resume(40, {"--resume", "auto"});
   INFO(past.out << past.err);
   CHECK(past.exit_code == 0);
-  CHECK(count(past.out, snapshot_name(30) + "' cannot be used: the loss of the step after it") ==
-        1);
+  CHECK(count(past.out, snapshot_name(30) + "' cannot be used: the loss of the next step") == 1);
   CHECK(count(past.out, "resumed from '") == 1);
   CHECK_THAT(past.out, ContainsSubstring(snapshot_name(20) + "': 20 of 40 steps were done"));
 }
@@ -451,23 +451,33 @@ TEST_CASE("per step: wrong uses are refused, in one line that names the remedy",
   };
   const Row row = GENERATE(
       Row{{"--per-step", "--min-ranks", "3"}, {}, "--min-ranks 3 is more than --nproc-per-node 2"},
-      Row{{"--min-ranks", "1"}, {}, "go with --per-step"},
-      Row{{"--quorum-timeout", "5"}, {}, "go with --per-step"},
+      Row{{"--min-ranks", "1"}, {}, "need --per-step"},
+      Row{{"--quorum-timeout", "5"}, {}, "need --per-step"},
       Row{{"--per-step", "--max-restarts", "1"}, {}, "leave out --max-restarts"},
       Row{{"--per-step", "--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h:1"},
           {},
           "--per-step is for one node"},
       Row{{}, {"--per-step"}, "start them with 'ringrun --per-step ...'"},
-      Row{{"--per-step"}, {}, "were not given --per-step: give it to both, or to none"},
+      Row{{"--per-step"}, {}, "this program does not: give it to both or to neither"},
       Row{{"--per-step"}, {"--per-step", "--save-every", "5"}, "needs --run-dir"},
       Row{{"--per-step"}, {"--per-step", "--resume", "auto"}, "needs --run-dir"},
       Row{{"--per-step"}, {"--per-step", "--global-batch", "8"}, "give --batch"},
-      Row{{"--per-step"}, {"--per-step", "--comm-hook", "fp16"}, "does not go with --comm-hook"},
-      Row{{"--per-step"}, {"--per-step", "--check-drift", "1"}, "does not go with --check-drift"},
-      Row{{"--per-step"}, {"--per-step", "--json"}, "does not go with --ddp-logging, --json"},
-      Row{{"--per-step"}, {"--per-step", "--report"}, "does not go with --ddp-logging, --json"},
-      Row{{"--per-step"}, {"--per-step", "--eval-every", "5"}, "does not go with --eval-every"},
-      Row{{"--per-step"}, {"--per-step", "--workers", "1"}, "does not go with --workers"},
+      Row{{"--per-step"},
+          {"--per-step", "--comm-hook", "fp16"},
+          "cannot be combined with --comm-hook"},
+      Row{{"--per-step"},
+          {"--per-step", "--check-drift", "1"},
+          "cannot be combined with --check-drift"},
+      Row{{"--per-step"},
+          {"--per-step", "--json"},
+          "cannot be combined with --ddp-logging, --json"},
+      Row{{"--per-step"},
+          {"--per-step", "--report"},
+          "cannot be combined with --ddp-logging, --json"},
+      Row{{"--per-step"},
+          {"--per-step", "--eval-every", "5"},
+          "cannot be combined with --eval-every"},
+      Row{{"--per-step"}, {"--per-step", "--workers", "1"}, "cannot be combined with --workers"},
       Row{{"--per-step"}, {"--per-step", "--algorithm", "fastest"}, "name the algorithm"},
       Row{{"--per-step"}, {"--per-step", "--bootstrap", "self"}, "meet through ringrun"});
   const TemporaryFolder folder;
@@ -575,7 +585,7 @@ TEST_CASE("per step: a rank that has taken part is never given up, and is named 
   const std::string output = run.output();
   INFO(output);
   // From its first return on, it is the last in the quorum.
-  const std::regex named("is done again: rank (\\d+) \\(pid");
+  const std::regex named("repeated: rank (\\d+) \\(pid");
   int failed = 0;
   for (std::sregex_iterator at(output.begin(), output.end(), named), end; at != end; ++at, ++failed)
     CHECK(at->str(1) == "1");

@@ -34,7 +34,7 @@ inline int refusals(const Rank& r) {
   expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, NULL, stream), ncclInvalidArgument,
          "comm is NULL");
   expect(ncclAllReduce(x, x, 1, ncclFloat, ncclSum, reinterpret_cast<ncclComm_t>(&host), stream),
-         ncclInvalidArgument, "comm is no communicator");
+         ncclInvalidArgument, "comm is not a communicator");
   expect(ncclReduce(x, x, 1, ncclFloat, ncclSum, 99, r.comm, stream), ncclInvalidArgument,
          "root 99");
   expect(ncclBroadcast(x, x, 1, ncclFloat, -1, r.comm, stream), ncclInvalidArgument, "root -1");

@@ -137,7 +137,7 @@ class TooOld(unittest.TestCase):
               "sys.argv = ['labs', 'progress']; runpy.run_module('labs.course', run_name='__main__')"
         done = subprocess.run([sys.executable, "-c", say], cwd=ROOT, capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertEqual(done.stderr, "labs: python3 is 3.10.12, and the labs need 3.11 or newer: install it first in PATH\n")
+        self.assertEqual(done.stderr, "labs: python3 is 3.10.12, but the labs need 3.11 or newer: put it first in PATH\n")
 
     def test_a_python_of_the_lessons(self):
         for name, program in (("figures", "check"), ("ledger", "ledger")):

@@ -257,7 +257,7 @@ def rank_main(short):
     refused("call tensor.clone()", lambda: dist.all_reduce(torch.ones(1).expand(4)))
     refused("reduce: tensors of type ComplexFloat cannot be reduced",
             lambda: dist.reduce(torch.ones(2, dtype=torch.complex64), 0))
-    refused("tensors of one size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
+    refused("tensors of the same size are needed, got 5 and 4 elements", lambda: dist.all_gather([torch.ones(5)] * world, x))
     refused("must hold world size", lambda: dist.all_gather_into_tensor(torch.zeros(4 * world + 1), x))
     refused("split sizes must add up", lambda: dist.all_to_all_single(x, x, [9] * world, [9] * world))
     if world > 1:

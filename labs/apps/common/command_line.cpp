@@ -467,7 +467,7 @@ Check existing_folder() {
     std::error_code ignored;
     if (std::filesystem::is_directory(text, ignored)) return std::string();
     return fmt::format("'{}' {}", text,
-                       std::filesystem::exists(text, ignored) ? "is no folder"
+                       std::filesystem::exists(text, ignored) ? "is not a folder"
                                                               : "is a folder that does not exist");
   };
 }

@@ -65,8 +65,8 @@ std::string find_source_root() {
       if (is_source_root(folder)) return folder.string();
       if (folder == folder.parent_path()) break;
     }
-  throw UsageError("the sources of ringsmith, the default text, are not at '" RINGSMITH_SOURCE_DIR
-                   "' nor above this program; give a text with --data FILE");
+  throw UsageError("ringsmith's sources, the default text, are neither at '" RINGSMITH_SOURCE_DIR
+                   "' nor in a folder above this program; give a text with --data FILE");
 }
 
 std::vector<std::string> list_sources(const std::string& root) {

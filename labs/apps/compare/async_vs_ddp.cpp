@@ -211,17 +211,19 @@ int run(int argc, char** argv) {
   Options o;
   CommandLine app("Trains a network to read digits with DDP and with a parameter server.",
                   "async_vs_ddp");
-  app.add_option("--steps", o.steps, "steps of each rank with DDP; as many in all with the server")
+  app.add_option("--steps", o.steps,
+                 "steps of each rank with DDP; the server run has the same total")
       ->check(whole(1, 1'000'000));
-  app.add_option("--batch", o.batch, "samples of each rank and step")->check(whole(1, 1 << 20));
+  app.add_option("--batch", o.batch, "samples per rank and step")->check(whole(1, 1 << 20));
   app.add_option("--hidden", o.hidden, "width of the two hidden layers")->check(whole(1, 1 << 16));
   app.add_option("--draw", o.draw, "digits to draw")->check(whole(1, 10'000'000));
-  app.add_option("--lr", o.lr, "learning rate of both")->check(above_zero(1e6));
-  app.add_option("--momentum", o.momentum, "of both")->check(real(0, 1));
-  app.add_option("--slow-rank", o.slow_rank, "this rank sleeps in every step; -1: none")
+  app.add_option("--lr", o.lr, "learning rate of both runs")->check(above_zero(1e6));
+  app.add_option("--momentum", o.momentum, "momentum of both runs")->check(real(0, 1));
+  app.add_option("--slow-rank", o.slow_rank, "rank that sleeps in every step; -1: none")
       ->check(whole(-1, 16383));
-  app.add_option("--slow-ms", o.slow_ms, "as long, in milliseconds")->check(real(0, 10'000));
-  app.add_option("--seed", o.seed, "of the model and the order of the samples");
+  app.add_option("--slow-ms", o.slow_ms, "length of that sleep, in milliseconds")
+      ->check(real(0, 10'000));
+  app.add_option("--seed", o.seed, "seed of the model and of the order of the samples");
   o.machine.algorithm = "ring";
   add_machine_options(app, o.machine);
   if (!app.parse(argc, argv)) return 0;
@@ -230,7 +232,8 @@ int run(int argc, char** argv) {
   together(*group, [&] {
     require(o.slow_rank < group->size(),
             fmt::format("--slow-rank {}: the ranks are 0 to {}", o.slow_rank, group->size() - 1));
-    require(o.machine.algorithm == "ring", "--algorithm: this program counts bytes of the ring");
+    require(o.machine.algorithm == "ring",
+            "--algorithm: this program counts the ring's bytes; leave it out");
     experiment.emplace(group, o);
   });
   const Result ddp = experiment->with_ddp();

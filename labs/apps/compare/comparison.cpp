@@ -170,7 +170,7 @@ Panel memory_panel(const Runs& runs, int to) {
         return {1, n};
       });
   add(
-      "DataParallel, the others", Curve::Role::first_pale,
+      "DataParallel, other devices", Curve::Role::first_pale,
       [](const Comparison& c) { return c.dp.other_memory; }, constant);
   add(
       "DDP, every rank", Curve::Role::second,
@@ -283,7 +283,7 @@ p {{ max-width: 46rem; }}
 <table>
 <thead>
 <tr><th></th><th colspan="2">time of a step</th><th colspan="4">bytes a step</th><th colspan="3">peak memory</th><th></th></tr>
-<tr><th>N</th><th>DataParallel</th><th>DDP</th><th>root, parameters and gradients</th><th>root, rows</th><th>DDP, gradients sent by each rank</th><th>DDP, besides</th><th>root</th><th>others</th><th>DDP</th><th>results apart</th></tr>
+<tr><th>N</th><th>DataParallel</th><th>DDP</th><th>root, parameters and gradients</th><th>root, rows</th><th>DDP, gradients sent by each rank</th><th>DDP, other</th><th>root</th><th>others</th><th>DDP</th><th>results differ by</th></tr>
 </thead>
 <tbody>
 {rows}</tbody>
@@ -291,11 +291,11 @@ p {{ max-width: 46rem; }}
 <p>DataParallel sends all parameters from the root to each of the N−1 other devices in every forward,
 and gets all gradients back: 2 (N−1) P bytes over the links of one device, counted where the copies are
 made. DDP's ring sends 2 P (N−1) / N bytes of gradients from each rank, counted step by step, and each
-rank receives as many: never more than 2 P, with any number of devices. Besides, a rank sends a bit for
-each parameter and the number of the step around the ring, so that all agree on which gradients there
-were: a few words, whatever the model weighs.</p>
-<p>The root of DataParallel holds what every device holds, and the gathered outputs, their gradient, the
-gradients and the optimizer's state beside it. In DDP every rank holds the same.</p>
+rank receives the same amount: never more than 2 P, for any number of devices. Each rank also sends one
+bit per parameter and the number of the step around the ring, so that all ranks agree on which gradients
+exist: a few words, whatever the size of the model.</p>
+<p>The root of DataParallel holds everything that the other devices hold, and also the gathered outputs,
+their gradient, the gradients and the optimizer's state. In DDP all ranks hold the same.</p>
 <p>Dashed lines: bytes by the formulas; time as overhead + α · steps + β · bytes, memory as constant +
 share of the batch, with constants fitted to the measurements.</p>
 </body>

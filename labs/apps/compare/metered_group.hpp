@@ -45,8 +45,8 @@ class MeteredGroup : public comm::ProcessGroup {
     const comm::Call& call = transfer.call;
     if (call.collective == comm::Collective::all_reduce) {
       require(options().algorithm != comm::Algorithm::automatic,
-              "MeteredGroup: name the algorithm of the all-reduces, so that it is known what to "
-              "count");
+              "MeteredGroup: choose an all-reduce algorithm other than automatic, so that its "
+              "bytes can be counted");
       count(call, comm::name_of(options().algorithm));
     } else if (call.collective == comm::Collective::send) {
       sent_ += transfer.input.size();

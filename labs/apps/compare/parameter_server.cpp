@@ -22,7 +22,7 @@ ParameterServer::ParameterServer(comm::ProcessGroup& group, Module& model,
   std::int64_t total = 0;
   for (const Tensor& p : leaves_) {
     require(p.dtype() == DType::f32,
-            fmt::format("ParameterServer: a parameter of {}: train in f32", name_of(p.dtype())));
+            fmt::format("ParameterServer: a parameter is {}: train in f32", name_of(p.dtype())));
     total += p.numel();
   }
   parameters_ = zeros({total}, {DType::f32, model.device()});

@@ -27,12 +27,12 @@ class Description {
     try {
       std::ifstream in(file_);
       require(in.good() && !fs::is_directory(file_),
-              "cannot read '" + file_ + "': is it there, and a file?");
+              "cannot read '" + file_ + "': it must be an existing file");
       data_ = json::parse(in);
     } catch (const json::exception&) {
-      throw UsageError(file_ + " is no JSON");
+      throw UsageError(file_ + " is not JSON");
     }
-    require(data_.is_object(), file_ + ": an object with names and values is expected");
+    require(data_.is_object(), file_ + ": expected a JSON object");
   }
 
   [[nodiscard]] std::string text(const std::string& key) const {
@@ -58,7 +58,7 @@ class Description {
       const auto elements = get<std::vector<double>>(group, "elements");
       const auto repeat = get<double>(group, "repeat");
       require(is_count(repeat, 1e6) && repeat * static_cast<double>(elements.size()) <= 1e6,
-              file_ + ": \"repeat\" must be a whole number of at most a million tensors");
+              file_ + ": \"repeat\" must be a whole number that gives at most a million tensors");
       for (int i = 0; i < static_cast<int>(repeat); ++i)
         for (const double n : elements) {
           require(is_count(n, 1e12), file_ + ": \"elements\" must be whole numbers from 1 to 1e12");
@@ -91,7 +91,7 @@ class Description {
     try {
       return from.at(key).get<T>();
     } catch (const json::exception&) {
-      throw UsageError(file_ + ": \"" + key + "\" is missing, or of the wrong kind");
+      throw UsageError(file_ + ": \"" + key + "\" is missing or has the wrong type");
     }
   }
   [[nodiscard]] double positive(const json& from, const std::string& key,

@@ -28,16 +28,16 @@ struct Options {
 
 constexpr const char* kFooter = R"(
 Reading the table:
-  all-reduce   seconds that the all-reduces of a step take, one after the other
-  exposed      of these, what is left when backward has ended: it makes the step
-               longer
+  all-reduce   time of all all-reduces of a step, one after the other
+  exposed      the part of it that remains after backward and lengthens the step
   step         forward, backward and the exposed part
-  efficiency   the step of one GPU alone over the step of all: 100 % is perfect
+  efficiency   step time of one GPU over that of all GPUs: 100 % is perfect
                scaling
 
-What is assumed: every GPU computes as fast as alone; two thirds of the
-computing is backward; buckets are ready in proportion to their bytes; between
-nodes nothing blocks; the ring is one ring, which uses one NIC of each node.
+Assumptions: every GPU computes as fast as it does alone; backward is two thirds
+of the computation; buckets become ready in proportion to their bytes; the
+network between nodes is non-blocking; the ring is a single ring that uses one
+NIC of each node.
 
 Exit codes: 0 done, 6 wrong options or files.
 )";
@@ -80,7 +80,8 @@ void print_row(const Options& o, double compute, const Row& row) {
 
 // Simulates each algorithm once, so that errors are reported before anything is printed.
 void require_algorithms(const Options& o, const comm::Topology& topology) {
-  require(o.algorithms.size() <= 3, "--algorithms: three at most, so that they can be told apart");
+  require(o.algorithms.size() <= 3,
+          "--algorithms: give at most three, so that they can be told apart");
   for (auto a = o.algorithms.begin(); a != o.algorithms.end(); ++a) {
     require(std::find(o.algorithms.begin(), a, *a) == a, "--algorithms names '" + *a + "' twice");
     try {
@@ -117,25 +118,28 @@ int run(int argc, char** argv) {
       "Predicts step time and efficiency of data-parallel training on a described cluster.",
       "scaling");
   app.add_option("--topology", o.topology,
-                 "the cluster: dgx-h100, ethernet (of labs/scaling), or a file like those");
-  app.add_option("--model", o.model, "the model: resnet50, gpt2-xl, or a file like those");
-  app.add_option("--algorithms", o.algorithms, "up to three all-reduces, separated by commas")
+                 "cluster: dgx-h100 or ethernet (of labs/scaling), or a file in their format");
+  app.add_option("--model", o.model, "model: resnet50, gpt2-xl, or a file in their format");
+  app.add_option("--algorithms", o.algorithms,
+                 "up to three all-reduce algorithms, separated by commas")
       ->separated_by_commas(3)
       ->default_text("ring,double_tree,hierarchical");
-  app.add_option("--from", o.from, "GPUs; then doubled")->check(whole(1, 16384));
-  app.add_option("--to", o.to, "at most")->check(whole(1, 16384));
+  app.add_option("--from", o.from, "first number of GPUs, which is then doubled")
+      ->check(whole(1, 16384));
+  app.add_option("--to", o.to, "largest number of GPUs")->check(whole(1, 16384));
   app.add_option("--bucket-cap-mb", o.bucket_cap_mb, "MiB of gradients in one all-reduce")
       ->check(above_zero(1e6));
   app.add_option("--compute-ms", o.compute_ms,
-                 "forward and backward of one GPU; 0: from the model's FLOPs and the GPU's")
+                 "time of forward and backward on one GPU; 0: computed from the FLOPs of the model "
+                 "and the GPU")
       ->check(real(0, 1e8));
-  app.add_option("--svg", o.svg, "also draw it to this file");
+  app.add_option("--svg", o.svg, "also draw the table into this SVG file");
   app.footer(kFooter);
   if (!app.parse(argc, argv)) return 0;
   const comm::Topology topology = load_topology(o.topology);
   const TrainedModel model = load_model(o.model);
   const int most = std::min(o.to, topology.most_ranks());
-  require(o.from <= most, fmt::format("--from {}: more than --to {}, or than the {} GPUs of {}",
+  require(o.from <= most, fmt::format("--from {} is more than --to {} or than the {} GPUs of {}",
                                       o.from, o.to, topology.most_ranks(), topology.name));
   require_algorithms(o, topology);
   require_writable(o.svg);

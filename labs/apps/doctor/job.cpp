@@ -111,7 +111,7 @@ std::string refused(const Place& a, const Place& b, const std::string& used, boo
   const char* const lacking = a.rdma == 0 ? a.host : b.rdma == 0 ? b.host : nullptr;
   text += "; rdma: ";
   if (lacking != nullptr) return text + "no device on " + lacking;
-  return text + (forced ? "--transport tcp" : "not asked for (--transport rdma)");
+  return text + (forced ? "--transport tcp" : "not requested (--transport rdma)");
 }
 
 void judge_places(const std::vector<Place>& places, Findings& out) {
@@ -127,11 +127,12 @@ void judge_places(const std::vector<Place>& places, Findings& out) {
     if (ranks <= cores)
       out.push_back({Verdict::ok, "cores", fmt::format("{}: {} for {} ranks", host, cores, ranks)});
     else
-      out.push_back({Verdict::warn, "cores",
-                     fmt::format("{}: {} for {} ranks: they share them, and a hand-off costs a "
-                                 "context switch",
-                                 host, cores, ranks),
-                     fmt::format("{} ranks here, or --bind-to none if mpirun bound them", cores)});
+      out.push_back(
+          {Verdict::warn, "cores",
+           fmt::format(
+               "{}: {} for {} ranks: ranks share cores, and each hand-off costs a context switch",
+               host, cores, ranks),
+           fmt::format("start {} ranks here, or use --bind-to none if mpirun bound them", cores)});
   }
 }
 
@@ -154,14 +155,14 @@ void judge_links(const std::vector<Row>& rows, Findings& out) {
     if (r.link.bandwidth * kSlow > median) continue;
     all_well = false;
     out.push_back({Verdict::warn, "links",
-                   fmt::format("{}-{} ({}) has {:.2f} GB/s, others of its kind {:.2f}", r.a, r.b,
-                               r.transport, r.link.bandwidth / 1e9, median / 1e9),
-                   "look at this link alone: all_reduce_perf on these two hosts, ethtool -S"});
+                   fmt::format("{}-{} ({}) has {:.2f} GB/s; the median of its kind is {:.2f}", r.a,
+                               r.b, r.transport, r.link.bandwidth / 1e9, median / 1e9),
+                   "measure this link alone: all_reduce_perf on these two hosts, ethtool -S"});
   }
   if (all_well && !rows.empty())
     out.push_back(
         {Verdict::ok, "links",
-         fmt::format("{} measured, none more than {} times slower than others of its kind",
+         fmt::format("{} measured, none more than {} times slower than the median of its kind",
                      rows.size(), kSlow)});
 }
 

@@ -213,7 +213,7 @@ std::string bench_bandwidth(const KernelBenchOptions& o) {
                kEmulatedDevices ? "" : fmt::format("{} %", c.percent)});
     if (!(share >= c.percent)) slow += (slow.empty() ? "" : ", ") + c.family + " " + c.what;
   }
-  fmt::print("Kernels that memory bounds: float, each operand {} MiB in rows of {}\n\n{}\n", o.mib,
+  fmt::print("Memory-bound kernels: float, each operand {} MiB in rows of {}\n\n{}\n", o.mib,
              kWidth, table.str());
   return slow;
 }
@@ -271,9 +271,8 @@ void bench_products(const KernelBenchOptions& o) {
   }
   cuda::set_matmul_version(0);
   fmt::print("Products of float matrices (kernels/cuda/matmul.hpp)\n\n{}\n", table.str());
-  fmt::print(
-      "Products of bf16 matrices, without the rounding that versions 8 and 9 begin with\n\n{}\n",
-      halves.str());
+  fmt::print("Products of bf16 matrices, without the initial rounding of versions 8 and 9\n\n{}\n",
+             halves.str());
 }
 
 }  // namespace
@@ -281,7 +280,7 @@ void bench_products(const KernelBenchOptions& o) {
 bool bench_on_device(const KernelBenchOptions& o) {
   require(
       o.rung == 0 || o.family == "matmul",
-      "--rung is of the ladder of products: write 'matmul --rung " + std::to_string(o.rung) + "'");
+      "--rung selects a version of matmul: write 'matmul --rung " + std::to_string(o.rung) + "'");
   cuda::set_matmul_version(o.rung);  // throws for an unknown rung
   const DeviceGuard current(o.device);
   fmt::print("{}{}, medians\n\n", o.device.str(),
@@ -292,8 +291,8 @@ bool bench_on_device(const KernelBenchOptions& o) {
   if (o.family == "matmul") return true;
   const std::string slow = bench_bandwidth(o);
   if (kEmulatedDevices) return true;
-  fmt::print("{}\n",
-             slow.empty() ? "all as near to the copy as they must be" : "TOO SLOW: " + slow);
+  fmt::print("{}\n", slow.empty() ? "all kernels reach the required share of the copy's bandwidth"
+                                  : "TOO SLOW: " + slow);
   return slow.empty() || !o.check;
 }
 

@@ -27,7 +27,7 @@ std::string read_file(const std::string& path, std::size_t most) {
   require(file.valid(), "cannot read '" + path + "': " + std::strerror(errno));
   struct stat status {};
   require(fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode),
-          "'" + path + "' is not a plain file");
+          "'" + path + "' is not a regular file");
   std::string bytes(most, '\0');
   std::size_t got = 0;
   for (ssize_t n = 1; n > 0 && got < most; got += static_cast<std::size_t>(n)) {
@@ -67,7 +67,7 @@ FlightLog read_flight(const std::string& path) {
   require(starts && log.header.magic == FlightHeader::kMagic,
           "'" + path + "' is not a flight recorder: give the folder that a failed job has written");
   require(bytes.size() == kWhole && log.header.bytes == kWhole,
-          "'" + path + "' is not whole, or of another version: " +
+          "'" + path + "' has the wrong size or is of another version: " +
               (bytes.size() > kWhole ? "more than "
                                      : std::to_string(bytes.size()) + " bytes instead of ") +
               std::to_string(kWhole));
@@ -91,9 +91,8 @@ FlightLog read_flight(const std::string& path) {
          text_of(body->sites, e.site.load()), date(e.started.load()), date(e.ended.load())});
   }
   std::ranges::sort(log.records, {}, &FlightRecord::number);
-  require(are_plausible(log.records), "'" + path +
-                                          "' is corrupt: its calls are none, or not those "
-                                          "of one recorder");
+  require(are_plausible(log.records),
+          "'" + path + "' is corrupt: a call is invalid, or the calls are not from one recorder");
   return log;
 }
 

@@ -181,7 +181,7 @@ std::vector<comm::SizedChoice> choose_fastest(comm::ProcessGroup& group, const C
 
 void choose_fastest(comm::ProcessGroup& group) {
   require(group.device().is_cpu(),
-          "--algorithm fastest is for the CPU: the cost model knows no GPU's links");
+          "--algorithm fastest is for the CPU: the cost model does not cover GPU links");
   const auto model = load_cost_model(key_for(group, true, comm::Algorithm::ring));
   require(model.has_value(),
           "--algorithm fastest needs constants for these links: run "
@@ -309,7 +309,7 @@ std::optional<CostModel> load_cost_model(const CalibrationKey& key) {
       }
     }
   } catch (const std::exception&) {  // no file, parse errors, missing keys, wrong types
-    trouble = "; " + calibration_file() + " is unreadable, --calibrate rewrites it";
+    trouble = "; " + calibration_file() + " is unreadable; --calibrate rewrites it";
   }
   std::optional<CostModel> model = shipped(key);
   if (model) model->origin += trouble;
@@ -344,7 +344,7 @@ void require_calibration_writable() {
     try_to_write(path);
   } catch (const Error& e) {
     throw UsageError(std::string("--calibrate ") + e.what() +
-                     "; set XDG_CACHE_HOME to a folder that is writable");
+                     "; set XDG_CACHE_HOME to a writable folder");
   }
 }
 

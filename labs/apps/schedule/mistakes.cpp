@@ -79,9 +79,9 @@ struct Planted : Mistake {
   void (*plant)(Schedule&);
 };
 constexpr Planted kPlanted[] = {
-    {{"skip", "one rank leaves out the step in its middle"}, skip},
-    {{"wrong_chunk", "one rank sends the chunk after the one that it should"}, wrong_chunk},
-    {{"adds_to_the_end", "what arrives is added where it should replace"}, adds_to_the_end},
+    {{"skip", "one rank leaves out its middle step"}, skip},
+    {{"wrong_chunk", "one rank sends the chunk after the right one"}, wrong_chunk},
+    {{"adds_to_the_end", "received data is added where it should replace"}, adds_to_the_end},
     {{"owner_off_by_one", "the second half begins with the wrong chunk"}, owner_off_by_one},
     {{"receive_first", "every rank waits for its message before it sends"}, receive_first},
     {{"one_step_short", "all ranks stop one step too early"}, one_step_short},
@@ -105,7 +105,7 @@ Schedule with_mistake(const Schedule& schedule, std::string_view name) {
     throw UsageError(fmt::format("--mistake {}: choose one of {}", name, names));
   }
   require(std::ranges::any_of(schedule.steps, [](const auto& steps) { return !steps.empty(); }),
-          fmt::format("--mistake {}: one rank alone has no steps to make it in", name));
+          fmt::format("--mistake {}: a single rank has no steps in which to make it", name));
   Schedule wrong = schedule;
   found->plant(wrong);
   return wrong;

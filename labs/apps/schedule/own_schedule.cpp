@@ -22,7 +22,7 @@ std::string text_from_object(const std::string& path, int world) {
   auto* const ring = reinterpret_cast<OwnRingFunction*>(dlsym(object, kOwnRingFunction));
   if (ring == nullptr)
     throw UsageError("--schedule " + path + " has no function " + kOwnRingFunction +
-                     "; make own-ring compiles lab 06's ring to one that has");
+                     "; make own-ring compiles lab 06's ring to a file that has it");
   const std::string text = ring(world);
   if (text.starts_with('!')) throw UsageError("--schedule " + path + ": " + text.substr(1));
   return text;
@@ -55,7 +55,7 @@ comm::Schedule own_schedule(const std::string& path, const std::string& text, in
   const comm::Schedule shape = comm::parse_schedule(text, 0);
   comm::Schedule own = comm::parse_schedule(text, 3 * shape.chunks.size() + 1);
   require(own.world == world, "--schedule " + path + " is for " + std::to_string(own.world) +
-                                  " ranks, and these are " + std::to_string(world));
+                                  " ranks, but this job has " + std::to_string(world));
   const auto findings = comm::check(own);
   if (!findings.empty())
     throw UsageError("--schedule " + path + " is wrong: " + findings.front().describe());

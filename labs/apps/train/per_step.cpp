@@ -41,7 +41,7 @@ double seconds_now() {
 
 void check_options(const TrainOptions& o) {
   const auto refuse = [](bool given, const std::string& option, const std::string& why) {
-    require(!given, "--per-step does not go with " + option + ": " + why);
+    require(!given, "--per-step cannot be combined with " + option + ": " + why);
   };
   refuse(o.global_batch != 0, "--global-batch", "the number of ranks changes; give --batch");
   refuse(o.comm_hook != "none", "--comm-hook", "gradients travel as they are; leave it out");
@@ -54,10 +54,9 @@ void check_options(const TrainOptions& o) {
   refuse(o.algorithm == "fastest", "--algorithm fastest", "name the algorithm, or leave it out");
   refuse(o.bootstrap != "auto" && o.bootstrap != "env", "--bootstrap " + o.bootstrap,
          "the ranks meet through ringrun");
-  require(
-      !o.run_dir.empty() || (o.save_every == 0 && o.resume.empty()),
-      "--per-step with --save-every or --resume needs --run-dir: where the next rank writes when "
-      "the first one is lost");
+  require(!o.run_dir.empty() || (o.save_every == 0 && o.resume.empty()),
+          "--per-step with --save-every or --resume needs --run-dir: another rank writes there if "
+          "the first one is lost");
 }
 
 std::string digest_of(const Module& model) {
@@ -184,7 +183,7 @@ class TurnsToSave {
     if (!training_->is_first() || !checkpoints_.due(step) || saved_ == step) return;
     if (checkpoints_.ready(patience_)) return save(false);
     speaks_ = true;
-    say(fmt::format("step {}: no checkpoint is written: the one before is not on the disk yet",
+    say(fmt::format("step {}: no checkpoint is written: the previous one is not on the disk yet",
                     step));
     saved_ = step;
   }
@@ -269,7 +268,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
   PerStepTraining training(task.model, task.optimizer, coordinator, rank, options);
   checkpoints.follow(training);
   if (training.over()) {
-    fmt::print("{}: the training is over; the others have done it\n", task.program);
+    fmt::print("{}: training is complete; the other ranks have finished it\n", task.program);
     return stop && stop->here() ? static_cast<int>(ExitCode::preempted) : 0;
   }
 
@@ -315,7 +314,7 @@ int train_per_step(const TrainOptions& o, const PerStepTask& task) {
         });
     if (!counts && training.stop_asked()) break;
     if (!counts) {
-      announcer.say(training, "is done again: " + training.last_failure());
+      announcer.say(training, "repeated: " + training.last_failure());
       record({{"step", step},
               {"quorum", quorum.id},
               {"ranks", quorum.ranks},

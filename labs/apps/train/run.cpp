@@ -111,7 +111,7 @@ Evaluation TrainingRun::evaluate() {
 
 void TrainingRun::start(const RunPlan& plan) {
   require(options_.eval_every == 0 || evaluation_,
-          "--eval-every: this program evaluates at its end only; leave it out");
+          "--eval-every: this program evaluates only at its end; leave it out");
   plan_ = plan;
   begin_ns_ = end_ns_ = trace::now_ns();
 }
@@ -236,7 +236,7 @@ void TrainingRun::note(const nlohmann::ordered_json& line) {
   try {
     metrics_->write(line);
   } catch (const Error& e) {
-    lost_lines_ = fmt::format("{}; there are no lines from step {} on", e.what(), step_);
+    lost_lines_ = fmt::format("{}; the lines from step {} on are missing", e.what(), step_);
     say("warning: " + lost_lines_);
   }
 }
@@ -380,7 +380,7 @@ std::string time_table(const Report& report) {
 }
 
 std::string memory_line(const Report& report) {
-  std::string out = "peak memory by rank, MiB (of it tensors): ", gpus;
+  std::string out = "peak memory by rank, MiB (of which tensors): ", gpus;
   for (const Report::Memory& m : report.memory) {
     out += fmt::format("{}{:.0f} ({:.0f})", &m == report.memory.data() ? "" : ", ",
                        m.peak_resident / kMiB, m.peak_tensors / kMiB);
@@ -447,7 +447,7 @@ void TrainingRun::finish(const Outcome& outcome) {
   const Report report = make_report(group_, clock_, plan_.device);
   together(group_, [&] {
     if (group_.rank() == 0) save_model(folder_, outcome.model, outcome.metadata);
-    if (!lost_lines_.empty()) throw Error(lost_lines_ + "; the trained model is in its place");
+    if (!lost_lines_.empty()) throw Error(lost_lines_ + "; the trained model was saved");
   });
   checkpoints_.finish(step_);
   if (clock_.tracing()) write_trace(group_, clock_, folder_ + "/trace.json");

@@ -145,7 +145,7 @@ std::string last_of(const std::string& seen) {
 const std::string& value(const Metadata& values, const std::string& name) {
   const auto at = values.find(name);
   require(at != values.end(),
-          "the checkpoint's state.json has no '" + name + "': another version has written it");
+          "the checkpoint's state.json has no '" + name + "': another version wrote it");
   return at->second;
 }
 
@@ -155,7 +155,7 @@ std::vector<T> numbers(const std::string& text, std::size_t least = 1) {
   std::vector<T> out;
   for (T x{}; in >> x;) out.push_back(x);
   require(in.eof() && out.size() >= least,
-          "the checkpoint's state.json has '" + text + "' where numbers should be");
+          "the checkpoint's state.json has '" + text + "' instead of numbers");
   return out;
 }
 
@@ -223,7 +223,7 @@ RunCheckpoints::RunCheckpoints(comm::ProcessGroup& group, const TrainOptions& op
 
 std::string RunCheckpoints::open_folder() {
   require(!is_auto() || !options_.run_dir.empty(),
-          "--resume auto needs --run-dir: the folder of the run to go on with");
+          "--resume auto needs --run-dir: the folder of the run to continue");
   read_given();  // first, so that an error leaves no new folder behind
   folder_ = is_auto() ? reopen_run_dir(options_.run_dir) : create_run_dir(options_.run_dir);
   if (options_.save_every > 0 || is_auto()) take_lock({});
@@ -282,7 +282,7 @@ void RunCheckpoints::read_given() {
     for (const fs::path& folder : {given / kCheckpoints, given, given.parent_path()})
       for (auto all = list_snapshots(folder); !all.empty(); all.pop_back())
         if (const std::string& other = all.back().second; other != given && has_manifest(other))
-          throw UsageError(fmt::format("{}; go on with --resume {}", e.what(), other));
+          throw UsageError(fmt::format("{}; continue with --resume {}", e.what(), other));
     throw UsageError(fmt::format(
         "{}; --resume takes a folder step-NUMBER that a run with --save-every has written",
         e.what()));
@@ -302,10 +302,10 @@ std::optional<Snapshot> RunCheckpoints::newest() {
                      folder, [&](const std::string&, const std::string& why) { skip(why); }, look);
   for (const auto& [step, path] : list_snapshots(folder))
     if (!found && has_manifest(path))
-      throw UsageError(fmt::format(
-          "{}; no other can be used, and a run from the start would write over them: move '{}' "
-          "away, or choose another --run-dir",
-          skipped.front(), folder.string()));
+      throw UsageError(
+          fmt::format("{}; no other checkpoint can be used, and a run from the start would "
+                      "overwrite them: move '{}' away, or choose another --run-dir",
+                      skipped.front(), folder.string()));
   for (const std::string& why : skipped)
     if (said_.insert(why).second) say_("skipped: " + printable(why));
   if (found) found_path_ = folder / snapshot_name(found->step);
@@ -323,9 +323,9 @@ void RunCheckpoints::check_same_files() {
   host = from_rank_0(group_, host_name());
   together(group_, [&] {
     require(mine.empty() || mine == theirs,
-            fmt::format("'{}' is not one folder for all ranks: the newest checkpoint in it is {} "
-                        "on rank {} ({}), but {} on rank 0 ({}); put it where all ranks see it, or "
-                        "start rank 0 where the right one is",
+            fmt::format("'{}' is not the same folder on all ranks: its newest checkpoint is {} on "
+                        "rank {} ({}), but {} on rank 0 ({}); put it where all ranks see it, or "
+                        "start rank 0 on the right host",
                         folder, last_of(mine), group_.rank(), host_name(), last_of(theirs), host));
   });
 }
@@ -335,8 +335,8 @@ void RunCheckpoints::check(const Trained& trained) const {
   const auto fail = [&](const std::string& what, const std::string& before,
                         const std::string& now) {
     throw UsageError(
-        fmt::format("checkpoint '{}' is of another training: {} was {}, here it is {}; "
-                    "go on with what it was, or start a new run without --resume",
+        fmt::format("checkpoint '{}' is from a different training run: {} was {}, but is {} here; "
+                    "use the old value, or start a new run without --resume",
                     found_path_, what, before, now));
   };
   for (const auto& [name, now] : fixed_) {
@@ -354,11 +354,10 @@ void RunCheckpoints::check(const Trained& trained) const {
     for (const auto& [name, tensor] : *names)
       if (described(saved, name) != described(mine, name))
         fail("parameter '" + name + "'", described(saved, name), described(mine, name));
-  require(
-      found_->step <= trained.steps,
-      fmt::format("checkpoint '{}' is of step {}, but the run is to have {}: give --steps {} or "
-                  "more",
-                  found_path_, found_->step, trained.steps, found_->step));
+  require(found_->step <= trained.steps,
+          fmt::format(
+              "checkpoint '{}' is from step {}, but the run has only {}: give --steps {} or more",
+              found_path_, found_->step, trained.steps, found_->step));
 }
 
 void RunCheckpoints::describe(const Trained& trained) {
@@ -391,7 +390,7 @@ Reached RunCheckpoints::resume(const Trained& trained) {
   check_same_files();
   for (;;) {
     if (from_rank_0(group_, found_ ? "found" : "").empty()) {
-      say_(fmt::format("no checkpoint in '{}' to go on from: training begins at its start",
+      say_(fmt::format("no checkpoint in '{}' to continue from: training starts from the beginning",
                        options_.run_dir));
       return {};
     }
@@ -421,10 +420,10 @@ Reached RunCheckpoints::resume(const Trained& trained) {
     }
     together(group_, [&] {
       if (group_.rank() != 0) return;
-      const std::string why = fmt::format("the loss of the step after it, {}, is {}",
-                                          snapshot.step + 1, std::isnan(loss) ? "NaN" : "infinite");
-      require(is_auto(), fmt::format("checkpoint '{}' cannot be used: {}; go on with an older one, "
-                                     "or look for bad values in the data",
+      const std::string why = fmt::format("the loss of the next step, {}, is {}", snapshot.step + 1,
+                                          std::isnan(loss) ? "NaN" : "infinite");
+      require(is_auto(), fmt::format("checkpoint '{}' cannot be used: {}; continue from an older "
+                                     "one, or look for bad values in the data",
                                      found_path_, why));
       refused_[snapshot.step] = why;
       found_ = newest();
@@ -464,14 +463,13 @@ void RunCheckpoints::announce(const Snapshot& snapshot) const {
         fmt::format("{}{} {} (was {})", others.empty() ? "" : ", ", name, now, before->second);
   }
   if (!others.empty())
-    say_("not as before: " + others +
-         "; from here on the numbers may differ from those of a run "
-         "that never stopped");
+    say_("changed: " + others +
+         "; from here on the numbers may differ from those of an uninterrupted run");
   if (options_.comm_hook == "powersgd")
     say_(
-        fmt::format("powersgd begins anew, with {} steps of plain all-reduce: its factors and "
-                    "what it has not sent yet are in no checkpoint; from here on the numbers "
-                    "differ from those of a run that never stopped",
+        fmt::format("powersgd restarts with {} steps of plain all-reduce: checkpoints do not "
+                    "contain its factors and unsent remainders; from here on the numbers differ "
+                    "from those of an uninterrupted run",
                     options_.powersgd_start));
 }
 
@@ -540,8 +538,8 @@ void RunCheckpoints::stop(std::int64_t step) {
   }
   const std::string last = last_of(seen_in(manager_->folder(), false));
   throw Error(
-      fmt::format("{}; training has stopped after step {}, there is {} in '{}': make room "
-                  "there, and go on with --resume auto",
+      fmt::format("{}; training has stopped after step {} with {} in '{}': make room there, and "
+                  "continue with --resume auto",
                   why, step, last, manager_->folder()));
 }
 

@@ -64,8 +64,8 @@ std::string reopen_run_dir(const std::string& wanted) {
   if (!fs::is_directory(wanted, error) || is_unused(wanted)) return create_run_dir(wanted);
   require(holds_checkpoints(wanted),
           "run directory '" + wanted +
-              "' holds no checkpoints, but other files: --resume auto goes "
-              "on with a run that was started with --save-every; choose another --run-dir");
+              "' holds other files, but no checkpoints: --resume auto continues a run that was "
+              "started with --save-every; choose another --run-dir");
   check_writable(wanted);
   return wanted;
 }
@@ -74,7 +74,7 @@ bool share_run_dir(const std::string& wanted) {
   const fs::path path(wanted);
   const bool made = make(path);
   std::error_code error;
-  if (!made && !fs::is_directory(path, error)) refuse(path, "a file of that name exists");
+  if (!made && !fs::is_directory(path, error)) refuse(path, "a file with that name exists");
   check_writable(path);
   return made;
 }
@@ -85,7 +85,7 @@ std::string create_run_dir(const std::string& wanted) {
     if (!share_run_dir(wanted) && !is_unused(path))
       throw UsageError("run directory '" + wanted +
                        "' is not empty; nothing is overwritten: choose another with --run-dir" +
-                       (holds_checkpoints(path) ? ", or go on in it with --resume auto" : ""));
+                       (holds_checkpoints(path) ? ", or continue its run with --resume auto" : ""));
     return path.string();
   }
   const fs::path base =

@@ -202,7 +202,7 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
   const int world = static_cast<int>(number(facts, "world"));
   data["title"] = text("program", "A run") +
                   (world == 0 ? "" : fmt::format(" on {} rank{}", world, world == 1 ? "" : "s"));
-  data["subtitle"] = facts.empty() ? "The run has not ended: run.json is missing in its folder."
+  data["subtitle"] = facts.empty() ? "The run has not ended: run.json is missing from its folder."
                                    : text("headline", "");
   ordered_json& numbers = data["numbers"] = ordered_json::array();
   const auto add = [&](const char* name, const std::string& value) {
@@ -235,7 +235,7 @@ void add_words(ordered_json& data, const ordered_json& facts, const std::string&
            {"communication_hook", "communication hook"},
            {"amp", "mixed precision"},
            {"kernels", "kernels"},
-           {"threads", "threads of a rank"}})
+           {"threads", "threads per rank"}})
     if (facts.contains(key) && !words(facts[key]).empty())
       list.push_back({name, words(facts[key])});
   std::error_code error;
@@ -270,8 +270,7 @@ std::string write_report(const std::string& folder) {
     write_atomically(path, report_page(report_data(folder)));
   } catch (const nlohmann::json::exception&) {
     refuse(folder,
-           "a value in metrics.jsonl, run.json or trace.json is of another kind than a run "
-           "writes");
+           "a value in metrics.jsonl, run.json or trace.json has another type than a run writes");
   }
   return path;
 }

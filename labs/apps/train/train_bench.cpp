@@ -196,34 +196,37 @@ std::string bench(const BenchOptions& o, const std::shared_ptr<comm::ProcessGrou
 // Returns false if there is nothing to do.
 bool read_options(BenchOptions& o, int argc, char** argv) {
   o.gpt.vocabulary = 65;
-  CommandLine app("Measures a training step and its parts: medians, on synthetic data; no files.",
-                  "train_bench");
+  CommandLine app(
+      "Measures a training step and its parts: medians, on synthetic data; writes no files.",
+      "train_bench");
   app.add_option("model", o.model, "gpt, mlp, small_cnn or resnet18, as in tests/bench/peers")
       ->required()
       ->check(one_of({"gpt", "mlp", "small_cnn", "resnet18"}));
   app.group("Benchmark");
-  app.add_option("--batch", o.batch, "samples in a step, of each rank [gpt 16, mlp 64, others 32]")
+  app.add_option("--batch", o.batch, "samples per step and rank [gpt 16, mlp 64, others 32]")
       ->default_text("")
       ->check(whole(1));
-  app.add_option("--steps", o.steps, "steps that count [gpt 15, mlp 100, small_cnn 40, resnet18 6]")
+  app.add_option("--steps", o.steps, "measured steps [gpt 15, mlp 100, small_cnn 40, resnet18 6]")
       ->default_text("")
       ->check(whole(1));
-  app.add_option("--warmup", o.warmup, "steps before them [gpt 3, mlp 10, small_cnn 5, resnet18 2]")
+  app.add_option("--warmup", o.warmup,
+                 "warm-up steps before them [gpt 3, mlp 10, small_cnn 5, resnet18 2]")
       ->default_text("")
       ->check(whole(0));
-  app.add_option("--seed", o.seed, "of the parameters");
+  app.add_option("--seed", o.seed, "seed of the parameters");
   app.add_option("--amp", o.amp, "bf16: products and attention in bfloat16")
       ->check(one_of({"off", "bf16"}));
-  app.group("The GPT");
+  app.group("GPT");
   const std::vector<Option*> of_gpt{
       app.add_option("--layers", o.gpt.layers, "transformer blocks")->check(whole(1, 1000)),
       app.add_option("--dim", o.gpt.dim, "width; a multiple of --heads")->check(whole(1)),
       app.add_option("--heads", o.gpt.heads, "attention heads")->check(whole(1, 1000)),
-      app.add_option("--context", o.gpt.context, "tokens that the model sees")->check(whole(1)),
-      app.add_option("--vocabulary", o.gpt.vocabulary, "different tokens")
+      app.add_option("--context", o.gpt.context, "tokens that the model sees at a time")
+          ->check(whole(1)),
+      app.add_option("--vocabulary", o.gpt.vocabulary, "number of different tokens")
           ->check(whole(2, 1 << 20)),
       app.add_option("--pad-vocabulary", o.gpt.vocabulary_multiple,
-                     "the head has a multiple of so many rows")
+                     "round the head's rows up to a multiple of this")
           ->check(whole(1, 65536)),
       app.add_option("--dropout", o.gpt.dropout, "probability of dropping an activation")
           ->check(real(0, 0.99))};

@@ -79,7 +79,7 @@ Tensor loss_of(const Tensor& outputs, const Tensor& labels) {
 }
 
 int train_classifier_per_step(const TrainOptions& common, const Classifier& c) {
-  require(c.workers == 0, "--per-step does not go with --workers: give --workers 0");
+  require(c.workers == 0, "--per-step cannot be combined with --workers: give --workers 0");
   const ImageSets sets = load(c);
   const auto model = make_model(common, c, sets);
   SGD optimizer(model->parameters(), sgd_options(common, c));

@@ -25,7 +25,7 @@ void Search::declare(Key key, const std::string& name, Value initial) {
 std::uint32_t Search::place_of(Key key) {
   const auto at = places_.find(key);
   if (at == places_.end() || !execution_.locations[at->second].declared)
-    throw std::logic_error("the explorer meets a location that nobody has declared");
+    throw std::logic_error("the explorer met a location that was not declared");
   return at->second;
 }
 

@@ -109,7 +109,7 @@ void Fabric::State::resume(Rank& rank) {
 // If no rank can continue or a call was wrong, ends all ranks that are still running and throws.
 void Fabric::State::fail_if_stuck(bool any_ready) {
   if (any_ready && misuse.empty()) return;
-  const std::string report = misuse.empty() ? "no rank can go on\n" + describe(waits()) : "";
+  const std::string report = misuse.empty() ? "no rank can continue\n" + describe(waits()) : "";
   unwinding = true;
   for (Rank& rank : ranks)
     while (rank.state != Rank::done) resume(rank);

@@ -52,7 +52,7 @@ bool Folder::create(const std::string& name, const std::string& text) {
   const Counted count;
   const std::string to = path_of(name), from = draft(text);
   const bool first = link(from.c_str(), to.c_str()) == 0;
-  if (!first && errno != EEXIST) throw std::runtime_error("cannot make " + to);
+  if (!first && errno != EEXIST) throw std::runtime_error("cannot create " + to);
   unlink(from.c_str());
   return first;
 }
@@ -91,8 +91,8 @@ bool Folder::remove(const std::string& name) {
 bool Folder::wait(const std::string& name, std::chrono::milliseconds longest) const {
   const Counted count;
   const std::string path = path_of(name);
-  const Doing doing("waits for the file " + name + ", " + std::to_string(longest.count()) +
-                    " ms at most");
+  const Doing doing("waits for the file " + name + ", at most " + std::to_string(longest.count()) +
+                    " ms");
   const auto begun = Clock::now();
   auto nap = std::chrono::microseconds(500);
   while (access(path.c_str(), F_OK) != 0) {

@@ -67,7 +67,7 @@ Nodes::Process& Nodes::find(int process) {
   for (auto& one : processes_)
     if (one->pid == process && !one->waited_for) return *one;
   throw Misuse{"process " + std::to_string(process) +
-               " was not started here, or has been waited for already"};
+               " was not started here, or has already been waited for"};
 }
 
 int Nodes::start(const std::string& node, const Seat& seat) {
@@ -111,7 +111,7 @@ Ended Nodes::settle(Process& one, int status) {
 Ended Nodes::wait(int process) {
   const bool left = std::any_of(processes_.begin(), processes_.end(),
                                 [](const auto& one) { return !one->waited_for; });
-  if (!left) throw Misuse{"wait: there is no process that has not been waited for"};
+  if (!left) throw Misuse{"wait: all processes have already been waited for"};
   std::string whom = "any process";
   if (process != any) whom = "rank " + std::to_string(find(process).seat.rank);
   const Doing doing("launcher: waits for the end of " + whom);

@@ -61,7 +61,7 @@ std::string describe_whereabouts() {
     const Whereabouts& one = shared().all[i];
     if (one.ended) continue;
     text += "  " + std::string(one.who) + ": " +
-            (one.what[0] ? one.what : "runs, outside any call of the kit") + '\n';
+            (one.what[0] ? one.what : "running, not in a call of the kit") + '\n';
   }
   return text;
 }

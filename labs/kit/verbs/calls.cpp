@@ -23,13 +23,13 @@ std::vector<kit::Wait> waits() {
   Hub& h = hub();
   std::vector<kit::Wait> all;
   for (int r = 0; r < int(h.ranks.size()); ++r) {
-    kit::Wait wait{r, "polls, and nothing comes", {}, h.ranks[std::size_t(r)].done};
+    kit::Wait wait{r, "polls, but nothing arrives", {}, h.ranks[std::size_t(r)].done};
     for (const auto& [number, pair] : h.pairs) {
       if (pair->rank != r) continue;
       const auto peer = h.pairs.find(pair->attributes.dest_qp_num);
       wait.what = "polls without progress: queue pair " + std::to_string(number) + " (" +
                   name_of(pair->state) + "), " + std::to_string(pair->sends.size()) +
-                  " sends under way, " + std::to_string(pair->posted - pair->freed) + " of " +
+                  " sends in flight, " + std::to_string(pair->posted - pair->freed) + " of " +
                   std::to_string(pair->cap.max_send_wr) + " places in use, " +
                   std::to_string(pair->receives.size()) + " receives posted";
       if (peer == h.pairs.end()) continue;
@@ -64,7 +64,7 @@ int ibv_modify_qp(ibv_qp* given, ibv_qp_attr* attributes, int mask) {
     return hub().refuse(EINVAL, step + ": the order is RESET, INIT, RTR, RTS");
   if ((mask & ~IBV_QP_STATE) != wanted)
     return hub().refuse(EINVAL, step + ": the mask must be " +
-                                    std::to_string(wanted | IBV_QP_STATE) + ", and is " +
+                                    std::to_string(wanted | IBV_QP_STATE) + ", but is " +
                                     std::to_string(mask));
   if ((to == IBV_QPS_INIT && attributes->port_num != 1) ||
       (to == IBV_QPS_RTR && (!attributes->ah_attr.is_global || attributes->ah_attr.port_num != 1)))

@@ -160,7 +160,7 @@ int ibv_close_device(ibv_context* given) {
   auto* context = static_cast<Context*>(given);
   if (context->users > 0)
     return hub().refuse(EBUSY, "ibv_close_device: " + std::to_string(context->users) +
-                                   " objects of it are still there");
+                                   " of its objects still exist");
   delete context;
   return give_back("context");
 }
@@ -193,8 +193,8 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 int ibv_dealloc_pd(ibv_pd* given) {
   auto* domain = static_cast<Domain*>(given);
   if (domain->users > 0)
-    return hub().refuse(EBUSY, "ibv_dealloc_pd: " + std::to_string(domain->users) +
-                                   " objects of it are still there");
+    return hub().refuse(
+        EBUSY, "ibv_dealloc_pd: " + std::to_string(domain->users) + " of its objects still exist");
   --static_cast<Context*>(domain->context)->users;
   delete domain;
   return give_back("protection domain");
