@@ -34,8 +34,8 @@ struct GradBucket {
   Tensor buffer;                  // all gradients, concatenated; communication memory
   std::vector<Tensor> gradients;  // views of `buffer` with the parameters' shapes
   std::vector<Tensor> parameters;
-  // GradScaler's factor of these gradients; 0 without a scaler. A hook that keeps parts of gradients
-  // multiplies them by new / old when it changes.
+  // GradScaler's factor of these gradients; 0 without a scaler. A hook that keeps parts of
+  // gradients multiplies them by new / old when it changes.
   double loss_scale = 0;
 };
 

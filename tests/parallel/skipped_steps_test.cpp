@@ -182,8 +182,8 @@ TEST_CASE("every hook: with skipped steps in between, bits are those of a run wi
 
 namespace {
 
-// As train(), in f32, with the scaler's own updates: each overflow halves the scale. Products with a
-// power of two are exact, so the scale must not change a bit of what follows.
+// As train(), in f32, with the scaler's own updates: each overflow halves the scale. Products with
+// a power of two are exact, so the scale must not change a bit of the later steps.
 Values train_with_backoff(const Group& group, const HookCase& hook,
                           const std::vector<int>& before) {
   Generator g(7);
