@@ -24,7 +24,8 @@ namespace {
 constexpr double kQuorumSeconds = 60;
 
 constexpr const char* kFooter = R"(
-Arguments after the program's name are passed to the program. One host:
+Arguments after the program's name are passed to the program. The standard
+input of the ranks is empty: give them files. One host:
   ringrun --standalone --nproc-per-node 4
           -- build/release/bin/train_gpt --steps 100
 Two hosts (node 1 with --node-rank 1):
